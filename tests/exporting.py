@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.export import ExportConfig, export_model, load_server
-from albert_tf.serving.signatures import Server, ServingConfig
+from albert_tf.serving.server import Server
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.packing import pack

@@ -1,6 +1,5 @@
 """Scores and predictions of one model, or of several together."""
 
-import dataclasses
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
-from albert_tf.finetuning.job import Job, load_other
+from albert_tf.finetuning.job import Job, Split, load_other, metric_name
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import is_tpu
 from albert_tf.tasks.batches import (
@@ -26,21 +25,6 @@ from albert_tf.training.evaluator import Batch, Evaluator
 from albert_tf.training.training_config import TrainingConfig
 
 METRICS_FILE = "metrics.json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """One part of the data: "eval", or "eval_matched" where there are two."""
-
-    name: str
-    examples: Sequence[Any]
-    features: Features
-
-
-def metric_name(split: str, metric: str) -> str:
-    """Return a metric's name in curves: "accuracy", "matched_accuracy"."""
-    suffix = split.partition("_")[2]
-    return f"{suffix}_{metric}" if suffix else metric
 
 
 class Judge:

@@ -1,16 +1,32 @@
-"""What a fine-tuning run is about: its flags, its task and its data."""
+"""The task, data and model of a fine-tuning run, checked."""
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 from albert_tf.base.errors import require
-from albert_tf.finetuning.evaluation import Split, metric_name
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.task import PARTS, Task, read_splits
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """One part of the data: "eval", or "eval_matched" where there are two."""
+
+    name: str
+    examples: Sequence[Any]
+    features: Features
+
+
+def metric_name(split: str, metric: str) -> str:
+    """Return a metric's name in curves: "accuracy", "matched_accuracy"."""
+    suffix = split.partition("_")[2]
+    return f"{suffix}_{metric}" if suffix else metric
 
 
 def choose_task(

@@ -16,9 +16,9 @@ from albert_tf.base import files, program, settings
 from albert_tf.base.console import table
 from albert_tf.base.errors import require
 from albert_tf.base.settings import FLAG_FILE, Checked, setting
-from albert_tf.finetuning.evaluation import Judge, metric_name
+from albert_tf.finetuning.evaluation import Judge
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
-from albert_tf.finetuning.job import Job, prepare
+from albert_tf.finetuning.job import Job, metric_name, prepare
 from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned

@@ -1,17 +1,14 @@
-"""Batches for Keras: of features in memory, or of text while it is read.
+"""The network of a task as a Keras model: its outputs, loss and metrics.
 
-Shapes: B batch, T tokens, as `tasks/batches.py` has them.
+Shapes: B batch, C choices, T tokens.
 """
 
-import collections
 import contextlib
-import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
@@ -30,184 +27,12 @@ from albert_tf.library.training_metrics import (
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import with_defaults
 from albert_tf.model.ops import drawn, freed_with_graph
-from albert_tf.tasks.batches import batcher, example_lengths
-from albert_tf.tasks.features import Features
 from albert_tf.tasks.losses import ClassHead, Head
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.keras_optimizers import AdamW
-
-LABELS = "labels"
-WEIGHTS = "example_weights"
-LOOK_AHEAD = 100  # batches to search for examples of one
-
-
-def for_keras(
-    batch: dict[str, tf.Tensor], weights: tf.Tensor | None, keep: tuple = ()
-) -> tuple:
-    """Return (inputs, labels, weights) of a codec's batch, as far as known.
-
-    Args:
-      batch: of `batcher`.
-      weights: of its examples [B], or None.
-      keep: what of the labels' side the model takes too.
-    """
-    of_loss = {LABELS, WEIGHTS}.difference(keep)
-    inputs = {k: v for k, v in batch.items() if k not in of_loss}
-    parts = inputs, batch.get(LABELS), weights
-    return (
-        parts if weights is not None else parts[: 2 if LABELS in batch else 1]
-    )
-
-
-def row_weights(features: Features, weights) -> np.ndarray | None:
-    """Return the weights of examples as those of their rows (windows)."""
-    if weights is None:
-        return None
-    weights = np.asarray(weights, np.float32)
-    counts = features.notes.get("rows")
-    return weights if counts is None else np.repeat(weights, counts)
-
-
-def of_generator(generate: Callable[[], Iterator], signature: Any):
-    """Return a data set of the elements that a function yields.
-
-    TensorFlow keeps such a function for the life of the process. Here only
-    the data set does: the function may refer to a model and to its data.
-    """
-    alive = weakref.ref(generate)
-    dataset = tf.data.Dataset.from_generator(
-        lambda: alive()(), output_signature=signature
-    )
-    dataset.generate = generate
-    return dataset
-
-
-def without_repeats(
-    order: Sequence[int], apart: Sequence[Sequence[str]], size: int
-) -> Iterator[list[int]]:
-    """Yield batches of example numbers that have no text in common.
-
-    A batch is smaller if each of the next examples shares a text with it.
-
-    Args:
-      order: the numbers of all examples.
-      apart: the texts of each example.
-      size: of a full batch.
-    """
-    waiting = collections.deque(order)
-    while waiting:
-        batch: list[int] = []
-        seen: set[str] = set()
-        later: list[int] = []
-        while waiting and len(batch) < size and len(later) < LOOK_AHEAD * size:
-            number = waiting.popleft()
-            if seen.isdisjoint(apart[number]):
-                batch.append(number)
-                seen.update(apart[number])
-            else:
-                later.append(number)
-        waiting.extendleft(reversed(later))
-        yield batch
-
-
-def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
-    """Return such batches, shuffled for each pass with NumPy's global seed."""
-
-    def generate() -> Iterator[np.ndarray]:
-        order = np.random.permutation(len(apart)).tolist()
-        for batch in without_repeats(order, apart, size):
-            yield np.array(batch, np.int64)
-
-    return of_generator(generate, tf.TensorSpec([None], tf.int64))
-
-
-def batches_in_memory(
-    features: Features,
-    batch_size: int,
-    bucketed: bool,
-    weights: np.ndarray | None = None,
-    shuffle: bool = False,
-    keep: tuple = (),
-    apart: Sequence[Sequence[str]] | None = None,
-) -> tf.data.Dataset:
-    """Return one pass over features; with `shuffle` in another order each time.
-
-    Args:
-      features: of all examples.
-      batch_size: B; the last batch may be smaller.
-      bucketed: whether T is that of the batch's longest row.
-      weights: of the rows, or None.
-      shuffle: whether to shuffle, with TensorFlow's global seed.
-      keep: see `for_keras`.
-      apart: the texts of each example; a shuffled batch has none twice.
-    """
-    make, number = batcher(features, int(bucketed)), len(features)
-    weighted = None if weights is None else tf.constant(weights)
-
-    def batch(indices):
-        chosen = None if weighted is None else tf.gather(weighted, indices)
-        return for_keras(make(indices), chosen, keep)
-
-    indices = tf.data.Dataset.range(number)
-    if shuffle and apart is not None:
-        indices = shuffled_apart(apart, batch_size)
-    else:
-        if shuffle:
-            indices = indices.shuffle(number, reshuffle_each_iteration=True)
-        indices = indices.batch(batch_size)
-    return indices.map(batch, num_parallel_calls=2).prefetch(tf.data.AUTOTUNE)
-
-
-def batches_by_length(
-    features: Features, batch_size: int
-) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Return batches of inputs, the longest first, and where each row went."""
-    order = np.argsort(-example_lengths(features), kind="stable")
-    make = batcher(features, step=1)
-    indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-    batches = indices.map(lambda i: for_keras(make(i), None)[:1])
-    return batches, np.argsort(order)
-
-
-def batches_of_text(
-    dataset: tf.data.Dataset,
-    convert: Callable[[Any], tuple[Features, Any]],
-    bucketed: bool,
-    keep: tuple = (),
-) -> tf.data.Dataset:
-    """Return the batches of a data set of text, converted while it is read.
-
-    Args:
-      dataset: batches of (texts, labels, weights), as far as they are known.
-      convert: makes features and rows' weights of a batch.
-      bucketed: see `batches_in_memory`.
-      keep: see `for_keras`.
-    """
-
-    def generate() -> Iterator[tuple]:
-        for element in dataset:
-            features, weights = convert(element)
-            with tf.device("CPU"):
-                make = batcher(features, int(bucketed))
-                batch = make(tf.range(len(features)))
-            yield for_keras(batch, weights, keep)
-
-    def any_shape(x):
-        return tf.TensorSpec([None, *[None] * (np.ndim(x) - 1)], x.dtype)
-
-    first = next(generate(), None)
-    require(first is not None, "The data set must have an example.")
-    signature = tf.nest.map_structure(any_shape, first)
-    batches = of_generator(generate, signature)
-    number = dataset.cardinality()
-    if number != tf.data.UNKNOWN_CARDINALITY:
-        known = tf.data.experimental.assert_cardinality(number)
-        batches = batches.apply(known)
-    return batches.prefetch(tf.data.AUTOTUNE)
-
 
 MEAN = "sum_over_batch_size"  # the default reduction of Keras's losses
 

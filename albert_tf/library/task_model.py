@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
-from albert_tf.library import network_model, task_loading, user_data
+from albert_tf.library import feature_batches, task_loading, user_data
 from albert_tf.library.base_model import ENCODER, open_model, restore
 from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.network_model import NetworkModel
@@ -171,7 +171,7 @@ class TaskModel(NetworkModel):
     def kept_labels(self) -> tuple[str, ...]:
         """What the network takes of the labels while it learns."""
         beam = self.task.config.answer_head == "beam"
-        return (network_model.LABELS,) if beam else ()
+        return (feature_batches.LABELS,) if beam else ()
 
     @property
     def bucketed(self) -> bool:
@@ -191,20 +191,20 @@ class TaskModel(NetworkModel):
             data = element, None, None, part
             examples, weights = self.weighted_examples(*data)
             features = self.features(examples)
-            return features, network_model.row_weights(features, weights)
+            return features, feature_batches.row_weights(features, weights)
 
-        return network_model.batches_of_text(
+        return feature_batches.batches_of_text(
             dataset, convert, self.bucketed, self.kept_labels
         )
 
     def _in_memory(self, examples, weights, size, shuffle=False):
         """Return the batches of examples."""
         features = self.features(examples)
-        return network_model.batches_in_memory(
+        return feature_batches.batches_in_memory(
             features,
             size,
             self.bucketed,
-            network_model.row_weights(features, weights),
+            feature_batches.row_weights(features, weights),
             shuffle,
             self.kept_labels,
             self.task.texts_apart(examples) if shuffle else None,
@@ -443,9 +443,9 @@ class TaskModel(NetworkModel):
             features = dataclasses.replace(features, **alone)
         order = np.arange(len(features))
         if self.bucketed and not (head.token_outputs or self.kept_labels):
-            batches, order = network_model.batches_by_length(features, size)
+            batches, order = feature_batches.batches_by_length(features, size)
         else:
-            batches = network_model.batches_in_memory(features, size, False)
+            batches = feature_batches.batches_in_memory(features, size, False)
         outputs = head.named(super().predict(batches, **kwargs))
         return {name: values[order] for name, values in outputs.items()}
 

@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.library.network_model import LABELS, WEIGHTS
+from albert_tf.library.feature_batches import LABELS, WEIGHTS
 from albert_tf.tasks.losses import ClassHead, Head, SpanHead, TagHead
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task

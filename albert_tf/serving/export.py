@@ -19,12 +19,8 @@ from albert_tf.model.layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.litert_runner import MODEL_FILE
 from albert_tf.serving.pretrained import pretrained_server
-from albert_tf.serving.signatures import (
-    Encoder,
-    Server,
-    ServingConfig,
-    task_server,
-)
+from albert_tf.serving.server import Server, task_server
+from albert_tf.serving.signatures import Encoder, ServingConfig
 from albert_tf.serving.verification import Difference, verify
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task

@@ -16,7 +16,8 @@ from tensorflow.python.framework import convert_to_constants
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.data import file_kinds
-from albert_tf.serving.signatures import Server, ServingConfig
+from albert_tf.serving.server import Server
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.features import Features
 
 

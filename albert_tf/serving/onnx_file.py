@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.serving.litert_runner import POSITIONS
-from albert_tf.serving.signatures import Server
+from albert_tf.serving.server import Server
 
 ONNX_FILE = "model.onnx"
 OPSET = 18

@@ -7,14 +7,8 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving.signatures import (
-    Encoder,
-    Server,
-    Signature,
-    Tensors,
-    basic_signatures,
-    function,
-)
+from albert_tf.serving.server import Server, basic_signatures
+from albert_tf.serving.signatures import Encoder, Signature, Tensors, function
 
 # Masks of a text in formats of fixed shapes.
 NUMBER_MASKS = 8

@@ -1,4 +1,8 @@
-"""The served functions of ids and of strings."""
+"""The encoder and its tokenizer as graphs, from which signatures are made.
+
+Shapes: B batch, R rows of the model, T tokens, H hidden width, L layers, A
+heads.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,14 +13,9 @@ import tensorflow as tf
 from albert_tf.base.settings import Checked, setting
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.task_heads import token_mean
-from albert_tf.serving.classifiers import choose, class_names, texts
-from albert_tf.serving.entities import entities
-from albert_tf.serving.questions import answer
-from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.text_graph import TextGraph
 from albert_tf.text.tokenizers import Tokenizer
-from albert_tf.training.checkpoints import named_variables
 
 ENCODED = ("sequence_output", "pooled_output")
 
@@ -246,172 +245,3 @@ class Encoder:
     def pieces(self, inputs: Tensors) -> tf.Tensor:
         """Return the pieces of rows as strings [R, T]."""
         return tf.gather(self.vocabulary, inputs["input_ids"])
-
-
-@dataclasses.dataclass(frozen=True)
-class Server:
-    """A model and the functions that it serves.
-
-    Attributes:
-      encoder: its encoder and tokenizer.
-      weights: {name: variable} of all that the functions use.
-      signatures: {name: signature}.
-      default: the signature that `serving_default` is.
-      number_inputs: what `numbers` takes.
-      numbers: outputs for ids [B, T], for formats without strings.
-      task: of a fine-tuned model.
-    """
-
-    encoder: Encoder
-    weights: dict[str, tf.Variable]
-    signatures: dict[str, Signature]
-    default: str
-    number_inputs: list[tf.TensorSpec]
-    numbers: Callable[..., Tensors]
-    task: Task | None = None
-
-    def call(self, name: str, *request) -> Tensors:
-        """Return what a signature answers to a request."""
-        return self.signatures[name].call(*request)
-
-    def concrete(self) -> dict:
-        """Return {name: concrete function} of what is served."""
-
-        def graph(name: str):
-            def serve(*request):
-                return self.call(name, *request)
-
-            specs = self.signatures[name].inputs
-            return function(serve, specs).get_concrete_function()
-
-        made = {name: graph(name) for name in self.signatures}
-        return {"serving_default": made[self.default], **made}
-
-
-def of_examples(encoder: Encoder, signature: Signature) -> Signature:
-    """Return a signature whose request is serialized `tf.train.Example`s [B].
-
-    The features have the names of what it takes; strings of any number, such
-    as choices, are those that there are. A second text may be absent.
-    """
-    any_number = tf.io.RaggedFeature(tf.string)
-    one = tf.io.FixedLenFeature([], tf.string)
-    features = {
-        spec.name: any_number if spec.shape.rank > 1 else one
-        for spec in signature.inputs
-    }
-    if "text_pair" in features:
-        features["text_pair"] = tf.io.FixedLenFeature([], tf.string, "")
-
-    def call(examples: tf.Tensor) -> Tensors:
-        parsed = tf.io.parse_example(examples, features)
-        request = [parsed[spec.name] for spec in signature.inputs]
-        if isinstance(request[-1], tf.RaggedTensor):
-            request[-1] = request[-1].to_tensor("")
-        return signature.call(*request)
-
-    return Signature(encoder.strings("examples"), call)
-
-
-# Signatures of models of every kind; without a tokenizer there is only `ids`.
-BASIC = (
-    *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
-    *("embed", "attention", "tf_example"),
-)
-
-
-def basic_signatures(
-    encoder: Encoder,
-    heads: Callable[[Tensors, Tensors], Tensors],
-) -> dict[str, Signature]:
-    """Return the signatures in `BASIC`.
-
-    Args:
-      encoder: of the model.
-      heads: their outputs for the encoder's outputs and its inputs.
-    """
-
-    def encoded_once(**inputs) -> Tensors:
-        encoded = encoder.encode(**inputs)
-        return encoded | heads(encoded, inputs)
-
-    every = function(encoded_once)
-
-    def of_ids(*values: tf.Tensor) -> Tensors:
-        return encoder.run(every, dict(zip(INPUTS, values, strict=True)))
-
-    ids = Signature(encoder.ids(), of_ids)
-    if not encoder.tokenizer:
-        return {"ids": ids}
-
-    def small(**inputs) -> Tensors:
-        embedded = encoder.embeddings(**inputs)
-        return {name: embedded[name] for name in ("pooled", "mean")}
-
-    def show(*names: str):
-        def decode(outputs: Tensors, inputs: Tensors) -> Tensors:
-            known = inputs | {"pieces": encoder.pieces(inputs)}
-            return outputs | {name: known[name] for name in names}
-
-        return decode
-
-    ids_and_pieces = show(*INPUTS, "pieces")
-    embedded = function(encoder.embeddings), show("input_mask", "pieces")
-    attended = function(encoder.attention), show(*INPUTS[1:], "pieces")
-    examples = encoder.text_pair(function(small))
-    return {
-        "ids": ids,
-        "text": encoder.text(every),
-        "text_pair": encoder.text_pair(every),
-        "tokenize": encoder.text(None, ids_and_pieces),
-        "tokenize_pair": encoder.text_pair(None, ids_and_pieces),
-        "embed": encoder.text(*embedded),
-        "attention": encoder.text_pair(*attended),
-        "tf_example": of_examples(encoder, examples),
-    }
-
-
-# The signatures of kinds that take more than a text or two.
-MAKERS = {"answer": answer, "choose": choose, "entities": entities}
-
-
-def task_server(encoder: Encoder, model, task: Task) -> Server:
-    """Return the server of a fine-tuned model, restored, with its head."""
-    # A shorter input must still reach all of a text.
-    task = task.updated(max_seq_length=encoder.config.max_seq_length)
-
-    def numbers(encoded: Tensors, inputs: Tensors) -> Tensors:
-        outputs = task.head.named(model.head(encoded, inputs))
-        return outputs | task.served(outputs)
-
-    def named(encoded: Tensors, inputs: Tensors) -> Tensors:
-        outputs = numbers(encoded, inputs)
-        is_class = task.signature == "classify"
-        return outputs | (class_names(task, outputs) if is_class else {})
-
-    def exported(**inputs) -> Tensors:
-        encode = encoder.pooled if model.reads_pooled else encoder.outputs
-        encoded = encode(**inputs)
-        names = ("sequence_output",) if task.kind == "embedding" else ()
-        return {k: encoded[k] for k in names} | numbers(encoded, inputs)
-
-    signatures, default = basic_signatures(encoder, named), "ids"
-    if encoder.tokenizer:
-        default = task.signature
-        encode = encoder.pool if model.reads_pooled else encoder.encode
-        outputs = function(lambda **inputs: named(encode(**inputs), inputs))
-        make = MAKERS.get(default, texts)
-        asked = signatures[default] = make(encoder, outputs, task)
-        # Examples may have a second text, even of a task of single texts.
-        pairs = "text_pair" in task.fields
-        example = encoder.text_pair(outputs) if pairs else asked
-        signatures["tf_example"] = of_examples(encoder, example)
-    return Server(
-        encoder,
-        named_variables(model),
-        signatures,
-        default,
-        encoder.ids(),
-        exported,
-        task,
-    )

@@ -15,7 +15,7 @@ from tensorflow.core.framework import tensor_pb2
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.data.records import tfrecord
-from albert_tf.serving.signatures import Server
+from albert_tf.serving.server import Server
 from albert_tf.serving.verification import Arrays, requests, tensors
 
 WARM_UP = files.join("assets.extra", "tf_serving_warmup_requests")

@@ -15,7 +15,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.serving import onnx_file
 from albert_tf.serving.litert_runner import MODEL_FILE
-from albert_tf.serving.signatures import BASIC, Server
+from albert_tf.serving.server import BASIC, Server
 from albert_tf.text.packing import INPUTS
 
 Arrays = dict[str, np.ndarray]

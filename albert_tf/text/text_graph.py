@@ -298,7 +298,6 @@ class TextGraph(tf.Module):
         return tf.concat([cls, a, sep, b, last], axis=1)
 
 
-SPACE = ord(" ")
 TO_THE_END = 1 << 20  # a piece that is not split ends where its span does
 
 

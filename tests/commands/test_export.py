@@ -32,7 +32,8 @@ from albert_tf.serving.export import (
     export_model,
 )
 from albert_tf.serving.playground_model import ExportedModel
-from albert_tf.serving.signatures import Server, ServingConfig
+from albert_tf.serving.server import Server
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.serving.verification import Difference
 from albert_tf.training import checkpoints
 

@@ -11,9 +11,8 @@ import tiny_tasks
 from tiny_runs import build, refusal
 
 from albert_tf.finetuning import finetuning_trainer
-from albert_tf.finetuning.evaluation import Split
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
-from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.job import Job, Split
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.training import distribution

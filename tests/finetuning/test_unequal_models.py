@@ -6,12 +6,8 @@ import keras
 import numpy as np
 import tiny
 
-from albert_tf.finetuning.evaluation import (
-    Split,
-    averaged_outputs,
-    load_ensemble,
-)
-from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.evaluation import averaged_outputs, load_ensemble
+from albert_tf.finetuning.job import Job, Split
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import Example

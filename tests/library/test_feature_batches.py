@@ -10,8 +10,8 @@ import tiny_tasks
 from tensorflow.python.framework.func_graph import FuncGraph
 from tiny_fits import LABELS
 
+from albert_tf.library.feature_batches import of_generator, without_repeats
 from albert_tf.library.models import Classifier, Embedder
-from albert_tf.library.network_model import of_generator, without_repeats
 
 PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
 

@@ -9,7 +9,8 @@ import tiny
 from scipy.special import log_softmax
 
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.evaluation import Judge, Split
+from albert_tf.finetuning.evaluation import Judge
+from albert_tf.finetuning.job import Split
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.tasks.batches import evaluation_batches
