@@ -90,13 +90,13 @@ class Embedding(Task):
 
     # Examples.
 
-    def table(self, width=0, labelled=False):
+    def table(self, width=None, labelled=False):
         names = USUAL.text, USUAL.text_pair, NEGATIVE
         rule = "Texts must be a list, or a tuple of two or three lists."
-        require(width <= len(names), rule, columns=width)
+        require((width or 0) <= len(names), rule, columns=width)
         rule = "Scores must be of pairs, a tuple of two lists."
         require(width == 2 or not labelled, rule, columns=width)
-        return TableColumns(names[: width or None], USUAL.label[0])
+        return TableColumns(names[:width], USUAL.label[0])
 
     def in_memory(self):
         return dataclasses.replace(self, columns=USUAL)

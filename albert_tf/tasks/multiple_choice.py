@@ -244,7 +244,7 @@ class MultipleChoice(Task):
         )
         return dataclasses.replace(self, layout=layout)
 
-    def table(self, width=0, labelled=False):
+    def table(self, width=None, labelled=False):
         c, choices = self.layout.columns, self.layout.choice_columns[:1]
         texts = c.text, c.text_pair, *choices
         return TableColumns(texts, c.label[0], lists=choices)

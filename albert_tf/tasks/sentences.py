@@ -115,7 +115,7 @@ class SentenceTask(Task):
             self, columns=self.columns.renamed(columns), predict_columns=None
         )
 
-    def table(self, width=0, labelled=False):
+    def table(self, width=None, labelled=False):
         c = self.columns
         pair = (c.text_pair,) if c.text_pair else ()
         return TableColumns((c.text, *pair), c.label[0])

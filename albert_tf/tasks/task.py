@@ -200,11 +200,14 @@ class Task(abc.ABC):
     # Examples in memory.
 
     @abc.abstractmethod
-    def table(self, width: int = 0, labelled: bool = False) -> TableColumns:
+    def table(
+        self, width: int | None = None, labelled: bool = False
+    ) -> TableColumns:
         """Return the columns by which texts and labels are read.
 
         Args:
-          width: the number of columns of texts, 0 for all that there may be.
+          width: the number of columns of texts, None for all that there may
+            be.
           labelled: whether there are labels.
         """
 

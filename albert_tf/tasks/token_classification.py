@@ -181,7 +181,7 @@ class TokenClassification(Task):
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 
-    def table(self, width=0, labelled=False):
+    def table(self, width=None, labelled=False):
         words = (name_in_table(self.word_column, WORDS_COLUMN),)
         tags = name_in_table(self.tag_column, TAGS_COLUMN)
         return TableColumns(words, tags, lists=words)
