@@ -102,6 +102,10 @@ REMOVED: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+# Arguments in older flagfiles, and their present form.
+RENAMED = {"--initial_weights=released": "--initial_weights=random"}
+
+
 def gone(name: str, value: object) -> InputError:
     """Return the error for a flag in `REMOVED`, with advice."""
     advice, _ = REMOVED[name]
@@ -115,12 +119,15 @@ def without_removed(
 ) -> list[str]:
     """Drop removed flags that had no effect; raise `InputError` for others.
 
+    Renamed values get their present names.
+
     Args:
       arguments: command-line arguments, with the lines of flagfiles.
       known: names of the program's own flags, which are never dropped.
     """
     kept = []
     for argument in arguments:
+        argument = RENAMED.get(argument, argument)
         name, _, value = argument.lstrip("-").partition("=")
         removed = argument.startswith("-") and name not in known
         if not removed or name not in REMOVED:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.model.config import training_flops
-from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training import checkpoint_files, checkpoints, history
 from albert_tf.training.health import Monitor, masked_spread
-from albert_tf.training.history import HEALTH, draw_curves
+from albert_tf.training.history import HEALTH
 from albert_tf.training.objectives import masked_states
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
@@ -307,7 +307,7 @@ class Draw(Hook):
         if run.chief and rows:
             shown = next((r for r in rows if r["split"] == "eval"), rows[0])
             names = [k for k in shown if k not in ("step", "split", "steps")]
-            draw_curves(run.history, run.output_dir, names)
+            history.draw_curves(run.history, run.output_dir, names)
 
 
 def standard(

@@ -8,7 +8,10 @@ import pytest
 import test_command_line
 
 from albert_tf.base.errors import InputError
-from albert_tf.base.program import REMOVED, without_removed
+from albert_tf.base.program import REMOVED, RENAMED, without_removed
+from albert_tf.training.pretraining.pretraining_settings import (
+    PretrainingConfig,
+)
 
 
 def replay(path, *lines):
@@ -53,3 +56,12 @@ def test_flags_of_the_program_itself_stay(name):
         without_removed(arguments, ())
     with pytest.raises(InputError, match=f"`{name}` was removed"):
         without_removed([f"-{name}", "x"], ())
+
+
+def test_renamed_values_keep_their_meaning():
+    """An older flagfile's value is read under its present name."""
+    for before, after in RENAMED.items():
+        assert without_removed(["--x=1", before], ["x"]) == ["--x=1", after]
+    name, value = after.lstrip("-").split("=")
+    field = PretrainingConfig.__dataclass_fields__[name]
+    assert value in field.metadata["choices"]

@@ -52,6 +52,7 @@ CHOSEN = {
     "bias_correction": True,
     "mask_schedule": "0.30:0.7,0.20:0.2,0.15",
     "depth_schedule": "2:0.4,4",
+    "initial_weights": "informed",
 }
 
 TASKS = {

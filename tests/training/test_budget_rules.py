@@ -108,14 +108,15 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
         num_hidden_groups=groups,
         sharing=sharing,
     )
-    values = values_of(budget_rules.choose_schedules(config, dynamic=False))
+    values = values_of(budget_rules.choose_start(config, dynamic=False))
+    assert values.pop("initial_weights") == "informed"
     assert values == ({"depth_schedule": depths} if depths else {})
     read_schedules("records", depths, None, config)
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
     """Many at first, and at the end the rate at which a model is judged."""
-    values = values_of(budget_rules.choose_schedules(tiny.CONFIG, dynamic=True))
+    values = values_of(budget_rules.choose_start(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
     assert [rate for rate, _ in rates] == [0.3, 0.2, 0.15]
@@ -125,7 +126,7 @@ def test_the_shortest_budget_gives_each_phase_a_step():
     """Where hardly a step fits, the schedules that it chooses still hold."""
     values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
-    values |= values_of(budget_rules.choose_schedules(config, dynamic=True))
+    values |= values_of(budget_rules.choose_start(config, dynamic=True))
     records = {"x": Metadata(64, 9, 50, "", {}, {"masking": "dynamic"})}
     chosen = values["depth_schedule"], values["mask_schedule"]
     phases = make_phases(

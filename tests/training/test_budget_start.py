@@ -124,12 +124,14 @@ def test_schedules_are_chosen_once(folders, said, kept, masks, depths):
     job = Budget(1.0, said)
     job.kept = None if kept is None else {"choices": kept}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
-    chosen = job.with_schedules(
+    chosen = job.with_start(
         PretrainingConfig("records", albert_config_file="c", output_dir="o"),
         config,
         {name: RECORDS[name] for name in folders},
     )
     assert (chosen.mask_schedule, chosen.depth_schedule) == (masks, depths)
+    informed = kept is None
+    assert chosen.initial_weights == ("informed" if informed else "random")
 
 
 def test_a_model_that_is_there_keeps_its_depth():
@@ -137,7 +139,7 @@ def test_a_model_that_is_there_keeps_its_depth():
     files = {"albert_config_file": "c", "output_dir": "o"}
     going_on = PretrainingConfig("records", **files, init_checkpoint="model")
     folders = {"dynamic": RECORDS["dynamic"]}
-    chosen = Budget(1.0, set()).with_schedules(going_on, tiny.CONFIG, folders)
+    chosen = Budget(1.0, set()).with_start(going_on, tiny.CONFIG, folders)
     assert chosen == going_on
 
 
@@ -164,7 +166,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
     assert "Chosen for budget_hours=0.004:" in told
     assert "--optimizer=muon " in told and "--dtype=" in told
     assert "--learning_rate=" not in told
-    assert "--depth_schedule=1:0.4,2 " in told and "mask_schedule" not in told
+    assert "--depth_schedule=1:0.3,2 " in told and "mask_schedule" not in told
     flags = dict(
         line[2:].split("=", 1)
         for line in (output / "run.flags").read_text().splitlines()
@@ -172,7 +174,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
     step = int(values(output)["optimizer/iterations"])
     assert flags["budget_hours"] == "0.0"
     assert flags["num_train_steps"] == str(step)
-    assert flags["depth_schedule"] == "1:0.4,2"
+    assert flags["depth_schedule"] == "1:0.3,2"
     assert flags["learning_rate"] == "0.003" and flags["beta_2"] != "0.999"
     before = values(output)
     pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)

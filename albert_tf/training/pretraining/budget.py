@@ -21,6 +21,7 @@ from albert_tf.training.phases import Phase, mean_work, step_work
 from albert_tf.training.pretraining import budget_rules, record_folders
 from albert_tf.training.pretraining.budget_rules import Choice, Means
 from albert_tf.training.pretraining.pretraining_settings import (
+    COMPAT,
     PretrainingConfig,
 )
 from albert_tf.training.pretraining.record_folders import Folders
@@ -234,7 +235,7 @@ class Budget:
         self.hours, self.began = hours, time.monotonic()
         self.said = {ALSO.get(name, name) for name in said}
         self.kept: dict[str, Any] | None = None
-        self.schedule_choices: dict[str, Choice] = {}
+        self.start_choices: dict[str, Choice] = {}
         self.clock: BudgetClock | None = None
 
     def prepare(
@@ -244,7 +245,7 @@ class Budget:
         config: AlbertConfig,
         folders: Folders,
     ) -> PretrainingConfig:
-        """Refuse settings that go with no budget; see `with_schedules`."""
+        """Refuse settings that go with no budget; see `with_start`."""
         if not self.hours:
             return run
         check(self.said, run.init_state, optimizer.optimizer)
@@ -266,14 +267,14 @@ class Budget:
                     f"`output_dir` and `init_checkpoint={run.output_dir}`.",
                     flush=True,
                 )
-        return self.with_schedules(run, config, folders)
+        return self.with_start(run, config, folders)
 
-    def with_schedules(
+    def with_start(
         self, run: PretrainingConfig, config: AlbertConfig, folders: Folders
     ) -> PretrainingConfig:
-        """Return a run with the schedules that are chosen for it, or were.
+        """Return a run with the first weights and schedules chosen for it.
 
-        They are for new models: one that is there knows all of its layers.
+        They are for new models: a pretrained one already uses all its layers.
 
         Args:
           run: what is read, and how.
@@ -283,14 +284,12 @@ class Budget:
         if run.init_checkpoint and not self.kept:
             return run
         dynamic = record_folders.are_dynamic(folders)
-        self.schedule_choices = {
-            name: choice
-            for name, choice in budget_rules.choose_schedules(
-                config, dynamic
-            ).items()
-            if name not in self.said
+        given = {*self.said, *COMPAT[run.compat]}
+        chosen = budget_rules.choose_start(config, dynamic)
+        self.start_choices = {
+            name: choice for name, choice in chosen.items() if name not in given
         }
-        values = values_of(self.schedule_choices)
+        values = values_of(self.start_choices)
         if self.kept:
             before = self.kept["choices"]
             values = {k: before[k] for k in values if k in before}
@@ -302,7 +301,7 @@ class Budget:
             return self.kept["choices"], self.kept["step_seconds"]
         end = self.began + self.hours * 3600
         choices, seconds = measured_choices(workshop, configs, self.said, end)
-        choices = self.schedule_choices | choices
+        choices = self.start_choices | choices
         print(f"Chosen for budget_hours={self.hours:g}:")
         print("\n".join(budget_rules.describe(choices)), flush=True)
         return values_of(choices), seconds

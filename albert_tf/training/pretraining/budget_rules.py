@@ -2,7 +2,7 @@
 
 `RULES` has a row for each setting that follows from the pace, in the order in
 which they are chosen: a later one sees the earlier ones, and what the user
-said. `choose_schedules` chooses what the model and its records decide. Numbers
+said. `choose_start` chooses what the model and its records decide. Numbers
 that trials gave are constants, with the trial.
 
 A trial is a run on records of 64 tokens, its measure the held-out MLM loss
@@ -161,8 +161,8 @@ def checkpoint_steps(means: Means, values: dict) -> Choice:
     return Choice(steps, f"one in {between:.0f} s, which a kill may cost")
 
 
-def choose_schedules(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
-    """Return what changes on the way, and why; no pace is needed for it.
+def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
+    """Return first weights and schedules of a new model, which need no pace.
 
     Args:
       config: the architecture.
@@ -170,7 +170,8 @@ def choose_schedules(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
     """
     layers = config.num_hidden_layers
     fewer = max(math.ceil(layers / 2), config.num_hidden_groups)
-    chosen = {}
+    reason = "skips the plateau at the frequencies of pieces"
+    chosen = {"initial_weights": Choice("informed", reason)}
     if dynamic:
         reason = "many masks teach more at first, few are the task at the end"
         chosen["mask_schedule"] = Choice(MASK_SCHEDULE, reason)

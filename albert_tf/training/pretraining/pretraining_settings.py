@@ -17,7 +17,7 @@ COMPAT = {
         "schedule": "released",
         "clip_placement": "per_replica",
         "loss_normalization": "per_replica",
-        "initial_weights": "released",
+        "initial_weights": "random",
     },
 }
 
@@ -108,12 +108,12 @@ class PretrainingConfig:
         None, "Model directory whose weights a new run starts from."
     )
     initial_weights: str = setting(
-        "informed",
-        "What a new model begins with, beside random weights: informed, the "
-        "frequencies of the pieces and vectors of their neighbours in the "
-        "records, half of the heads at a word's neighbours, and one at the "
-        "same word elsewhere; or nothing, as released.",
-        choices=("informed", "released"),
+        "random",
+        "First weights of a new model: random, as in the paper; or informed by "
+        "the records: frequencies of pieces, vectors of their neighbours, half "
+        "of the heads at a word's neighbours and one at the same word "
+        "elsewhere. A budget chooses informed.",
+        choices=("random", "informed"),
     )
     init_state: str = setting(
         "weights",
