@@ -102,11 +102,7 @@ def flag_page(command: str, place: str) -> str:
 
 def program_entry(name: str, function) -> str:
     """Return what documents a program's function: its keywords are flags."""
-    command = next(
-        command
-        for command, place in program_modules().items()
-        if place == function.__module__
-    )
+    command = f"albert-{name.replace('_', '-')}"
     said, _, rest = inspect.getdoc(function).partition("\n\nArgs:")
     returned = rest.partition("Returns:\n")[2]
     lines = [
