@@ -157,7 +157,7 @@ class Embedding(Task):
             )
 
     def _columns_of(self, row: Row) -> Columns:
-        """Return the columns, without an optional pair column that is absent."""
+        """Return the columns, without an optional pair column if absent."""
         pair = self.columns.text_pair
         if pair == USUAL.text_pair and pair not in row.values:
             return dataclasses.replace(self.columns, text_pair="")
@@ -178,7 +178,7 @@ class Embedding(Task):
         metrics = MATCHED if examples[0].score is None else RATED
         if self.main_metric in metrics:
             return self
-        print(f"Note: main_metric for these evaluation examples is {metrics[0]}")
+        print(f"Note: main_metric of these examples is {metrics[0]}")
         return dataclasses.replace(self, main_metric=metrics[0])
 
     def identity(self):

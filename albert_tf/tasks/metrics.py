@@ -97,7 +97,7 @@ def _shares_found(labels: set, predictions: set) -> dict[str, float]:
 def entities(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Return the `f1`, `precision` and `recall` of entities, and tag `accuracy`.
+    """Return `f1`, `precision` and `recall` of entities, and tag `accuracy`.
 
     An entity is correct if both its words and its type are correct.
     """

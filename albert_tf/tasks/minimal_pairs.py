@@ -58,7 +58,7 @@ class Pair:
     """Two sentences that differ only in grammar, and the phenomenon.
 
     Attributes:
-      where: its file and line, for errors.
+      where: the pair's file and line, for errors.
     """
 
     good: str

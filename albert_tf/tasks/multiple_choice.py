@@ -106,7 +106,7 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
     legal = legal and all(
         isinstance(x, str | int | float) and x == x for x in choices
     )
-    rule = f"{where}: the choices must be a list of 2 to {len(LETTERS)} choices."
+    rule = f"{where}: there must be a list of 2 to {len(LETTERS)} choices."
     require(legal, f"{rule} Received: {str(choices)[:60]}")
     return tuple(map(str, choices))
 
@@ -280,7 +280,7 @@ class MultipleChoice(Task):
     def features(self, examples, tokenizer):
         """Return rows `[CLS] context [SEP] question and choice [SEP]`.
 
-        If too long, the second part is cut at the start, the context at the end.
+        Long second parts are cut at the start, long contexts at the end.
         Source: `convert_single_example` of the released `race_utils.py`.
         """
         length, most = self.config.max_seq_length, self.config.max_qa_length
@@ -324,7 +324,7 @@ class MultipleChoice(Task):
 
     def answer(self, query, prediction, top):
         choices = query["choices"]
-        shares = prediction.probabilities[: len(choices)]  # without absent choices
+        shares = prediction.probabilities[: len(choices)]  # absent ones have 0
         return {
             "choice": prediction.label,
             "text": choices[prediction.label],

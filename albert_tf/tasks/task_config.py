@@ -75,8 +75,8 @@ class TaskConfig(Checked):
     )
     max_qa_length: int | None = setting(
         None,
-        "Maximum tokens of question and choice; longer ones are cut at the start. "
-        "Default: 128.",
+        "Maximum tokens of question and choice; longer ones are cut at the "
+        "start. Default: 128.",
         minimum=1,
     )
     temperature: float | None = setting(
@@ -138,12 +138,12 @@ class DataConfig(Checked):
         None, "Column of the second text or question, if any."
     )
     choice_columns: tuple = setting(
-        (), "Column with the list of choices, or several columns, one per choice."
+        (), "Column with a list of choices, or several columns, one per choice."
     )
     label_column: tuple = setting(
         (),
-        "Column of the label, or several columns: of 0 and 1 for multilabel, of "
-        "numbers for regression.",
+        "Column of the label, or several columns: of 0 and 1 for multilabel, "
+        "of numbers for regression.",
     )
     id_column: str | None = setting(
         None,
