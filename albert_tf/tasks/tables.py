@@ -308,7 +308,7 @@ def read_rows(path: str | TableObject, columns: Columns) -> Iterator[Row]:
     if is_table(path):
         yield from rows_of(path)
         return
-    rule = "The data file must exist."
+    rule = "The data file must be an existing file."
     require(files.is_file(path), rule, path=path)
     broken = 0
 

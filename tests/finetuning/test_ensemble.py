@@ -159,7 +159,7 @@ def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
         num_seeds=2,
         **opinions,
     )
-    assert "must not be a model directory itself" in message
+    assert "must not be a model directory" in message
 
 
 def log_probabilities(folder, file="eval_predictions.tsv"):

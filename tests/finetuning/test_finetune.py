@@ -286,7 +286,7 @@ def test_a_finished_run_is_not_repeated(
     )
     assert metrics["eval"] == finished[1]["eval"]
     assert History(str(copy), 60).rows == before
-    assert capsys.readouterr().out.count("Note: at a rate of 0.01 ") == 1
+    assert capsys.readouterr().out.count("Note: at learning rate 0.01") == 1
 
 
 @pytest.mark.slow_after(1)

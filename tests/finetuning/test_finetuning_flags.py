@@ -50,7 +50,7 @@ def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
     folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
     values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
     build(**values | changes).advise()
-    assert ("rate of 0.0003 see" in capsys.readouterr().out) == said
+    assert ("rate 0.0003, try" in capsys.readouterr().out) == said
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,6 @@ def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
         {"ensemble": (finished[0], str(copy))},
     ):
         message = refusal(**source, output_dir=str(copy), do_eval=True)
-        assert "must not hold another fine-tuned model" in message
+        assert "must not contain a fine-tuned model" in message
         assert finished[0] in message and f"output_dir={copy}" in message
     assert sorted(os.listdir(copy)) == before

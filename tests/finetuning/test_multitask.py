@@ -307,7 +307,7 @@ def test_a_run_that_is_refused_changes_nothing(
     What is noted of the rate is noted once, not for each task.
     """
     source, values, named = {
-        "another model": (finished[0], {}, "must not hold another model"),
+        "another model": (finished[0], {}, "must not contain a model"),
         "other lengths": (together[0], {"max_seq_length": 9}, "other labels"),
     }[kind]
     output = shutil.copytree(source, tmp_path / "o")
@@ -315,7 +315,7 @@ def test_a_run_that_is_refused_changes_nothing(
     with pytest.raises(InputError, match=named):
         run(**arguments(data_dir, finished[0], output, **values))
     assert contents(output) == before
-    assert capsys.readouterr().out.count("Note: at a rate of 0.01 ") == 1
+    assert capsys.readouterr().out.count("Note: at learning rate 0.01") == 1
 
 
 @pytest.mark.parametrize(

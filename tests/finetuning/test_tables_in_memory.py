@@ -154,12 +154,15 @@ def test_columns_without_names(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"text": "a", "label": "x"}, {"text": 3, "label": "y"}], "hold text"),
+        (
+            [{"text": "a", "label": "x"}, {"text": 3, "label": "y"}],
+            "must contain",
+        ),
         ([{"text": "a", "label": "x"}, {"text": None, "label": "y"}], "null"),
         ([{"text": "a", "label": "x"}, {"txt": "b"}], "columns txt. Received"),
         (
             [{"text": "a", "label": "x"}, {"text": "b", "label": None}],
-            "missing",
+            "must have a label",
         ),
         ([{"text": "a", "label": "x"}, {"text": "b", "label": {}}], "a label"),
     ],

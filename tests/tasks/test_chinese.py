@@ -79,7 +79,7 @@ def test_rows_without_an_agreed_label(tmp_path, name, capsys):
     rows = [PAIR | {"label": x} for x in ("-", "neutral", "-")]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert [e.id for e in find(name).read("eval", str(path))] == ["1"]
-    assert "passed over 2 examples" in capsys.readouterr().out
+    assert "skipped 2 examples" in capsys.readouterr().out
 
 
 def test_tables(tmp_path):
@@ -117,15 +117,15 @@ def test_spans_are_marked(first, second, expected):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"text": 3}, "column text must hold text"),
+        ({"text": 3}, "column text must contain text"),
         ({"target": None}, "`target` must be an object"),
         ({"target": {}}, "`span1_text` must be a text"),
-        ({"span1_text": ""}, "must stand in the text"),
+        ({"span1_text": ""}, "must be in the text"),
         ({"span2_index": "0"}, "`span2_index` must be a whole number"),
         ({"span1_index": True}, "`span1_index` must be a whole number"),
-        ({"span1_index": 3}, "`span1_text` must stand .* where it has '很'"),
-        ({"span1_index": -3}, "`span1_text` must stand"),
-        ({"span2_index": 99}, "`span2_text` must stand"),
+        ({"span1_index": 3}, "`span1_text` must be .* where it has '很'"),
+        ({"span1_index": -3}, "`span1_text` must be"),
+        ({"span2_index": 99}, "`span2_text` must be"),
     ],
 )
 def test_spans_that_are_not_in_the_text(change, message):

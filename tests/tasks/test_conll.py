@@ -111,7 +111,7 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     found = read(tmp_path, text, name=name)
     assert columns(found) == TWO
     note = capsys.readouterr().out
-    assert ("lines of comment" in note) == text.startswith(("# ", "#\t"))
+    assert ("comment lines" in note) == text.startswith(("# ", "#\t"))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_universal_dependencies(tmp_path, capsys):
     assert columns(found) == [("a de le", "DET ADP DET"), (".", "PUNCT")]
     assert [found[0].where(i)[-2:] for i in range(3)] == [":3", ":5", ":6"]
     note = capsys.readouterr().out
-    assert "2 lines of comment, 2 lines whose number" in note
+    assert "2 comment lines, 2 lines whose number" in note
     found = read(tmp_path, CONLLU, word="3", tag="5")
     assert columns(found)[0] == ("a de le", "DT IN DT")
 
@@ -188,7 +188,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     assert not capsys.readouterr().out
     read(tmp_path, "token tag\n# one two three\nEU O\n")
     note = capsys.readouterr().out
-    assert note.endswith("passed over a header, 1 lines of comment\n")
+    assert note.endswith("skipped a header, 1 comment lines\n")
 
 
 def test_compressed_columns_and_json_lines(tmp_path):

@@ -101,13 +101,13 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
         ("classification", {"a": 1}, "a text, a number or a boolean"),
         ("regression", True, "finite number. Received: label=True"),
         ("regression", "inf", "finite number. Received: label='inf'"),
-        ("multilabel", ["x", None], "no class of a set.*None"),
+        ("multilabel", ["x", None], "contain an empty class.*None"),
         ("multilabel", ["x", ["y"]], "a text, a number or a boolean"),
-        ("multilabel", "x,,y", "no class of a set.*'x,,y'"),
-        ("multilabel", "x,", "no class of a set"),
+        ("multilabel", "x,,y", "contain an empty class.*'x,,y'"),
+        ("multilabel", "x,", "contain an empty class"),
         ("multilabel", "['x', 'y']", "JSON list.*'x', 'y'"),
-        ("multilabel", None, "the label must not be missing"),
-        ("multilabel", "nan", "the label must not be missing"),
+        ("multilabel", None, "must have a label"),
+        ("multilabel", "nan", "must have a label"),
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, said):
@@ -124,7 +124,7 @@ def test_no_class_applies_to_an_empty_cell(tmp_path):
             (),
         ]
         for part in ("train", "eval"):
-            with pytest.raises(InputError, match=rf"t\{ending}.*every row"):
+            with pytest.raises(InputError, match=rf"t\{ending}.*one row must"):
                 read(tmp_path, "multilabel", ["", ""], part, ending=ending)
     found = read(tmp_path, "multilabel", ['["x", "y"]', "[]"], ending=".tsv")
     assert found == [("x", "y"), ()]
@@ -198,8 +198,8 @@ def test_words_that_lack_a_tag(tmp_path):
         (("a", "b"), -1, "or a number below 2"),
         (("a", "b"), 0.5, "or a number below 2"),
         (("a", "b"), "c", "or a number below 2"),
-        (("1", "2"), 0, "named by numbers, a number is a name. .*label='0'"),
-        (("0.5", "1.5"), 1, "named by numbers"),
+        (("1", "2"), 0, "every number counts as a name. .*label='0'"),
+        (("0.5", "1.5"), 1, "names are numbers"),
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):

@@ -172,7 +172,7 @@ def test_folders_of_race(tmp_path, name, levels):
         ({"options": [{"a": 1}, 2]}, ["1.txt:1, question 1", "2 to 26"]),
         ({"answers": "AB"}, ["1.txt:1", "`answers` must be a list"]),
         ({"answers": [["A"], "B"]}, ["1.txt:1, question 1", "label must be"]),
-        ({"answers": None}, ["1.txt:1, question 1", "must not be missing"]),
+        ({"answers": None}, ["1.txt:1, question 1", "must have a label"]),
     ],
 )
 def test_malformed_articles(tmp_path, changes, said):

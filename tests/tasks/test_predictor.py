@@ -74,5 +74,5 @@ def test_the_number_of_answers_is_limited(words):
 def test_a_second_text_needs_a_task_of_pairs(words):
     """Otherwise it would be ignored."""
     predictor = Predictor(find("sst-2"), words, None)
-    with pytest.raises(InputError, match="of pairs alone.*text_pair=b"):
+    with pytest.raises(InputError, match="takes pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])

@@ -281,7 +281,7 @@ def test_models_of_one_task_on_another():
     assert other.config == learnt.config
     own = find("question_answering").for_model(learnt)
     assert (own.impossible, own.scoring) == (True, "squad2")
-    with pytest.raises(InputError, match="without an answer"):
+    with pytest.raises(InputError, match="unanswerable"):
         learnt.for_model(find("squad-1.1"))
 
 

@@ -47,7 +47,7 @@ def test_what_a_file_holds(tmp_path, capsys):
         "scored.jsonl": [Texts("0", ("a", "b"), 2.0, True)],
     }
     (note,) = capsys.readouterr().out.splitlines()
-    assert "scored.jsonl" in note and "negative is left unused" in note
+    assert "scored.jsonl" in note and "negative is ignored" in note
     pairs = TASK.read("predict", written(tmp_path, "p.jsonl", [row]))
     assert pairs == [Texts("0", ("a", "b"), None, False)]
 
@@ -72,9 +72,9 @@ PAIR = {"text": "a", "text_pair": "b"}
         ("train", [PAIR | {"score": "x"}], {}, ":1: the label.*label='x'"),
         ("train", [PAIR | {"score": "inf"}], {}, ":1: .* finite number"),
         ("eval", [PAIR | {"score": "NAN"}], {}, ":1: .* finite number"),
-        ("eval", [PAIR | {"score": 1}, PAIR], {}, "a score if others"),
-        ("train", [{"text": "a"}, PAIR], {}, "as many texts"),
-        ("eval", [PAIR | {"score": None}], {}, "must not be missing"),
+        ("eval", [PAIR | {"score": 1}, PAIR], {}, "all or none"),
+        ("train", [{"text": "a"}, PAIR], {}, "same number of texts"),
+        ("eval", [PAIR | {"score": None}], {}, "must have a label"),
     ],
 )
 def test_files_that_are_refused(tmp_path, part, rows, columns, said):

@@ -99,7 +99,7 @@ def test_malformed_questions(tmp_path, broken, said):
 
 def test_two_questions_of_one_name(tmp_path):
     """Predictions could not tell them apart."""
-    with pytest.raises(InputError, match="`id` of its own.*'q1'"):
+    with pytest.raises(InputError, match="unique `id`.*'q1'"):
         read(tmp_path, question(), question())
 
 
@@ -158,7 +158,7 @@ def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
 def test_a_name_is_a_text_or_a_number(tmp_path, value):
     """Other values are not converted to text."""
-    with pytest.raises(InputError, match="`id` of its own"):
+    with pytest.raises(InputError, match="unique `id`"):
         read(tmp_path, question(value))
     assert read(tmp_path, question(0))[0].id == "0"
 

@@ -91,7 +91,7 @@ def test_known_broken_lines_are_passed_over(tmp_path, capsys):
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
-    assert "passed over 1 broken lines" in capsys.readouterr().out
+    assert "skipped 1 broken lines" in capsys.readouterr().out
 
 
 DOUBLED = '"he said ""no"" twice"'

@@ -112,9 +112,9 @@ TWO = {"label_column": ("a", "b")}
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("squad-1.1", {"text_column": "a"}, "no meaning.*text_column=a"),
-        ("classification", {"choice_columns": ("a",)}, "no meaning.*choice"),
-        ("token_classification", {"header": False}, "`header` has no meaning"),
+        ("squad-1.1", {"text_column": "a"}, "not apply.*text_column=a"),
+        ("classification", {"choice_columns": ("a",)}, "not apply.*choice"),
+        ("token_classification", {"header": False}, "`header` does not apply"),
         ("classification", TWO, "one column.*label_column=a,b"),
         ("multiple_choice", TWO, "one column.*label_column=a,b"),
         ("token_classification", TWO, "one column.*label_column=a,b"),

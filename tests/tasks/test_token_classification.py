@@ -216,7 +216,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
         read(tmp_path, legal, fresh)
         assert not capsys.readouterr().out
     read(tmp_path, "a B-A\nb I-A\nc X\nd O\n", fresh)
-    assert "1 tags mark no entity, first X at" in capsys.readouterr().out
+    assert "1 tags mark no entity; the first is X at" in capsys.readouterr().out
 
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
