@@ -67,7 +67,7 @@ def choices():
 
 
 def questions():
-    """Return questions with contexts of two windows, one window and one word."""
+    """Return questions with contexts of one window, two, or one word."""
     task = exporting.question_task("simple")
     texts = ("the river", "", "he reads")
     contexts = (TEXTS[0] + " " + TEXTS[3], TEXTS[1], TEXTS[2])
