@@ -1,4 +1,4 @@
-"""Scores and predictions of one model, or of several together."""
+"""Scores and predictions of one model or an ensemble."""
 
 import types
 from collections.abc import Callable, Sequence
@@ -30,14 +30,14 @@ METRICS_FILE = "metrics.json"
 class Judge:
     """Evaluates and predicts with the current weights of a model.
 
-    Its `tuned` is the task with the threshold that the last evaluation found,
-    with which data to predict are predicted.
+    Its `tuned` is the task with the threshold from the last evaluation;
+    predictions of unlabelled data use it.
 
     Args:
-      evaluator: the model.
-      task: what it is fine-tuned for.
+      evaluator: runs the model.
+      task: the model's task.
       bucketed: whether to sort examples by length; results are the same.
-      outputs: instead of those of the task's head, with their losses.
+      outputs: replaces the head's `measured_outputs`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Judge:
         self.outputs = outputs or task.head.measured_outputs
 
     def judge(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
-        """Return a split's metrics, {} without labels, and predictions."""
+        """Return a split's metrics, {} without labels, and its predictions."""
         size = self.evaluator.eval_batch_size
         outputs = self.evaluator.predict(
             lambda: evaluation_batches(split.features, size, self.bucketed),
@@ -72,7 +72,7 @@ class Judge:
         return {"loss": loss, **scores}, predictions
 
     def metrics(self, splits: Sequence[Split]) -> dict[str, float]:
-        """Return the metrics of several splits under names that differ."""
+        """Return the metrics of several splits, under different names."""
         return {
             metric_name(split.name, name): value
             for split in splits
@@ -84,14 +84,14 @@ SORTED = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
 
 
 def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
-    """Return whether batches of "train" or "eval" go by length."""
+    """Return whether "train" or "eval" batches are bucketed by length."""
     return part in SORTED[run.length_bucketing] and not is_tpu(strategy)
 
 
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, most: int
 ) -> int:
-    """Return the `step` of `batcher` for training rows of at most so long."""
+    """Return `batcher`'s `step` for training rows of at most `most` tokens."""
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)
     if padded or is_tpu(strategy):
@@ -108,15 +108,15 @@ def make_batches(
     size: int | None = None,
     number: int = 0,
 ) -> Callable:
-    """Return what makes training batches, see `Trainer.iterator`.
+    """Return a function that makes training batches, for `Trainer.iterator`.
 
     Args:
-      features: of the examples.
-      run: whether batches go together by length.
-      training: batch and seed.
-      strategy: what trains.
-      size: how many examples of a step's batch these are; None for all.
-      number: of the task; each has its own order.
+      features: the training examples.
+      run: determines whether to bucket by length.
+      training: determines batch size and seed.
+      strategy: the strategy that trains.
+      size: how many examples of each batch to draw from these; None for all.
+      number: the task's number; each task has its own order.
     """
     whole = training.train_batch_size
     size = size or whole
@@ -156,7 +156,7 @@ def load_evaluator(
 
 
 def averaged_outputs(task: Task) -> Callable:
-    """Return (ensemble, batch) -> the mean outputs, and their losses."""
+    """Return a function from (ensemble, batch) to mean outputs and losses."""
 
     head = task.head
 
@@ -172,10 +172,10 @@ def averaged_outputs(task: Task) -> Callable:
 
 
 def check_members(directories: Sequence[str], job: Job) -> None:
-    """Refuse models that differ in their task or their tokenizer."""
+    """Raise an error if models differ in their task or tokenizer."""
     require(
         job.task.head.averages,
-        "The outputs of an `ensemble` must be logits, those of this task "
+        "The outputs of an `ensemble` must be logits; this task's outputs "
         "cannot be averaged.",
         task=job.task.name,
     )
@@ -198,11 +198,11 @@ def load_ensemble(
     batch_size: int,
     dtype: str,
 ) -> Evaluator:
-    """Return an evaluator of several models, for `averaged_outputs`."""
+    """Return an evaluator of several models for `averaged_outputs`."""
     members = [
         load_evaluator(directory, job.task, strategy, batch_size, dtype).model
         for directory in directories
     ]
-    # What an `Evaluator` asks of a model.
+    # The attributes that an `Evaluator` needs.
     model = types.SimpleNamespace(name="ensemble", weights=(), members=members)
     return Evaluator(strategy, lambda: model, job.task.head, batch_size)

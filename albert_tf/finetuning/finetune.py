@@ -1,8 +1,7 @@
 """A fine-tuning run: a model directory and a task in, a model directory out.
 
-The weights that count are those with the best main metric, in `best/` of the
-output directory; without `do_eval` while training, the last ones, or their
-average.
+The final weights are those with the best main metric, in `best/` of the output
+directory; when training without `do_eval`, the last weights or their average.
 """
 
 import dataclasses
@@ -38,7 +37,7 @@ from albert_tf.training.workers import vanishing_explained
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the model with the weights that count, if it is over."""
+    """Train; return the model with its final weights, None if told to stop."""
     trainer = make_trainer(
         s,
         job.config,
@@ -79,7 +78,7 @@ def run_job(
         with checkpoints.claimed(strategy, s.run.output_dir, begin):
             evaluator = train(s, job, strategy)
         if evaluator is None:
-            return None  # a later run goes on
+            return None  # a later run continues
     else:
         evaluator = load(s, job, strategy)
     outputs = evaluation.averaged_outputs(job.task) if s.run.ensemble else None
@@ -96,10 +95,10 @@ def run_job(
 def run_seeds(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> dict[str, dict[str, float]]:
-    """Run with each seed in its own folder; return median and spread."""
+    """Run each seed in its own folder; return median and spread."""
     require(
         not is_finetuned(s.run.output_dir),
-        "With `num_seeds`, `output_dir` must not be a model directory itself.",
+        "With `num_seeds`, `output_dir` must not be a model directory.",
         output_dir=s.run.output_dir,
     )
     runs, together = {}, StopInTime(s.training.max_hours)
@@ -120,7 +119,7 @@ def run_seeds(
 
 @vanishing_explained()
 def finetune_task(s: Settings) -> dict[str, dict[str, float]]:
-    """Train, evaluate and predict as asked; return the metrics by split."""
+    """Train, evaluate and predict one task; return the metrics by split."""
     s.check()
     prepared = distribution.prepare_devices(s.devices)
     with distribution.agreed(prepared):
@@ -131,14 +130,14 @@ def finetune_task(s: Settings) -> dict[str, dict[str, float]]:
         evaluation.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:
             mean = results.mean_threshold(s.run.ensemble)
-            # Evaluation finds one that fits the averages.
+            # Evaluation tunes a threshold for the averaged logits.
             task = job.task.replaced(
                 null_score_diff_threshold=None if s.run.do_eval else mean
             )
             job = dataclasses.replace(job, task=task)
     taught = s.recipe.teacher and s.run.do_train
     if taught:
-        soft_targets.load_teacher(s.recipe.teacher, job)  # or refuse it
+        soft_targets.load_teacher(s.recipe.teacher, job)  # or raise an error
     strategy = prepared or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
     if taught:
@@ -149,7 +148,7 @@ def finetune_task(s: Settings) -> dict[str, dict[str, float]]:
     return run(s, job, strategy) or {}
 
 
-# The released fine-tuning scripts' names of the same settings.
+# Names of the same settings in the released fine-tuning scripts.
 RELEASED_NAMES = {
     "task_name": "task",
     "train_step": "num_train_steps",
@@ -163,15 +162,15 @@ RELEASED_NAMES = {
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 
-    The keywords are the flags of `finetune.py`; where it takes files of
-    examples, a table in memory may stand.
+    Keywords are the flags of `finetune.py`; files of examples may also be
+    tables in memory.
 
     Args:
       *configs: the fields of `Settings`.
-      hooks: to act between the steps, beside the usual ones.
+      hooks: run between steps, in addition to the standard hooks.
 
     Returns:
-      the directory, the metrics of each split and the run's history.
+      The directory, the metrics of each split and the run's history.
     """
     s = Settings(*configs, hooks=check_hooks(hooks))
     several = "," in (s.data.task or "")

@@ -17,8 +17,8 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.run import Hook
 from albert_tf.training.training_config import LARGEST_SEED, TrainingConfig
 
-# Where fine-tuning differs from the defaults of pretraining; None is worked
-# out from the number of examples.
+# Defaults that differ from pretraining; None is computed from the number of
+# examples.
 DEFAULTS = {
     "optimizer": "adamw",
     "learning_rate": 2e-5,
@@ -32,73 +32,73 @@ DEFAULTS = {
 
 
 def one_folder(*paths: str) -> bool:
-    """Return whether paths, however they are written, lead to one folder."""
+    """Return whether paths, possibly written differently, are one folder."""
     return len(set(map(os.path.realpath, paths))) == 1
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningConfig:
-    """What a fine-tuning run reads, does and writes."""
+    """Input, output and actions of a fine-tuning run."""
 
     model_dir: str = setting(
         "",
         "Model directory to start from: pretrained, or fine-tuned on another "
-        "task, whose head is left out. Without do_train: the fine-tuned model "
-        "to evaluate, or what output_dir was trained from.",
+        "task, whose head is dropped. Without do_train: the fine-tuned model "
+        "to evaluate, or the model that output_dir was trained from.",
     )
     output_dir: str = setting(
         "",
         "Model directory to write; a run in it resumes. Without do_train: "
-        "where results go, not another model's directory.",
+        "folder for the results; it must not contain another model.",
         required=True,
     )
     do_train: bool = setting(False, "Train.")
     do_eval: bool = setting(
-        False, "Evaluate, also while training to keep the best weights."
+        False, "Evaluate; while training too, to keep the best weights."
     )
     do_predict: bool = setting(
         False, "Write predictions for the test split or `predict_file`."
     )
     init: str = setting(
         "model_dir",
-        "First weights of the encoder: those of `model_dir`, or random ones.",
+        "Initial weights of the encoder: from `model_dir`, or random.",
         choices=("model_dir", "random"),
     )
     num_train_epochs: float = setting(
         3.0,
-        "Passes over the data, without `num_train_steps`.",
+        "Passes over the data, unless `num_train_steps` is set.",
         minimum=0.0,
         maximum=1e6,
     )
     warmup_proportion: float = setting(
         0.1,
-        "Share of the steps with warm-up, without `num_warmup_steps`.",
+        "Share of steps for warm-up, unless `num_warmup_steps` is set.",
         minimum=0.0,
         maximum=1.0,
     )
     hidden_dropout_prob: float | None = setting(
-        None, "Dropout of the encoder instead of its config's.", minimum=0.0
+        None, "Dropout in the encoder. Default: its config's.", minimum=0.0
     )
     attention_probs_dropout_prob: float | None = setting(
-        None, "Attention dropout instead of the config's.", minimum=0.0
+        None, "Attention dropout. Default: the config's.", minimum=0.0
     )
 
     length_bucketing: str = setting(
         "evaluation",
-        "Where batches are put together by length, which saves padding: "
-        "nowhere, to evaluate and predict, or also to train. Not on TPUs.",
+        "When to batch examples of similar length, which saves padding: "
+        "never, to evaluate and predict, or also to train. Not on TPUs.",
         choices=("none", "evaluation", "all"),
     )
     num_seeds: int = setting(
         1,
-        "Runs with seeds that follow `random_seed`, each in a folder "
+        "Number of runs, with seeds from `random_seed`, each in a folder "
         "`seed_N` of `output_dir`; metrics.json has the median and spread.",
         minimum=1,
     )
     ensemble: tuple = setting(
         (),
-        "Fine-tuned model directories whose averaged logits are evaluated "
-        "or predict.",
+        "Fine-tuned model directories; evaluate and predict with their "
+        "averaged logits.",
     )
 
     def __post_init__(self):
@@ -106,14 +106,14 @@ class FinetuningConfig:
         members = ",".join(self.ensemble)
         require(
             bool(self.model_dir) != bool(self.ensemble),
-            "Either `model_dir` or `ensemble` must be given.",
+            "Exactly one of `model_dir` and `ensemble` must be set.",
             model_dir=self.model_dir,
             ensemble=members,
         )
         require(
             not self.ensemble or (len(self.ensemble) > 1 and not self.do_train),
-            "`ensemble` must name at least two model directories, and only "
-            "evaluates and predicts.",
+            "`ensemble` must name at least two model directories and cannot "
+            "train.",
             ensemble=members,
             do_train=self.do_train,
         )
@@ -136,10 +136,10 @@ class FinetuningConfig:
 
     @property
     def source_dir(self) -> str:
-        """The model directory that is read; of an ensemble the first.
+        """The model directory to read; the first one of an ensemble.
 
-        Without training, the model is that of `model_dir`, or, if no
-        fine-tuned one is there, the one that `output_dir` got from it.
+        Without training, this is `model_dir` if it is fine-tuned, otherwise
+        `output_dir`.
         """
         if self.ensemble:
             return self.ensemble[0]
@@ -147,7 +147,7 @@ class FinetuningConfig:
             return self.model_dir
         require(
             is_finetuned(self.output_dir),
-            "Without `do_train`, `model_dir` or `output_dir` must hold a "
+            "Without `do_train`, `model_dir` or `output_dir` must contain a "
             "fine-tuned model.",
             model_dir=self.model_dir,
             output_dir=self.output_dir,
@@ -156,29 +156,29 @@ class FinetuningConfig:
 
     @property
     def in_place(self) -> bool:
-        """Whether the results stand beside the weights that they are of."""
+        """Whether results go to the folder of the evaluated weights."""
         if self.do_train or self.ensemble:
             return self.do_train
         return one_folder(self.source_dir, self.output_dir)
 
     def check_output(self) -> None:
-        """Refuse to write one model's results among another model's files."""
+        """Raise an error if results would mix with another model's files."""
         source = {"ensemble": ",".join(self.ensemble)}
         require(
             self.in_place or not is_finetuned(self.output_dir),
-            "Without `do_train`, `output_dir` must not hold another "
-            "fine-tuned model than the one that is evaluated; to evaluate "
-            "that one, give it as `model_dir`.",
+            "Without `do_train`, `output_dir` must not contain a fine-tuned "
+            "model other than the evaluated one; to evaluate that model, "
+            "pass it as `model_dir`.",
             **(source if self.ensemble else {"model_dir": self.model_dir}),
             output_dir=self.output_dir,
         )
 
     def parts(self) -> tuple[str, ...]:
-        """Return the parts of the data that are read."""
+        """Return the parts of the data to read."""
         return tuple(part for part in PARTS if getattr(self, f"do_{part}"))
 
     def encoder(self) -> AlbertConfig:
-        """Return the architecture, with the dropout that the flags ask for."""
+        """Return the architecture, with dropout from the flags."""
         config = AlbertConfig.from_model_dir(self.source_dir)
         names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
         rates = {name: getattr(self, name) for name in names}
@@ -187,17 +187,17 @@ class FinetuningConfig:
 
 
 def seed_dir(output_dir: str, seed: int) -> str:
-    """Return the model directory of the run with a seed."""
+    """Return the model directory of a seed's run."""
     return files.join(output_dir, f"seed_{seed}")
 
 
-# From here on small models forget what they know in steps that are too long.
+# From this rate on, small models may forget in steps that are too long.
 HIGH_RATE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything that is said about a fine-tuning run."""
+    """All settings of a fine-tuning run."""
 
     run: FinetuningConfig
     data: DataConfig
@@ -206,14 +206,14 @@ class Settings:
     training: TrainingConfig
     devices: DistributionConfig
     recipe: RecipeConfig = RecipeConfig()
-    hooks: tuple[Hook, ...] = ()  # beside the usual ones
+    hooks: tuple[Hook, ...] = ()  # besides the standard ones
 
     def configs(self) -> list:
-        """Return what flags say: objects of `CONFIGS`."""
+        """Return the objects of `CONFIGS`, which flags set."""
         return [getattr(self, f.name) for f in dataclasses.fields(self)][:-1]
 
     def check(self) -> None:
-        """Refuse what does not go together, before anything is read."""
+        """Raise an error for conflicting settings, before any reading."""
         evaluates = self.run.do_train and self.run.do_eval
         schedule, init = self.optimizer.schedule, self.run.init
         self.recipe.check_run(evaluates, schedule, init)
@@ -223,23 +223,23 @@ class Settings:
             task=self.data.task,
         )
         seed, number = self.training.random_seed, self.run.num_seeds
-        rule = f"The last of `num_seeds` must be at most {LARGEST_SEED}."
+        rule = f"The last seed must be at most {LARGEST_SEED}."
         legal = seed + number - 1 <= LARGEST_SEED
         require(legal, rule, random_seed=seed, num_seeds=number)
 
     def advise(self) -> None:
-        """Say what keeps the first steps of a high rate short."""
+        """Print how to shorten the first steps at a high learning rate."""
         rate = self.optimizer.learning_rate
         short = self.optimizer.bias_correction or not self.run.do_train
         if rate >= HIGH_RATE and not short:
             print(
-                f"Note: at a rate of {rate:g} see whether --bias_correction "
-                "--beta_2=0.98 does better; without, the first updates are up "
-                "to six times as long"
+                f"Note: at learning rate {rate:g}, try --bias_correction "
+                "--beta_2=0.98; without it, the first updates are up to six "
+                "times as long"
             )
 
     def with_seed(self, seed: int) -> "Settings":
-        """Return the settings of one of several runs, in its own folder."""
+        """Return the settings of a seed's run, in its own folder."""
         folder = seed_dir(self.run.output_dir, seed)
         return dataclasses.replace(
             self,
@@ -248,10 +248,10 @@ class Settings:
         )
 
     def planned(self, examples: int) -> "Settings":
-        """Work out steps, warm-up and cadence where the flags leave them open.
+        """Fill in steps, warm-up and evaluation interval if flags do not.
 
         Args:
-          examples: to learn from.
+          examples: the number of training examples.
         """
         training, warmup = self.training, self.optimizer.num_warmup_steps
         steps, batch = training.num_train_steps, training.train_batch_size
@@ -273,12 +273,12 @@ class Settings:
         )
 
     def with_dtype(self, strategy) -> "Settings":
-        """Return the settings with the precision that `auto` stands for."""
+        """Return the settings with the precision that `auto` selects."""
         training = with_dtype(self.training, strategy)
         return dataclasses.replace(self, training=training)
 
     def write_flags(self) -> None:
-        """Write flags that replay the run into the output directory."""
+        """Write flags that replay the run to the output directory."""
         settings.write_flagfile(self.run.output_dir, *self.configs())
 
 

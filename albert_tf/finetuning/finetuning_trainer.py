@@ -1,6 +1,6 @@
-"""A task's trainer and hooks, for one task and for several.
+"""The trainer and hooks of fine-tuning, for one or several tasks.
 
-The trainer follows a recipe: frozen parts, adversarial steps.
+The trainer follows a recipe: frozen weights and adversarial steps.
 
 Shapes: B rows of tokens, T tokens, E embedding width.
 """
@@ -36,11 +36,11 @@ from albert_tf.training.trainer import Trainer, add
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return r = epsilon g / ||g|| of each row, [B, T, E].
+    """Return r = epsilon g / ||g|| for each row, [B, T, E].
 
     The fast gradient method on word embeddings,
-    https://arxiv.org/abs/1605.07725, equation 5. Rows without a gradient, as
-    padding, are not moved.
+    https://arxiv.org/abs/1605.07725, equation 5. Rows without a gradient, such
+    as padding, do not move.
     """
     g = tf.cast(gradient, tf.float32)
     norm = tf.sqrt(tf.reduce_sum(tf.square(g), axis=[1, 2], keepdims=True))
@@ -49,7 +49,7 @@ def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 @contextlib.contextmanager
 def words_changed(embeddings, change: Callable) -> Iterator[None]:
-    """Put a function over the word embeddings [B, T, E] while tracing."""
+    """Apply a function to the word embeddings [B, T, E] while tracing."""
     embeddings.perturb = change
     try:
         yield
@@ -58,12 +58,12 @@ def words_changed(embeddings, change: Callable) -> Iterator[None]:
 
 
 class FinetuningTrainer(Trainer):
-    """A trainer with a recipe; without one it is a `Trainer`.
+    """A `Trainer` with a recipe.
 
     Args:
-      *trainer: those of `Trainer`; its model has its encoder as `albert`.
+      *trainer: the arguments of `Trainer`; the model's encoder is its `albert`.
       recipe: the recipe.
-      config: the architecture, which says what the groups of layers are.
+      config: the architecture, which defines the groups of layers.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class FinetuningTrainer(Trainer):
     # Adversarial training.
 
     def _micro_gradients(self, batch: Batch, divisors: dict, seed):
-        """Add the gradients of the loss at adversarial word embeddings.
+        """Add the gradients at adversarial word embeddings.
 
-        The loss is L(e) + L(e + r), r being constant, with the same dropout.
+        The loss is L(e) + L(e + r) with constant r and the same dropout.
         """
         epsilon = self.recipe.fgm_epsilon
         if not epsilon:
@@ -95,7 +95,7 @@ class FinetuningTrainer(Trainer):
         every = self._differentiate(tape, loss, words)
         gradients, of_words = every[: -len(words)], every[-len(words) :]
         moves = [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
-        # Calls of a shared encoder come in the same order again.
+        # A shared encoder is called in the same order again.
         with tf.GradientTape() as tape:
             with words_changed(embeddings, lambda x: x + moves.pop(0)):
                 again, _ = self._loss(batch, divisors, seed)
@@ -103,16 +103,15 @@ class FinetuningTrainer(Trainer):
 
 
 class FollowEvaluations(Hook):
-    """Lower the rate on a plateau; end the run where nothing gets better.
+    """Lower the rate on a plateau; end the run if nothing improves.
 
-    Both follow from the history alone, without the evaluation at `stop_step`,
-    so that a resumed run does what an unbroken one does. Stands behind
-    `Evaluate`.
+    Both depend only on the history, without the evaluation at `stop_step`, so
+    that resumed and uninterrupted runs are equal. Must come after `Evaluate`.
 
     Args:
-      every: as of `Evaluate`.
-      recipe: says how long to wait.
-      metric: what should get larger.
+      every: as in `Evaluate`.
+      recipe: has the patience.
+      metric: the metric that should increase.
     """
 
     def __init__(self, every: int, recipe: RecipeConfig, metric: str):
@@ -135,7 +134,7 @@ class FollowEvaluations(Hook):
 
 ENCODER = ("albert/",)
 
-# Whose files may lie elsewhere on each machine.
+# Settings whose paths may differ between machines.
 PATHS = (
     *("model_dir", "output_dir", "ensemble", "teacher"),
     *("data_dir", "train_file", "eval_file", "predict_file"),
@@ -145,7 +144,7 @@ PATHS = (
 def require_alike(
     strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
 ) -> None:
-    """Refuse workers of which one has other settings or other examples."""
+    """Raise an error if workers differ in settings or examples."""
     if strategy is None:
         return
     configs = (c for c in s.configs() if c is not s.devices)
@@ -160,7 +159,7 @@ def require_alike(
 
 
 def prepare_job(s: Settings, data: DataConfig) -> Job:
-    """Return a task with its data, all of it checked before it is learnt."""
+    """Return a task with its data, checked before training."""
     job = prepare(s.run, data, s.task)
     soft_targets.check_targets(s.recipe, job.task)
     check_freeze(s.recipe.freeze, job.config)
@@ -175,7 +174,7 @@ def make_trainer(
     build_model: Callable,
     objective: Objective,
 ) -> FinetuningTrainer:
-    """Return a trainer with its first weights."""
+    """Return a trainer with its initial weights."""
     keras.utils.set_random_seed(s.training.random_seed)
     trainer = FinetuningTrainer(
         strategy,
@@ -194,7 +193,7 @@ def make_trainer(
 
 
 class KeepTuned(KeepBest):
-    """Keep the threshold of the best evaluation beside its weights.
+    """Save the threshold of the best evaluation with its weights.
 
     Args:
       every, metric: see `KeepBest`.
@@ -217,13 +216,13 @@ def run_training(
     evaluate: Callable[[], dict[str, float]],
     keep: KeepBest,
 ) -> bool:
-    """Train; return whether the run is over rather than told to stop.
+    """Train; return whether the run is complete, not told to stop.
 
-    If it is, the model has the weights that count.
+    If complete, the model has its final weights.
 
     Args:
       s: the settings.
-      trainer: the model.
+      trainer: the trainer.
       batches: see `Trainer.iterator`.
       evaluate: see `Evaluate`; not called without `do_eval`.
       keep: keeps the best weights.
@@ -237,7 +236,7 @@ def run_training(
     over = run.ended_early or trainer.step >= s.training.num_train_steps
     rows = run.history.rows
     evaluated = {row["step"] for row in rows if row["split"] == "eval"}
-    # No worker reads what the chief has not written yet.
+    # No worker reads before the chief has written.
     with distribution.agreed(trainer.strategy):
         if over and run.chief and run.step not in evaluated:
             best = checkpoints.for_inference(run.output_dir)

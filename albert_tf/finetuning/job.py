@@ -1,4 +1,4 @@
-"""The task, data and model of a fine-tuning run, checked."""
+"""The checked task, data and model of a fine-tuning run."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One part of the data: "eval", or "eval_matched" where there are two."""
+    """One part of the data: "eval", or "eval_matched" if there are two."""
 
     name: str
     examples: Sequence[Any]
@@ -24,7 +24,7 @@ class Split:
 
 
 def metric_name(split: str, metric: str) -> str:
-    """Return a metric's name in curves: "accuracy", "matched_accuracy"."""
+    """Return a metric's name in curves: "accuracy" or "matched_accuracy"."""
     suffix = split.partition("_")[2]
     return f"{suffix}_{metric}" if suffix else metric
 
@@ -32,9 +32,9 @@ def metric_name(split: str, metric: str) -> str:
 def choose_task(
     run: FinetuningConfig, data: DataConfig, config: TaskConfig
 ) -> Task:
-    """Return the task that the flags name, or that of a fine-tuned model."""
+    """Return the task named by flags, or a fine-tuned model's task."""
     if run.do_train:
-        require(data.task, "`task` must be given to train. Received: none")
+        require(data.task, "`task` is required for training. Received: none")
         return find(data.task).updated(**data.of_task(), **vars(config))
     trained = load_task(run.source_dir)
     task = trained
@@ -45,7 +45,7 @@ def choose_task(
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A task with its data and its model, checked and ready to run."""
+    """A task with its data and model, checked and ready to run."""
 
     task: Task
     config: AlbertConfig
@@ -56,12 +56,12 @@ class Job:
 
     @property
     def best_metric(self) -> str:
-        """The name of the main metric among those of all eval splits."""
+        """The main metric's name among the metrics of all eval splits."""
         split = self.eval[0].name if self.eval else "eval"
         return metric_name(split, self.task.main_metric)
 
     def summary(self) -> str:
-        """Return what is about to be worked on, for the log."""
+        """Return a summary for the log."""
         length = self.task.config.max_seq_length
         lines = [f"Task {self.task.name} ({self.task.kind}), {length} tokens"]
         for split in (*self.train, *self.eval, *self.predict):
@@ -76,17 +76,17 @@ class Job:
 
 
 def load_other(directory: str, setting: str, job: Job) -> Task:
-    """Return the task of another fine-tuned model for a job's inputs.
+    """Return another fine-tuned model's task, checked for a job's inputs.
 
     Args:
-      directory: its model directory.
-      setting: that names it.
-      job: what it is to work on.
+      directory: the other model's directory.
+      setting: the setting that names it.
+      job: the job.
     """
     place = {setting: directory}
     require(
         is_finetuned(directory),
-        f"`{setting}` must be of fine-tuned model directories.",
+        f"`{setting}` must name fine-tuned model directories.",
         **place,
     )
     tokenizer = load_tokenizer(directory)
@@ -107,13 +107,13 @@ def prepare(
     task_config: TaskConfig,
     parts: Sequence[str] | None = None,
 ) -> Job:
-    """Read and check everything before any device is used.
+    """Read and check everything before using a device.
 
     Args:
-      run: which model, and what it is to do.
-      data: which task, and where its examples are.
-      task_config: how they become inputs.
-      parts: of the data to read, instead of those that the run needs.
+      run: the model and the actions.
+      data: the task and the location of its examples.
+      task_config: how examples become inputs.
+      parts: the parts of the data to read, None for those that the run needs.
     """
     run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)

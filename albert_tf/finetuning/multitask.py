@@ -38,10 +38,10 @@ from albert_tf.training.workers import vanishing_explained
 
 
 class SharedModel:
-    """Models of several tasks around one encoder.
+    """Models of several tasks with one shared encoder.
 
-    It has what a `Trainer` asks of a model. Variables of a head are named
-    `TASK/...`, those of the encoder as everywhere.
+    It has the attributes that a `Trainer` needs. A head's variables are named
+    `TASK/...`; the encoder's variables have their usual names.
     """
 
     name = "shared"
@@ -55,7 +55,7 @@ class SharedModel:
         }
 
     def head(self, name: str) -> dict[str, tf.Variable]:
-        """Return {name: variable} of what a task has for itself."""
+        """Return {name: variable} of a task's own variables."""
         table = checkpoints.named_variables(self.models[name])
         shared = {id(v) for v in self.encoder().values()}
         return {k: v for k, v in table.items() if id(v) not in shared}
@@ -66,7 +66,7 @@ class SharedModel:
 
     @property
     def weights(self) -> list:
-        """All weights under their names, as Keras would have them."""
+        """All weights with their names, in the form of Keras variables."""
         table = self.encoder()
         for task in self.models:
             head = self.head(task).items()
@@ -88,12 +88,12 @@ def part_of(batch: Batch, task: str) -> Batch:
 
 
 class Together:
-    """The mean loss of examples whose task is drawn by the weights.
+    """The weighted mean of the tasks' losses.
 
     Args:
-      tasks: by name.
-      weights: of the tasks, together 1.
-      recipe: says whether labels are smoothed.
+      tasks: the tasks by name.
+      weights: the tasks' weights, which add up to 1.
+      recipe: determines whether to smooth labels.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Together:
         }
 
     def losses(self, model: SharedModel, batch: Batch, seed):
-        """Return each term's sum of losses times the task's weight."""
+        """Return each term's sum of losses, times the task's weight."""
         sums, metrics = {}, {}
         for i, (name, objective) in enumerate(self.objectives.items()):
             losses, shown = objective.losses(
@@ -133,22 +133,22 @@ class Together:
 
 
 def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
-    """Return how many of a batch's examples each task gets, by its weight.
+    """Return the number of each task's examples in a batch, by weight.
 
     Args:
-      weights: of the tasks.
-      size: examples of the batch.
-      unit: what each portion is a multiple of, for replicas and pieces.
+      weights: the tasks' weights.
+      size: examples in the batch.
+      unit: portions are multiples of this, for replicas and micro-batches.
     """
     units = size // unit
     require(
         units >= len(weights),
-        "`train_batch_size` must have an example of every task on every "
-        "replica, in every micro-batch.",
+        "`train_batch_size` must have room for one example of every task "
+        "per replica and micro-batch.",
         train_batch_size=size,
         tasks=len(weights),
     )
-    spare = units - len(weights)  # each task gets one to begin with
+    spare = units - len(weights)  # after one for each task
     exact = [weight / sum(weights) * spare for weight in weights]
     counts = [int(x) for x in exact]
     rests = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
@@ -157,7 +157,7 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
     return [(n + 1) * unit for n in counts]
 
 
-BEST_METRIC = "mean"  # of the tasks' main metrics
+BEST_METRIC = "mean"  # over the tasks' main metrics
 
 
 def mixed_batches(
@@ -166,7 +166,7 @@ def mixed_batches(
     s: Settings,
     strategy: tf.distribute.Strategy,
 ) -> Callable:
-    """Return what makes batches of all tasks, see `Trainer.iterator`."""
+    """Return a function that makes mixed batches, for `Trainer.iterator`."""
     makers = {
         name: make_batches(
             job.train[0].features, s.run, s.training, strategy, size, number
@@ -190,7 +190,7 @@ def mixed_batches(
 
 
 def task_names(s: Settings) -> list[str]:
-    """Return the tasks' names, or refuse what several tasks cannot have."""
+    """Return the tasks' names; check that the settings suit several tasks."""
     names = [find(name.strip()).name for name in s.data.task.split(",")]
     official = ("train_file", "eval_file", "predict_file", "main_metric")
     wrong = [name for name in official if getattr(s.data, name)]
@@ -199,8 +199,8 @@ def task_names(s: Settings) -> list[str]:
     wrong += ["teacher"] * bool(s.recipe.teacher)
     require(
         not wrong and len(set(names)) == len(names),
-        "Several tasks, `task=A,B`, must differ, are trained together with "
-        "`do_train`, one seed, their official files and metrics, and without "
+        "Several tasks, `task=A,B`, must be different and need `do_train`; "
+        "they do not support several seeds, your own files, `main_metric` or "
         "a teacher.",
         task=f"{s.data.task}, {', '.join(wrong) or 'a task twice'}",
     )
@@ -208,7 +208,7 @@ def task_names(s: Settings) -> list[str]:
 
 
 def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
-    """Return the weight of each task, together 1."""
+    """Return the weight of each task; they add up to 1."""
     sizes = [len(job.train[0].features) for job in jobs.values()]
     entries = s.recipe.task_weights or sizes
     try:
@@ -217,7 +217,7 @@ def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
         weights = []
     require(
         len(weights) == len(jobs) and all(w > 0 for w in weights),
-        "`task_weights` must be a number above 0 for each task.",
+        "`task_weights` must have one positive number per task.",
         task_weights=",".join(map(str, entries)),
         task=s.data.task,
     )
@@ -225,7 +225,7 @@ def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
 
 
 def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
-    """Return the tasks with their data, checked."""
+    """Return the tasks with their checked data."""
     jobs = (
         prepare_job(s, dataclasses.replace(s.data, task=name)) for name in names
     )
@@ -233,7 +233,7 @@ def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
 
 
 def make_judge(s: Settings, job: Job, trainer: FinetuningTrainer) -> Judge:
-    """Return a judge of one task with the shared model."""
+    """Return a `Judge` of the shared model for one task."""
     task = job.task
 
     def outputs(model, batch):
@@ -246,7 +246,7 @@ def make_judge(s: Settings, job: Job, trainer: FinetuningTrainer) -> Judge:
 def all_metrics(
     jobs: dict[str, Job], judges: dict[str, Judge]
 ) -> dict[str, float]:
-    """Return `TASK_metric` of all tasks, and the mean of the main ones."""
+    """Return the `TASK_metric` of all tasks, and the main metrics' mean."""
     metrics = {
         name: judges[name].metrics(job.eval) for name, job in jobs.items()
     }
@@ -282,14 +282,14 @@ def finish(
 
 
 def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
-    """Make the run's folder and each task's own; return what `claim` does."""
+    """Make a folder for the run and for each task; return the claimed jobs."""
     first, output_dir = next(iter(jobs.values())), s.run.output_dir
     folders = {name: files.join(output_dir, name) for name in jobs}
     require(
         all(map(is_finetuned, folders.values()))
         or not checkpoint_files.latest(output_dir),
-        "`output_dir` must not hold another model than one of these tasks; "
-        "choose another folder.",
+        "`output_dir` must not contain a model of other tasks; choose another "
+        "folder.",
         output_dir=output_dir,
         task=",".join(jobs),
     )

@@ -1,4 +1,4 @@
-"""What can be changed about fine-tuning: which weights, how fast, how long."""
+"""Options of fine-tuning: which weights to train, how fast and how long."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ PARTS = ("embeddings", "encoder", "pooler")
 
 
 def named_weights(entries: Sequence[str]) -> dict[str, float]:
-    """Return {label: weight} of `class_weights`; {} if they are `balanced`."""
+    """Return {label: weight} from `class_weights`; {} for `balanced`."""
     table: dict[str, float] = {}
     if tuple(entries) == (BALANCED,):
         return table
@@ -28,7 +28,7 @@ def named_weights(entries: Sequence[str]) -> dict[str, float]:
         require(
             label and label not in table and 0 <= weight < math.inf,
             f"`class_weights` must be {BALANCED}, or label:weight,... with "
-            "each label once and finite weights from 0.",
+            "each label once and finite weights of at least 0.",
             class_weights=",".join(entries),
         )
         table[label] = weight
@@ -41,58 +41,58 @@ class RecipeConfig:
 
     freeze: tuple = setting(
         (),
-        "Parts of the encoder that stay as they are: embeddings, encoder, "
-        "pooler, or encoder_0, encoder_1, ... for single groups of layers.",
+        "Parts of the encoder not to train: embeddings, encoder, pooler, or "
+        "encoder_0, encoder_1, ... for single groups of layers.",
     )
     label_smoothing: float = setting(
         0.0,
-        "Share of the target that is spread over all labels.",
+        "Share of the target to spread over all labels.",
         minimum=0.0,
         maximum=0.99,
     )
     class_weights: tuple = setting(
         (),
         "Weights of unbalanced labels in the training loss: `balanced`, which "
-        "gives every class the same share, or label:weight,... with 1 for "
-        "the others.",
+        "gives every class the same share, or label:weight,... with weight 1 "
+        "for all other labels.",
     )
     fgm_epsilon: float = setting(
         0.0,
-        "Adversarial training: also learn from word embeddings moved this "
-        "far in the direction that raises the loss; 0 is none.",
+        "Adversarial training: also train on word embeddings moved this far "
+        "in the direction that increases the loss; 0 for none.",
         minimum=0.0,
     )
     early_stopping: int = setting(
         0,
-        "Stop after this many evaluations without a better main metric; 0 "
-        "never stops.",
+        "Stop after this many evaluations without a better main metric; 0 for "
+        "never.",
         minimum=0,
     )
     plateau_patience: int = setting(
         0,
         "Halve the learning rate after this many evaluations without a "
-        "better main metric, with schedule=constant; 0 never does.",
+        "better main metric; needs schedule=constant; 0 for never.",
         minimum=0,
     )
     teacher: str | None = setting(
         None,
-        "Model directory of a fine-tuned model of the same task, whose "
-        "outputs are learnt beside the labels.",
+        "Model directory of a model fine-tuned on the same task; its outputs "
+        "are learnt along with the labels.",
     )
     distillation_temperature: float = setting(
-        2.0, "What logits are divided by to learn from.", minimum=0.01
+        2.0, "Temperature of the logits in distillation.", minimum=0.01
     )
     distillation_weight: float = setting(
         0.5,
-        "Share of the loss that comes from the teacher.",
+        "Share of the teacher in the loss.",
         minimum=0.0,
         maximum=1.0,
     )
 
     task_weights: tuple = setting(
         (),
-        "Of several tasks, `task=A,B`: how often examples of each are drawn; "
-        "by default as many as there are.",
+        "With several tasks, `task=A,B`: the relative frequency of each "
+        "task's examples. Default: the number of its examples.",
     )
 
     def __post_init__(self):
@@ -100,25 +100,25 @@ class RecipeConfig:
         named_weights(self.class_weights)
         require(
             not (self.teacher and self.label_smoothing),
-            "`label_smoothing` and `teacher` both soften the labels; take one "
-            "of them.",
+            "`label_smoothing` and `teacher` both soften the labels; use only "
+            "one of them.",
             label_smoothing=self.label_smoothing,
             teacher=self.teacher,
         )
         for name in self.freeze:
             require(
                 name in PARTS or re.fullmatch(r"encoder_\d+", name),
-                f"`freeze` must be of {', '.join(PARTS)} and encoder_N.",
+                f"`freeze` must list only {', '.join(PARTS)} or encoder_N.",
                 freeze=name,
             )
 
     def check_run(self, evaluates: bool, schedule: str, init: str) -> None:
-        """Refuse what makes no sense together, before anything is read.
+        """Raise an error for conflicting settings, before any reading.
 
         Args:
-          evaluates: whether the run trains, and evaluates meanwhile.
-          schedule: of the learning rate.
-          init: where the first weights come from.
+          evaluates: whether the run trains and evaluates meanwhile.
+          schedule: the schedule of the learning rate.
+          init: the source of the initial weights.
         """
         for name in ("early_stopping", "plateau_patience"):
             value = getattr(self, name)
@@ -139,15 +139,15 @@ class RecipeConfig:
 
 
 def group_number(config: AlbertConfig) -> int:
-    """Return the number of groups of layers that differ in their weights."""
+    """Return the number of groups of layers with their own weights."""
     return max(len(set(config.blocks(kind))) for kind in KINDS)
 
 
 def group_of(name: str, config: AlbertConfig) -> int | None:
-    """Return the group of layers that a variable is of, None if of no layer.
+    """Return the group of layers of a variable, None outside the layers.
 
-    Where attention is shared and feed-forward layers are not, or the other
-    way, what is shared belongs to the highest group that uses it.
+    If only attention or only feed-forward layers are shared, shared variables
+    belong to the highest group that uses them.
     """
     block = BLOCK.match(name)
     if not block:
@@ -157,7 +157,7 @@ def group_of(name: str, config: AlbertConfig) -> int | None:
 
 
 def frozen(name: str, freeze: Sequence[str], config: AlbertConfig) -> bool:
-    """Return whether a variable is in one of the parts to freeze."""
+    """Return whether a variable is in a part to freeze."""
     if any(
         name.startswith(f"albert/{part}/") for part in freeze if part in PARTS
     ):
@@ -166,7 +166,7 @@ def frozen(name: str, freeze: Sequence[str], config: AlbertConfig) -> bool:
 
 
 def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
-    """Refuse groups that the model does not have."""
+    """Raise an error for groups that the model lacks."""
     groups = group_number(config)
     for name in freeze:
         number = name.removeprefix("encoder_")
@@ -179,17 +179,17 @@ def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
 
 
 def evaluations_without_gain(values: Sequence[float]) -> int:
-    """Return how many evaluations have passed since the best one."""
+    """Return the number of evaluations since the best one."""
     if not values:
         return 0
     return len(values) - 1 - values.index(max(values))
 
 
 def reductions(values: Sequence[float], patience: int) -> int:
-    """Return how often a rate is lowered on plateaus of a metric.
+    """Return how often plateaus of a metric lower the rate.
 
-    Each time that `patience` evaluations in a row bring no better value than
-    all before them; the count then begins anew.
+    A plateau is `patience` evaluations in a row without a new best value; the
+    count then restarts.
     """
     best, waited, number = float("-inf"), 0, 0
     for value in values:

@@ -1,6 +1,6 @@
-"""The model directory that a run writes, its weights and their threshold.
+"""The model directory that a run writes: threshold, metrics and predictions.
 
-Of several seeds each has a folder, and their metrics a median and a spread.
+With several seeds, each has a folder, and metrics have a median and a spread.
 """
 
 import dataclasses
@@ -16,20 +16,20 @@ from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.model_card import write_card
 
-Metrics = dict[str, dict[str, float]]  # of each split
+Metrics = dict[str, dict[str, float]]  # by split
 
 
 def claim(run: FinetuningConfig, job: Job) -> Job:
-    """Make the output's model directory, or refuse another run's.
+    """Create the output's model directory, or raise an error if it is taken.
 
     Returns:
-      The job. Where no evaluation tunes its threshold and no flag gives it,
-      it has that of the weights that are there.
+      The job. If neither an evaluation nor a flag sets its threshold, it has
+      the threshold saved with the existing weights.
     """
     task, resumes = job.task, checkpoint_files.latest(run.output_dir)
     require(
         is_finetuned(run.output_dir) or not resumes,
-        "`output_dir` must not hold a model that is not fine-tuned; choose "
+        "`output_dir` must not contain a model that is not fine-tuned; choose "
         "another folder.",
         output_dir=run.output_dir,
     )
@@ -38,7 +38,7 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
         earlier = load_task(run.output_dir)
         require(
             task.identity() == earlier.identity(),
-            "`output_dir` holds a model of another task, or other labels, "
+            "`output_dir` contains a model with another task, or other labels, "
             "columns or lengths; choose another folder.",
             output_dir=run.output_dir,
         )
@@ -51,7 +51,7 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
 
 
 def keep_tuned(model_dir: str, judge: Judge) -> None:
-    """Write the threshold that an evaluation found beside its weights."""
+    """Save the threshold that an evaluation found with its weights."""
     if judge.tuned != judge.task:
         value = judge.tuned.config.null_score_diff_threshold
         task = load_task(model_dir)
@@ -60,13 +60,13 @@ def keep_tuned(model_dir: str, judge: Judge) -> None:
 
 
 def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
-    """Write `metrics.json`, which holds the figures of one model alone.
+    """Write `metrics.json`, which has the figures of a single model.
 
     Args:
-      output_dir: where to write.
-      values: what was measured.
-      model: tells its weights from others. What an earlier run measured of
-        the same ones on other splits stays; without a name nothing does.
+      output_dir: the folder to write to.
+      values: the measured values.
+      model: identifies the weights. Results of an earlier run with the same
+        weights on other splits stay in the file; without a name, none do.
     """
     path = files.join(output_dir, METRICS_FILE)
     earlier = {}
@@ -84,12 +84,12 @@ def write_report(
     """Evaluate and predict; return the metrics of the labelled splits.
 
     Args:
-      folder: where `metrics.json` is written and the predictions, for
-        instance `eval_predictions.tsv`, `predictions.tsv` and, of several
-        splits, `predictions_mismatched.tsv`.
+      folder: the folder for `metrics.json` and predictions, for instance
+        `eval_predictions.tsv`, `predictions.tsv` and, with several splits,
+        `predictions_mismatched.tsv`.
       job: has the splits.
       judge: has the model.
-      writes: whether this process does.
+      writes: whether this process writes files.
       models: the directories of the weights.
     """
     metrics = {}
@@ -114,9 +114,9 @@ def write_report(
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:
-    """Return the mean of the thresholds of an ensemble, None if one has none.
+    """Return the mean of an ensemble's thresholds, None if any lacks one.
 
-    The null odds of averaged logits are about the mean of the members'.
+    The null odds of averaged logits are close to the mean of the members' odds.
     """
     values = [
         load_task(directory).config.null_score_diff_threshold
@@ -126,7 +126,7 @@ def mean_threshold(directories: Sequence[str]) -> float | None:
 
 
 def summary(runs: dict[int, Metrics]) -> Metrics:
-    """Return each split's metrics as median, least and largest of all runs."""
+    """Return the median, minimum and maximum of each metric over all runs."""
     spread = {"median": statistics.median, "min": min, "max": max}
     first = next(iter(runs.values()))
     return {
@@ -142,12 +142,12 @@ def summary(runs: dict[int, Metrics]) -> Metrics:
 def write_summary(
     output_dir: str, task: str, best_metric: tuple[str, str], runs: dict
 ) -> Metrics:
-    """Write `metrics.json` over all seeds; return the summary.
+    """Write `metrics.json` for all seeds; return the summary.
 
     Args:
-      output_dir: the folder of the runs' folders.
+      output_dir: the folder that contains the runs' folders.
       task: the task's name.
-      best_metric: the split and the metric that name the best run.
+      best_metric: the split and the metric that determine the best run.
       runs: {seed: metrics by split}.
     """
     values = summary(runs)

@@ -1,9 +1,9 @@
-"""Which attention heads a task needs least, and a model without them.
+"""Smaller models: fewer layers, fewer attention heads, rounded weights.
 
-Michel et al., https://arxiv.org/abs/1905.10650, equation 2: a head is worth
-I = E_x |dL(x)/dm|, where m = 1 multiplies what the head puts out, in every
-layer that calls its block. Shapes: N blocks, A heads, D head width, H hidden
-width.
+Heads are ranked as in Michel et al., https://arxiv.org/abs/1905.10650,
+equation 2: a head's importance is I = E_x |dL(x)/dm|, where m = 1 multiplies
+its output in every layer that calls its block. Shapes: N blocks, A heads, D
+head width, H hidden width.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator, Objective
 
-# The axis along which a block's weights belong to heads, one after the other.
+# The axis of each weight of a block along which the heads are concatenated.
 HEAD_AXES = {
     "query/kernel": 1,
     "query/bias": 0,
@@ -44,7 +44,7 @@ HEAD_AXES = {
 def mask_gradients(kernel, gradient, heads: int) -> tf.Tensor:
     """Return dL/dm [A] for an output kernel [A * D, H] and its gradient.
 
-    To multiply what a head puts out is to multiply its rows of the kernel.
+    Multiplying a head's output is the same as multiplying its kernel rows.
     """
     products = tf.reshape(kernel * gradient, [heads, -1])  # [A, D * H]
     return tf.reduce_sum(products, axis=1)
@@ -53,12 +53,12 @@ def mask_gradients(kernel, gradient, heads: int) -> tf.Tensor:
 def importances(
     model, objective: Objective, examples: tf.data.Dataset
 ) -> dict[str, np.ndarray]:
-    """Return {block: what each of its heads is worth [A]}.
+    """Return {block: the importance of each of its heads [A]}.
 
     Args:
       model: a model whose encoder is its `albert`.
-      objective: gives the loss.
-      examples: batches of one example, for the mean is one of absolute values.
+      objective: computes the loss.
+      examples: batches of one example, because absolute values are averaged.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]
@@ -81,7 +81,7 @@ def importances(
 
 
 def most_important(worth: np.ndarray, number: int) -> np.ndarray:
-    """Return which heads are worth most, in their old order."""
+    """Return the most important heads, in their original order."""
     return np.sort(np.argsort(-worth, kind="stable")[:number])
 
 
@@ -90,12 +90,12 @@ def without_heads(
     weights: dict[str, np.ndarray],
     kept: dict[str, np.ndarray],
 ) -> tuple[AlbertConfig, dict[str, np.ndarray]]:
-    """Return a config and weights that have the kept heads alone.
+    """Return a config and weights with only the kept heads.
 
     Args:
       config: the architecture.
-      weights: {name: value} of the model.
-      kept: {block: its heads}, of every block as many.
+      weights: the model's weights {name: value}.
+      kept: {block: heads to keep}, the same number in every block.
     """
     size, weights = config.head_size, dict(weights)
     for block, heads in kept.items():
@@ -111,14 +111,14 @@ def without_heads(
 
 
 EVAL_BATCH_SIZE = 32
-HEAD_EXAMPLES = 1000  # to learn from, that say what heads are worth
+HEAD_EXAMPLES = 1000  # training examples to measure importance with
 
 BFLOAT16 = "bfloat16"
 
 
 @dataclasses.dataclass(frozen=True)
 class ShrinkConfig(Checked):
-    """What becomes of which model directory."""
+    """The model directory to shrink, and how."""
 
     model_dir: str = setting(
         None, "Model directory, pretrained or fine-tuned.", required=True
@@ -128,17 +128,17 @@ class ShrinkConfig(Checked):
     )
     num_layers: int | None = setting(
         None,
-        "Layers of the new model, the first ones. Default: all.",
+        "Number of layers to keep, from the first. Default: all.",
         minimum=1,
     )
     num_heads: int | None = setting(
         None,
-        "Attention heads of the new model in each layer, those that the "
-        "task's training examples need most. Default: all.",
+        "Number of attention heads to keep in each layer: the most important "
+        "for the task's training examples. Default: all.",
         minimum=1,
     )
     weights: str = setting(
-        "float32", "Rounding of weights.", choices=("float32", BFLOAT16)
+        "float32", "Precision of the weights.", choices=("float32", BFLOAT16)
     )
 
 
@@ -150,13 +150,13 @@ class Model:
     weights: dict[str, np.ndarray]
 
     def restore(self, model) -> None:
-        """Give a built model these weights."""
+        """Assign these weights to a built model."""
         for name, variable in checkpoints.named_variables(model).items():
             variable.assign(self.weights[name])
 
 
 def load(model_dir: str) -> Model:
-    """Return the model of a directory, without what its optimizer kept."""
+    """Return the model in a directory, without optimizer variables."""
     prefix = checkpoints.for_inference(model_dir)
     read = checkpoints.reader(prefix)
     names = checkpoints.read_table(prefix)
@@ -169,11 +169,11 @@ def load(model_dir: str) -> Model:
 
 
 def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
-    """Return a config of fewer layers, of which each has the same weights."""
+    """Return a config with fewer layers, each with the same weights."""
     most = config.num_hidden_layers
-    rule = f"`num_layers` must be at most that of the model, {most}."
+    rule = f"`num_layers` must be at most the model's {most}."
     require(layers <= most, rule, num_layers=layers)
-    # Without sharing every layer is a group of its own.
+    # Without sharing, every layer is its own group.
     groups = config.group(layers - 1) + 1
     new = dataclasses.replace(
         config, num_hidden_layers=layers, num_hidden_groups=groups
@@ -189,7 +189,7 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
 
 
 def possible(config: AlbertConfig) -> list[int]:
-    """Return the numbers of layers that keep each layer's group."""
+    """Return all numbers of layers that keep each layer's group."""
     numbers = range(1, config.num_hidden_layers + 1)
     groups = [config.group(layers - 1) + 1 for layers in numbers]
     return [
@@ -206,27 +206,27 @@ def kept(name: str, config: AlbertConfig) -> bool:
 
 
 def with_layers(model: Model, layers: int) -> Model:
-    """Return the model with its first layers alone."""
+    """Return the model with only its first layers."""
     config = shorter(model.config, layers)
     weights = {n: w for n, w in model.weights.items() if kept(n, config)}
     return Model(config, weights)
 
 
-# The task: what heads are worth, and what shrinking costs.
+# The task: the importance of heads, and the cost of shrinking.
 
 
 def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
-    """Return the task of a fine-tuned model, None if nothing asks for it.
+    """Return the job of a fine-tuned model, None if not needed.
 
-    Its examples are those to evaluate, if there are any.
+    It has the examples to evaluate, if any.
     """
     evaluates = data.data_dir or data.eval_file
     if not (config.num_heads or evaluates):
         return None
     require(
         is_finetuned(config.model_dir),
-        "`num_heads` and data need a fine-tuned model, whose task they "
-        "are about.",
+        "`num_heads`, `data_dir` and `eval_file` need a fine-tuned model, "
+        "because they use its task.",
         model_dir=config.model_dir,
     )
     run = FinetuningConfig(config.model_dir, config.output_dir, do_eval=True)
@@ -234,15 +234,15 @@ def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
 
 
 def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
-    """Return the model with its most important heads alone."""
+    """Return the model with only its most important heads."""
     most = model.config.num_attention_heads
-    rule = f"`num_heads` must be at most that of the model, {most}."
+    rule = f"`num_heads` must be at most the model's {most}."
     require(number <= most, rule, num_heads=number)
     (examples,) = read_splits(job.task, data, "train").values()
     require(
         job.task.learns_alone(examples),
-        "`num_heads` needs examples that can be learnt one by one: texts with "
-        "a score or a negative.",
+        "`num_heads` needs examples with a loss of their own: texts with a "
+        "score or a negative.",
         num_heads=number,
     )
     order = np.random.default_rng(0).permutation(len(examples))
@@ -284,7 +284,7 @@ def measure(model: Model, job: Job) -> dict[str, float]:
 def stages(
     config: ShrinkConfig, data: DataConfig, job: Job | None
 ) -> Iterator[tuple[str, Model]]:
-    """Yield the model as it was and after each thing that was asked for."""
+    """Yield the original model, and the model after each requested change."""
     model = load(config.model_dir)
     yield "as it was", model
     if config.num_layers:
@@ -317,7 +317,7 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
 
 
 def cost_row(title: str, model: Model, job: Job | None) -> dict[str, str]:
-    """Return a row of the table of costs: its size, and what it still can."""
+    """Return a row of the table of costs: the model's size and metrics."""
     size = sum(value.size for value in model.weights.values())
     row = {"": title, "parameters": f"{size:,}"}
     if job and job.eval:
@@ -327,11 +327,11 @@ def cost_row(title: str, model: Model, job: Job | None) -> dict[str, str]:
 
 
 def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
-    """Write the smaller model directory; print what it costs.
+    """Write the smaller model directory; print the cost.
 
     Args:
-      config: what becomes of which model.
-      data: the task's data; none is needed if no head is removed.
+      config: the model and how to shrink it.
+      data: the task's data, needed only to remove heads or to evaluate.
     """
     require(
         files.is_free(config.output_dir),
@@ -346,7 +346,7 @@ def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
         "\n".join(table([tuple(rows[0]), *(tuple(r.values()) for r in rows)]))
     )
     if not (job and job.eval):
-        print("With --data_dir or --eval_file, metrics stand here too.")
+        print("With --data_dir or --eval_file, this table includes metrics.")
     print(f"Wrote {config.output_dir}")
 
 

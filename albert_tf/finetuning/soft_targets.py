@@ -1,4 +1,4 @@
-"""Targets beyond the labels: class weights, smoothed labels, a teacher."""
+"""Changes to targets: class weights, smoothed labels, a teacher."""
 
 import dataclasses
 
@@ -19,11 +19,11 @@ from albert_tf.training.evaluator import Batch, Objective
 
 
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:
-    """Return n / (k n_c) of each class, k of which occur; 1 of others.
+    """Return n / (k n_c) for each of k classes that occur, 1 for others.
 
     Args:
-      labels: of n examples.
-      number: of classes.
+      labels: the labels of n examples.
+      number: the number of classes.
     """
     present = np.unique(labels)
     weights = np.ones(number)
@@ -36,12 +36,12 @@ def balanced(labels: np.ndarray, number: int) -> np.ndarray:
 def weights_of_classes(
     labels: np.ndarray, task: Task, table: dict[str, float]
 ) -> np.ndarray:
-    """Return [C] for labels [N]; [C, 2] of no and yes for sets [N, C].
+    """Return weights [C] for labels [N]; [C, 2], no and yes, for sets [N, C].
 
     Args:
-      labels: numbers of classes, or 0 and 1.
+      labels: class numbers, or 0 and 1.
       task: has the classes.
-      table: {label: weight}; {} balances.
+      table: {label: weight}; {} to balance classes.
     """
     number = len(task.labels)
     if table:
@@ -57,7 +57,7 @@ def weights_of_classes(
 def weighted(
     features: Features, task: Task, table: dict[str, float]
 ) -> tuple[Features, np.ndarray]:
-    """Return features with a weight of each label, and those of classes."""
+    """Return features with a weight for each label, and the class weights."""
     arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
     home = token_arrays if "labels" in token_arrays else arrays
     labels = home["labels"].astype(np.int64)
@@ -79,7 +79,7 @@ def weighted(
 
 
 def summary(classes: np.ndarray, task: Task) -> str:
-    """Return the weights of classes for the log."""
+    """Return the class weights as text for the log."""
     rows = zip(task.labels, classes.tolist(), strict=True)
     if classes.ndim == 1:
         shown = [f"{label} {weight:.4g}" for label, weight in rows]
@@ -87,22 +87,22 @@ def summary(classes: np.ndarray, task: Task) -> str:
         shown = [
             f"{label} {yes:.4g} (no {no:.4g})" for label, (no, yes) in rows
         ]
-    return f"Weights of the classes: {', '.join(shown)}"
+    return f"Class weights: {', '.join(shown)}"
 
 
 def with_class_weights(job: Job, entries: tuple[str, ...]) -> Job:
-    """Return the job whose training labels have the weights of a recipe.
+    """Return the job with weights for its training labels.
 
     Args:
       job: the task and its data.
-      entries: of `RecipeConfig.class_weights`.
+      entries: the value of `RecipeConfig.class_weights`.
     """
     if not entries or not job.train:
         return job
     shown = ",".join(entries)
     require(
         job.task.has_classes,
-        f"`class_weights` has no meaning for a task of {job.task.kind}.",
+        f"`class_weights` does not apply to tasks of kind {job.task.kind}.",
         class_weights=shown,
     )
     labels, weights = job.task.labels, named_weights(entries)
@@ -123,9 +123,9 @@ TEACHER = "teacher_"  # prefix of the teacher's outputs among the features
 
 
 class SoftTargets:
-    """The objective of a task with smoothed labels, or with a teacher.
+    """The objective of a task with smoothed labels or a teacher.
 
-    Smoothing: (1 - s) L(labels) + s L(all labels alike). Distillation:
+    Smoothing: (1 - s) L(labels) + s L(uniform labels). Distillation:
     (1 - w) L(labels) + w T^2 L(teacher at temperature T).
     """
 
@@ -135,7 +135,7 @@ class SoftTargets:
         self.weights = self.head.weights
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
-        """Return what `Head.losses` does, with the other targets."""
+        """Return the same as `Head.losses`, with the soft targets."""
         return self.head.losses(model, batch, seed, self.example_losses)
 
     def example_losses(self, outputs: dict[str, tf.Tensor], batch: Batch):
@@ -156,7 +156,7 @@ class SoftTargets:
 
 
 def objective_of(task: Task, recipe: RecipeConfig) -> Objective:
-    """Return the head of a task, with soft targets if the recipe has some."""
+    """Return the head of a task, with the recipe's soft targets, if any."""
     soft = recipe.label_smoothing or recipe.teacher
     return SoftTargets(task, recipe) if soft else task.head
 
@@ -166,12 +166,12 @@ def with_teacher(
     outputs: dict[str, np.ndarray],
     token_outputs: dict[str, float],
 ) -> Features:
-    """Return features that hold a teacher's outputs of each example.
+    """Return features with a teacher's outputs for each example.
 
     Args:
-      features: of the examples.
-      outputs: of the teacher, in their order.
-      token_outputs: of the task's head; those outputs are [N, T', ...].
+      features: the features of the examples.
+      outputs: the teacher's outputs, in the order of the examples.
+      token_outputs: as in `Head`; these outputs are [N, T', ...].
     """
     inside = np.arange(features.max_seq_length) < features.lengths[:, None]
     arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
@@ -189,22 +189,22 @@ def with_teacher(
 
 
 def check_targets(recipe: RecipeConfig, task: Task) -> None:
-    """Refuse soft targets that the kind of task has no meaning for."""
+    """Raise an error for soft targets that do not apply to the task."""
     require(
         task.head.smooths or not recipe.label_smoothing,
-        f"`label_smoothing` has no meaning for a task of {task.kind}.",
+        f"`label_smoothing` does not apply to tasks of kind {task.kind}.",
         label_smoothing=recipe.label_smoothing,
     )
     require(
         not recipe.teacher or task.head.averages,
-        f"`teacher` has no meaning for a task of {task.kind} whose outputs "
-        "are not logits.",
+        f"`teacher` does not apply to tasks of kind {task.kind} whose "
+        "outputs are not logits.",
         teacher=recipe.teacher,
     )
 
 
 def load_teacher(directory: str, job: Job) -> Task:
-    """Return the task of a teacher, or refuse one that has another task."""
+    """Return a teacher's task; raise an error if it differs."""
     task = load_other(directory, "teacher", job)
     same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
     require(
@@ -214,7 +214,7 @@ def load_teacher(directory: str, job: Job) -> Task:
     )
     require(
         task.head.averages == job.task.head.averages,
-        "`teacher` must have the `answer_head` of its student, simple.",
+        "`teacher` must have the same `answer_head` as its student, simple.",
         teacher=directory,
         answer_head=task.config.answer_head,
     )
@@ -228,11 +228,11 @@ def teach(
     batch_size: int,
     bucketed: bool,
 ) -> Job:
-    """Return the job with a teacher's outputs beside its training examples."""
+    """Return the job with a teacher's outputs for its training examples."""
     directory, split = recipe.teacher, job.train[0]
     task = load_teacher(directory, job)
     evaluator = load_evaluator(directory, task, strategy, batch_size)
-    print(f"Asking the teacher {directory} about the training examples")
+    print(f"Computing outputs of teacher {directory} for the training examples")
     outputs = evaluator.predict(
         lambda: evaluation_batches(split.features, batch_size, bucketed),
         task.head.outputs,

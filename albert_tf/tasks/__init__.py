@@ -1,1 +1,1 @@
-"""Fine-tuning tasks: four kinds behind one interface, data sets as rows."""
+"""Fine-tuning tasks: kinds behind one interface, and data sets as rows."""

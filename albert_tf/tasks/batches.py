@@ -1,8 +1,7 @@
-"""Batches of features, for training and for evaluation.
+"""Batches of features for training and evaluation.
 
-Shapes: B batch, C rows of one example where it has several (choices), T
-tokens: `max_seq_length`, or those of the batch's longest row, a number that is
-unknown while graphs are built.
+Shapes: B batch, C rows per example (choices), T tokens: `max_seq_length`, or
+the length of the batch's longest row, which is unknown while graphs are built.
 """
 
 import math
@@ -13,22 +12,22 @@ import tensorflow as tf
 
 from albert_tf.tasks.features import Features
 
-MOST_LENGTHS = 16  # where each is compiled apart
+MOST_LENGTHS = 16  # if each length is compiled separately
 POOL_BATCHES = 64  # batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the multiple of 8 to which lengths are rounded up to be few."""
+    """Return the multiple of 8 to round lengths up to, so that few remain."""
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
 
 def example_lengths(features: Features) -> np.ndarray:
-    """Return the tokens of each example's longest row."""
+    """Return the number of tokens in each example's longest row."""
     return features.lengths.reshape(-1, features.rows_per_example).max(axis=1)
 
 
 def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
-    """Return the rows [B] of examples [B], or [B, C] of several each."""
+    """Return the rows of examples [B]: [B], or [B, C] if each has several."""
     rows = tf.maximum(indices, 0)
     if features.rows_per_example == 1:
         return rows
@@ -42,10 +41,10 @@ def batcher(
     """Return a function from int64 indices [B] to a batch of [B, (C,) T].
 
     An index of -1 is padding: example 0 with weight 0. With a step, T is the
-    longest row's tokens rounded up to a multiple of it.
+    longest row's length rounded up to a multiple of the step.
     """
     most = features.max_seq_length
-    # Tensors made here are captured; arrays would be copied into graphs.
+    # Tensors created here are captured; arrays would be copied into graphs.
     with tf.device("CPU"):
         first = tf.constant(features.row_splits[:-1])
         lengths = tf.constant(features.lengths)
@@ -69,7 +68,7 @@ def batcher(
         places = tf.where(inside, places, 0)  # in `features.tokens`
 
         def at_tokens(values, fill):
-            axes = [1] * (values.shape.rank - 1)  # beyond that of tokens
+            axes = [1] * (values.shape.rank - 1)  # besides the token axis
             there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
             fill = tf.cast(fill, values.dtype)
             dense = tf.where(there, tf.gather(values, places), fill)
@@ -88,9 +87,9 @@ def batcher(
 
 
 def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
-    """Return the endless indices of training examples from a position on.
+    """Return an endless stream of training indices from a position on.
 
-    Every epoch is a permutation that follows from (seed, epoch) alone.
+    Every epoch is a permutation that depends only on (seed, epoch).
     """
     epoch, skipped = divmod(start, number)
 
@@ -106,17 +105,16 @@ def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
 def bucketed_order(
     lengths: np.ndarray, group: int, seed: int, start: int
 ) -> tf.data.Dataset:
-    """Return `training_order` so that a batch has examples of like length.
+    """Return `training_order`, rearranged so that batches have similar lengths.
 
-    Stretches of at most `POOL_BATCHES` batches, or about an epoch, are sorted
-    by length, examples of a length staying in their order, and their batches
-    shuffled. Where a stretch begins follows from the position alone, and so
-    does the order.
+    Pools of at most `POOL_BATCHES` batches, or about an epoch, are sorted
+    stably by length, then their batches are shuffled. The start of a pool
+    depends only on the position, and so does the order.
 
     Args:
-      lengths: of each example.
-      group: examples of one batch over all replicas and hosts.
-      seed: of the order.
+      lengths: the length of each example.
+      group: examples in one batch over all replicas and hosts.
+      seed: the seed of the order.
       start: the position.
     """
     groups = max(1, min(POOL_BATCHES, len(lengths) // group))
@@ -152,13 +150,13 @@ def training_batches(
     """Return endless shuffled batches, a pure function of the arguments.
 
     Args:
-      features: what to draw from.
+      features: the features to draw from.
       batch_size: examples in a batch, B.
-      seed: of the order.
-      start: the number of examples that all shards together had before.
-      num_shards: parts that the examples are dealt to in turn.
-      shard: which part to return.
-      group: to bucket by length, the examples of one step over all shards.
+      seed: the seed of the order.
+      start: the number of examples that all shards together have drawn.
+      num_shards: the number of shards, which take examples in turn.
+      shard: the shard to return.
+      group: examples of one step over all shards, to bucket by length.
       step: see `batcher`.
     """
     if group:
@@ -178,11 +176,11 @@ def evaluation_batches(
     """Return each example once; the last batch is padded.
 
     Args:
-      features: what to return.
+      features: the features to return.
       batch_size: examples in a batch, B.
-      bucketed: whether to sort by length, the longest first, and to cut each
-        batch to its longest row. The batches' `example_numbers` lead back to
-        the original order.
+      bucketed: whether to sort by length, longest first, and cut each batch to
+        its longest row. The batches' `example_numbers` restore the original
+        order.
     """
     order = np.arange(len(features))
     if bucketed:

@@ -1,4 +1,4 @@
-"""Classes, sets of classes, and numbers, of sentences or pairs of them.
+"""Classification, multi-label classification and regression of sentences.
 
 Shapes: N examples, C classes (1 for a number).
 """
@@ -30,11 +30,11 @@ from albert_tf.tasks.tables import (
 def shares_in(
     labels: Sequence, classes: Sequence[str], are_sets: bool
 ) -> np.ndarray | None:
-    """Return shares of the classes [N, C], None if labels are classes.
+    """Return the shares of classes [N, C], None if labels are classes.
 
     Args:
-      labels: of N examples; a row of numbers has a share of each class.
-      classes: their names.
+      labels: labels of N examples; a row of numbers has a share per class.
+      classes: the names of the classes.
       are_sets: whether any number of classes may apply.
     """
     rows = [row for row in labels if isinstance(row, list) and len(row) > 1]
@@ -44,26 +44,26 @@ def shares_in(
     if are_sets and all(x in (0, 1) for x in numbers):
         return None
     if are_sets and all(isinstance(x, int) for x in numbers):
-        return None  # names that are numbers
+        return None  # class names that are numbers
     legal = len(rows) == len(labels) and {*map(len, rows)} == {len(classes)}
     legal = legal and all(0 <= x <= 1 for x in numbers)
     legal = legal and (
         are_sets or all(abs(sum(row) - 1) < 1e-3 for row in rows)
     )
-    rule = "Rows of labels must have a share from 0 to 1 of each of "
+    rule = "Rows of labels must have a share from 0 to 1 for each of  "
     rule += shown(classes)
-    rule += "." if are_sets else ", which add up to 1."
+    rule += "." if are_sets else ", and add up to 1."
     require(legal, rule, y=str(rows[:1])[:60])
     return np.array(rows, np.float64)
 
 
 class ClassTask(SentenceTask):
-    """What the kinds with classes share: labels may be shares of them."""
+    """The base of kinds with classes; labels may be shares of classes."""
 
     has_classes = True
 
     def shares(self, labels: list) -> np.ndarray | None:
-        """Return labels as shares [N, C], None if they are classes."""
+        """Return labels as shares [N, C], None if labels are classes."""
         return shares_in(labels, self.labels, self.many_label_columns)
 
     def with_shares(self, examples, labels):
@@ -116,33 +116,33 @@ class Classification(ClassTask):
 
 
 class ClassSet(NamedTuple):
-    """The classes of a row as written, and their place."""
+    """The classes of a row as written, and where they are."""
 
     texts: list[str]
     where: str
 
     @property
     def are_flags(self) -> bool:
-        """Whether all are 0 or 1, and so may mark the classes that apply."""
+        """Whether all are 0 or 1, and so may be flags of classes."""
         return bool(self.texts) and {*self.texts} <= {*FLAGS}
 
 
 def named_sets(
     sets: Sequence[ClassSet], labels: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Return the names of the classes of each row of a column.
+    """Return the names of the classes in each row of a column.
 
-    A row lists names or numbers from 0, or has a 0 or 1 for each class. Rows
-    of only 0 and 1 are numbers if their lengths differ.
+    A row lists names or numbers from 0, or has a flag, 0 or 1, for each class.
+    Rows of only 0 and 1 are class numbers if their lengths differ.
 
     Args:
-      sets: those of all rows.
+      sets: the classes as written in all rows.
       labels: the classes; () if they are not known yet.
     """
     lengths = {len(row.texts) for row in sets if row.texts}
     numbered = any(not row.are_flags for row in sets if row.texts)
     numbered = numbered or len(lengths) > 1 or lengths == {1}
-    # If no class is named by a number, 0 and 1 may number classes.
+    # If no class name is a number, 0 and 1 may be class numbers.
     doubtful = bool(labels) and not any(map(NUMBER.fullmatch, labels))
     named = []
     for row in sets:
@@ -166,11 +166,11 @@ def named_sets(
 
 
 class MultiLabel(ClassTask):
-    """Any number of several classes, each apart.
+    """Any number of several classes, independently.
 
-    Labels stand in one column, as a JSON list or separated by commas, or in
-    several columns of 0 and 1 whose names are the classes. No class applies
-    to an empty cell; a column that is empty in every row says nothing.
+    Labels are in one column, as a JSON list or separated by commas, or in
+    several columns of 0 and 1 named after the classes. An empty cell means no
+    class; a column that is empty in every row counts as unlabelled.
     """
 
     kind = "multilabel"
@@ -185,7 +185,7 @@ class MultiLabel(ClassTask):
             task = dataclasses.replace(task, labels=task.labels or tuple(names))
             require(
                 set(names) == set(task.labels),
-                "Several of `label_column` must be the classes of the model, "
+                "Several names in `label_column` must be the model's classes, "
                 f"{shown(task.labels)}.",
                 label_column=",".join(names),
             )
@@ -213,17 +213,17 @@ class MultiLabel(ClassTask):
         if any(example.label for example in examples) or not examples:
             return examples
         if part != "predict" and isinstance(path, TableObject):
-            return examples  # maybe a batch, where no class is no mistake
+            return examples  # perhaps a batch, in which no class need apply
         require(
             part == "predict",
-            f"{path}: the label column must not be empty in every row of a "
-            "file to learn from or to evaluate.",
+            f"{path}: at least one row must have a label in a file for "
+            "training or evaluation.",
             label="no class",
         )
         return [dataclasses.replace(e, label=None) for e in examples]
 
     def _with_names(self, examples):
-        """Return examples with the names of their classes."""
+        """Return examples with their classes as names."""
         sets = [e.label for e in examples if isinstance(e.label, ClassSet)]
         named = iter(named_sets(sets, self.labels))
         return [
@@ -259,13 +259,13 @@ class MultiLabel(ClassTask):
 
 
 class Regression(SentenceTask):
-    """A number, or several numbers with names.
+    """One number, or several named numbers.
 
-    Several numbers are a list in one column, or have a column each, with the
-    names of the numbers.
+    Several numbers are a list in one column, or one column each, named after
+    the numbers.
 
     Attributes:
-      labels: the names of several numbers, () for one.
+      labels: the names of several numbers, () for a single one.
     """
 
     kind = "regression"
@@ -302,7 +302,7 @@ class Regression(SentenceTask):
         return np.array(labels, np.float32)  # [N], or [N, C] of several
 
     def numbers(self, logits):
-        """Return the numbers [N] of logits, or [N, C] of several."""
+        """Return the numbers in logits, [N], or [N, C] for several."""
         return logits if self.labels else logits[:, 0]
 
     def served(self, outputs):

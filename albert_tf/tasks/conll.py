@@ -20,17 +20,17 @@ from albert_tf.tasks.tagged_words import (
     sentence_column,
 )
 
-BOUNDARIES = ("-DOCSTART-", "-X-")  # first columns of lines without a word
+BOUNDARIES = ("-DOCSTART-", "-X-")  # first cells of lines without a word
 
 ID = re.compile(
     r"(\d+)([-.]\d+)?"
-)  # of a line, a word unless it has a second number
+)  # a line's number; with a second number, it is not a word
 CONLLU_COLUMNS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a file and its cells; it has none if a sentence ends."""
+    """A line of a file and its cells; no cells if it ends a sentence."""
 
     number: int
     text: str
@@ -38,14 +38,14 @@ class Line:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the line begins as a comment does."""
+        """Whether the line begins like a comment."""
         return self.text.startswith("#")
 
 
 def cells_of(line: str) -> list[str]:
-    """Split a line into cells at tabs, or at spaces if it has no tab.
+    """Split a line into cells at tabs, or at spaces if it has no tabs.
 
-    A word may contain other white space, such as a number's no-break space.
+    Words may contain other white space, such as no-break spaces in numbers.
     """
     line = line.rstrip("\t ")
     if "\t" in line:
@@ -54,7 +54,7 @@ def cells_of(line: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[Line]:
-    """Return the lines of a file, split at commas if it is `.csv`."""
+    """Return the lines of a file, split at commas if it is a `.csv`."""
     text = read_text(path, "The data file")
     numbered = enumerate(text.split("\n"), 1)
     if kind_of(path) == CSV:
@@ -69,15 +69,16 @@ def read_lines(path: str) -> list[Line]:
 
 
 def has_cells(cells: list[str]) -> bool:
-    """Return whether a line has content, and so does not end a sentence."""
+    """Return whether a line has content and so does not end a sentence."""
     return any(map(str.strip, cells)) and cells[0] not in BOUNDARIES
 
 
 def without_comments(lines: list[Line]) -> list[Line]:
     """Drop the lines that begin with # and are not words.
 
-    A word has as many columns as others. A comment split at spaces may have
-    as many too, but stands before a sentence and does not end in a known tag.
+    Words have as many columns as most lines. A comment split at spaces may
+    have as many too, but it precedes a sentence and does not end in a known
+    tag.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
@@ -95,11 +96,11 @@ def without_comments(lines: list[Line]) -> list[Line]:
 
 
 def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
-    """Return the first line if it names columns, or else an empty one.
+    """Return the first line if it names columns, otherwise an empty line.
 
     Args:
-      lines: of the file.
-      columns: the requested ones; names or numbers.
+      lines: the lines of the file.
+      columns: the requested columns, names or numbers.
       path: the file.
     """
     none = Line(0, "", [])
@@ -123,7 +124,7 @@ def sentences_of(lines: list[Line]) -> list[list[Line]]:
 
 
 def have_ids(sentences: list[list[Line]]) -> bool:
-    """Return whether the first of several columns numbers the words."""
+    """Return whether the first of several columns contains word numbers."""
     for sentence in sentences:
         if min(len(line.cells) for line in sentence) < 3:
             return False
@@ -138,7 +139,7 @@ def have_ids(sentences: list[list[Line]]) -> bool:
 
 
 def column(cells: list[str], number: str, flag: str, where: str) -> str:
-    """Return the cell in a column, given by number from "1"."""
+    """Return the cell in a column; columns are numbered from "1"."""
     position = int(number) if number.isdigit() else 0
     last = len(cells)
     rule = f"{where}: `{flag}` must be the number of one of {last} columns."
@@ -149,10 +150,10 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
 def tag_of(
     cells: list[str], number: str, tagged: bool, where: str
 ) -> str | None:
-    """Return the tag of a line, None if it has none.
+    """Return the tag on a line, None if it has none.
 
     Args:
-      cells: of the line.
+      cells: the cells of the line.
       number: the number of the tag column, "" for the last of several.
       tagged: whether a tag is required.
       where: "file:line".
@@ -167,12 +168,12 @@ def tag_of(
 
 
 def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
-    """Return the number of a column, "" if neither name nor header tells it.
+    """Return the number of a column, "" if name and header do not tell.
 
     Args:
-      name: the requested one, a number or in the header; "" for none.
-      header: names of the columns.
-      usual: names of such a column, in lower case.
+      name: the requested column, a number or in the header; "" for none.
+      header: the names of the columns.
+      usual: usual names of the column, in lower case.
     """
     if name.isdecimal():
         return name
@@ -201,13 +202,13 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether lines are whole sentences, or name their sentence.
+    """Return whether lines are whole sentences, or words with sentence names.
 
     Args:
-      sentences: lines between blank lines.
-      header: names of the columns.
-      word, tag: numbers of columns, "" if unknown.
-      id_column: the requested one.
+      sentences: groups of lines between blank lines.
+      header: the names of the columns.
+      word, tag: the numbers of the columns, "" if unknown.
+      id_column: the requested column of sentence names.
     """
     if id_column or sentence_column(header):
         return True
@@ -224,7 +225,7 @@ def is_table_of(
 
 
 def has_word(line: Line) -> bool:
-    """Return whether the number of a line is that of a single word."""
+    """Return whether a line's number is a single word's."""
     return not ID.fullmatch(line.cells[0])[2]
 
 
@@ -232,18 +233,18 @@ def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
     """Print how many lines of a file are not words."""
     lines = {
         "a header": header,
-        f"{comments} lines of comment": comments,
+        f"{comments} comment lines": comments,
         f"{ids} lines whose number is not a word's": ids,
     }
     found = [text for text, number in lines.items() if number]
     if found:
-        print(f"Note: {path}: passed over {', '.join(found)}")
+        print(f"Note: {path}: skipped {', '.join(found)}")
 
 
 def sentence_of(
     path: str, lines: list[Line], word: str, tag: str, tagged: bool
 ) -> Sentence:
-    """Return the sentence whose words are in some lines."""
+    """Return the sentence with one word on each line."""
     words, tags = [], []
     for line in lines:
         where = f"{path}:{line.number}"
@@ -267,17 +268,16 @@ def read_conll(
 
     Args:
       path: the file or table.
-      word_column: the column of words, by number, or by name in a header or
-        table; "" for the first that does not number the words, or `tokens` in
-        a table.
-      tag_column: the column of tags likewise; "" for the last of several, the
+      word_column: the word column, by number, or by name in a header or table;
+        "" for the first column without word numbers, or `tokens` in a table.
+      tag_column: the tag column likewise; "" for the last of several, the
         fourth in CoNLL-U, or `ner_tags` in a table.
       tagged: whether tags are required.
-      id_column: the column that names sentences in a table with a word in each
-        row; "" for one with a usual name.
+      id_column: the column of sentence names in a table with one word per row;
+        "" for a column with a usual name.
 
     Raises:
-      InputError: a line lacks a column; the message names file and line.
+      InputError: a line lacks a column; the message has file and line.
     """
     if is_table(path) or kind_of(path) in (JSONL, JSON):
         rows = read_rows(path, Columns())
@@ -308,27 +308,27 @@ def read_conll(
 
 
 OUTSIDE = "O"
-UNTYPED = "_"  # the type in tags that are a prefix alone, as in seqeval
+UNTYPED = "_"  # the type of tags that are only a prefix, as in seqeval
 
-# The prefixes of all schemes (BIO, IOE, BIOES, BMES, BILOU, BMEWO) and what
-# each does: begin an entity, continue it, end it, or be one by itself.
+# The prefixes of all schemes (BIO, IOE, BIOES, BMES, BILOU, BMEWO) and their
+# roles: begin an entity, continue it, end it, or be a single-word entity.
 ROLES = dict(B="B", I="I", M="I", E="E", L="E", S="S", U="S", W="S")
 TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
 
-CLASSES = "classes"  # the scheme of tags that mark no entities
-# For each scheme, the roles that begin an entity, continue it and end it.
+CLASSES = "classes"  # the scheme of tags that do not mark entities
+# In each scheme, the roles that begin, continue and end an entity.
 SCHEMES = {
-    "IO": ("IE", "IE", "IE"),  # with the IOE schemes
+    "IO": ("IE", "IE", "IE"),  # and the IOE schemes
     "BIO": ("B", "I", "BI"),
     "BIOES": ("BS", "IE", "ES"),
 }
-# Prefixes that are used together; the first set that covers those in the data
+# Prefixes used together; the first set that covers the prefixes in the data
 # completes them.
 FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
 
 
 def parts(tag: str) -> tuple[str, str]:
-    """Return a tag's role and type, `("B", "PER")`; `("O", "")` of others."""
+    """Return a tag's role and type, `("B", "PER")`, or else `("O", "")`."""
     match = TAG.fullmatch(tag)
     return (ROLES[match[1]], match[3] or UNTYPED) if match else (OUTSIDE, "")
 
@@ -341,7 +341,7 @@ def find_scheme(tags: Iterable[str]) -> str:
     if 2 * roles.count(OUTSIDE) >= len(inside):
         return CLASSES
     if not marks & {"B", "S"}:
-        return "IO"  # and IOE, where any tag may follow any other too
+        return "IO"  # and IOE, in which any tag may follow any other too
     return "BIOES" if marks & {"E", "S"} else "BIO"
 
 
@@ -362,10 +362,10 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def entity_spans(tags: Sequence[str]) -> list[list]:
-    """Return `[first word, last word, type]` of the entities that tags mark.
+    """Return the `[first word, last word, type]` of each entity in tags.
 
-    Tags are read as CoNLL's script `conlleval` reads them, whatever the
-    scheme, even if a tag cannot follow the one before it.
+    Tags are read as in CoNLL's script `conlleval`, whatever the scheme, even
+    if a tag cannot follow the previous tag.
     """
     spans: list[list] = []
     before, closed = "", True
@@ -379,9 +379,9 @@ def entity_spans(tags: Sequence[str]) -> list[list]:
 
 
 def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
-    """Return the words whose tags cannot follow the tags before them.
+    """Return the indices of words whose tags cannot follow the previous tag.
 
-    An entity that is left open counts at the word after it.
+    An unclosed entity counts at the word after it.
     """
     if scheme not in SCHEMES:
         return []

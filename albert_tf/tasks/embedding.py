@@ -1,4 +1,4 @@
-"""Vectors of texts, near each other where the texts mean the like.
+"""Sentence embeddings: vectors that are close if texts mean the same.
 
 Shapes: N examples, C texts of each, H width of a vector.
 """
@@ -30,7 +30,7 @@ from albert_tf.tasks.tables import (
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS, TaskConfig
 
-# A file need not have columns of these names; others must be there.
+# Columns with these names are optional; columns named by flags must exist.
 USUAL = Columns("text", "text_pair", ("score",))
 NEGATIVE = "negative"
 RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
@@ -38,15 +38,13 @@ RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """A text, and those that it is compared with.
+    """A text and the texts that it is compared with.
 
     Attributes:
       id: the example's name.
-      texts: the text, one that belongs to it and one that does not; the
-        first, two or three of them.
-      score: how alike the first two are, None if nobody rated them.
-      known: whether it is known how alike they are; without a score they
-        belong together.
+      texts: the text alone, followed by a match, or by a match and a negative.
+      score: the rated similarity of the first two, None if unrated.
+      known: whether their similarity is known; without a score, they match.
     """
 
     id: str
@@ -59,12 +57,12 @@ class Texts:
 class Embedding(Task):
     """The kind; data sets differ in their columns.
 
-    Training examples are texts alone, of which two crops belong together;
-    pairs or triplets, to be told from the others of a batch; or pairs with
-    scores, which cosines learn.
+    Training examples are single texts, of which two crops match; pairs or
+    triplets, contrasted with the rest of a batch; or pairs with scores,
+    which the cosines learn.
 
     Attributes:
-      columns: those of tables; a `.txt` file has one text on each line.
+      columns: the columns of tables; a `.txt` file has one text per line.
     """
 
     kind = "embedding"
@@ -94,7 +92,7 @@ class Embedding(Task):
         names = USUAL.text, USUAL.text_pair, NEGATIVE
         rule = "Texts must be a list, or a tuple of two or three lists."
         require((width or 0) <= len(names), rule, columns=width)
-        rule = "Scores must be of pairs, a tuple of two lists."
+        rule = "Scores need pairs of texts, a tuple of two lists."
         require(width == 2 or not labelled, rule, columns=width)
         return TableColumns(names[:width], USUAL.label[0])
 
@@ -105,14 +103,15 @@ class Embedding(Task):
         return self.renamed({"id_column": ""})
 
     def texts_apart(self, examples):
-        # Another row's partner is a wrong answer: it must not be one's own.
+        # Matches of other rows are negatives, so they must differ from the
+        # row's own match.
         is_contrast = len(examples[0].texts) > 1 and examples[0].score is None
         return [e.texts for e in examples] if is_contrast else None
 
     def read(self, part, path) -> list[Texts]:
         if is_lines(path):
             text = file_kinds.read_text(path, "The data file")
-            # Only a line feed ends a line, as in tables.
+            # Only line feeds end lines, as in tables.
             lines = text.removesuffix("\n").split("\n")
             texts = [line.removesuffix("\r") for line in lines]
             if part != "predict" or not text.strip():
@@ -124,14 +123,14 @@ class Embedding(Task):
         rated = {example.score is None for example in examples}
         require(
             len(sizes) < 2 and (len(rated) < 2 or part == "predict"),
-            f"{path}: every example must have as many texts as the others, "
-            "and a score if others have one.",
+            f"{path}: all examples must have the same number of texts, "
+            "and all or none must have a score.",
             texts=sorted(sizes),
         )
         require(
             part != "eval" or sizes != {1},
-            f"{path}: examples to evaluate must be pairs of texts; name the "
-            "column of the second with `text_pair_column`.",
+            f"{path}: evaluation examples must be pairs of texts; name the "
+            "column of the second text with `text_pair_column`.",
             text_pair_column=self.columns.text_pair,
         )
         return examples
@@ -153,19 +152,19 @@ class Embedding(Task):
             yield Texts(name, texts, score, known)
         if unused:
             print(
-                f"Note: {path}: pairs learn their scores, and the column "
-                f"{NEGATIVE} is left unused"
+                f"Note: {path}: pairs learn their scores; the column "
+                f"{NEGATIVE} is ignored"
             )
 
     def _columns_of(self, row: Row) -> Columns:
-        """Return the columns, without that of pairs if there need be none."""
+        """Return the columns, without an optional pair column if absent."""
         pair = self.columns.text_pair
         if pair == USUAL.text_pair and pair not in row.values:
             return dataclasses.replace(self.columns, text_pair="")
         return self.columns
 
     def _score(self, row: Row, part: str) -> float | None:
-        """Return the score of a pair, None where there need be none."""
+        """Return the score of a pair, None if it is optional and absent."""
         (column,) = self.columns.label
         if column not in row.values and (
             part == "predict" or self.columns.label == USUAL.label
@@ -179,11 +178,11 @@ class Embedding(Task):
         metrics = MATCHED if examples[0].score is None else RATED
         if self.main_metric in metrics:
             return self
-        print(f"Note: the examples to evaluate have main_metric={metrics[0]}")
+        print(f"Note: main_metric of these examples is {metrics[0]}")
         return dataclasses.replace(self, main_metric=metrics[0])
 
     def identity(self):
-        # The metric follows from what is evaluated, if anything is.
+        # The metric depends on the examples to evaluate, if any.
         return super().identity() | {"main_metric": ""}
 
     def learns_alone(self, examples):
@@ -195,7 +194,7 @@ class Embedding(Task):
             arrays["labels"] = np.ones(len(examples), np.float32)
         scores = [e.score for e in examples]
         if None not in scores:
-            # What is most alike has a cosine of 1.
+            # The most similar pair gets a cosine of 1.
             arrays["labels"] = np.array(scores, np.float32)
             arrays["labels"] /= np.abs(arrays["labels"]).max() or 1.0
             arrays["is_rated"] = np.ones(len(examples), np.int32)
@@ -210,7 +209,7 @@ class Embedding(Task):
     # Results.
 
     def predictions(self, examples, outputs, features) -> np.ndarray:
-        """Return the vectors of every example's texts, [N, C, H]."""
+        """Return the vectors of each example's texts, [N, C, H]."""
         vectors = outputs["embedding"]
         return vectors.reshape(len(examples), -1, vectors.shape[-1])
 
@@ -230,7 +229,7 @@ class Embedding(Task):
         if None not in labels:
             values = np.array(labels), cosines(predictions)
             return {name: METRICS[name](*values) for name in RATED}
-        # Each text that is sought, or stands for those that are not, once.
+        # Every candidate once: matches, and negatives if there are any.
         texts = [text for e in examples for text in e.texts[1:]]
         places = {text: i for i, text in enumerate(texts)}
         numbers = {text: i for i, text in enumerate(places)}

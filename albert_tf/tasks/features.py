@@ -1,7 +1,7 @@
-"""Examples as arrays: rows of tokens, and windows where one is too short.
+"""Examples as arrays: rows of tokens, with windows over long texts.
 
-Shapes: N rows of tokens, B batch, T = max_seq_length tokens, C rows of one
-example where it has several (choices).
+Shapes: N rows of tokens, B batch, T = max_seq_length tokens, C rows per
+example (choices).
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from albert_tf.text.tokenizers import Tokenizer
 
 
 def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
-    """Return (start, length) of the windows over a number of tokens.
+    """Return the (start, length) of each window over `number` tokens.
 
     Source: `convert_examples_to_features` of the released `squad_utils.py`.
     """
@@ -31,10 +31,10 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 
 
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
-    """Return the window [number] in which each token has most context.
+    """Return the window in which each token has the most context, [number].
 
-    That is the smaller of what stands left and right of it in the window; of
-    equal ones the first, unless a later one is longer.
+    Its context is the smaller of the token counts to its left and right in the
+    window. Ties go to the first window, unless a later one is longer.
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):
@@ -48,20 +48,20 @@ def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """The examples of a split, tokens without their padding.
+    """The examples of a split, with tokens stored without padding.
 
     Attributes:
       tokens: int32, the packed tokens of all rows, one after the other.
       row_splits: int64 [N + 1], where each row begins in `tokens`.
-      second_starts: int32 [N], where segment 1 begins in a row.
+      second_starts: int32 [N], where segment 1 begins in each row.
       arrays: further features [N, ...], such as `labels`.
-      pad_id: the token of padding.
+      pad_id: the padding token.
       max_seq_length: T.
-      token_arrays: further features [tokens, ...]; a batch has them as
+      token_arrays: further features [tokens, ...]; in a batch their shape is
         [B, T, ...].
-      fills: what each of `token_arrays` has in a batch beyond its row.
-      notes: arrays that stay on the host, what `Task.predictions` must know
-        of the rows.
+      fills: the padding value of each of `token_arrays` in a batch.
+      notes: arrays that stay on the host, facts about the rows that
+        `Task.predictions` needs.
       rows_per_example: C, if examples are C consecutive rows; a batch is then
         [B, C, T], and `arrays` are [N / C, ...].
     """
@@ -88,7 +88,7 @@ class Features:
         max_seq_length: int,
         **more,
     ) -> "Features":
-        """Build from what `packing.packed_row` returned for each row."""
+        """Build features from rows made by `packing.packed_row`."""
         lengths = [len(tokens) for tokens, _ in rows]
         return cls(
             tokens=np.concatenate([tokens for tokens, _ in rows]),
@@ -109,7 +109,7 @@ class Features:
         arrays: dict[str, np.ndarray] | None = None,
         **more,
     ) -> "Features":
-        """Build rows `[CLS] text [SEP]`, longer texts being cut."""
+        """Build rows `[CLS] text [SEP]`; longer texts are cut."""
         rows = [
             packed_row(tokenizer, ids, (), max_seq_length)
             for ids in tokenizer.encode_batch(texts)
@@ -149,5 +149,5 @@ class Features:
         return crc
 
     def full_rows(self) -> int:
-        """Return how many rows leave no room, and may have been cut."""
+        """Return how many rows are full and may have been cut."""
         return int(np.sum(self.lengths >= self.max_seq_length))

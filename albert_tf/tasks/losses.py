@@ -28,27 +28,27 @@ from albert_tf.training.objectives import (
     weighted_mean,
 )
 
-LOSS_WEIGHTS = "loss_weights"  # among measured outputs
-LABEL_WEIGHTS = "label_weights"  # among features, beside weighted labels
+LOSS_WEIGHTS = "loss_weights"  # a key of measured outputs
+LABEL_WEIGHTS = "label_weights"  # a key of features that have weighted labels
 
 Outputs = dict[str, tf.Tensor]
 
 
 class Head(abc.ABC):
-    """The layers and the loss of a task: the `Objective` of its training.
+    """The layers and the loss of a task, its training `Objective`.
 
     Attributes:
       terms: the name of its loss.
-      metrics: the means to show in training.
+      metrics: the means to show during training.
       smooths: whether labels can be smoothed.
-      averages: whether outputs are logits: those of several models can be
-        averaged, and learnt from.
-      token_outputs: which outputs have an axis of tokens, with what the model
-        itself says at padding.
-      further_inputs: names in a batch beside `INPUTS` and the labels.
-      label_dtype: of labels, unless they are shares of classes, float32.
+      averages: whether outputs are logits, which can be averaged over models
+        and distilled.
+      token_outputs: the outputs with a token axis, and their values at
+        padding.
+      further_inputs: names in a batch besides `INPUTS` and the labels.
+      label_dtype: the dtype of labels; shares of classes are float32.
       output: the name of the model's output, if it has only one.
-      model_class: makes the model from a config, `sizes`, and the rest.
+      model_class: the class of the model.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)
@@ -74,7 +74,7 @@ class Head(abc.ABC):
         dtype: str,
         albert: AlbertModel | None = None,
     ) -> AlbertWithHead:
-        """Return an ALBERT, new or the given one, with this head."""
+        """Return an ALBERT with this head; `albert` is created if None."""
         return self.model_class(
             config,
             *self.sizes(),
@@ -89,7 +89,7 @@ class Head(abc.ABC):
         return self.named(model(*inputs, seed=seed))
 
     def named(self, outputs: Any) -> Outputs:
-        """Return the outputs of a model, or its only output, by name."""
+        """Return a model's outputs by name."""
         return outputs if isinstance(outputs, dict) else {self.output: outputs}
 
     @abc.abstractmethod
@@ -106,36 +106,36 @@ class Head(abc.ABC):
     ) -> tf.Tensor:
         """Return each example's distance to a teacher's outputs, [B].
 
-        Zeros as targets stand for labels that are all alike.
+        Targets of zero mean that all labels are equally likely.
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return {metric: [B]}, what to show of training beside the loss."""
+        """Return {metric: [B]}, to show in training besides the loss."""
         return {}
 
     def label_counts(self, batch: Batch) -> tf.Tensor:
-        """Return how many labels each example has, [B]; 0 for padding.
+        """Return the number of labels of each example, [B]; 0 for padding.
 
-        They are the examples' weights in the means of metrics.
+        These are the examples' weights in the means of metrics.
         """
         return batch["example_weights"]
 
     def loss_weights(self, batch: Batch) -> tf.Tensor:
-        """Return the examples' weights in the mean of a loss, [B]."""
+        """Return the examples' weights in the mean loss, [B]."""
         return self.label_counts(batch)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the weight of the loss in a batch: that of its examples."""
+        """Return the weight of a batch's loss: the sum over its examples."""
         return {"task": tf.reduce_sum(self.loss_weights(batch))}
 
     def measured_outputs(self, model, batch: Batch) -> Outputs:
-        """Return `outputs`, with their losses where labels are known."""
+        """Return `outputs`, with losses if labels are known."""
         return self.with_losses(self.outputs(model, batch), batch)
 
     def with_losses(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return outputs, where labels are known with `task_loss` [B].
+        """Return outputs, with `task_loss` [B] if labels are known.
 
-        The mean of losses has the weights `LOSS_WEIGHTS` [B].
+        The losses are averaged with the weights `LOSS_WEIGHTS` [B].
         """
         if "labels" not in batch:
             return outputs
@@ -151,13 +151,13 @@ class Head(abc.ABC):
         seed,
         example_losses: Callable | None = None,
     ) -> tuple[dict, dict]:
-        """Return the sum of losses, and metrics (sum, weight).
+        """Return the sum of losses, and metrics as (sum, weight).
 
         Args:
           model: the model.
           batch: the examples.
-          seed: of dropout.
-          example_losses: instead of the head's own.
+          seed: the dropout seed.
+          example_losses: replaces the head's own method.
         """
         weights, counts = self.loss_weights(batch), self.label_counts(batch)
         outputs = self.outputs(model, batch, seed)
@@ -200,12 +200,12 @@ class ClassHead(Head):
 
 
 class SetHead(ClassHead):
-    """Any number of several classes, each apart."""
+    """Any number of several classes, independently."""
 
     label_dtype = "float32"
 
     def _weights(self, batch):
-        """Return float32 [B, C], the weight of each yes and no."""
+        """Return float32 [B, C], the weight of each class's label."""
         return batch.get(LABEL_WEIGHTS, tf.ones_like(batch["labels"]))
 
     def _loss(self, logits, labels, batch):
@@ -232,7 +232,7 @@ class SetHead(ClassHead):
 
 
 class NumberHead(Head):
-    """A number or several, learnt by squared errors as in the release."""
+    """One or several numbers, learnt by squared error as in the release."""
 
     model_class, metrics, smooths = AlbertClassifier, (), False
     label_dtype = "float32"
@@ -252,14 +252,14 @@ class NumberHead(Head):
 
 
 class ChoiceHead(ClassHead):
-    """One of several choices, of which examples may have fewer than C."""
+    """One of several choices; examples may have fewer than C."""
 
     model_class, sizes = AlbertChooser, Head.sizes
     further_inputs = ("choice_mask",)
 
     @staticmethod
     def _present(logits, batch):
-        """Return logits [B, C] without choices that others have more of."""
+        """Return logits [B, C] with the absent choices excluded."""
         return {"logits": tf.where(batch["choice_mask"] > 0, logits, EXCLUDED)}
 
     def outputs(self, model, batch, seed=None):
@@ -274,15 +274,15 @@ class ChoiceHead(ClassHead):
 class TagHead(ClassHead):
     """A tag for the first piece of every word.
 
-    Losses and metrics of a row are means over its words, and the row counts
-    by its words: all in all they are means over words.
+    A row's losses and metrics are means over its words, and rows are weighted
+    by their number of words, so the totals are means over words.
     """
 
     model_class = AlbertTokenClassifier
     token_outputs: ClassVar = {"logits": 0.0}
 
     def _words(self, batch):
-        """Return float32 [B, T]: 1 at the first piece of each word."""
+        """Return float32 [B, T], 1 at the first piece of each word."""
         return tf.cast(batch["labels"] >= 0, tf.float32)
 
     def _weights(self, batch):
@@ -313,7 +313,7 @@ class TagHead(ClassHead):
 
 
 class SpanHead(Head):
-    """The first and the last token of an answer, each by itself."""
+    """The first and the last token of an answer, independently."""
 
     model_class, metrics, smooths = AlbertForSpans, (), False
     token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
@@ -347,7 +347,7 @@ class BeamHead(SpanHead):
 
     def measured_outputs(self, model, batch):
         outputs = super().measured_outputs(model, batch)
-        # These are for the loss alone.
+        # Only the loss needs these.
         for name in ("start_log_probs", "end_log_probs"):
             outputs.pop(name, None)
         return outputs
@@ -364,11 +364,11 @@ class BeamHead(SpanHead):
 
 
 class EmbeddingHead(Head):
-    """Unit vectors, of which those that belong together have a high cosine.
+    """Unit vectors with a high cosine for matching texts.
 
-    Without scores the loss is the cross entropy of a text's partner among
-    the partners, and the negatives, of all rows that are computed together:
-    a replica's micro-batch.
+    Without scores, the loss is the cross entropy of a text's match among the
+    matches and negatives of all rows computed together: a replica's
+    micro-batch.
     """
 
     model_class, metrics = AlbertEmbedder, ()
@@ -377,7 +377,7 @@ class EmbeddingHead(Head):
     output = "embedding"
 
     def sizes(self):
-        """Return how tokens are pooled, and whether vectors have length one."""
+        """Return the pooling, and whether vectors have length one."""
         config = self.task.config
         return config.pooling or "mean", config.unit_length is not False
 

@@ -1,7 +1,7 @@
-"""The official metrics of tasks, as well-known libraries compute them.
+"""The official metrics of tasks, computed by well-known libraries.
 
-Those of classes come from scikit-learn, correlations from SciPy; those of
-entities are those of the script `conlleval` of CoNLL.
+Class metrics come from scikit-learn and correlations from SciPy; entity
+metrics match CoNLL's script `conlleval`.
 """
 
 import functools
@@ -19,7 +19,7 @@ from albert_tf.tasks.conll import entity_spans
 def correlation(
     function: Callable, labels: np.ndarray, predictions: np.ndarray
 ) -> float:
-    """Return a correlation of SciPy's, 0 where it is undefined."""
+    """Return a SciPy correlation, 0 if it is undefined."""
     if len(labels) < 2:
         return 0.0
     with warnings.catch_warnings():
@@ -36,9 +36,9 @@ def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 F1 = functools.partial(sklearn_metrics.f1_score, zero_division=0.0)
 
-# Each takes (labels [N], predictions [N]). Classes are numbers; class 1 is the
-# positive one of `f1`, the metric of MRPC and QQP. Multi-label sets are 0/1
-# arrays [N, C]: accuracy counts whole sets, micro F1 all decisions together.
+# Each takes (labels [N], predictions [N]). Classes are numbers; `f1`, the
+# metric of MRPC and QQP, takes class 1 as positive. Multi-label sets are 0/1
+# arrays [N, C]: accuracy counts whole sets, micro F1 pools all decisions.
 METRICS: dict[str, Callable] = {
     "accuracy": sklearn_metrics.accuracy_score,
     "matthews": sklearn_metrics.matthews_corrcoef,
@@ -54,15 +54,15 @@ METRICS: dict[str, Callable] = {
 def retrieval(
     queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray
 ) -> dict[str, float]:
-    """Return how high the candidate that each query seeks is ranked.
+    """Return metrics of the rank of each query's match.
 
-    `accuracy` is the share that comes first, `mrr` the mean of 1 / rank. Of
-    equal products the sought one is the last.
+    `accuracy` is the share of matches ranked first, `mrr` the mean of
+    1 / rank. On ties, the match is ranked last.
 
     Args:
       queries: float [N, H].
       candidates: float [M, H].
-      numbers: int [N], the candidate that each seeks.
+      numbers: int [N], each query's matching candidate.
     """
     ranks = []
     for query, number in zip(queries, numbers, strict=True):
@@ -75,7 +75,7 @@ def retrieval(
 
 
 def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
-    """Return (row, first word, last word, kind) of all entities."""
+    """Return (row, first word, last word, type) of all entities."""
     return {
         (number, *span)
         for number, tags in enumerate(rows)
@@ -84,7 +84,7 @@ def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
 
 
 def _shares_found(labels: set, predictions: set) -> dict[str, float]:
-    """Return precision, recall and F1 of sets, 0 where one is empty."""
+    """Return precision, recall and F1 of sets, 0 if a set is empty."""
     right = len(labels & predictions)
     both = len(labels) + len(predictions)
     return {
@@ -97,9 +97,9 @@ def _shares_found(labels: set, predictions: set) -> dict[str, float]:
 def entities(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Return `f1`, `precision` and `recall` of entities, `accuracy` of tags.
+    """Return `f1`, `precision` and `recall` of entities, and tag `accuracy`.
 
-    An entity is right if its words and its kind are.
+    An entity is correct if both its words and its type are correct.
     """
     pairs = [itertools.chain(*rows) for rows in (labels, predictions)]
     equal = [label == guess for label, guess in zip(*pairs, strict=True)]
@@ -110,7 +110,7 @@ def entities(
 def entity_table(
     labels: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """Return every kind's precision, recall, F1 and number, and all kinds'."""
+    """Return precision, recall, F1 and count by entity type, and overall."""
     sets = [_entities_in(labels), _entities_in(predictions)]
     table = [["type", "precision", "recall", "f1", "entities"]]
     for kind in [*sorted({entity[-1] for s in sets for entity in s}), None]:
@@ -123,7 +123,7 @@ def entity_table(
 def confusion_table(
     labels: Sequence[str], predictions: Sequence[str], classes: Sequence[str]
 ) -> list[list[str]]:
-    """Return how often each class, a row, was predicted as each, a column."""
+    """Return the confusion matrix: labels in rows, predictions in columns."""
     counts = sklearn_metrics.confusion_matrix(
         labels, predictions, labels=list(classes)
     )

@@ -1,8 +1,8 @@
-"""What a pretrained model knows of grammar: scores of minimal pairs.
+"""Scores of minimal pairs: how well a pretrained model knows grammar.
 
-A model is right about a pair where the good sentence has the larger
-pseudo-log-likelihood: the sum over its pieces of the log probability of the
-piece where it alone is masked (Salazar et al., 2020, arXiv 1910.14659).
+A model is right about a pair if the good sentence has the larger
+pseudo-log-likelihood: the sum over its pieces of the piece's log probability
+when only that piece is masked (Salazar et al., 2020, arXiv 1910.14659).
 
 Shapes: R rows, each a sentence with one mask, T tokens.
 """
@@ -27,10 +27,10 @@ from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
-BATCH_TOKENS = 8192  # of the rows that are computed at once
+BATCH_TOKENS = 8192  # in the rows computed at once
 CONFIDENCE = 0.95
 
-# The fields of a pair, and their names in the files of BLiMP itself.
+# The fields of a pair, and their names in the BLiMP files.
 NAMES = {
     "good": "sentence_good",
     "bad": "sentence_bad",
@@ -41,13 +41,13 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class MinimalPairsConfig(Checked):
-    """What is scored."""
+    """The model and pairs to score, and the file to write."""
 
     model_dir: str = setting("", "Pretrained model directory.", required=True)
     input_file: str = setting(
         "",
-        "The files of BLiMP, or JSON lines with `good`, `bad`, `UID` and "
-        "`phenomenon`; globs with commas between.",
+        "BLiMP files, or JSON lines with `good`, `bad`, `UID` and "
+        "`phenomenon`; comma-separated globs.",
         required=True,
     )
     output_file: str = setting("", "JSON file to write.", required=True)
@@ -55,10 +55,10 @@ class MinimalPairsConfig(Checked):
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ only in grammar, and what they test.
+    """Two sentences that differ only in grammar, and the phenomenon.
 
     Attributes:
-      where: its file and line, for errors.
+      where: the pair's file and line, for errors.
     """
 
     good: str
@@ -69,14 +69,14 @@ class Pair:
 
 
 def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
-    """Return the pairs of files, none of which is the one to write.
+    """Return the pairs in files; the output file must not be among them.
 
     Raises:
-      InputError: a line is not as it must be; the message names it.
+      InputError: a line is malformed; the message names it.
     """
     pairs, output = [], config.output_file
     for path in files.glob(config.input_file, "`input_file`"):
-        rule = "`output_file` must not be a folder or a file that is read."
+        rule = "`output_file` must not be a folder or an input file."
         same = os.path.realpath(path) == os.path.realpath(output)
         require(not (same or files.is_folder(output)), rule, output_file=output)
         for row in read_rows(path, Columns()):
@@ -98,8 +98,8 @@ class Scorer:
     """Pseudo-log-likelihoods of sentences by a pretrained model.
 
     Args:
-      model: with its masked-word head.
-      tokenizer: the model's.
+      model: a model with its masked-word head.
+      tokenizer: the model's tokenizer.
     """
 
     def __init__(self, model: AlbertForPretraining, tokenizer: Tokenizer):
@@ -108,7 +108,7 @@ class Scorer:
         self.compute = tf.function(self._losses, input_signature=inputs)
 
     def _losses(self, ids, places):
-        """Return -log p [R, 1] of the pieces that stood at places [R, 1]."""
+        """Return -log p [R, 1] of the pieces at positions [R, 1], masked."""
         pieces = tf.gather(ids, places, batch_dims=1)
         at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
         masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
@@ -136,7 +136,7 @@ class Scorer:
         return np.array([first, *ids, last], np.int32)
 
     def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
-        """Yield numbers of rows of one length, as many as go together."""
+        """Yield batches of row numbers; the rows of a batch have one length."""
         by_length = defaultdict(list)
         for number, row in enumerate(rows):
             by_length[len(row)].append(number)
@@ -150,12 +150,12 @@ class Scorer:
     ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
-        Sentences with the same pieces have the same score to the bit, so none
-        of them counts as better.
+        Sentences with the same pieces get exactly the same score, so neither
+        counts as better.
 
         Args:
           sentences: the texts.
-          places: the file and line of each, for errors.
+          places: the file and line of each text, for errors.
         """
         places = places or [""] * len(sentences)
         rows = list(map(self.row, sentences, places))
@@ -180,7 +180,7 @@ class Scorer:
 
 
 def load_scorer(model_dir: str) -> Scorer:
-    """Return what scores sentences by a model directory."""
+    """Return a scorer with the model in a model directory."""
     stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
     require(
         any(name.startswith("mlm/") for name in stored),
@@ -195,7 +195,7 @@ def load_scorer(model_dir: str) -> Scorer:
 
 
 def accuracy(right: Sequence[bool]) -> dict:
-    """Return a share with Wilson's interval."""
+    """Return the share of right answers with its Wilson interval."""
     trials = stats.binomtest(int(np.sum(right)), len(right))
     low, high = trials.proportion_ci(CONFIDENCE, method="wilson")
     values = {"accuracy": trials.statistic, "low": low, "high": high}
@@ -206,7 +206,7 @@ def accuracy(right: Sequence[bool]) -> dict:
 def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
     """Return accuracies by paradigm and phenomenon, and their mean.
 
-    As published, the overall accuracy is the mean over paradigms.
+    The overall accuracy is the mean over paradigms, as published.
     """
     groups = {"phenomenon": defaultdict(list), "paradigm": defaultdict(list)}
     for pair, good in zip(pairs, right, strict=True):

@@ -1,7 +1,6 @@
-"""One of several choices, each scored beside the context and the question.
+"""Multiple choice: each choice is scored with the context and question.
 
-Examples come from tables and from the files of RACE. Shapes: N examples, C
-choices.
+Examples come from tables or RACE files. Shapes: N examples, C choices.
 """
 
 import contextlib
@@ -36,11 +35,11 @@ from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-BLANK = "_"  # where the choice belongs in a question of RACE
+BLANK = "_"  # the gap for the choice in RACE questions
 
 
 def with_choice(question: str, choice: str) -> str:
-    """Return a question with a choice in its blanks, or after it.
+    """Return a question with a choice in its blanks, or appended.
 
     Source: `RaceProcessor.read_examples` of the released `race_utils.py`.
     """
@@ -51,14 +50,14 @@ def with_choice(question: str, choice: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """A context, a question about it, and what may be the answer."""
+    """A context, a question about it, and the possible answers."""
 
     id: str
     context: str
     question: str
     choices: tuple[str, ...]
     label: int | None
-    group: str = ""  # such as "middle" or "high" of RACE
+    group: str = ""  # such as RACE's "middle" or "high"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,9 +66,9 @@ class Layout:
 
     Attributes:
       reader: a key of `READERS`.
-      columns: of a table: context, question (`text_pair`), label and id.
-      choice_columns: one with a list, or several with a choice each.
-      levels: the folders of RACE to read.
+      columns: a table's context, question (`text_pair`), label and id.
+      choice_columns: one column with a list, or one column per choice.
+      levels: the RACE folders to read.
     """
 
     reader: str = "table"
@@ -78,14 +77,14 @@ class Layout:
     levels: tuple[str, ...] = ()
 
 
-# RACE's .txt files hold JSON.
+# RACE's .txt files contain JSON.
 RACE_COLUMNS = Columns(text="article", format=JSONL)
 
 
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
-    """Return the index of a choice that a letter or a number from 0 names.
+    """Return the index of a choice, named by a letter or a number from 0.
 
-    None if the label is missing, as it may be to predict.
+    Return None if the label is missing, which only prediction allows.
     """
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
@@ -101,9 +100,9 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """Return choices as texts, at least two."""
+    """Return choices as texts; there must be at least two."""
     legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
-    # NaN, which does not equal itself, is what a table lacks.
+    # A missing cell is NaN, which does not equal itself.
     legal = legal and all(
         isinstance(x, str | int | float) and x == x for x in choices
     )
@@ -113,19 +112,19 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
 
 
 def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
-    """Return a row's choices, in one column as a list or in several."""
+    """Return a row's choices, from one column with a list or from several."""
     if len(names) > 1:
         choices = [cell(row, name, "choice_columns") for name in names]
     else:
         choices = cell(row, names[0], "choice_columns")
         if isinstance(choices, str):
-            with contextlib.suppress(json.JSONDecodeError):  # refused below
+            with contextlib.suppress(json.JSONDecodeError):  # an error below
                 choices = json.loads(choices)
     return check_choices(choices, f"{row.where}, column {names[0]}")
 
 
 def row_example(layout: Layout, part: str, row: Row, number: int) -> Choices:
-    """Return the example in a row of a table."""
+    """Return the example in a table row."""
     columns = layout.columns
     choices = row_choices(row, layout.choice_columns)
     label = None
@@ -142,7 +141,7 @@ def read_table(layout: Layout, part: str, path: str) -> Iterator[Choices]:
         yield row_example(layout, part, row, number)
 
 
-# A question of RACE in each row, as on the hub.
+# One RACE question per row, as on the hub.
 HUB = Layout(
     columns=Columns("article", "question", ("answer",)),
     choice_columns=("options",),
@@ -150,9 +149,9 @@ HUB = Layout(
 
 
 def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
-    """Yield the questions of a folder of RACE, or of one file of it.
+    """Yield the questions in a RACE folder, or in one of its files.
 
-    A row has an article with all its questions, or a single question, in the
+    A row has an article with all its questions, or a single question in the
     columns of the hub or of `layout`.
     """
     names = {"": [path]}
@@ -162,7 +161,7 @@ def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
             for level in layout.levels
         }
     for level, paths in names.items():
-        rule = f"A part of RACE must hold files {level}/*.txt."
+        rule = f"A part of RACE must contain files {level}/*.txt."
         require(paths, rule, path=path)
         for file in paths:
             for number, row in enumerate(read_rows(file, RACE_COLUMNS)):
@@ -176,7 +175,7 @@ def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
 
 
 def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
-    """Yield the questions about one article, a line of a file."""
+    """Yield the questions about one article, which is one line of a file."""
     name = row.values.get("id")
     name = row.where if name is None else str(name)
     article = text_cell(row, "article", "text_column")
@@ -187,8 +186,8 @@ def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
         answers = field(row.values, "answers", list, row.where)
     require(
         len(questions) == len(options) == len(answers),
-        f"{row.where}: an article must have as many answers and lists of "
-        "options as questions.",
+        f"{row.where}: an article must have one answer and one list of "
+        "options per question.",
         questions=len(questions),
         options=len(options),
         answers=len(answers),
@@ -234,7 +233,7 @@ class MultipleChoice(Task):
     def renamed(self, columns):
         layout, columns = self.layout, dict(columns)
         if "choice_columns" in columns:
-            # A table, also for a model that has learnt from RACE.
+            # A table, even if the model was trained on RACE.
             names = tuple(columns.pop("choice_columns"))
             layout = dataclasses.replace(
                 layout, reader="table", choice_columns=names
@@ -266,7 +265,7 @@ class MultipleChoice(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Leave half of the input to the context, and room for [SEP]."""
+        """Leave half of the input for the context, and room for [SEP]."""
         length = config.max_seq_length
         most = min(length // 2, length - 3)
         return {"max_qa_length": min(config.max_qa_length, most)}
@@ -281,8 +280,8 @@ class MultipleChoice(Task):
     def features(self, examples, tokenizer):
         """Return rows `[CLS] context [SEP] question and choice [SEP]`.
 
-        The second part keeps its end, the context its beginning. Source:
-        `convert_single_example` of the released `race_utils.py`.
+        Long second parts are cut at the start, long contexts at the end.
+        Source: `convert_single_example` of the released `race_utils.py`.
         """
         length, most = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
@@ -311,7 +310,7 @@ class MultipleChoice(Task):
         )
 
     def predictions(self, examples, outputs, features):
-        # Exports return the logit of each row, with those of absent choices.
+        # Exports return a logit for every row, even of absent choices.
         logits = outputs["logits"].reshape(len(examples), -1)  # [N, C]
         counts = np.array([len(example.choices) for example in examples])
         present = np.arange(logits.shape[1]) < counts[:, None]
@@ -325,7 +324,7 @@ class MultipleChoice(Task):
 
     def answer(self, query, prediction, top):
         choices = query["choices"]
-        shares = prediction.probabilities[: len(choices)]  # of absent ones: 0
+        shares = prediction.probabilities[: len(choices)]  # absent ones have 0
         return {
             "choice": prediction.label,
             "text": choices[prediction.label],

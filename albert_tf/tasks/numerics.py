@@ -1,6 +1,6 @@
-"""What the outputs of a model mean: probabilities, and the likeliest spans.
+"""Probabilities and the likeliest spans from a model's outputs.
 
-Arrays are of NumPy or, in a served graph, of TensorFlow. Shapes: R rows, T
+Arrays are NumPy's or, in a served graph, TensorFlow's. Shapes: R rows, T
 tokens, K starts and M ends of a beam, S spans of a row.
 """
 
@@ -11,11 +11,11 @@ import numpy as np
 from albert_tf.text.tokenizers import Tokenizer
 
 Array = Any
-IMPOSSIBLE = np.float32(-np.inf)  # the score of what cannot be an answer
+IMPOSSIBLE = np.float32(-np.inf)  # the score of spans that cannot be answers
 
 
 def library(values: Array) -> Any:
-    """Return the module that computes with an array, NumPy or TensorFlow."""
+    """Return the module that computes with an array: NumPy or TensorFlow."""
     if isinstance(values, np.ndarray):
         return np
     import tensorflow as tf
@@ -33,7 +33,7 @@ def softmax(logits: Array) -> Array:
 
 
 def sigmoid(logits: Array) -> Array:
-    """Return the probability of each yes."""
+    """Return the probability of each logit."""
     xp = library(logits)
     if xp is not np:
         return xp.sigmoid(logits)
@@ -41,7 +41,7 @@ def sigmoid(logits: Array) -> Array:
 
 
 def top(values: Array, number: int) -> tuple[Array, Array]:
-    """Return the largest of each row [R, T] and their places, largest first."""
+    """Return each row's largest values and their positions, largest first."""
     xp = library(values)
     if xp is not np:
         return xp.math.top_k(values, xp.minimum(number, xp.shape(values)[1]))
@@ -50,7 +50,7 @@ def top(values: Array, number: int) -> tuple[Array, Array]:
 
 
 def chosen(values: Array, places: Array) -> Array:
-    """Return the values [R, T] at places [R, K, M] of the same row."""
+    """Return the values [R, T] at positions [R, K, M] of the same row."""
     xp = library(values)
     if xp is not np:
         return xp.gather(values, places, batch_dims=1)
@@ -58,9 +58,9 @@ def chosen(values: Array, places: Array) -> Array:
 
 
 class Spans(NamedTuple):
-    """Spans of rows by their first and last token, with two scores, [R, S].
+    """Spans of rows: first and last tokens, and their scores, [R, S].
 
-    The score of the start is `IMPOSSIBLE` for spans that are no answers.
+    The start score is `IMPOSSIBLE` for spans that cannot be answers.
     """
 
     first: Array
@@ -72,7 +72,7 @@ class Spans(NamedTuple):
 def simple_spans(
     outputs: dict, begins: Array, inside: Array, number: int
 ) -> Spans:
-    """Return all pairs of the likeliest starts and the likeliest ends."""
+    """Return all pairs of the likeliest starts and ends."""
     where = library(begins).where
     start = where(begins, outputs["start_logits"], IMPOSSIBLE)
     end = where(inside, outputs["end_logits"], IMPOSSIBLE)
@@ -84,7 +84,7 @@ def simple_spans(
 def beam_spans(
     outputs: dict, begins: Array, inside: Array, number: int
 ) -> Spans:
-    """Return the spans of a beam: starts [R, K], and ends [R, K, M] of each."""
+    """Return the spans of a beam: starts [R, K], each with ends [R, K, M]."""
     first = outputs["start_top_index"][..., None]
     last = outputs["end_top_index"]
     start = outputs["start_top_log_probs"][..., None]
@@ -108,11 +108,11 @@ def candidates(
 
     Args:
       head: a key of `SPANS`.
-      outputs: of the head, for rows [R].
+      outputs: the head's outputs for rows [R].
       begins: bool [R, T], where an answer may begin.
       inside: bool [R, T], where it may end.
-      number: starts and ends to try.
-      longest: most tokens of an answer.
+      number: the number of starts and of ends to try.
+      longest: the maximum number of tokens in an answer.
     """
     xp = library(begins)
     first, last, start, end = SPANS[head](outputs, begins, inside, number)
@@ -130,9 +130,9 @@ def candidates(
 def likeliest(
     tokenizer: Tokenizer, logits: np.ndarray, number: int
 ) -> list[tuple[str, float]]:
-    """Return the likeliest (piece, probability)s for logits of all rows.
+    """Return the likeliest (piece, probability) pairs of one position's logits.
 
-    The word table may have more rows than there are pieces.
+    The word table may have more rows than the vocabulary has pieces.
     """
     shares = softmax(logits)[: tokenizer.vocab_size]
     best = np.argsort(-shares, kind="stable")[:number]

@@ -1,4 +1,4 @@
-"""Queries to answers over any engine, and files of predictions."""
+"""Answers to queries with any engine, and prediction files."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from albert_tf.text.tokenizers import Tokenizer
 
 
 class Predictor:
-    """A task with a tokenizer and a model.
+    """Predicts with a task, its tokenizer and a model in any engine.
 
     Args:
-      task: what is predicted.
-      tokenizer: the model's.
+      task: the task to predict.
+      tokenizer: the model's tokenizer.
       run: returns the head's outputs {name: [N, ...]} for all rows of features.
     """
 
@@ -36,11 +36,11 @@ class Predictor:
         return self.task.predictions(examples, self.run(features), features)
 
     def __call__(self, queries: Sequence[dict], top: int = 5) -> list[dict]:
-        """Return the answers to queries, as JSON has them.
+        """Return the answers to queries as JSON values.
 
         Args:
-          queries: {field: value} each; see `Task.fields`.
-          top: most answers to a question.
+          queries: a dict {field: value} per query; see `Task.fields`.
+          top: the maximum number of answers to a question.
         """
         task = self.task
         examples = [task.example(**query) for query in queries]
@@ -49,9 +49,9 @@ class Predictor:
 
 
 def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
-    """Write rows of cells as `read_rows` reads them; return the path.
+    """Write rows of cells in the format of `read_rows`; return the path.
 
-    Tabs and line ends inside a cell become spaces.
+    Tabs and line ends inside cells become spaces.
     """
     spaces = str.maketrans("\t\n\r", "   ")
     lines = [
@@ -69,14 +69,14 @@ def write_labels(
     labels: Sequence[str] | None,
     shares: dict[str, np.ndarray],
 ) -> str:
-    """Write a table of predicted labels; return its name.
+    """Write a table of predicted labels; return its path.
 
     Args:
-      path: without its ending.
+      path: the path without its extension.
       ids: the examples' names.
       predictions: their predicted labels.
-      labels: the true ones, if all are known.
-      shares: {class: probability of each example}.
+      labels: the true labels, None unless all are known.
+      shares: {class: probability in each example}.
     """
     columns = {"id": ids, "prediction": predictions}
     if labels is not None:
@@ -88,25 +88,25 @@ def write_labels(
 
 
 def sibling(path: str, name: str) -> str:
-    """Return the path of a further file of a split.
+    """Return the path of another output file of the same split.
 
     Args:
-      path: of its predictions without their ending, such as
+      path: the path of the predictions without extension, such as
         `DIR/eval_predictions` or `DIR/predictions_mismatched`.
-      name: what takes the place of "predictions" in the file's name.
+      name: the replacement for "predictions" in the file name.
     """
     folder, stem = os.path.split(path)
     return files.join(folder, stem.replace("predictions", name))
 
 
 def submission_path(path: str, submissions: dict[str, str]) -> str:
-    """Return the path of the file that a server takes, "" for none.
+    """Return the path of the submission file, "" if there is none.
 
     Args:
-      path: as for `sibling`; only files to predict have such a one.
-      submissions: {split: name}.
+      path: as for `sibling`; only the test data has a submission file.
+      submissions: {split: file name}.
     """
-    # "eval_predictions" gives "predictions", which is no name of a split.
+    # For "eval_predictions" this is "predictions", which is not a split.
     split = os.path.basename(path).partition("_")[2]
     name = submissions.get(split)
     return files.join(os.path.dirname(path), name) if name else ""
@@ -118,12 +118,12 @@ def write_submission(
     ids: Sequence[str],
     labels: Sequence[str],
 ) -> list[str]:
-    """Write the file of a split that has one; return its name.
+    """Write a split's submission file, if any; return its path in a list.
 
     Args:
       path: as for `sibling`.
-      submissions: {split: name}; a name in `.tsv` has the form of GLUE, a
-        table, one in `.json` that of CLUE, an object on each line.
+      submissions: {split: file name}; `.tsv` means GLUE's format, a table,
+        and `.json` means CLUE's, one object per line.
       ids: the examples' names.
       labels: their predicted labels as texts.
     """

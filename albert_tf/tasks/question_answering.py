@@ -1,7 +1,7 @@
 """Questions whose answers are spans of a context.
 
-A row is `[CLS] question [SEP] window [SEP]`; long contexts become several of
-them, whose windows overlap. The answer's place in a row comes from the
+A row is `[CLS] question [SEP] window [SEP]`; long contexts become several rows
+with overlapping windows. The answer's position in a row comes from the
 tokenizer's own offsets. Shapes: N rows, R rows of a question, T tokens, W
 tokens of a context.
 """
@@ -49,7 +49,7 @@ DEFAULTS = TaskConfig(
 )
 
 SCORES = {
-    "": ("f1",),  # what all have
+    "": ("f1",),  # in all of them
     "squad1": ("exact_match", "f1"),
     "squad2": ("exact", "f1", "best_exact", "best_f1"),
     "cmrc": ("exact_match", "f1", "average"),
@@ -62,18 +62,18 @@ def label(
     window: slice,
     position: int,
 ) -> tuple[int, int]:
-    """Return the answer's first and last position in a row.
+    """Return the positions of the answer's first and last token in a row.
 
-    They are those of the tokens that show a part of the answer.
+    These tokens, and all between, contain a part of the answer.
 
     Args:
-      question: its `span` is the answer.
+      question: the question; its `span` is the answer.
       context: int32 [3, W], ids, starts and ends.
-      window: the tokens of the context in the row.
-      position: where they begin in the row.
+      window: the slice of context tokens in the row.
+      position: where the window begins in the row.
 
     Returns:
-      Twice 0, `[CLS]`, if there is no answer or not all of it in the window.
+      (0, 0), which is `[CLS]`, unless the window contains the whole answer.
     """
     start, end = question.span
     first = int(np.searchsorted(context[2], start, side="right"))
@@ -130,7 +130,7 @@ def question_features(
 
 
 def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
-    """Return, for each question, the numbers and the windows of its rows."""
+    """Return the numbers and windows of the rows of each question."""
     notes, positions = features.notes, features.second_starts.tolist()
     sizes = features.lengths - features.second_starts - 1
     bounds = np.cumsum(sizes)[:-1]
@@ -150,12 +150,12 @@ def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
 def answer_tokens(
     windows: Sequence[Window], width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return where an answer may begin, and where it may end, bool [R, T].
+    """Return where answers may begin, and where they may end, bool [R, T].
 
-    It begins in the window that gives its first token most context.
+    An answer begins in the window that gives its first token most context.
 
     Args:
-      windows: of R rows.
+      windows: the windows of R rows.
       width: T.
     """
     begins, inside = np.zeros([2, len(windows), width], bool)
@@ -167,14 +167,14 @@ def answer_tokens(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Task):
-    """The kind; `scoring` and `impossible` are what data sets differ in.
+    """The kind; data sets differ in `scoring` and `impossible`.
 
     Attributes:
-      scoring: which official script's metrics, a key of `SCORES`; "" follows
-        from the training examples.
-      impossible: whether questions may have no answer; None follows from the
+      scoring: the official script to follow, a key of `SCORES`; "" depends on
+        the training examples.
+      impossible: whether questions may have no answer; None depends on the
         training examples.
-      submission: name of the file that an evaluation server takes.
+      submission: name of the submission file, "" for none.
     """
 
     kind = "question_answering"
@@ -193,7 +193,7 @@ class QuestionAnswering(Task):
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The metrics of which one can be the main one."""
+        """The metrics that can be the main metric."""
         return SCORES[self.scoring]
 
     def check(self, given):
@@ -201,25 +201,25 @@ class QuestionAnswering(Task):
         limit = given.get("null_score_diff_threshold")
         require(
             limit is None or self.impossible is not False,
-            "`null_score_diff_threshold` has no meaning where every question "
+            "`null_score_diff_threshold` does not apply if every question "
             "has an answer.",
             null_score_diff_threshold=limit,
         )
         c = self.config
         rule = "`max_seq_length` must be at least 5 for questions."
         require(c.max_seq_length >= 5, rule, max_seq_length=c.max_seq_length)
-        # Room for [CLS], two [SEP] and as much context as a stride advances.
+        # Room for [CLS], two [SEP] and a stride of context.
         require(
             1 <= c.doc_stride <= c.max_seq_length - 3 - c.max_query_length,
             "`doc_stride` must be at most `max_seq_length` - 3 - "
-            "`max_query_length`, or parts of the context would be left out.",
+            "`max_query_length`; otherwise windows skip parts of the context.",
             doc_stride=c.doc_stride,
             max_seq_length=c.max_seq_length,
             max_query_length=c.max_query_length,
         )
 
     def fitted_lengths(self, config, given):
-        """Give questions a quarter; keep windows from skipping tokens."""
+        """Reserve a quarter for questions; let windows skip no tokens."""
         length, query = config.max_seq_length, config.max_query_length
         if "max_query_length" not in given:
             query = min(query, max(1, length // 4))
@@ -236,19 +236,19 @@ class QuestionAnswering(Task):
     def reopened(self):
         if self.impossible or self.scoring != "squad1":
             return self
-        # No question was without an answer so far.
+        # So far, every question had an answer.
         return dataclasses.replace(self, impossible=None, scoring="")
 
     def read(self, part, path) -> list[Question]:
         if self.scoring == "cmrc":
-            squad_metrics.latin_tokenizer()  # or an error, before training
+            squad_metrics.latin_tokenizer()  # raises an error before training
         return Reader(path, part, self.impossible is not False).questions()
 
     def for_model(self, trained):
         task = super().for_model(trained)
         require(
             trained.impossible or not self.impossible,
-            "The model must know questions without an answer, as from "
+            "The model must be trained with unanswerable questions, as in "
             "task=squad-2.0.",
             task=f"{self.name} and a model of task={trained.name}",
         )
@@ -264,7 +264,7 @@ class QuestionAnswering(Task):
             impossible = any(q.answers == () for q in examples)
         require(
             impossible or self.config.answer_head == "simple",
-            "`answer_head` must be simple where every question has an answer.",
+            "`answer_head` must be simple if every question has an answer.",
             answer_head=self.config.answer_head,
         )
         scoring = self.scoring or ("squad2" if impossible else "squad1")
@@ -294,7 +294,7 @@ class QuestionAnswering(Task):
         return predictions
 
     def candidates(self, outputs, begins, inside) -> Spans:
-        """Return the spans of rows [R] that may be answers; see `numerics`."""
+        """Return the spans of rows [R] that may be answers."""
         c = self.config
         how = c.n_best_size, c.max_answer_length
         return candidates(c.answer_head, outputs, begins, inside, *how)
@@ -307,11 +307,11 @@ class QuestionAnswering(Task):
 
     @property
     def odds_are_relative(self) -> bool:
-        """Whether null odds are `no_answer` less the best answer's score."""
+        """Whether null odds are `no_answer` minus the best answer's score."""
         return self.config.answer_head == "simple"
 
     def threshold(self, examples, predictions) -> float | None:
-        """Return the null odds above which there is no answer."""
+        """Return the null odds above which a question has no answer."""
         if not self.impossible:
             return None
         if self.config.null_score_diff_threshold is not None:
@@ -333,7 +333,7 @@ class QuestionAnswering(Task):
 
     @property
     def answer_outputs(self) -> tuple[str, ...]:
-        """The outputs of the head from which answers follow."""
+        """The head's outputs that answers are computed from."""
         if self.odds_are_relative:
             return "start_logits", "end_logits"
         return "start_top_log_probs", "end_top_log_probs", "answer_logits"

@@ -1,13 +1,13 @@
 """All tasks by name, and the task of a fine-tuned model directory.
 
-GLUE (https://arxiv.org/abs/1804.07461) in its own layout: labels, their order
-and the main metrics are those of the released `classifier_utils.py`; MRPC and
-QQP also have F1, STS-B also Spearman.
+GLUE (https://arxiv.org/abs/1804.07461) keeps its own file layout. The labels,
+their order and the main metrics come from the released `classifier_utils.py`;
+MRPC and QQP also have F1, and STS-B also has Spearman.
 
-Chinese: CLUE (https://arxiv.org/abs/2004.05986), LCQMC, ChnSentiCorp. Names of
-files, labels and submissions are those of CLUE 1.1 and of the data sets'
-releases. `name11_predict.json` is CLUE's name for test sets that 1.1 renewed;
-that of OCNLI names the training set.
+Chinese: CLUE (https://arxiv.org/abs/2004.05986), LCQMC, ChnSentiCorp. File
+names, labels and submissions follow CLUE 1.1 and the data sets' releases. CLUE
+adds `11` to the submission's name if 1.1 has a new test set; the submission
+for OCNLI is named after the training set.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def glue(
     kind: type[SentenceTask] = Classification,
     **more,
 ) -> SentenceTask:
-    """Return the row of a data set; the first of its scores is the main one."""
+    """Return a data set's row; the first of its scores is the main metric."""
     usual = {
         "folder": name.upper(),
         "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),
@@ -89,15 +89,15 @@ GLUE = (
         ("pearson", "spearman"),
         Regression,
     ),
-    # The same pairs by the cosine of their vectors.
+    # The same pairs, scored by the cosine of their vectors.
     Embedding(
         name="sts-b-embedding",
         folder="STS-B",
         splits=splits_of("train.tsv", "dev.tsv", "test.tsv"),
         columns=pair("sentence1", "sentence2", "score", id="index"),
     ),
-    # Some questions of the official files hold a line feed, which leaves two
-    # broken lines; the release passes over them too.
+    # A few questions in the official files contain a line feed, which splits
+    # a row into two broken lines; the release skips them too.
     glue(
         "qqp",
         pair(
@@ -119,7 +119,7 @@ GLUE = (
     glue("qnli", pair("question", "sentence", "label", id="index"), ENTAILMENT),
     glue("rte", SENTENCES, ENTAILMENT),
     glue("wnli", SENTENCES),
-    # Only to predict, with a model that was fine-tuned on MNLI.
+    # For prediction only, with a model fine-tuned on MNLI.
     glue(
         "ax",
         SENTENCES,
@@ -142,13 +142,13 @@ def clue(
     train: str = "train.json",
     **more,
 ) -> Classification:
-    """Return the row of a data set of CLUE, in JSON lines."""
+    """Return the row of a CLUE data set, whose files are JSON lines."""
     return Classification(
         name=name,
         folder=name,
         splits=splits_of(train, "dev.json", "test.json"),
         columns=columns,
-        # Only the files to predict number their lines in all data sets.
+        # Only prediction files have an `id` in every data set.
         predict_columns=dataclasses.replace(columns, id="id"),
         labels=labels,
         submissions={"": f"{submission or name}_predict.json"},
@@ -196,7 +196,7 @@ CHINESE = (
         ),
         scoring="cmrc",
         impossible=False,
-        # By which CMRC ranks, and CLUE's baselines keep their weights.
+        # CMRC ranks by it, and CLUE's baselines select checkpoints by it.
         main_metric="average",
         submission="cmrc2018_predict.json",
         config=dataclasses.replace(
@@ -205,7 +205,7 @@ CHINESE = (
     ),
 )
 
-# The user's own data: a file, and columns named by flags.
+# The user's own data: a file, and columns that flags name.
 OWN = (
     Classification(
         name="classification", scores=("accuracy", "macro_f1", "matthews")
@@ -228,7 +228,7 @@ OWN = (
 
 
 def squad(version: str, **more) -> QuestionAnswering:
-    """Return the row of a version of SQuAD."""
+    """Return the row of one version of SQuAD."""
     return QuestionAnswering(
         name=f"squad-{version}",
         folder="squad",
@@ -269,15 +269,15 @@ RACE = (
 
 
 def entities(name: str, *file_names: str) -> TokenClassification:
-    """Return the row of a data set from its three files in CoNLL columns."""
+    """Return the row of a data set with three files in CoNLL columns."""
     splits = splits_of(*file_names)
     return TokenClassification(name=name, folder=name, splits=splits)
 
 
 ENTITIES = (
-    # Any folder with files of these names.
+    # Any folder that has files with these names.
     entities("ner", "train.txt", "dev.txt", "test.txt"),
-    # https://aclanthology.org/W03-0419, as it is mostly passed on.
+    # https://aclanthology.org/W03-0419, with the usual file names of copies.
     entities("conll2003", "train.txt", "valid.txt", "test.txt"),
     # https://aclanthology.org/W17-4418
     entities(
@@ -296,12 +296,12 @@ MARKS = str.maketrans("", "", "_-.")
 
 
 def plain(name: str) -> str:
-    """Return a name without the marks in which writings of it differ."""
+    """Return a name in lower case, without `_`, `-` and `.`."""
     return name.lower().translate(MARKS)
 
 
 def find(name: str) -> Task:
-    """Return the task of a name; sst-2, SST_2 and sst2 are the same."""
+    """Return the task with a name; sst-2, SST_2 and sst2 are the same."""
     tasks = {plain(known): task for known, task in TASKS.items()}
     rule = f"`task` must be one of {', '.join(TASKS)}."
     require(plain(name) in tasks, rule, task=name)
@@ -309,7 +309,7 @@ def find(name: str) -> Task:
 
 
 def is_finetuned(model_dir: str) -> bool:
-    """Return whether a model directory holds a fine-tuned model."""
+    """Return whether a model directory contains a fine-tuned model."""
     return files.exists(files.join(model_dir, TASK_FILE))
 
 

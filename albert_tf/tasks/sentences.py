@@ -1,4 +1,4 @@
-"""What tasks over sentences and pairs of sentences share.
+"""The base class of tasks over sentences and sentence pairs.
 
 Shapes: N examples, C classes (1 for a number).
 """
@@ -30,10 +30,10 @@ from albert_tf.text.packing import packed_row
 
 
 def marked_spans(row: Row) -> Row:
-    """Return a row of CLUEWSC with the two spans marked in its text.
+    """Return a CLUEWSC row with its two spans marked in the text.
 
-    `_` stands around the first span, the noun, and brackets around the
-    second, the pronoun. Source: the baselines of CLUE.
+    The first span, the noun, is put between `_`, and the second, the pronoun,
+    between brackets. Source: the baselines of CLUE.
     """
     text = text_cell(row, "text", "text_column")
     target = field(row.values, "target", dict, row.where)
@@ -44,30 +44,30 @@ def marked_spans(row: Row) -> Row:
         end = start + len(words)
         require(
             words and start >= 0 and text[start:end] == words,
-            f"{row.where}: `{span}_text` must stand in the text at "
+            f"{row.where}: `{span}_text` must be in the text at "
             f"`{span}_index`, where it has {text[start:end]!r}.",
             **{f"{span}_text": repr(words), f"{span}_index": start},
         )
-        # Of marks at one place those that end a span come first.
+        # Where two marks meet, the one that ends a span comes first.
         marks += [(start, 1, before), (end, 0, after)]
     for place, _, mark in sorted(marks, reverse=True):
         text = text[:place] + mark + text[place:]
     return Row(row.where, row.values | {"text": text})
 
 
-PAIR = "text_pair"  # the column of second texts, where none is named
+PAIR = "text_pair"  # the column of second texts, if none is named
 LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One or two texts, and their label if it is known.
+    """One or two texts, and their label if known.
 
     Attributes:
-      id: its name.
+      id: the example's name.
       text: the (first) text.
-      text_pair: the second, or "".
-      label: a class, a tuple of classes, a number or several, or None.
+      text_pair: the second text, or "".
+      label: a class, a tuple of classes, one or several numbers, or None.
       shares: the share of each class [C], learnt instead of the label, or
         None.
     """
@@ -83,20 +83,20 @@ class Example:
 class Prediction:
     """A predicted label, and the probability of each class."""
 
-    label: Any  # as in an example
+    label: Any  # as in `Example`
     probabilities: np.ndarray  # [C], empty for a number
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTask(Task):
-    """What the three kinds share: a vector of scores for each example.
+    """The base of three kinds, which score each example with a vector.
 
     Attributes:
       columns: the columns of the files.
-      predict_columns: those of the files to predict, where they differ.
+      predict_columns: the columns of prediction files, if they differ.
       scores: names of the official metrics, keys of `METRICS`.
-      layout: what makes the columns of official files, a key of `LAYOUTS`.
-      submissions: {split: file} of predictions for an evaluation's server.
+      layout: how to make columns from official files, a key of `LAYOUTS`.
+      submissions: {split: file} of predictions for an evaluation server.
     """
 
     data_takes = TEXT_COLUMNS
@@ -146,10 +146,10 @@ class SentenceTask(Task):
 
     @abc.abstractmethod
     def parse_label(self, values: list, where: str) -> Any:
-        """Return the label of a row's label columns, None if it is missing.
+        """Parse the label in a row's label columns, None if it is missing.
 
         Raises:
-          InputError: it is there and not as it must be.
+          InputError: the label is malformed.
         """
 
     def read(self, part: str, path: str) -> list[Example]:
@@ -168,13 +168,13 @@ class SentenceTask(Task):
             examples.append(Example(name, text, pair, label))
         if unlabelled:
             print(
-                f"Note: {path}: passed over {unlabelled} examples without an "
+                f"Note: {path}: skipped {unlabelled} examples without an "
                 f"agreed label ({columns.no_label!r})"
             )
         return examples
 
     def _label(self, row: Row, columns: Columns, part: str) -> Any:
-        """Return a row's label; None only to predict."""
+        """Return a row's label, None only for prediction."""
         names = columns.label
         if part == "predict":
             there = names and all(name in row.values for name in names)
@@ -185,7 +185,7 @@ class SentenceTask(Task):
         return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
-        """Return the task with the classes of its training examples."""
+        """Return the task with the classes of the training examples."""
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."
@@ -217,7 +217,7 @@ class SentenceTask(Task):
         return {"probabilities": self.probabilities(outputs["logits"])}
 
     def example(self, text, text_pair=""):
-        rule = "`text_pair` must be given to a model of pairs alone."
+        rule = "`text_pair` must be empty unless the model takes pairs."
         require(self.is_pair or not text_pair, rule, text_pair=text_pair)
         return Example("", text, text_pair, None)
 
@@ -228,7 +228,7 @@ class SentenceTask(Task):
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     def score(self, examples, predictions):
-        # Its libraries are not needed to predict.
+        # Prediction does not need the libraries that it imports.
         from albert_tf.tasks.metrics import METRICS
 
         labels = self.targets([example.label for example in examples])
@@ -253,5 +253,5 @@ class SentenceTask(Task):
         ]
 
     def label_text(self, label: Any) -> str:
-        """Return a label as it stands in a file of predictions."""
+        """Return a label as written to prediction files."""
         return str(label)

@@ -1,4 +1,4 @@
-"""SQuAD files, and the texts of predicted spans."""
+"""SQuAD files, and predicted spans as texts."""
 
 import dataclasses
 import json
@@ -24,12 +24,12 @@ class Question:
     """A question about a context.
 
     Attributes:
-      id: names the question in files of predictions.
+      id: the question's name in prediction files.
       text: the question.
-      context: what the answers are parts of.
-      answers: texts of all answers, () if there is none; None: not known.
-      span: start and end of the first answer that is in the context; (0, 0)
-        if there is none.
+      context: the text that contains the answers.
+      answers: the texts of all answers, () if there is none, None if unknown.
+      span: start and end of the first answer found in the context, (0, 0) if
+        there is none.
     """
 
     id: str
@@ -40,27 +40,27 @@ class Question:
 
 
 def find_answer(context: str, text: str, start: int) -> int | None:
-    """Return where an answer is, nearest to where it is said to be."""
+    """Return the occurrence of an answer nearest to its stated start."""
     if text and start >= 0 and context.startswith(text, start):
         return start
-    # A look ahead, for places may overlap.
+    # A look-ahead, because occurrences may overlap.
     places = re.finditer(f"(?={re.escape(text)})", context) if text else ()
     places = [match.start() for match in places]
     return min(places, key=lambda x: abs(x - start), default=None)
 
 
 def is_cell(value: Any) -> bool:
-    """Return whether a value is a text or a number, and not NaN."""
+    """Return whether a value is a text or a number other than NaN."""
     return isinstance(value, str | int | float) and value == value
 
 
 def plain(value: Any) -> Any:
-    """Return an array as a list."""
+    """Return an array as a list, other values unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def from_json(text: str) -> Any:
-    """Return the answers in a text of JSON, or else the text itself."""
+    """Return the answers in a JSON text, otherwise the text itself."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -72,11 +72,11 @@ def from_json(text: str) -> Any:
 
 
 def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
-    """Return the texts of a question's answers and where they begin.
+    """Return the texts and starts of a question's answers.
 
-    Answers are a list of objects as in SQuAD's files, an object of lists as
-    on the hub, or one or more texts, whose places are None. An empty text is
-    not an answer.
+    Answers are a list of objects as in SQuAD files, an object of lists as on
+    the hub, or one or more texts, whose starts are None. Empty texts do not
+    count.
     """
     found = plain(qa["answers"])
     if isinstance(found, str):
@@ -109,10 +109,10 @@ class Entry:
     """A question as written.
 
     Attributes:
-      context: the text that it is about.
-      qa: its other fields.
-      where: the part of the file, or the row.
-      where_answers: where its answers are, "" to name the question.
+      context: the context.
+      qa: the question's other fields.
+      where: the part of the file or the row, for errors.
+      where_answers: the place of its answers, "" to name the question.
     """
 
     context: str
@@ -122,7 +122,7 @@ class Entry:
 
 
 def table_entries(source: Any) -> Iterator[Entry]:
-    """Yield the questions of a table, which has one in each row."""
+    """Yield the questions of a table with one question per row."""
     for number, row in enumerate(read_rows(source, Columns())):
         context = field(row.values, "context", str, row.where)
         qa = {"id": number} | row.values
@@ -130,13 +130,13 @@ def table_entries(source: Any) -> Iterator[Entry]:
 
 
 def is_rows(path: str) -> bool:
-    """Return whether a path is a table with a question in each row."""
+    """Return whether a path is a table with one question per row."""
     if is_table(path):
         return True
     if not files.is_file(path):
         return False
     with file_kinds.opened(path) as source:
-        if source.kind == JSONL:  # or SQuAD's object on a single line
+        if source.kind == JSONL:  # or a SQuAD object on one line
             named = file_kinds.ending_of(path) == ".jsonl"
             return named or "context" in source.fields()
         return source.kind in (CSV, TSV)
@@ -154,18 +154,18 @@ def entries(path: str) -> Iterator[Entry]:
         for paragraph in field(article, "paragraphs", list, where):
             context = field(paragraph, "context", str, where)
             for qa in field(paragraph, "qas", list, where):
-                rule = f"{where}: every one of `qas` must be an object."
+                rule = f"{where}: every item of `qas` must be an object."
                 require(isinstance(qa, dict), rule, qas=str(qa)[:60])
                 yield Entry(context, qa, where)
 
 
 class Reader:
-    """Reads one file, and counts what had to be put right.
+    """Reads one file, and counts the answers moved or not found.
 
     Args:
       path: the file.
-      part: "train", "eval" or "predict"; only training needs the places, and
-        the last needs no answers.
+      part: "train", "eval" or "predict"; only training needs answer positions,
+        and "predict" needs no answers.
       impossible: whether a question may have no answer.
     """
 
@@ -178,21 +178,21 @@ class Reader:
         """Return the questions of the file.
 
         Raises:
-          InputError: the file is malformed, or has questions that do not fit
-            their answers; the message lists them all.
+          InputError: the file is malformed, or questions do not fit their
+            answers; the message lists all of them.
         """
         questions: dict[str, Question] = {}
         for entry in entries(self.path):
             value = entry.qa.get("id")
             name = str(value) if is_cell(value) else ""
             own = name and name not in questions
-            rule = "every question must have an `id` of its own."
+            rule = "every question must have a unique `id`."
             require(own, f"{entry.where}: {rule}", id=repr(value))
             questions[name] = self._question(name, entry)
         if self.moved:
             print(
                 f"Note: {self.path}: {self.moved} answers are not at their "
-                "`answer_start`; the nearest place with the same text is taken"
+                "`answer_start`; the nearest occurrence of the text is used"
             )
         require(
             not self.faults,
@@ -202,7 +202,7 @@ class Reader:
         if self.absent:
             print(
                 f"Note: {self.path}: {self.absent} questions have answers "
-                "that are not in their context and cannot be found"
+                "that do not occur in their context"
             )
         return list(questions.values())
 
@@ -216,7 +216,7 @@ class Reader:
         if self.part == "predict" and not answers:
             known = self.impossible and impossible
             return Question(name, text, context, () if known else None)
-        rule = f"{where}: `answers` must be given, unless to predict."
+        rule = f"{where}: `answers` is required, except for prediction."
         require(given or impossible, rule, answers=None)
         if not answers and not self.impossible:
             self.faults.append(
@@ -233,7 +233,7 @@ class Reader:
         return Question(name, text, context, texts, span)
 
     def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
-        """Return the place of the first answer that is in the context."""
+        """Return the span of the first answer that is in the context."""
         for text, start in answers:
             place = find_answer(context, text, start or 0)
             if place is not None:
@@ -250,13 +250,13 @@ class Reader:
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """The part of a context that stands in a row.
+    """The part of a context in one row.
 
     Attributes:
-      position: of the first token of the context.
-      starts: int [W], where each token begins in the context's text.
-      ends: int [W], where it ends.
-      is_best: bool [W], whether no other window gives it more context.
+      position: the row position of the first context token.
+      starts: int [W], where each token begins in the context.
+      ends: int [W], where each token ends.
+      is_best: bool [W], whether no other window gives the token more context.
     """
 
     position: int
@@ -267,7 +267,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """An answer and the scores of its ends."""
+    """An answer, with the scores of its start and end."""
 
     text: str
     start_score: float
@@ -276,7 +276,7 @@ class Answer:
 
     @property
     def score(self) -> float:
-        """The sum of both scores."""
+        """The sum of the start and end scores."""
         return self.start_score + self.end_score
 
 
@@ -286,7 +286,7 @@ NOTHING = Answer("", -1e6, -1e6, (0, 0))
 def text_answer(
     context: str, window: Window, start: int, end: int
 ) -> tuple[str, tuple[int, int]]:
-    """Return the text of a span as it stands in the context, and its place."""
+    """Return the text of a span, and its position in the context."""
     first = int(window.starts[start - window.position])
     last = int(window.ends[end - window.position])
     text = context[first:last]
@@ -298,7 +298,7 @@ def text_answer(
 def n_best(
     context: str, windows: Sequence[Window], spans: Spans, n: int
 ) -> list[Answer]:
-    """Return the n best different answers of all rows of a question.
+    """Return the n best distinct answers of all rows of a question.
 
     Source: `write_predictions_v1` and `_v2` of the released `squad_utils.py`.
     """
@@ -323,10 +323,10 @@ def probabilities(answers: Sequence[Answer]) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class AnswerPrediction:
-    """The n best answers, were there one, and how likely there is none."""
+    """The n best answers, and the odds that there is none."""
 
     best: list[Answer]
-    null_odds: float | None  # larger: no answer is likelier; None: not asked
+    null_odds: float | None  # higher if no answer is likelier; None: unused
 
     def text(self, threshold: float | None) -> str:
         """Return the answer, "" if the null odds exceed a threshold."""
@@ -335,7 +335,7 @@ class AnswerPrediction:
 
 
 def nbest_entries(answers: Sequence[Answer]) -> list[dict]:
-    """Return answers as the released `nbest_predictions.json` has them."""
+    """Return answers in the released format of `nbest_predictions.json`."""
     return [
         {
             "text": answer.text,
@@ -350,7 +350,7 @@ def nbest_entries(answers: Sequence[Answer]) -> list[dict]:
 def error_table(
     examples: Sequence[Question], texts: Sequence[str]
 ) -> list[list[str]]:
-    """Return the questions that were not answered with the exact words."""
+    """Return a table of the questions not answered exactly."""
     table = [["id", "question", "prediction", "answers"]]
     for question, text in zip(examples, texts, strict=True):
         golds = question.answers or ("",)
@@ -367,17 +367,17 @@ def write_answers(
     threshold: float | None,
     submission: str,
 ) -> list[str]:
-    """Write the files of a split; return their names.
+    """Write the files of a split; return their paths.
 
-    They are `predictions.json`, `nbest_predictions.json`, `null_odds.json`
-    where a question may have no answer, and with known answers `errors.tsv`.
+    They are `predictions.json`, `nbest_predictions.json`, `null_odds.json` if
+    questions may have no answer, and `errors.tsv` if answers are known.
 
     Args:
-      path: of the first file without its ending.
+      path: the first file's path, without extension.
       examples: the questions.
       predictions: their answers.
-      threshold: null odds above it mean no answer.
-      submission: the name of a further file, "" for none.
+      threshold: the null odds above which there is no answer.
+      submission: the name of the submission file, "" for none.
     """
     pairs = list(zip(examples, predictions, strict=True))
     texts = {q.id: p.text(threshold) for q, p in pairs}

@@ -1,7 +1,7 @@
-"""Scores of answers as the official scripts of SQuAD and CMRC 2018 define them.
+"""Answer scores, as the official scripts of SQuAD and CMRC 2018 define them.
 
-Each takes, for every question, the texts of its answers (none if it has no
-answer) and the predicted text ("" for no answer). Scores are 0 to 1.
+The functions take, for each question, the texts of its answers (none if it is
+unanswerable) and the predicted text ("" for no answer). Scores are 0 to 1.
 """
 
 import collections
@@ -17,22 +17,22 @@ from albert_tf.base.errors import InputError
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-# The marks that CMRC leaves out; the ellipsis of two characters in the
-# official list can equal no single character.
+# The marks that CMRC ignores. The official list also has an ellipsis of two
+# characters, which never equals a single character.
 CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-# An ideograph, or what stands between two.
+# An ideograph, or the text between two.
 PARTS = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
 IDEOGRAPH = re.compile("[\u4e00-\u9fa5]")
 
 
 def normalize_answer(text: str) -> str:
-    """Return a text as SQuAD compares it: no case, articles, punctuation."""
+    """Return a text in lower case, without articles and punctuation."""
     text = text.lower().translate(PUNCTUATION)
     return " ".join(ARTICLES.sub(" ", text).split())
 
 
 def overlap_f1(common: int, predicted: int, expected: int) -> float:
-    """Return F1 of tokens in common, 0 if there are none."""
+    """Return the F1 of token overlap, 0 if there is none."""
     if common == 0:
         return 0.0
     precision, recall = common / predicted, common / expected
@@ -40,14 +40,14 @@ def overlap_f1(common: int, predicted: int, expected: int) -> float:
 
 
 def token_f1(answer: str, prediction: str) -> float:
-    """Return the F1 of words, as SQuAD 1.1 has it."""
+    """Return the F1 of words, as in SQuAD 1.1."""
     gold, guess = (normalize_answer(x).split() for x in (answer, prediction))
     common = collections.Counter(gold) & collections.Counter(guess)
     return overlap_f1(common.total(), len(guess), len(gold))
 
 
 def token_f1_or_none(answer: str, prediction: str) -> float:
-    """Return `token_f1`, but 1 if neither has a word, as SQuAD 2.0."""
+    """Return `token_f1`, but 1 if neither has a word, as in SQuAD 2.0."""
     words = [normalize_answer(x).split() for x in (answer, prediction)]
     if not all(words):
         return float(words[0] == words[1])
@@ -55,19 +55,19 @@ def token_f1_or_none(answer: str, prediction: str) -> float:
 
 
 def exact(answer: str, prediction: str) -> float:
-    """Return 1 if the normalised texts are equal."""
+    """Return 1 if the normalised texts are equal, otherwise 0."""
     return float(normalize_answer(answer) == normalize_answer(prediction))
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, 0 of nothing."""
+    """Return the mean, 0 for no values."""
     return sum(values) / len(values) if values else 0.0
 
 
 def squad1(
     answers: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> dict[str, float]:
-    """Return SQuAD 1.1's `exact_match` and `f1`, the best over the answers."""
+    """Return SQuAD 1.1's `exact_match` and `f1`, best over the answers."""
     pairs = list(zip(answers, predictions, strict=True))
     return {
         "exact_match": mean([max(exact(a, p) for a in x) for x, p in pairs]),
@@ -81,12 +81,12 @@ def best_number(
     predictions: Sequence[str],
     null_odds: Sequence[float],
 ) -> tuple[float, int]:
-    """Return the best mean score, and how many questions to answer for it.
+    """Return the best mean score, and the number of questions to answer.
 
-    Questions are answered in the order of their null odds; the others count
-    as without an answer.
+    Questions are answered in the order of their null odds; the rest count as
+    predicted unanswerable.
     """
-    # What an answer changes: without a text there is nothing to be wrong.
+    # The gain from answering; an empty text cannot be wrong.
     gains = [
         score if has else -float(bool(text))
         for score, has, text in zip(scores, answered, predictions, strict=True)
@@ -99,7 +99,7 @@ def best_number(
 
 
 def raw_scores(answers: Sequence[Sequence[str]], predictions: Sequence[str]):
-    """Return SQuAD 2.0's exact and F1 scores of each question."""
+    """Return SQuAD 2.0's exact and F1 scores for each question."""
     golds = [[a for a in x if normalize_answer(a)] or [""] for x in answers]
     pairs = list(zip(golds, predictions, strict=True))
     return (
@@ -113,11 +113,11 @@ def decision_threshold(
     predictions: Sequence[str],
     null_odds: Sequence[float],
 ) -> float:
-    """Return the threshold that is best for F1.
+    """Return the threshold with the best F1.
 
-    It lies halfway between the last question to answer and the next one, so
-    that no answer hangs on how a machine or a format rounds; the official one
-    is the odds of the last. Beyond all odds it is 0, or 1 away from them.
+    It lies halfway between the odds of the last question to answer and of the
+    next, so that no answer depends on rounding; the official threshold is the
+    odds of the last. Beyond all odds, it is 0, or 1 away from them.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
@@ -139,10 +139,10 @@ def squad2(
     """Return the metrics of SQuAD 2.0.
 
     Args:
-      answers: for each question its answers.
-      predictions: the best answer, were there one.
-      null_odds: larger where no answer is likelier.
-      threshold: null odds above it mean no answer; None is that of
+      answers: the answers to each question.
+      predictions: the best answer to each, if it has one.
+      null_odds: larger if no answer is likelier.
+      threshold: the null odds above which there is no answer; None means
         `decision_threshold`.
     """
     answered = [bool(x) for x in answers]
@@ -166,17 +166,17 @@ def squad2(
 
 
 def latin_tokenizer():
-    """Return NLTK's tokenizer of words, with which CMRC splits Latin text.
+    """Return NLTK's word tokenizer, with which CMRC splits Latin text.
 
-    Sentences are split without the data of a language, which NLTK would have
-    to download: known abbreviations make no difference here.
+    Sentences are split without language data, which NLTK would have to
+    download: known abbreviations make no difference here.
     """
     try:
         from nltk.tokenize import NLTKWordTokenizer
         from nltk.tokenize.punkt import PunktSentenceTokenizer
     except ImportError:
         raise InputError(
-            "The scores of CMRC 2018 need NLTK; `pip install albert-tf[zh]` "
+            "CMRC 2018 scores need NLTK; run `pip install albert-tf[zh]` "
             "or `pip install nltk`. Received: none"
         ) from None
     words, sentences = NLTKWordTokenizer(), PunktSentenceTokenizer()
@@ -192,12 +192,12 @@ def latin_tokenizer():
 
 
 def without_marks(text: str) -> str:
-    """Return a text as CMRC compares it exactly."""
+    """Return a text normalised for CMRC's exact match."""
     return "".join(c for c in text.lower().strip() if c not in CMRC_MARKS)
 
 
 def cmrc_tokens(text: str, tokenize: Callable) -> list[str]:
-    """Return ideographs one by one and other text in words, without marks."""
+    """Return a text's tokens: single ideographs, and the words between."""
     tokens: list[str] = []
     for part in PARTS.findall(without_marks(text)):
         tokens += [part] if IDEOGRAPH.match(part) else tokenize(part)
@@ -205,7 +205,7 @@ def cmrc_tokens(text: str, tokenize: Callable) -> list[str]:
 
 
 def longest_run(first: list[str], second: list[str]) -> int:
-    """Return the length of the longest run of tokens in both."""
+    """Return the length of the longest run of tokens common to both."""
     matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
     return matcher.find_longest_match().size
 

@@ -1,4 +1,4 @@
-"""Rows, columns, cells and labels of tables, each with its place."""
+"""Rows, columns, cells and labels of tables, with their place for errors."""
 
 import dataclasses
 import json
@@ -16,17 +16,17 @@ from albert_tf.data.file_kinds import TEXT, TSV, BadData
 from albert_tf.data.row_files import Row
 from albert_tf.data.table_sources import TableObject, is_table, rows_of
 
-# An empty cell, and what pandas and NumPy write for a number that is missing.
-# NA, null and None as texts may be classes.
+# An empty cell, and the text that pandas and NumPy write for a missing number.
+# The texts NA, null and None may be classes.
 MISSING = ("", "nan", "NaN")
-LARGEST = float(np.finfo(np.float32).max)  # what a loss can be made of
+LARGEST = float(np.finfo(np.float32).max)  # the largest legal label
 
 
 def label_text(value: Any, where: str) -> str | None:
-    """Return a label as text, None for one that is missing.
+    """Return a label as text, None if it is missing.
 
-    A number or boolean of JSON is the text that it has there, so that 1 and
-    "1", true and "true" are one label; a whole number has no point.
+    A JSON number or boolean becomes its JSON text, so that 1 and "1", or true
+    and "true", are the same label. Whole numbers have no decimal point.
     """
     if value is None:
         return None
@@ -41,7 +41,7 @@ def label_text(value: Any, where: str) -> str | None:
 
 
 def label_number(value: Any, where: str) -> float | None:
-    """Return the number that a label is, None for one that is missing."""
+    """Return a label as a number, None if it is missing."""
     text = label_text(value, where)
     if text is None:
         return None
@@ -55,29 +55,29 @@ def label_number(value: Any, where: str) -> float | None:
 
 
 def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
-    """Return a label; refuse that one is missing, except to predict.
+    """Return a label; raise an error if it is missing, except for prediction.
 
     Args:
       label: None if it is missing.
       part: "train", "eval" or "predict".
       where: "file:line".
-      *cells: what stands there.
+      **cells: the cells, for the error.
     """
     require(
         label is not None or part == "predict",
-        f"{where}: the label must not be missing in a file to learn from or "
-        "to evaluate; empty cells, null and NaN are no labels.",
+        f"{where}: training and evaluation examples must have a label; "
+        "empty cells, null and NaN do not count.",
         label=", ".join(map(repr, cells)),
     )
     return label
 
 
 def class_texts(value: Any, where: str) -> list[str] | None:
-    """Return the classes of a cell that holds any number of them.
+    """Return the classes in a cell, any number of them.
 
-    A list, also one that JSON writes in a cell of a table, or texts between
-    commas. An empty cell is an empty set, for tables have no other; null and
-    NaN are missing: None.
+    The cell contains a list, possibly as JSON, or texts separated by commas.
+    An empty cell is an empty set, since tables have no other notation; null
+    and NaN are missing labels: None.
     """
     items = value
     if isinstance(value, str):
@@ -87,13 +87,13 @@ def class_texts(value: Any, where: str) -> list[str] | None:
         if label_text(value, where) is None:
             return None
     texts = [label_text(item, where) for item in items]
-    rule = f"{where}: no class of a set may be empty."
+    rule = f"{where}: a set must not contain an empty class."
     require(None not in texts, rule, label=repr(value))
     return texts
 
 
 def cell_items(text: str, where: str) -> list | str:
-    """Return the items of a cell, or the text that says that it has none."""
+    """Return the items of a cell, or its text if that means a missing label."""
     if text in MISSING:
         return text or []
     if not text.startswith("["):
@@ -102,21 +102,21 @@ def cell_items(text: str, where: str) -> list | str:
         return json.loads(text)
     except json.JSONDecodeError:
         raise InputError(
-            f'{where}: a set of classes must be a JSON list as ["a", "b"], or '
-            f"texts between commas. Received: {text[:60]}"
+            f'{where}: a set of classes must be a JSON list such as ["a", '
+            f'"b"], or texts separated by commas. Received: {text[:60]}'
         ) from None
 
 
-# A number as text, and the booleans of JSON, which are 0 and 1.
+# A number as text, and JSON booleans, which mean 0 and 1.
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
-    """Return the class that a label names, or numbers from 0.
+    """Return the class that a label names, or gives as a number from 0.
 
-    If classes are named by numbers, a number is always a name, so that no
-    class is mistaken for another.
+    If a class name is a number, every number counts as a name, so that classes
+    cannot be confused.
 
     Args:
       text: the label, from `label_text`.
@@ -132,7 +132,7 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
             return number
     rule = f"{where}: the label must be one of {shown(labels)}"
     if any(map(NUMBER.fullmatch, labels)):
-        rule += "; where classes are named by numbers, a number is a name"
+        rule += "; if class names are numbers, every number counts as a name"
     elif number and number.isdecimal() and int(number) < len(labels):
         return labels[int(number)]
     else:
@@ -141,18 +141,18 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
 
 
 def shown(labels: Sequence[str], most: int = 20) -> str:
-    """Return labels for a message, not all of very many."""
+    """Return labels for a message, at most `most` of them."""
     text = ", ".join(labels[:most])
     hidden = len(labels) - most
     return f"{text} and {hidden} more" if hidden > 0 else text
 
 
-# A whole cell of a tab-separated line in quotes, those inside it doubled.
+# A quoted cell of a tab-separated line, with inner quotes doubled.
 QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
 
 
 def cell(row: Row, column: str, flag: str) -> Any:
-    """Return a row's value in a column, or name the columns that exist.
+    """Return a row's value in a column; errors list the existing columns.
 
     Args:
       row: the row.
@@ -177,7 +177,7 @@ KINDS = {
 
 
 def field(values: Any, name: str, kind: type, where: str) -> Any:
-    """Return a field of a JSON object, which must be of a type."""
+    """Return a field of a JSON object, which must have a type."""
     value = values.get(name) if isinstance(values, dict) else None
     legal = isinstance(value, kind) and not isinstance(value, bool)
     rule = f"{where}: `{name}` must be {KINDS[kind]}."
@@ -186,22 +186,22 @@ def field(values: Any, name: str, kind: type, where: str) -> Any:
 
 
 def texts_cell(row: Row, column: str, flag: str) -> tuple[str, ...]:
-    """Return the texts of a cell that holds a list of them."""
+    """Return the list of texts in a cell."""
     texts = cell(row, column, flag)
     listed = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
-    rule = f"{row.where}: column {column} must hold a list of texts."
+    rule = f"{row.where}: column {column} must contain a list of texts."
     require(listed, rule, **{column: str(texts)[:60]})
     return tuple(texts)
 
 
 def text_cell(row: Row, column: str, flag: str) -> str:
-    """Return a text; a list is joined by spaces, all else is an error."""
+    """Return the text in a cell, or the items of a list joined by spaces."""
     value = cell(row, column, flag)
     if isinstance(value, list):
         return " ".join(map(str, value))
     if not isinstance(value, str):
         raise InputError(
-            f"{row.where}: column {column} must hold text. "
+            f"{row.where}: column {column} must contain text. "
             f"Received: {json.dumps(value, default=str)[:60]}"
         )
     return value
@@ -209,20 +209,20 @@ def text_cell(row: Row, column: str, flag: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Which columns of a table mean what; "" is a column that is not there.
+    """The columns of a table; "" for an absent column.
 
     Attributes:
       text: the (first) sentence.
       text_pair: the second sentence.
       label: the label, or several columns of 0 and 1 for `multilabel`.
-      id: the example's name; without it that is its row's number from 0.
+      id: the example's name; without it, examples are numbered from 0.
       header: whether the first line names the columns; otherwise they are
-        called 1, 2, 3, ... Has no meaning for JSON lines.
-      skip_broken: pass over lines with a wrong number of columns, for the
-        official files that are known to have them, and print how many.
-      no_label: what stands for a label where annotators did not agree; such
-        rows are passed over, except to predict, and their number printed.
-      format: the kind of its files, "" to detect it.
+        called 1, 2, 3, ... Not used for JSON lines.
+      skip_broken: skip lines with a wrong number of columns and print how
+        many, for official files known to have them.
+      no_label: the label of rows on which annotators did not agree; they are
+        skipped, except for prediction, and their number is printed.
+      format: the file format, "" to detect it.
     """
 
     text: str = "text"
@@ -235,23 +235,23 @@ class Columns:
     format: str = ""
 
     def renamed(self, columns: dict[str, Any]) -> "Columns":
-        """Return the columns with those that settings name, {flag: column}."""
+        """Return the columns with changes from settings, {flag: column}."""
         fields = {
             flag.removesuffix("_column"): x for flag, x in columns.items()
         }
         return dataclasses.replace(self, **fields)
 
     def lacks_label(self, row: Row) -> bool:
-        """Return whether the annotators did not agree about a row."""
+        """Return whether the annotators disagreed about a row."""
         cells = [str(row.values.get(name)).strip() for name in self.label]
         return bool(self.no_label) and cells == [self.no_label]
 
     def texts(self, row: Row, number: int) -> tuple[str, str, str]:
-        """Return the name of the example in a row, and its two texts.
+        """Return the name and the two texts of the example in a row.
 
         Args:
           row: the row.
-          number: names the example where no column does.
+          number: the example's name if there is no `id` column.
         """
         name = cell(row, self.id, "id_column") if self.id else number
         pair = ""
@@ -264,9 +264,9 @@ class TableColumns(NamedTuple):
     """Names of a table's columns.
 
     Attributes:
-      texts: of strings, and of what `lists` names.
-      label: of labels.
-      lists: those of `texts` that may hold lists of strings.
+      texts: the columns with texts.
+      label: the column with labels.
+      lists: the columns of `texts` that may contain lists of strings.
     """
 
     texts: tuple[str, ...]
@@ -279,20 +279,20 @@ FORMATS = (".tsv", TXT, ".csv", ".jsonl", ".json")
 
 
 def is_lines(path: str | TableObject) -> bool:
-    """Return whether a path is that of a `.txt` file of plain text."""
+    """Return whether a path is a `.txt` file of plain text."""
     named = file_kinds.ending_of(path) == TXT
     return named and file_kinds.kind_of(path) == TEXT
 
 
 def _kind(source: file_kinds.Source, path: str) -> str:
-    """Return the kind of rows in a file, from its content and name."""
+    """Return the format of a file's rows, from its content and name."""
     if source.kind == TEXT and file_kinds.ending_of(path) == TXT:
         return TSV
     file_kinds.require_lines(source.kind, path)
     rule = (
         "A data file must contain JSON lines, or its name must end in "
-        f"{', '.join(FORMATS)}, .parquet, or be of a folder that "
-        "`save_to_disk` of `datasets` wrote."
+        f"{', '.join(FORMATS)} or .parquet, or it must be a folder "
+        "written by `save_to_disk` of `datasets`."
     )
     require(source.kind in row_files.KINDS, rule, path=path)
     return source.kind
@@ -302,8 +302,8 @@ def read_rows(path: str | TableObject, columns: Columns) -> Iterator[Row]:
     """Yield the rows of a table.
 
     Raises:
-      InputError: the file is missing, empty, not UTF-8, of an unknown kind
-        or has a malformed line; the message names file and line.
+      InputError: the file is missing, empty, not UTF-8, in an unknown format
+        or has a malformed line; the message has file and line.
     """
     if is_table(path):
         yield from rows_of(path)
@@ -324,11 +324,11 @@ def read_rows(path: str | TableObject, columns: Columns) -> Iterator[Row]:
         kind = columns.format or _kind(source, path)
         yield from row_files.read(source, path, kind, columns.header, pass_over)
     if broken:
-        print(f"Note: {path}: passed over {broken} broken lines")
+        print(f"Note: {path}: skipped {broken} broken lines")
 
 
 def note_quotes(path: str | TableObject) -> None:
-    """Print where a tab-separated file first has a cell in quotes."""
+    """Print the place of the first quoted cell in a tab-separated file."""
     if isinstance(path, TableObject) or files.is_stream(path):
         return
     if not is_lines(path) and file_kinds.kind_of(path) != TSV:
@@ -341,7 +341,7 @@ def note_quotes(path: str | TableObject) -> None:
         column = before.rpartition("\n")[2].count("\t") + 1
         print(
             f"Note: {path}:{line}, column {column}: the quotes around "
-            f"{quoted[1][:40]} count as text, for tab-separated files are "
-            "read without quoting. If they are not part of the text, write "
-            "the file without them, or with commas as .csv"
+            f"{quoted[1][:40]} are kept, because tab-separated files are "
+            "read without quoting. If they are not part of the text, remove "
+            "them, or save the file as .csv with commas"
         )

@@ -1,7 +1,7 @@
-"""Tagged words: sentences, and the tables that contain them.
+"""Sentences of tagged words, and tables of them.
 
-A table has a sentence in each row, or a word in each row and a column that
-names its sentence.
+A table has one sentence per row, or one word per row and a column that names
+its sentence.
 """
 
 import dataclasses
@@ -20,9 +20,9 @@ from albert_tf.text.wordpiece import (
     split_punctuation,
 )
 
-WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # of tables on the hub
+WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # in tables on the hub
 SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
-# The names of columns in files and tables, in lower case.
+# Usual column names in files and tables, in lower case.
 WORD_NAMES = {
     *("word", "words", "token", "tokens", "form", "text", "sentence"),
 }
@@ -31,19 +31,19 @@ TAG_NAMES = {
     *("bio", "entity", "entities", "pos", "pos_tag", "pos_tags", "upos"),
     *("chunk", "chunk_tag", "chunk_tags", "word_labels"),
 }
-DIVIDERS = r"[,\s]+"  # between the tags of a text
+DIVIDERS = r"[,\s]+"  # between tags in one text
 
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """Words, their tags if they are known, and where the sentence is.
+    """The words of a sentence, their tags if known, and its place.
 
     Attributes:
-      words: at least one, except in a table.
-      tags: None if any is missing.
+      words: the words; at least one, except in a table.
+      tags: the tags, None if any is missing.
       path: the file, or the row of a table.
-      line: the line of the first word; None in a table.
-      lines: the line of each word, if other lines stand between them.
+      line: the line of the first word, None in a table.
+      lines: the line of each word, if these are not consecutive.
     """
 
     words: tuple[str, ...]
@@ -53,7 +53,7 @@ class Sentence:
     lines: tuple[int, ...] = ()
 
     def where(self, word: int) -> str:
-        """Return "file:line" of a word, or its row and its number there."""
+        """Return the "file:line" of a word, or its row and number."""
         if self.line is None:
             return f"{self.path}, word {word}"
         line = self.lines[word] if self.lines else self.line + word
@@ -68,8 +68,8 @@ def is_word(character: str) -> bool:
 def words_of(text: str) -> list[tuple[int, int]]:
     """Return the start and end of each word of raw text.
 
-    A word is a run of letters and digits, and every punctuation mark or
-    ideograph by itself.
+    A word is a run of letters and digits, or a single punctuation mark or
+    ideograph.
     """
     return [
         (run.start() + start, run.start() + end)
@@ -79,12 +79,12 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def divided(text: str) -> list[str]:
-    """Return the words of a text, divided as by an exported model."""
+    """Return the words of a text, split as in exported models."""
     return [text[start:end] for start, end in words_of(text)]
 
 
 def listed(value: Any) -> Any:
-    """Return the list in a cell of JSON, or else the value itself."""
+    """Return the list in a JSON cell, otherwise the value itself."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             return json.loads(value)
@@ -94,9 +94,9 @@ def listed(value: Any) -> Any:
 
 
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
-    """Return the words of a row, from a list or by dividing a text.
+    """Return the words of a row, from a list or by splitting a text.
 
-    A text with tags is split at spaces if only that yields a word per tag.
+    A text is split at spaces if only that gives one word per tag.
     """
     value = cell(row, column, "text_column")
     words = listed(value)
@@ -114,7 +114,7 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
 
 
 def tags_in(row: Row, column: str) -> list[str | None]:
-    """Return the tags of a row as texts, None for one that is missing."""
+    """Return the tags of a row as texts, None for each missing tag."""
     tags, where = listed(cell(row, column, "label_column")), row.label_where
     if isinstance(tags, str):
         tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
@@ -124,7 +124,7 @@ def tags_in(row: Row, column: str) -> list[str | None]:
 
 
 def sentence_in(row: Row, words: str, tags: str, tagged: bool) -> Sentence:
-    """Return the sentence of a row; the arguments are `read_conll`'s."""
+    """Return the sentence of a row; for the arguments, see `read_conll`."""
     known = None
     if tagged or row.values.get(tags) is not None:
         known = tags_in(row, tags)
@@ -146,11 +146,11 @@ def sentence_in(row: Row, words: str, tags: str, tagged: bool) -> Sentence:
 
 
 def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
-    """Yield a row for each sentence of a table with a word in each row.
+    """Yield one row per sentence, from a table with one word per row.
 
     Args:
-      rows: of the table.
-      column: names the sentence of a row; an empty cell repeats the last.
+      rows: the rows of the table.
+      column: the column of sentence names; an empty cell repeats the last.
     """
     group: list[Row] = []
     for row in [*rows, None]:
@@ -164,14 +164,14 @@ def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
 
 
 def sentence_column(names: Iterable[str]) -> str:
-    """Return the column of a usual name that names sentences, or ""."""
+    """Return the first column with a usual name for sentence names, or ""."""
     return next((x for x in names if x.lower() in SENTENCE_NAMES), "")
 
 
 def have_words(rows: list[Row], column: str, id_column: str) -> bool:
-    """Return whether each row is a word rather than a sentence.
+    """Return whether each row contains a word rather than a sentence.
 
-    A word may contain spaces if rows share the name of their sentence.
+    Words may contain spaces if rows share the name of their sentence.
     """
     cells = [listed(row.values.get(column)) for row in rows]
     if not all(isinstance(x, str | None) for x in cells):
@@ -189,7 +189,7 @@ def rows_of_words(
     tagged: bool,
     id_column: str = "",
 ) -> list[Sentence]:
-    """Return the sentences of a table; the arguments are as `read_conll`'s."""
+    """Return the sentences of a table; for the arguments, see `read_conll`."""
     rows = list(rows)
     names = rows[0].values if rows else ()
     words = column_in(names, word_column, WORDS_COLUMN, WORD_NAMES)
@@ -199,13 +199,13 @@ def rows_of_words(
         alone = tagged and isinstance(rows[0].values.get(tags), str)
         require(
             id_column or not alone,
-            f"{rows[0].where}: with a word in each row `id_column` must name "
-            "the column of sentences.",
+            f"{rows[0].where}: if each row is a word, `id_column` must name "
+            "the column of sentence names.",
             columns=", ".join(rows[0].values),
         )
         rows = list(joined(rows, id_column)) if id_column else rows
     sentences = [sentence_in(row, words, tags, tagged) for row in rows]
-    if tagged:  # predictions cover all rows
+    if tagged:  # prediction covers all rows
         sentences = [s for s in sentences if s.words]
     return sentences if any(s.words for s in sentences) else []
 
@@ -216,10 +216,11 @@ def column_in(
     """Return the name of a table's column.
 
     Args:
-      names: of all its columns.
-      column: the requested one; "" or a number for none.
-      usual: used if none is requested.
-      alike: other names; the table's only one is used if `usual` is absent.
+      names: all columns of the table.
+      column: the requested column; "" or a number for none.
+      usual: the default column.
+      alike: other usual names; if `usual` is absent and the table has only one
+        of these, it is used.
     """
     name, names = name_in_table(column, usual), list(names)
     others = [x for x in names if x.lower() in alike]
@@ -228,5 +229,5 @@ def column_in(
 
 
 def name_in_table(column: str, usual: str) -> str:
-    """Return a column's name in a table; a number means the usual one."""
+    """Return a column's name in a table; a number means the default."""
     return usual if not column or column.isdecimal() else column

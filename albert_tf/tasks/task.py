@@ -1,9 +1,9 @@
-"""A task: where its examples are, how they become arrays, and arrays answers.
+"""A task: its files, its features, and how outputs become answers.
 
-A kind of task (classification, ...) is a subclass of `Task`, its codec. It
-knows NumPy alone, so that a LiteRT model answers without TensorFlow; the
-layers and the loss are its head, see `heads.py`. A data set is an instance of
-a kind, a row in a table.
+A kind of task (classification, ...) is a subclass of `Task`. It needs only
+NumPy, so that a LiteRT model can answer without TensorFlow; the layers and the
+loss are in its head, see `losses.py`. A data set is an instance of a kind, a
+row in `registry.py`.
 """
 
 import abc
@@ -32,11 +32,11 @@ DEFAULT_CONFIG = TaskConfig(max_seq_length=128, classifier_dropout=0.1)
 
 
 def splits_of(*names: str) -> Splits:
-    """Return the splits of a data set with one file for each part."""
+    """Return the splits of a data set that has one file per part."""
     return {part: {"": name} for part, name in zip(PARTS, names, strict=True)}
 
 
-# The types in JSON of values of a type; a float may be a whole number.
+# The JSON types accepted for each type; a float may be a whole number.
 JSON_TYPES = {
     bool: bool,
     str: str,
@@ -48,12 +48,12 @@ JSON_TYPES = {
 
 
 def typed(kind: Any, value: Any) -> Any:
-    """Convert a value from JSON to a type.
+    """Convert a JSON value to a type.
 
-    Dataclasses come from objects and tuples from lists.
+    Objects become dataclasses, and lists become tuples.
 
     Raises:
-      TypeError: the value is of another type.
+      TypeError: the value has another type.
     """
     if isinstance(kind, types.UnionType):
         kinds = typing.get_args(kind)
@@ -73,34 +73,34 @@ def typed(kind: Any, value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(abc.ABC):
-    """One data set of one kind, and everything that is special about it.
+    """One data set of one kind, with everything specific to it.
 
-    Examples are whatever the kind's `read` returns; nothing else looks inside
-    them.
+    Examples are whatever the kind's `read` returns; only the kind itself looks
+    inside them.
 
     Attributes:
-      name: the name in `--task`.
+      name: the value of `--task`.
       splits: {"train" | "eval" | "predict": {split: file}}, relative to the
-        data directory; the name of an only split is "".
-      folder: where the files lie below the parent of all data sets.
-      main_metric: the metric that chooses the best checkpoint, one of the
+        data directory; a single split has the name "".
+      folder: the data set's folder below the parent of all data sets.
+      main_metric: the metric that selects the best checkpoint, one of the
         task's `scores`; larger is better.
-      config: input length, dropout and what else the kind takes.
+      config: input length, dropout and the kind's other settings.
 
-    Class attributes, which a kind sets:
+    Class attributes, set by each kind:
       kind: its name.
       signature: the signature of a SavedModel that serves it.
       fields: the fields of a query, and their types.
-      answer_outputs: the outputs of the head from which answers follow.
-      takes: the fields of `TaskConfig` that have a meaning for it.
-      data_takes: the columns of `DataConfig` that have one.
-      learnt: the fields of a task that belong to a fine-tuned model.
+      answer_outputs: the head's outputs that answers are computed from.
+      takes: the fields of `TaskConfig` that apply to it.
+      data_takes: the columns of `DataConfig` that apply to it.
+      learnt: the fields that a fine-tuned model determines.
       has_classes: whether labels are classes.
-      fewest_labels: the least number of labels.
-      many_label_columns: whether a label may stand in several columns.
+      fewest_labels: the minimum number of labels.
+      many_label_columns: whether a label may be spread over several columns.
       is_pair: whether examples are pairs of texts.
       text_rank: the rank of an example's text: 0, or 1 for lists of words.
-      unlabelled: whether texts without labels can be learnt from.
+      unlabelled: whether the task can learn from texts without labels.
     """
 
     kind: ClassVar[str]
@@ -126,10 +126,10 @@ class Task(abc.ABC):
     def updated(self, **given) -> "Task":
         """Return the task with a user's settings.
 
-        If inputs become shorter, the other lengths are fitted to them.
+        If inputs become shorter, the other lengths are reduced to fit.
 
         Args:
-          **given: fields of `TaskConfig`, names of columns, and `main_metric`;
+          **given: fields of `TaskConfig`, column names, and `main_metric`;
             None changes nothing.
         """
         names = (*COLUMNS, "main_metric")
@@ -149,13 +149,13 @@ class Task(abc.ABC):
         return task
 
     def _check_data(self, data: DataConfig) -> None:
-        """Refuse columns and a main metric that the kind does not have."""
+        """Raise an error for columns or a main metric that the kind lacks."""
         for name, value in data.columns().items():
-            rule = f"`{name}` has no meaning for a task of {self.kind}."
+            rule = f"`{name}` does not apply to tasks of kind {self.kind}."
             require(name in self.data_takes, rule, **{name: value})
         require(
             self.many_label_columns or len(data.label_column) < 2,
-            f"`label_column` must be one column for a task of {self.kind}.",
+            f"`label_column` must be one column for tasks of kind {self.kind}.",
             label_column=",".join(data.label_column),
         )
         rule = f"`main_metric` must be one of {', '.join(self.scores)}."
@@ -163,36 +163,36 @@ class Task(abc.ABC):
         require(legal, rule, main_metric=data.main_metric)
 
     def renamed(self, columns: dict[str, Any]) -> "Task":
-        """Return the task with the columns that settings name."""
+        """Return the task with columns renamed by the settings."""
         raise NotImplementedError
 
     def check(self, given: dict[str, Any]) -> None:
-        """Refuse settings that the kind lacks, or that do not fit each other.
+        """Raise an error for settings that the kind lacks or that conflict.
 
         Args:
-          given: those of `config` that have just been changed.
+          given: the fields of `config` that have just changed.
         """
         for name, value in given.items():
-            rule = f"A task of {self.kind} takes {', '.join(self.takes)}."
+            rule = f"Tasks of kind {self.kind} accept {', '.join(self.takes)}."
             require(name in self.takes, rule, **{name: value})
 
     def fitted_lengths(
         self, config: TaskConfig, given: dict[str, Any]
     ) -> dict[str, int]:
-        """Return the other lengths that fit `config.max_seq_length`.
+        """Return the other lengths, reduced to fit `config.max_seq_length`.
 
-        Those in `given` stay as they are.
+        Lengths in `given` do not change.
         """
         return {}
 
     def replaced(self, **config) -> "Task":
-        """Return the task with other values in its `config`, unchecked."""
+        """Return the task with changes to its `config`, unchecked."""
         config = dataclasses.replace(self.config, **config)
         return dataclasses.replace(self, config=config)
 
     @functools.cached_property
     def head(self):
-        """What is learnt for the task, a `Head`, which needs TensorFlow."""
+        """The task's layers and loss, a `Head`, which needs TensorFlow."""
         from albert_tf.tasks.losses import head_of
 
         return head_of(self)
@@ -203,34 +203,33 @@ class Task(abc.ABC):
     def table(
         self, width: int | None = None, labelled: bool = False
     ) -> TableColumns:
-        """Return the columns by which texts and labels are read.
+        """Return the columns that texts and labels are read from.
 
         Args:
-          width: the number of columns of texts, None for all that there may
-            be.
+          width: the number of text columns, None for the maximum.
           labelled: whether there are labels.
         """
 
     def in_memory(self) -> "Task":
-        """Return the task as it reads the columns of `table` alone."""
+        """Return the task, changed to read only the columns of `table`."""
         return self
 
     def nameless(self) -> "Task":
-        """Return the task as it reads a table whose rows need no names."""
+        """Return the task, changed to read rows without names."""
         return self
 
     def reopened(self) -> "Task":
-        """Return the task as it learns from more examples than before."""
+        """Return the task, ready to learn from further examples."""
         return self
 
     def table_labels(self, labels: list) -> list:
-        """Return labels as they are in tables; each may be a list of one."""
+        """Return labels as in tables; each may be a list of one."""
         return [
             x[0] if isinstance(x, list) and len(x) == 1 else x for x in labels
         ]
 
     def with_shares(self, examples: Sequence[Any], labels: list) -> Sequence:
-        """Return examples, with shares of classes if labels are shares."""
+        """Return the examples, with class shares if the labels are shares."""
         return examples
 
     def texts_apart(self, examples: Sequence[Any]) -> Sequence | None:
@@ -244,15 +243,15 @@ class Task(abc.ABC):
         """Return the examples of a file.
 
         Args:
-          part: "train", "eval" or "predict"; only the last needs no labels.
+          part: "train", "eval" or "predict"; "predict" needs no labels.
           path: the file or folder.
 
         Raises:
-          InputError: the data is malformed; the message gives file and line.
+          InputError: the data is malformed; the message has file and line.
         """
 
     def for_model(self, trained: "Task") -> "Task":
-        """Return the task as the task of a fine-tuned model sees it.
+        """Return the task, adapted to a fine-tuned model's task.
 
         Raises:
           InputError: the model was fine-tuned for another kind of task.
@@ -261,28 +260,28 @@ class Task(abc.ABC):
             self.kind == trained.kind,
             "`task` must be of the kind that the model was fine-tuned for, "
             f"{trained.kind}.",
-            task=f"{self.name}, a task of {self.kind}",
+            task=f"{self.name}, a task of kind {self.kind}",
         )
         learnt = {name: getattr(trained, name) for name in self.learnt}
         return dataclasses.replace(self, config=trained.config, **learnt)
 
     def fitted(self, examples: Sequence[Any]) -> "Task":
-        """Return the task with what only training examples tell: labels."""
+        """Return the task with the labels found in training examples."""
         return self
 
     def evaluated_on(self, examples: Sequence[Any]) -> "Task":
-        """Return the task with the main metric that examples can have."""
+        """Return the task with a main metric that suits the examples."""
         return self
 
     def learns_alone(self, examples: Sequence[Any]) -> bool:
-        """Return whether each example has a loss without others beside it."""
+        """Return whether an example's loss is independent of its batch."""
         return True
 
     @abc.abstractmethod
     def features(
         self, examples: Sequence[Any], tokenizer: Tokenizer
     ) -> Features:
-        """Return the examples as arrays, with labels if all have one."""
+        """Return the examples as arrays, with labels if all have them."""
 
     # Results.
 
@@ -291,7 +290,7 @@ class Task(abc.ABC):
         return softmax(logits)
 
     def served(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return what a served model returns beside the head's outputs."""
+        """Return the outputs that serving adds to the head's."""
         return {}
 
     @abc.abstractmethod
@@ -304,29 +303,29 @@ class Task(abc.ABC):
         """Return one prediction for each example.
 
         Args:
-          examples: what was predicted.
-          outputs: of the head, for each row of the features.
-          features: those of the examples; its `notes` tell which rows and
-            which places of the text they stand for.
+          examples: the examples predicted.
+          outputs: the head's outputs for each row of the features.
+          features: the examples' features; their `notes` map rows back to
+            examples and to positions in the text.
         """
 
     @abc.abstractmethod
     def score(
         self, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> dict[str, float]:
-        """Return the official metrics of predictions, 0 to 1."""
+        """Return the official metrics of predictions, from 0 to 1."""
 
     def tuned(
         self, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> "Task":
-        """Return the task with what labelled predictions tell: a threshold."""
+        """Return the task with a threshold tuned on labelled predictions."""
         return self
 
     @abc.abstractmethod
     def write_predictions(
         self, path: str, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> list[str]:
-        """Write files whose names begin with `path`; return their names."""
+        """Write files whose paths begin with `path`; return their paths."""
 
     # One query, {field: value}, and its answer.
 
@@ -335,23 +334,23 @@ class Task(abc.ABC):
         """Return the example of a query, without a label."""
 
     def value(self, prediction: Any) -> Any:
-        """Return what Keras's `predict` returns for an example."""
+        """Return the value that Keras's `predict` returns for an example."""
         return prediction.probabilities
 
     @abc.abstractmethod
     def answer(
         self, query: dict[str, Any], prediction: Any, top: int
     ) -> dict[str, Any]:
-        """Return a prediction as JSON has it, with at most `top` answers."""
+        """Return a prediction as JSON values, with at most `top` answers."""
 
     # The model directory.
 
     def description(self) -> dict:
-        """Return the content of `task.json`, of which `typed` remakes it."""
+        """Return the content of `task.json`; `typed` reverses this."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
     def identity(self) -> dict:
-        """Return `description` without what may change: the threshold."""
+        """Return `description` without the threshold, which may change."""
         return self.replaced(null_score_diff_threshold=None).description()
 
     def save(self, model_dir: str) -> None:
@@ -360,11 +359,11 @@ class Task(abc.ABC):
 
 
 def example_file(task: Task, data: DataConfig, file: str) -> str:
-    """Return the path of an official file of a data set, which must exist."""
+    """Return the path of a data set's official file; it must exist."""
     require(
         data.data_dir,
-        f"`data_dir` must be given for task={task.name}, or own files by "
-        "`train_file`, `eval_file`, `predict_file`.",
+        f"task={task.name} needs `data_dir`, or your own files in "
+        "`train_file`, `eval_file` and `predict_file`.",
         data_dir=data.data_dir,
     )
     tried = [files.join(data.data_dir, file)]
@@ -374,8 +373,8 @@ def example_file(task: Task, data: DataConfig, file: str) -> str:
         if files.exists(path):
             return path
     raise InputError(
-        f"`data_dir` must hold {file} of {task.name}. Received: "
-        f"data_dir={data.data_dir} (there is no {' nor '.join(tried)})"
+        f"`data_dir` must contain {file} of {task.name}. Received: "
+        f"data_dir={data.data_dir} (looked for {' and '.join(tried)})"
     )
 
 
@@ -402,6 +401,6 @@ def read_splits(
         if getattr(data, f"{part}_file"):
             note_quotes(path)
         splits[split] = task.read(part, path)
-        rule = f"The {part} split must have an example."
+        rule = f"The {part} split must have at least one example."
         require(splits[split], rule, path=path)
     return splits

@@ -1,7 +1,7 @@
 """A tag for every word, such as the entities of a text.
 
-A word is represented by its first piece. Long sentences become several rows
-that overlap; each word counts in the row that has most of its context.
+A word is represented by its first piece. Long sentences become several
+overlapping rows; each word counts in the row with most of its context.
 Shapes: N rows, T tokens, C tags.
 """
 
@@ -57,7 +57,7 @@ class Tags:
 def encode_words(
     sentences: Sequence[Sentence], tokenizer: Tokenizer
 ) -> list[list[np.ndarray]]:
-    """Return the ids of every word; one that has no piece is unknown."""
+    """Return the ids of every word; a word without pieces is unknown."""
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
     known = {
@@ -68,23 +68,23 @@ def encode_words(
 
 
 def usual_stride(size: int) -> int:
-    """Return the default number of tokens between starts of windows."""
+    """Return the default number of tokens between the starts of windows."""
     return max(1, 3 * size // 4)
 
 
 def tags_of(sentences: Sequence[Sentence]) -> set[str]:
-    """Return all tags of sentences."""
+    """Return the set of all tags in sentences."""
     return {tag for s in sentences for tag in s.tags or ()}
 
 
 def note_tags(
     sentences: Sequence[Sentence], scheme: str, source: object
 ) -> None:
-    """Print how many tags cannot follow those before them, or have no prefix.
+    """Print how many tags have no prefix, or cannot follow the previous tag.
 
     Args:
-      sentences: those of the file.
-      scheme: of its tags.
+      sentences: the sentences of the file.
+      scheme: the scheme of their tags.
       source: the file or table.
     """
     tagged = [s for s in sentences if s.tags is not None]
@@ -98,26 +98,26 @@ def note_tags(
         if plain and any(OUTSIDE in s.tags for s in tagged):
             print(
                 f"Note: {source}: tags such as {plain[0][1]} are classes, "
-                "because entities need prefixes as in B-PER; they are scored "
-                "by accuracy"
+                "because entities need prefixes as in B-PER; the metric is "
+                "accuracy"
             )
         return
     if plain:
         where, tag = plain[0]
         print(
-            f"Note: {source}: {len(plain)} tags mark no entity, first {tag} "
-            f"at {where}"
+            f"Note: {source}: {len(plain)} tags mark no entity; the first is "
+            f"{tag} at {where}"
         )
     if scheme == "BIO" and all(only_separates(s.tags) for s in tagged):
-        return  # IOB1, where an entity begins with I
+        return  # IOB1, in which an entity begins with I
     broken = [(s, i) for s in tagged for i in breaks_of(s.tags, scheme)]
     if broken:
         sentence, word = broken[0]
         where = sentence.where(min(word, len(sentence.words) - 1))
         print(
-            f"Note: {source}: {len(broken)} tags cannot follow the tags before "
-            f"them by the scheme {scheme}, first at {where}; entities are "
-            "those that the script conlleval finds"
+            f"Note: {source}: {len(broken)} tags cannot follow the previous "
+            f"tag in the scheme {scheme}, the first at {where}; entities are "
+            "found as in the script conlleval"
         )
 
 
@@ -126,12 +126,12 @@ class TokenClassification(Task):
     """The kind; data sets differ in files and columns.
 
     Attributes:
-      word_column: number or name of the column of words, "" for the usual.
-      tag_column: number or name of the column of tags, "" for the usual.
-      id_column: name of the column that names sentences, "" for a usual one.
-      labels: the tags; () follows from the training examples.
-      scheme: how tags mark entities, a key of `tag_schemes.SCHEMES`, or
-        `tag_schemes.CLASSES`; it follows from the labels.
+      word_column: number or name of the word column, "" for the default.
+      tag_column: number or name of the tag column, "" for the default.
+      id_column: name of the column of sentence names, "" for the default.
+      labels: the tags; () to take them from the training examples.
+      scheme: how tags mark entities: a key of `conll.SCHEMES`, or
+        `conll.CLASSES`; it depends on the labels.
     """
 
     kind = "token_classification"
@@ -163,21 +163,21 @@ class TokenClassification(Task):
         size, stride = self.window
         require(
             stride <= size,
-            "`doc_stride` must be at most `max_seq_length` - 2, or words would "
-            "be left out.",
+            "`doc_stride` must be at most `max_seq_length` - 2; otherwise "
+            "windows skip words.",
             doc_stride=stride,
             max_seq_length=self.config.max_seq_length,
         )
 
     def fitted_lengths(self, config, given):
-        """Keep windows overlapping if a stride is set."""
+        """Reduce a stride that is set, so that windows overlap."""
         stride = usual_stride(config.max_seq_length - 2)
         own = config.doc_stride
         return {"doc_stride": min(own, stride)} if own else {}
 
     @property
     def window(self) -> tuple[int, int]:
-        """The tokens of a window, and between the beginnings of two."""
+        """The tokens in a window, and between the starts of two windows."""
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 
@@ -201,7 +201,7 @@ class TokenClassification(Task):
         return sentences
 
     def _named(self, sentence: Sentence) -> Sentence:
-        """Return a sentence with the names of its tags."""
+        """Return a sentence with its tags as names."""
         if sentence.tags is None:
             return sentence
         tags = tuple(
@@ -212,7 +212,7 @@ class TokenClassification(Task):
 
     @property
     def marks_entities(self) -> bool:
-        """Whether tags mark entities, rather than being classes."""
+        """Whether tags mark entities rather than classes."""
         return not self.labels or find_scheme(self.labels) != CLASSES
 
     def fitted(self, examples):
@@ -227,12 +227,12 @@ class TokenClassification(Task):
         if self.marks_entities:
             return self
         main = self.main_metric
-        rule = "`main_metric` must be accuracy for tags that mark no entities."
+        rule = "`main_metric` must be accuracy if tags do not mark entities."
         require(main in ("f1", "accuracy"), rule, main_metric=main)
         return dataclasses.replace(self, main_metric="accuracy")
 
     def identity(self):
-        # The metric of classes follows from the labels.
+        # The metric for classes depends on the labels.
         own = {} if self.marks_entities else {"main_metric": "accuracy"}
         return super().identity() | own
 
@@ -272,11 +272,11 @@ class TokenClassification(Task):
     def _windows(
         self, words: list[np.ndarray]
     ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-        """Return a sentence's windows, and each word's row and place in it."""
+        """Return a sentence's windows, and each word's row and position."""
         ids = np.concatenate([np.zeros(0, np.int32), *words])
         lengths = np.array([len(word) for word in words], np.int64)
         firsts = np.cumsum(lengths) - lengths  # first piece of each word
-        # A text without words has one empty window.
+        # A text without words gets one empty window.
         windows = make_windows(len(ids), *self.window) or [(0, 0)]
         row_of = best_windows(len(ids), windows)[firsts]
         starts = np.array([start for start, _ in windows])
@@ -309,7 +309,7 @@ class TokenClassification(Task):
         return list(prediction.tags)
 
     def answer(self, query, prediction, top):
-        """Return the entities of a text, and the tag of every word."""
+        """Return the entities of a text and the tag of each word."""
         text, tags = query["text"], prediction.tags
         words = words_of(text)
         spans = entity_spans(tags) if self.marks_entities else ()
@@ -331,7 +331,7 @@ class TokenClassification(Task):
         }
 
     def score(self, examples, predictions):
-        # Its libraries are not needed to predict.
+        # Prediction does not need the libraries that it imports.
         from albert_tf.tasks.metrics import entities
 
         labels = [list(sentence.tags) for sentence in examples]

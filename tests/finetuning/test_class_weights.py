@@ -1,4 +1,4 @@
-"""Weights of unbalanced classes against numbers worked out by hand."""
+"""Weights of unbalanced classes against values computed by hand."""
 
 import collections
 import dataclasses
@@ -37,11 +37,11 @@ TEXTS = [
 GOOD = "good good bad good good good bad good".split()
 SETS = ["xz", "z", "yz", "xyz", "z", "yz", "yz", "z"]
 TAGS = ["B-A" if i % 5 == 0 else "O" for i in range(99)]
-SHARE = 0.3  # of smoothing
+SHARE = 0.3  # of label smoothing
 
 
 def examples_of(kind):
-    """Return eight unequal examples of a kind."""
+    """Return eight different examples of a kind."""
     if kind == "token_classification":
         words = [tuple(text.split()) for text in TEXTS]
         return [
@@ -53,16 +53,16 @@ def examples_of(kind):
 
 
 def expected_loss(kind, examples, rows):
-    """Return the mean of smoothed losses, by weights worked out by hand.
+    """Return the mean of smoothed losses, with weights computed by hand.
 
     Args:
-      kind: of the task, whose classes are in sorted order.
-      examples: with their labels.
-      rows: logits of the examples, [T, C] or [C].
+      kind: the kind of task; its classes are in sorted order.
+      examples: the labelled examples.
+      rows: the logits of each example, [T, C] or [C].
     """
     if kind == "multilabel":
         yes = np.array([[c in e.label for c in "xyz"] for e in examples])
-        # Of eight x has two, y four and z all.
+        # Of eight examples, x has two, y four and z all.
         weights = np.where(yes, [2, 1, 1], [8 / 12, 1, 1])
         target = (1 - SHARE) * yes + SHARE / 2
         rows = np.stack(rows)
@@ -73,7 +73,7 @@ def expected_loss(kind, examples, rows):
         classes, weight = ["bad", "good"], {"bad": 2.0, "good": 8 / 12}
     else:
         labels = [tag for sentence in examples for tag in sentence.tags]
-        # Behind [CLS] every word is one piece.
+        # After [CLS], every word is one piece.
         logits = [
             row[i + 1]
             for sentence, row in zip(examples, rows, strict=True)
@@ -105,9 +105,9 @@ KINDS = ("classification", "multilabel", "token_classification")
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
-    """Sums and weights over four micro-batches give the mean by hand.
+    """Sums and weights over four micro-batches give the mean computed by hand.
 
-    Accuracy is not weighted: its sums count labels.
+    Accuracy is unweighted: its sums count labels.
     """
     job = job_of(kind, words)
     examples, features = job.train[0].examples, job.train[0].features
@@ -134,13 +134,13 @@ def test_labels_are_weighted(kind, words):
 
 
 def test_balanced_classes():
-    """n / (k n_c) as in scikit-learn's guide; classes without examples, 1."""
+    """Weights are n / (k n_c) as in scikit-learn, 1 without examples."""
     labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
     np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])
 
 
 def test_named_classes_of_sets():
-    """A number weighs the yes of its class; all else has 1."""
+    """A number is the weight of its class's yes; all others are 1."""
     task = find("multilabel").fitted(examples_of("multilabel"))
     found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
@@ -160,7 +160,7 @@ def test_named_classes_of_sets():
 def test_a_run_weighs_its_training_labels_alone(
     pretrained_dir, tmp_path, entries, weights
 ):
-    """The loss of training is weighted by the flag, that of evaluation not."""
+    """The flag weights the training loss but not the evaluation loss."""
     labels = ["good"] * 3 + ["bad"]
     texts = [f"the river {word}" for word in "a and on in under".split()]
     texts = [texts[i % 5] + " the" * (i // 5) for i in range(16)]
@@ -191,7 +191,7 @@ def test_a_run_weighs_its_training_labels_alone(
 
 
 def test_every_task_of_several_is_balanced(pretrained, tmp_path):
-    """Weights follow from each task's own labels."""
+    """Weights depend on each task's own labels."""
     labels = {"SST-2": [0, 1, 1, 1], "CoLA": [1, 0, 0, 0]}
     sst = [("so it is", label) for label in labels["SST-2"]]
     cola = [("x", label, "", "so it is") for label in labels["CoLA"]]
@@ -225,6 +225,6 @@ def test_every_task_of_several_is_balanced(pretrained, tmp_path):
     ids=str,
 )
 def test_weights_that_are_none(entries):
-    """Each is refused before anything is read."""
+    """Each is an error before anything is read."""
     with pytest.raises(InputError, match="balanced, or label:weight"):
         RecipeConfig(class_weights=entries)

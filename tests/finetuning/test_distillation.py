@@ -1,4 +1,4 @@
-"""Which models can be teachers."""
+"""The models that can be teachers."""
 
 import dataclasses
 import shutil
@@ -36,7 +36,7 @@ def classes(*labels):
 
 @pytest.fixture
 def teacher(pretrained, tmp_path):
-    """Return what makes a model directory of a task."""
+    """Return a function that makes a model directory for a task."""
 
     def make(task):
         folder = str(tmp_path / "teacher")
@@ -63,7 +63,7 @@ def job_of(task, model_dir):
     ],
 )
 def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
-    """In the same order, or its outputs would mean something else."""
+    """Their order must be the same too, or outputs would be mixed up."""
     job = job_of(own, pretrained)
     assert load_teacher(teacher(own), job) == own
     with pytest.raises(InputError, match="labels"):
@@ -71,7 +71,7 @@ def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
 
 
 def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
-    """Not fine-tuned, of another kind, or with other pieces or too short."""
+    """A teacher must be fine-tuned, of the same kind, fit pieces and length."""
     own = classes("a", "b")
     job = job_of(own, pretrained)
     with pytest.raises(InputError, match="fine-tuned"):
@@ -91,7 +91,7 @@ def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
 
 
 def test_a_beam_cannot_teach_logits(pretrained, teacher):
-    """Its outputs are other ones than those of the student's simple head."""
+    """Its outputs differ from those of the student's simple head."""
     config = TaskConfig(
         max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
     )
@@ -103,7 +103,7 @@ def test_a_beam_cannot_teach_logits(pretrained, teacher):
 
 
 def test_tasks_without_soft_targets():
-    """Spans have no smoothing, the beam head has no teacher."""
+    """Spans have no smoothing, and the beam head has no teacher."""
     questions = find("squad-1.1")
     with pytest.raises(InputError, match="label_smoothing=0.1"):
         check_targets(RecipeConfig(label_smoothing=0.1), questions)

@@ -1,4 +1,4 @@
-"""Vectors of texts learnt from pairs, from texts alone and from scores."""
+"""Sentence embeddings learnt from pairs, single texts and scores."""
 
 import json
 
@@ -45,7 +45,7 @@ def tables(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(pretrained, tables, tmp_path_factory):
-    """Return the folder of a model of triplets, and its metrics."""
+    """Return the folder and metrics of a model trained on triplets."""
     folder = str(tmp_path_factory.mktemp("embedding") / "output")
     metrics = run(
         task="embedding",
@@ -65,7 +65,7 @@ def trained(pretrained, tables, tmp_path_factory):
 
 
 def test_pairs_are_learnt(trained):
-    """What belongs together gets nearer than what does not."""
+    """Matching texts become closer than others."""
     folder, metrics = trained
     assert set(metrics) == {"eval"} and metrics["eval"]["spearman"] > 0.6
     assert load_task(folder).main_metric == "spearman"
@@ -93,7 +93,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
 
 
 def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
-    """Pairs without scores are sought, into a folder that is made."""
+    """Pairs without scores give rank metrics, in a new folder."""
     metrics = run(
         model_dir=trained[0],
         output_dir=str(tmp_path / "results"),
@@ -101,14 +101,14 @@ def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
         eval_file=tables["triplets"],
         max_seq_length=None,
     )
-    # Chance is 0.014; knowing the topic alone gives 0.05 to 0.1.
+    # Chance is 0.014; knowing only the topic gives 0.05 to 0.1.
     assert metrics["eval"]["mrr"] > 0.03
     vectors = np.load(tmp_path / "results" / "eval_predictions.npy")
     assert vectors.shape[:2] == (240, 3)
 
 
 def test_the_loss_is_that_of_the_real_rows(trained, tables):
-    """Cross entropy over partners and negatives; padding is none of them."""
+    """It is the cross entropy over matches and negatives, without padding."""
     folder, _ = trained
     task = load_task(folder)
     examples = task.read("train", tables["triplets"])[:5]
@@ -129,7 +129,7 @@ def test_the_loss_is_that_of_the_real_rows(trained, tables):
 
 @pytest.mark.slow
 def test_texts_and_scores_train_too(pretrained, tables, tmp_path):
-    """Crops of texts need no pairs; scores are learnt as cosines."""
+    """Crops of texts replace pairs; scores are learnt as cosines."""
     common = {"task": "embedding", "model_dir": pretrained, "do_train": True}
     common |= {"num_train_steps": 2, "steps_per_loop": 2, "eval_steps": 2}
     pairs = run(

@@ -1,4 +1,4 @@
-"""The mean of several models, several seeds, and learning from a teacher."""
+"""Ensembles, several seeds, and learning from a teacher."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def members(seeds):
 def test_a_run_of_several_seeds_is_several_runs(
     seeds, pretrained, opinions, tmp_path
 ):
-    """The second seed's weights are those of a run with that seed alone."""
+    """The second seed has the weights of a run with only that seed."""
     run(
         model_dir=pretrained,
         output_dir=str(tmp_path),
@@ -62,7 +62,7 @@ def test_a_run_of_several_seeds_is_several_runs(
 
 @pytest.mark.slow
 def test_the_summary_of_several_seeds(seeds):
-    """Median, smallest and largest of the runs, and the best one's folder."""
+    """It has the runs' median, minimum and maximum, and the best folder."""
     output, metrics = seeds
     with open(os.path.join(output, "metrics.json")) as file:
         written = json.load(file)
@@ -80,7 +80,7 @@ def test_the_summary_of_several_seeds(seeds):
 
 
 def test_medians_of_three():
-    """Of each metric of each split apart."""
+    """Each metric of each split has its own median."""
     runs = {
         seed: {"eval": {"f1": x, "loss": 1 - x}}
         for seed, x in ((1, 0.5), (2, 0.9), (3, 0.6))
@@ -91,7 +91,7 @@ def test_medians_of_three():
 
 
 def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
-    """What was predicted with labels beside it does not choose."""
+    """Metrics of a labelled test set do not select it."""
     scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
 
     def run_job(s, job, strategy):
@@ -113,7 +113,7 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
 
 
 def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
-    """Return the seeds that begin where runs end as told: (hours, metrics)."""
+    """Return the seeds that start if runs end with these (hours, metrics)."""
     begun = []
 
     def run_job(s, job, strategy):
@@ -146,12 +146,12 @@ def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
 def test_hours_are_of_all_seeds_and_a_step_of_each(
     ends, values, begun, monkeypatch, tmp_path
 ):
-    """Where the time is over no other seed begins; each makes `stop_step`."""
+    """No seed starts after the time limit; each seed runs to `stop_step`."""
     assert steps_of_seeds(monkeypatch, tmp_path, ends, **values) == begun
 
 
 def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
-    """Their metrics would take the place of those of the folder's model."""
+    """The run is an error, because it would overwrite the model's metrics."""
     message = refusal(
         model_dir=pretrained,
         output_dir=str(copy),
@@ -159,7 +159,7 @@ def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
         num_seeds=2,
         **opinions,
     )
-    assert "must not be a model directory itself" in message
+    assert "must not be a model directory" in message
 
 
 def log_probabilities(folder, file="eval_predictions.tsv"):
@@ -170,7 +170,7 @@ def log_probabilities(folder, file="eval_predictions.tsv"):
 
 @pytest.mark.slow
 def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
-    """Probabilities are those of the mean of the members' logits."""
+    """Probabilities come from the mean of the members' logits."""
     found = run(
         ensemble=tuple(members(seeds)),
         output_dir=str(tmp_path),
@@ -193,7 +193,7 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
-    """Models of another task, with other pieces or no task are refused."""
+    """Models with another task, other pieces or no task are errors."""
     one, two = members(seeds)
     other = shutil.copytree(two, tmp_path / "other")
     text = (other / "task.json").read_text()
@@ -212,10 +212,10 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
 
 @eagerly()
 def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
-    """A run's first loss is the distance of both models' predictions.
+    """A run's first loss is the distance between both models' predictions.
 
-    The only step has all examples and a rate of 0, so that the student is
-    predicted with as it was.
+    The only step has all examples and a rate of 0, so that the student does
+    not change before it predicts.
     """
     file, output = opinions["predict_file"], str(tmp_path / "o")
     run(

@@ -1,4 +1,4 @@
-"""How long training batches are, and that it changes nothing else."""
+"""The length of training batches, which changes nothing else."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from albert_tf.model.ops import CompiledForTpu
     ],
 )
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
-    """The step is 1 on a CPU, and 0, no cutting, on a TPU."""
+    """The step is 1 on a CPU, and 0, which cuts nothing, on a TPU."""
     s = build(
         output_dir="out",
         model_dir="in",
@@ -35,7 +35,7 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
 
 @pytest.mark.slow
 def test_cut_batches_train_to_the_same_weights(pretrained, opinions, tmp_path):
-    """Without dropout padding decides nothing, but for rounding."""
+    """Without dropout, padding changes only the rounding."""
     values = {k: opinions[k] for k in ("task", "train_file")}
     values |= {"model_dir": pretrained, "num_train_steps": 10}
     values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -24,7 +24,7 @@ from albert_tf.training.history import History
 
 
 def test_a_keyword_is_learnt(finished):
-    """A label that follows from one word is predicted for unseen texts."""
+    """A label that depends on one word is predicted for unseen texts."""
     _, metrics = finished
     assert metrics["eval"]["accuracy"] > 0.95
     assert metrics["predict"]["accuracy"] > 0.97
@@ -32,7 +32,7 @@ def test_a_keyword_is_learnt(finished):
 
 
 def test_what_a_run_leaves(finished):
-    """The output is a model directory with all that a later run needs."""
+    """The output is a model directory with everything that later runs need."""
     output, metrics = finished
     names = set(os.listdir(output))
     expected = (
@@ -49,7 +49,7 @@ def test_what_a_run_leaves(finished):
 
 
 def test_predictions_stand_beside_their_examples(finished, opinions):
-    """Lines keep the order of the file, and hold labels and probabilities."""
+    """Lines keep the file's order and have labels and probabilities."""
     for name, flag in (
         ("eval_predictions.tsv", "eval_file"),
         ("predictions.tsv", "predict_file"),
@@ -67,7 +67,7 @@ def test_predictions_stand_beside_their_examples(finished, opinions):
 def test_a_model_directory_is_enough_to_predict(
     finished, opinions, copy, tmp_path
 ):
-    """Labels, columns and length come from `task.json`, weights from best."""
+    """Labels, columns, length come from `task.json`, weights from `best/`."""
     output = tmp_path / "elsewhere"
     values = run(
         model_dir=str(copy),
@@ -83,7 +83,7 @@ def test_a_model_directory_is_enough_to_predict(
 
 
 def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
-    """What was measured of the same weights stays, of others it goes."""
+    """Earlier metrics stay only if they are of the same weights."""
     output, other = str(tmp_path / "results"), str(tmp_path / "other")
     shutil.copytree(copy, other)
     shutil.rmtree(os.path.join(other, "best"))
@@ -106,7 +106,7 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
-    """A second run in a folder that is in use does not write its flags."""
+    """A second run in a folder in use does not write its flags."""
     flags = os.path.join(copy, "run.flags")
     before = pathlib.Path(flags).read_text()
     with files.held(str(copy), "output_dir"):
@@ -123,7 +123,7 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
 
 @pytest.mark.parametrize("labels", [(), ("", ""), ("bad", " ")])
 def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
-    """Without all labels there are predictions and no metrics."""
+    """If labels are missing, there are predictions but no metrics."""
     columns = [("text", "a good film", "so awful it is")]
     columns += [("label", *labels)] if labels else []
     rows = zip(*columns, strict=True)
@@ -141,7 +141,7 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_metrics_do_not_depend_on_the_batch(finished, opinions, tmp_path, size):
-    """Padding of the last batch counts for nothing."""
+    """Padding in the last batch does not count."""
     metrics = run(
         model_dir=finished[0],
         output_dir=str(tmp_path),
@@ -153,7 +153,7 @@ def test_metrics_do_not_depend_on_the_batch(finished, opinions, tmp_path, size):
 
 
 def evaluated(values, monkeypatch):
-    """Make evaluations while training return the given main metrics."""
+    """Make evaluations during training return the given main metrics."""
     sequence = iter(values)
 
     def metrics(self, splits):
@@ -164,7 +164,7 @@ def evaluated(values, monkeypatch):
 
 @pytest.mark.slow
 def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
-    """Weights of the best evaluation end in `best/` and make predictions."""
+    """Weights of the best evaluation go to `best/` and predict."""
     evaluated([0.5, 0.9, 0.7], monkeypatch)
     arguments = opinions | {"model_dir": pretrained, "num_train_steps": 3}
     arguments |= {"eval_steps": 1, "save_checkpoints_steps": 1}
@@ -191,7 +191,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
 def test_without_evaluation_the_last_weights_count(
     pretrained, opinions, tmp_path
 ):
-    """Training alone needs no other file and leaves a usable model."""
+    """Training alone needs no other files and leaves a usable model."""
     output = str(tmp_path / "output")
     own = {k: opinions[k] for k in ("task", "train_file")}
     run(
@@ -209,9 +209,9 @@ def test_without_evaluation_the_last_weights_count(
 def test_the_last_weights_count_if_no_evaluation_is_of_them(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """The best of an earlier stretch do not stand for what came after it.
+    """The best weights of an earlier part do not replace later weights.
 
-    A run that was over keeps its best ones, also instead of an average.
+    A finished run keeps its best weights, even instead of an average.
     """
     values = {"model_dir": pretrained, "do_train": True, **opinions}
     values |= {"eval_steps": 1, "save_checkpoints_steps": 1}
@@ -229,7 +229,7 @@ def test_the_last_weights_count_if_no_evaluation_is_of_them(
 
 
 def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
-    """Order of the data, precision and weights are those of the flags."""
+    """Data order, precision and weights follow the flags."""
     orders, types = [], []
 
     def training_batches(features, **kwargs):
@@ -275,7 +275,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
 def test_a_finished_run_is_not_repeated(
     copy, pretrained, opinions, finished, capsys
 ):
-    """The same command again evaluates, and trains no further; it advises."""
+    """Repeating the command evaluates and advises, but does not train."""
     before = History(str(copy), 60).rows
     metrics = run(
         model_dir=pretrained,
@@ -286,7 +286,7 @@ def test_a_finished_run_is_not_repeated(
     )
     assert metrics["eval"] == finished[1]["eval"]
     assert History(str(copy), 60).rows == before
-    assert capsys.readouterr().out.count("Note: at a rate of 0.01 ") == 1
+    assert capsys.readouterr().out.count("Note: at learning rate 0.01") == 1
 
 
 @pytest.mark.slow_after(1)
@@ -295,9 +295,9 @@ def test_a_finished_run_is_not_repeated(
 def test_where_the_first_weights_come_from(
     pretrained, opinions, tmp_path, init, capsys
 ):
-    """`init` decides between the pretrained encoder and a random one.
+    """`init` selects the pretrained encoder or a random one.
 
-    The run warns that one step is less than its warm-up.
+    The run warns if its single step is shorter than warm-up.
     """
     output = str(tmp_path / "output")
     run(
@@ -318,9 +318,9 @@ def test_where_the_first_weights_come_from(
 
 @pytest.mark.slow
 def test_a_fine_tuned_model_is_a_start(finished, opinions, tmp_path):
-    """The encoder of a fine-tuned model's best weights starts another task.
+    """A fine-tuned model's best encoder can start another task.
 
-    As the paper starts RTE, STS-B and MRPC from MNLI; the head is new.
+    The paper starts RTE, STS-B and MRPC from MNLI; the head is new.
     """
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv",

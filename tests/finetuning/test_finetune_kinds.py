@@ -1,4 +1,4 @@
-"""Every kind of task from files to a model directory and predictions."""
+"""Every kind of task, from files to a model directory and predictions."""
 
 import json
 import os
@@ -16,7 +16,7 @@ NAMES = {word: "B-GOOD" for word in tiny_tasks.GOOD} | {
 
 
 def write_words(path, number, seed):
-    """Write sentences whose tags follow from the words."""
+    """Write sentences whose tags depend on the words."""
     lines = []
     for text, _ in tiny_tasks.opinions(number, seed):
         lines += [f"{w} {NAMES.get(w, 'O')}\n" for w in text.split()] + ["\n"]
@@ -41,7 +41,7 @@ def write_questions(path, number, seed, impossible):
 
 
 def write_choices(path, number, seed):
-    """Write examples of which one choice is an opinion of the same kind."""
+    """Write examples with one choice that is an opinion of the same kind."""
     rng = np.random.default_rng(seed)
     lines = []
     for _, label in tiny_tasks.opinions(number, seed):
@@ -74,7 +74,7 @@ WRITTEN = {
 
 
 def finetune(name, pretrained, tmp_path, steps, **values):
-    """Run a task on data of its own, from files to files; return metrics."""
+    """Run a task on its own data, from files to files; return metrics."""
     write, ending, settings = WRITERS[name]
     given = {
         f"{part}_file": write(tmp_path / f"{part}{ending}", n, n, **settings)
@@ -109,7 +109,7 @@ def finetune(name, pretrained, tmp_path, steps, **values):
 
 @pytest.mark.slow
 def test_a_run_with_windows(pretrained, tmp_path):
-    """A run leaves its files, and its directory is enough to predict."""
+    """A run writes its files, and prediction needs only its directory."""
     metrics = finetune("squad-1.1", pretrained, tmp_path, 2)
     assert metrics["eval"]["examples"] == 40
 
@@ -118,10 +118,10 @@ def test_a_run_with_windows(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("name", "metric", "values"),
     [
-        # At 0.01 some seeds never tell the two kinds of entities apart.
+        # At 0.01, some seeds never distinguish the two kinds of entities.
         ("token_classification", "f1", {"learning_rate": 0.003}),
         ("squad-1.1", "exact_match", {}),
-        # Of three; chance is a third.
+        # Of three choices; chance is a third.
         (
             "multiple_choice",
             "accuracy",
@@ -132,7 +132,7 @@ def test_a_run_with_windows(pretrained, tmp_path):
 def test_what_follows_from_words_is_learnt(
     name, metric, values, pretrained, tmp_path
 ):
-    """Tags, answers and choices are learnt that one word decides."""
+    """Tags, answers and choices that depend on one word are learnt."""
     metrics = finetune(name, pretrained, tmp_path, 150, **values)
     assert metrics["eval"][metric] > 0.9
     assert metrics["predict"][metric] > 0.9
@@ -140,10 +140,10 @@ def test_what_follows_from_words_is_learnt(
 
 @pytest.mark.slow
 def test_whether_there_is_an_answer_is_learnt(pretrained, tmp_path):
-    """The beam head finds answers and knows the questions without one.
+    """The beam head finds answers and recognises unanswerable questions.
 
-    The odds of no answer alone, without a threshold fitted to the answers,
-    tell both kinds of questions apart.
+    The odds of no answer separate both kinds of questions without a threshold
+    tuned to the answers.
     """
     values = {"learning_rate": 0.003, "num_warmup_steps": 40}
     values["train_batch_size"] = 32

@@ -1,4 +1,4 @@
-"""What fine-tuning refuses and notes, its script and its presets."""
+"""Errors and notes of fine-tuning, its script and its presets."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from albert_tf.tasks.registry import find
 
 
 def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
-    """Each mistake is named before anything is trained."""
+    """Each mistake is reported before any training."""
     base = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -46,11 +46,11 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
     ],
 )
 def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
-    """At the rates that small models want, and where a run trains."""
+    """The note is printed at high rates, and only by runs that train."""
     folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
     values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
     build(**values | changes).advise()
-    assert ("rate of 0.0003 see" in capsys.readouterr().out) == said
+    assert ("rate 0.0003, try" in capsys.readouterr().out) == said
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
 def test_recipes_that_make_no_sense(
     pretrained, opinions, tmp_path, values, named
 ):
-    """Each is refused by name before a folder is made."""
+    """The error names the setting, before a folder is made."""
     arguments = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -97,7 +97,7 @@ def test_recipes_that_make_no_sense(
 
 
 def test_a_model_directory_without_a_tokenizer(pretrained, opinions, tmp_path):
-    """The file that is missing is named."""
+    """The error names the missing file."""
     model_dir = shutil.copytree(pretrained, tmp_path / "m")
     os.remove(model_dir / "tokenizer.json")
     message = refusal(
@@ -110,7 +110,7 @@ def test_a_model_directory_without_a_tokenizer(pretrained, opinions, tmp_path):
 
 
 def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
-    """Pieces beyond the model's table are refused."""
+    """A tokenizer with more pieces than the model is an error."""
     model_dir = shutil.copytree(pretrained, tmp_path / "m")
     with open(model_dir / "vocab.txt", "a") as file:
         file.write("more\n")
@@ -124,7 +124,7 @@ def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
 
 
 def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
-    """A label that no training example has names its line."""
+    """The error names the line of a label not in the training examples."""
     path = tiny_tasks.write_tsv(
         tmp_path / "e.tsv", ("text", "label"), ("a", "good"), ("b", "ugly")
     )
@@ -140,7 +140,7 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
-    """A folder with a model of other labels is not written over."""
+    """A folder with a model with other labels is not overwritten."""
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "label"), ("a", "x"), ("b", "y")
     )
@@ -154,7 +154,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """Nothing is written to it, however the way to it is written."""
+    """Nothing is written to it, whatever the spelling of its path."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     said = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}
@@ -167,7 +167,7 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
 
 
 def test_the_script(finished, opinions, tmp_path):
-    """The script takes released names, and a run's flags replay."""
+    """The script accepts released names, and a run's flags replay it."""
     done = programs.run(
         os.path.join(ROOT, "finetune.py"),
         f"--flagfile={finished[0]}/run.flags",
@@ -186,7 +186,7 @@ def test_the_script(finished, opinions, tmp_path):
 
 
 def test_presets():
-    """Each flagfile is of a known task and holds only legal settings."""
+    """Each flagfile has a known task and only legal settings."""
     folder = pathlib.Path(ROOT) / "configs" / "finetuning"
     presets = sorted(folder.glob("*.flags"))
     assert presets

@@ -1,4 +1,4 @@
-"""Heads that are removed, and how it is told what they are worth."""
+"""Removal of heads, and the importance of heads."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ def blocks_of(table):
 
 
 def silenced(table, config, kept):
-    """Return weights with which the heads that are not kept put out 0."""
+    """Return weights for which heads that are not kept output 0."""
     table = {name: value.copy() for name, value in table.items()}
     size = config.hidden_size // config.num_attention_heads
     for block, heads in kept.items():
@@ -40,7 +40,7 @@ def silenced(table, config, kept):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
-    """Every output is NumPy's for heads that put out 0, in every layer."""
+    """Outputs equal NumPy's for heads that output 0 in every layer."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     rng = np.random.default_rng(4)
@@ -68,7 +68,7 @@ def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
 
 
 class Direction:
-    """An objective: the pooled output in one direction."""
+    """An objective: the pooled output along one direction."""
 
     def losses(self, model, batch, seed):
         names = ("input_ids", "input_mask", "segment_ids")
@@ -87,7 +87,7 @@ def oracle_losses(table, config, inputs):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_importance_is_the_mean_size_of_the_derivative(variant):
-    """It is NumPy's |L(1 + e) - L(1 - e)| / 2e of a factor, over examples."""
+    """It is NumPy's mean |L(1 + e) - L(1 - e)| / 2e of a head's factor."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     inputs = goldens.random_inputs(config)
@@ -113,7 +113,7 @@ def test_importance_is_the_mean_size_of_the_derivative(variant):
 
 
 def test_the_most_important_heads_stay_in_order():
-    """The largest values are kept, of equal ones the first."""
+    """The largest values are kept; the first wins a tie."""
     worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
     for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
         found = shrink.most_important(worth, number)

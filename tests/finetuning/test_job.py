@@ -1,4 +1,4 @@
-"""Steps, workers, and which model and directory a run is about."""
+"""Steps, workers, and the model and directory of a run."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ from albert_tf.training import distribution
 def test_workers_need_the_same_settings_and_examples(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Their files may lie elsewhere, and hold what those of the others do."""
+    """Their paths may differ if the contents are equal."""
     compared = []
     monkeypatch.setattr(
         distribution,
@@ -49,7 +49,7 @@ def test_workers_need_the_same_settings_and_examples(
 
 
 def test_the_first_split_chooses_the_best_weights():
-    """Of MNLI's two it is the matched one."""
+    """Of MNLI's two splits, it is the matched one."""
     names = "eval_matched", "eval_mismatched"
     splits = tuple(Split(name, (), None) for name in names)
     job = Job(find("mnli"), None, None, (), splits, ())
@@ -64,7 +64,7 @@ def test_the_first_split_chooses_the_best_weights():
     ],
 )
 def test_rows_are_counted_where_they_are_not_examples(examples, said):
-    """A long text has several, of which more can be full than texts."""
+    """Long texts have several rows, and more rows than texts can be full."""
     rows = [(np.arange(n), n) for n in (4, 2, 4)]
     features = Features.from_rows(rows, {}, 0, max_seq_length=4)
     split = Split("train", range(examples), features)
@@ -74,7 +74,7 @@ def test_rows_are_counted_where_they_are_not_examples(examples, said):
 
 
 def test_steps_follow_from_epochs():
-    """Steps, warm-up and evaluation follow from the number of examples."""
+    """Steps, warm-up and evaluation depend on the number of examples."""
     s = build(
         model_dir="m",
         output_dir="o",
@@ -92,7 +92,7 @@ def test_steps_follow_from_epochs():
 
 
 def test_dropout_of_the_encoder_can_be_set(pretrained):
-    """The flags replace the config's dropout."""
+    """Flags replace the config's dropout."""
     found = FinetuningConfig(
         model_dir=pretrained,
         output_dir="o",
@@ -106,7 +106,7 @@ def test_dropout_of_the_encoder_can_be_set(pretrained):
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """`output_dir` may hold that model, but not another fine-tuned one."""
+    """`output_dir` may contain that model, but no other fine-tuned one."""
     pretrained = tmp_path / "pretrained"
     for folder, expected in (
         (finished[0], finished[0]),
@@ -123,6 +123,6 @@ def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
         {"ensemble": (finished[0], str(copy))},
     ):
         message = refusal(**source, output_dir=str(copy), do_eval=True)
-        assert "must not hold another fine-tuned model" in message
+        assert "must not contain a fine-tuned model" in message
         assert finished[0] in message and f"output_dir={copy}" in message
     assert sorted(os.listdir(copy)) == before

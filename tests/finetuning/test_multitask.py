@@ -41,7 +41,7 @@ ONE_DEVICE = tf.distribute.get_strategy()
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """Return a folder with two official layouts: of opinions, and of pairs."""
+    """Return a folder with two official layouts: opinions and pairs."""
     folder = tmp_path_factory.mktemp("glue")
     for part, number, seed in (("train", 120, 1), ("dev", 30, 2)):
         rows = tiny_tasks.opinions(number, seed)
@@ -78,11 +78,11 @@ def arguments(data_dir, model_dir, output, **values):
 def together(data_dir, finished, tmp_path_factory):
     """Return the folder and the metrics of a run of both tasks.
 
-    The first of its two evaluations is made out to be the best.
+    The first of its two evaluations is made the best.
     """
     output = tmp_path_factory.mktemp("together") / "o"
     values = arguments(data_dir, finished[0], output, num_train_steps=150)
-    # With these, both tasks are learned completely from any of five seeds.
+    # With these, both tasks are learnt completely from any of five seeds.
     values |= {"learning_rate": 0.005, "bias_correction": True, "beta_2": 0.98}
     worsen = iter([0.0, 1.0])
 
@@ -97,7 +97,7 @@ def together(data_dir, finished, tmp_path_factory):
 
 
 def test_portions_of_a_batch():
-    """As near to the weights as whole units allow, and one at least."""
+    """They are as close to the weights as whole units allow, at least one."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
@@ -118,7 +118,7 @@ def prepared(values):
 def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
     """Each task's mean loss counts by its weight, whatever its examples.
 
-    Its labels are smoothed as the recipe says.
+    Labels are smoothed as set in the recipe.
     """
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     tasks = {name: job.task for name, job in jobs.items()}
@@ -151,7 +151,7 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
 
 
 def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
-    """Every task goes on where it was: batches follow from the step."""
+    """Every task continues where it was: batches depend on the step."""
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     run = dataclasses.replace(s.run, length_bucketing="all")
     s = dataclasses.replace(s, run=run)
@@ -168,7 +168,7 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
 
 
 def test_weights_of_tasks(data_dir, pretrained, tmp_path):
-    """Together they are 1; by default they are the tasks' sizes."""
+    """They add up to 1; by default, they are the tasks' sizes."""
     values = arguments(data_dir, pretrained, tmp_path)
     s, jobs = prepared(values)
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
@@ -203,7 +203,7 @@ def equal_tasks(dropout):
 
 
 def test_tasks_drop_units_apart():
-    """Equal examples under equal heads have equal losses but for dropout."""
+    """Equal examples under equal heads differ in loss only by dropout."""
     model, objective, batch = equal_tasks(0.5)
     whole, _ = objective.losses(model, batch, None)
     assert float(whole["a_task"]) == float(whole["b_task"])
@@ -215,7 +215,7 @@ def test_tasks_drop_units_apart():
 
 
 def test_the_model_has_one_encoder():
-    """Variables are those of one encoder, and of a head for each task."""
+    """Its variables are those of one encoder and a head per task."""
     labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
     row = TASKS["classification"]
     tasks = {
@@ -238,7 +238,7 @@ def test_the_model_has_one_encoder():
 
 @pytest.mark.slow
 def test_both_tasks_are_learnt(together):
-    """Labels that follow from a word are predicted in both layouts."""
+    """Labels that depend on one word are predicted in both layouts."""
     metrics = together[1]
     assert metrics["sst-2_eval"]["accuracy"] > 0.75
     assert metrics["rte_eval"]["accuracy"] > 0.75
@@ -257,7 +257,7 @@ def test_both_tasks_are_learnt(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
-    """It evaluates alone as it did together, and can be served."""
+    """It has the same metrics alone as together, and can be served."""
     folder = os.path.join(together[0], task)
     found = run(
         model_dir=folder,
@@ -278,7 +278,7 @@ def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
 
 @pytest.mark.slow
 def test_both_directories_share_the_encoder(together):
-    """The encoders of both are the same bits, the best; the heads are not."""
+    """Both encoders are equal, and the best; the heads differ."""
     one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))
     name = "albert/pooler/kernel"
     np.testing.assert_array_equal(weights(one, name), weights(two, name))
@@ -302,12 +302,12 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """Of a model of one task, and of these tasks with another length.
+    """Both a single task's model and other lengths stay unchanged.
 
-    What is noted of the rate is noted once, not for each task.
+    The note on the rate is printed once, not for each task.
     """
     source, values, named = {
-        "another model": (finished[0], {}, "must not hold another model"),
+        "another model": (finished[0], {}, "must not contain a model"),
         "other lengths": (together[0], {"max_seq_length": 9}, "other labels"),
     }[kind]
     output = shutil.copytree(source, tmp_path / "o")
@@ -315,7 +315,7 @@ def test_a_run_that_is_refused_changes_nothing(
     with pytest.raises(InputError, match=named):
         run(**arguments(data_dir, finished[0], output, **values))
     assert contents(output) == before
-    assert capsys.readouterr().out.count("Note: at a rate of 0.01 ") == 1
+    assert capsys.readouterr().out.count("Note: at learning rate 0.01") == 1
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_run_that_is_refused_changes_nothing(
 def test_what_several_tasks_cannot_have(
     data_dir, pretrained, tmp_path, values, named
 ):
-    """Each is refused by name before a folder is made."""
+    """The error names the setting, before a folder is made."""
     wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
     with pytest.raises(InputError, match=named):
         finetune_together(build(**wanted))

@@ -1,4 +1,4 @@
-"""Averages, adversaries and frozen parts, one step at a time."""
+"""Averages, adversarial training and frozen parts, step by step."""
 
 from unittest import mock
 
@@ -73,7 +73,7 @@ def plain():
 
 
 def check_average(plain, replicas, rounding):
-    """Compare the average of six steps, and the weights, with NumPy's."""
+    """Compare the average over six steps, and the weights, with NumPy."""
     trainer = make_trainer(replicas, ema_decay=0.25)
     expected = {}
     for t in range(1, 7):
@@ -93,21 +93,21 @@ def check_average(plain, replicas, rounding):
 
 @eagerly()
 def test_the_average_is_that_of_the_formula(plain):
-    """d = min(decay, (t - 1) / (t + 9)) at step t, in float64.
+    """The decay at step t is d = min(decay, (t - 1) / (t + 9)), in float64.
 
-    Weights move as they do without an average.
+    Weights change as they do without an average.
     """
     check_average(plain, 1, 0)
 
 
 @pytest.mark.slow
 def test_replicas_have_the_average_of_the_formula(plain):
-    """The loop's graph on two replicas has it too, to rounding."""
+    """The loop's graph on two replicas has the same average, to rounding."""
     check_average(plain, 2, 1e-5)
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """An example whose words differ: move the rows of the table instead."""
+    """With an example of distinct words, moving table rows is equivalent."""
     trainer = make_trainer(fgm_epsilon=0.7)
     example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
     example["input_ids"][0] = np.arange(10, 18)
@@ -120,7 +120,7 @@ def test_adversarial_gradients_are_those_of_moved_words():
         return [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
 
     def loss():
-        # The masked words' head has the table too, which must not move.
+        # The masked-word head has the table too, which must not move.
         sums, _ = objective.losses(model, batch, None)
         return sums["sop"] / divisors["sop"]
 
@@ -153,7 +153,7 @@ def adversarial():
 
 
 def test_adversaries_change_the_steps(adversarial, plain):
-    """Training with moved words ends elsewhere than without."""
+    """Training with moved words ends with other weights than without."""
     assert tiny.largest_difference(adversarial, plain[3]) > 1e-3
 
 
@@ -168,14 +168,14 @@ def test_adversaries_change_the_steps(adversarial, plain):
     ids=str,
 )
 def test_adversaries_do_not_depend_on_how_the_batch_is_cut(adversarial, kwargs):
-    """Every row is moved by its own gradient's direction alone."""
+    """Every row moves only in the direction of its own gradient."""
     found = trained(3, fgm_epsilon=0.5, **kwargs)
     assert tiny.largest_difference(adversarial, found) < 2e-5
 
 
 @eagerly()
 def test_frozen_parts_keep_their_bits():
-    """What is frozen stays, all else moves, and has slots."""
+    """Frozen parts stay; everything else changes and has slots."""
     trainer = make_trainer(freeze=("embeddings", "encoder"))
     before = values(trainer)
     tiny.run_steps(trainer, 2)
@@ -187,7 +187,7 @@ def test_frozen_parts_keep_their_bits():
 
 
 def scripted(scores, monkeypatch):
-    """Make evaluations return the given main metrics, by their step."""
+    """Make evaluations return the given main metrics by step."""
 
     def after(self, run, stretch):
         run.record("eval", {"accuracy": scores[run.step - 1]})
@@ -207,11 +207,11 @@ EVERY_STEP = {
 
 @pytest.mark.slow
 def test_early_stopping(pretrained, opinions, tmp_path, monkeypatch):
-    """The run ends after so many evaluations without gain, and for good."""
+    """The run ends after the given evaluations without gain, permanently."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"early_stopping": 3}
     output = str(tmp_path / "o")
-    for _ in range(2):  # the second time nothing is left to do
+    for _ in range(2):  # the second time, nothing is left to do
         found = run(model_dir=pretrained, output_dir=output, **values)
         assert checkpoint_files.latest(output).endswith("ckpt-8")
         assert checkpoints.for_inference(output).endswith("ckpt-5")
@@ -219,9 +219,9 @@ def test_early_stopping(pretrained, opinions, tmp_path, monkeypatch):
 
 
 def test_where_a_run_was_stopped_does_not_count(tmp_path):
-    """Of its evaluations those of the cadence decide, as in one that was not.
+    """Only the regular evaluations count, as in an uninterrupted run.
 
-    At `stop_step` there is one more.
+    There is one more evaluation at `stop_step`.
     """
     run = mock.Mock(history=History(str(tmp_path)))
     recipe = RecipeConfig(early_stopping=2, plateau_patience=2)
@@ -243,7 +243,7 @@ def rates(folder):
 def test_the_rate_falls_on_plateaus(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """It is halved after two evaluations without gain, and after more."""
+    """It is halved after every two evaluations without gain."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"model_dir": pretrained}
     values |= {
@@ -266,7 +266,7 @@ def test_the_rate_falls_on_plateaus(
 def test_averaged_weights_are_what_is_evaluated(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Each evaluation has the average of its step, and so has the best."""
+    """Each evaluation, and the best one, has the average of its step."""
     evaluated = []
 
     def metrics(self, splits):
@@ -297,7 +297,7 @@ def test_averaged_weights_are_what_is_evaluated(
 @pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_kept(pretrained, opinions, tmp_path):
-    """Resumed and unbroken runs keep the same average, without evaluation."""
+    """Without evaluation, resumed and unbroken runs keep the same average."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {
         "model_dir": pretrained,
         "do_train": True,

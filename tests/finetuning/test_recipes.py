@@ -1,4 +1,4 @@
-"""Groups of layers, what is frozen, and what evaluations lead to."""
+"""Groups of layers, frozen parts, and reactions to evaluations."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def ffn(i):
 
 
 def test_one_group_of_shared_layers():
-    """All layers share; embeddings and what is on top are of none."""
+    """All layers share one group; embeddings and heads belong to none."""
     found = [
         group_of(name, config())
         for name in (EMBEDDED, attention(0), ffn(0), POOLED, "classifier/bias")
@@ -41,7 +41,7 @@ def test_one_group_of_shared_layers():
 
 
 def test_layers_of_their_own():
-    """Without sharing every layer is a group, as in BERT."""
+    """Without sharing, every layer is a group, as in BERT."""
     c = config(num_hidden_layers=4, sharing="none")
     assert group_number(c) == 4
     assert [group_of(attention(i), c) for i in range(4)] == [0, 1, 2, 3]
@@ -49,14 +49,14 @@ def test_layers_of_their_own():
 
 
 def test_shared_attention_belongs_to_the_highest_layer():
-    """One attention under four feed-forward layers changes with the last."""
+    """One attention for four feed-forward layers belongs to the last."""
     c = config(num_hidden_layers=4, sharing="attention")
     assert group_of(attention(0), c) == 3
     assert [group_of(ffn(i), c) for i in range(4)] == [0, 1, 2, 3]
 
 
 def test_groups_that_share():
-    """Of twelve layers in three groups, those of a group are as one."""
+    """With twelve layers in three groups, a group's layers count as one."""
     c = config(num_hidden_layers=12, num_hidden_groups=3)
     assert group_number(c) == 3
     assert [group_of(attention(g), c) for g in range(3)] == [0, 1, 2]
@@ -76,7 +76,7 @@ def test_groups_that_share():
     ],
 )
 def test_parts_that_are_frozen(freeze, prefixes):
-    """The names of parts stand for prefixes of the variables' names."""
+    """Names of parts mean prefixes of variable names."""
     c = config(num_hidden_layers=3, num_hidden_groups=3)
     names = named_variables(AlbertForPretraining(c))
     found = {name for name in names if frozen(name, freeze, c)}
@@ -84,14 +84,14 @@ def test_parts_that_are_frozen(freeze, prefixes):
 
 
 def test_waiting_for_a_better_evaluation():
-    """An equal value is no gain; the first of the best counts."""
+    """An equal value is not a gain; the first best one counts."""
     cases = ([], 0), ([0.5], 0), ([0.5, 0.7, 0.7, 0.6], 2), ([0.1, 0.2], 0)
     for values, expected in cases:
         assert evaluations_without_gain(values) == expected
 
 
 def test_reductions_on_plateaus():
-    """Every `patience` evaluations without gain count, and then anew."""
+    """After every `patience` evaluations without gain, the count restarts."""
     values = [0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.7]
     assert reductions(values, 2) == 3
     assert reductions(values, 4) == 1

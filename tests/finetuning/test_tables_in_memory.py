@@ -1,4 +1,4 @@
-"""Fine-tuning on tables is fine-tuning on the file of the same rows."""
+"""Fine-tuning on tables equals fine-tuning on files with the same rows."""
 
 import json
 
@@ -16,7 +16,7 @@ STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
 
 
 class Count(albert_tf.Hook):
-    """Count steps, and when it begins and ends."""
+    """Count steps, beginnings and ends."""
 
     def __init__(self):
         self.seen = []
@@ -76,7 +76,7 @@ def examples(kind, source, **columns):
 
 
 def test_questions_of_a_table(tmp_path):
-    """Rows as those of SQuAD on the hub are the questions of its file."""
+    """Rows as in SQuAD on the hub give the same questions as its file."""
     qa = {
         "id": "q1",
         "question": "Who?",
@@ -108,7 +108,7 @@ def test_questions_of_a_table(tmp_path):
 
 
 def test_tags_of_a_table(tmp_path):
-    """Lists of words and tags are the sentences of a CoNLL file."""
+    """Lists of words and tags give the same sentences as a CoNLL file."""
     path = tmp_path / "t.conll"
     path.write_text("Ann B-P\nsaw O\n\nBob B-P\n")
     rows = {"tokens": [["Ann", "saw"], ["Bob"]], "ner_tags": [["B-P", "O"]] * 2}
@@ -129,7 +129,7 @@ def test_tags_of_a_table(tmp_path):
 
 
 def test_choices_of_a_table():
-    """A list of choices in a column, and several columns, numbers too."""
+    """Choices are a list in one column, or several columns, numbers too."""
     row = {"context": "c", "question": "q", "label": 1}
     one = examples("multiple_choice", [row | {"choices": ["3", "4"]}])
     two = examples(
@@ -139,7 +139,7 @@ def test_choices_of_a_table():
 
 
 def test_columns_without_names(tmp_path):
-    """Those of a frame without a header are called by their numbers."""
+    """Columns of a frame without a header are named by number."""
     rows = {0: ["a", "b"], 1: ["x", "y"]}
     with pytest.raises(InputError, match="one of the columns 0, 1. Received"):
         examples("classification", rows)
@@ -154,18 +154,21 @@ def test_columns_without_names(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"text": "a", "label": "x"}, {"text": 3, "label": "y"}], "hold text"),
+        (
+            [{"text": "a", "label": "x"}, {"text": 3, "label": "y"}],
+            "must contain",
+        ),
         ([{"text": "a", "label": "x"}, {"text": None, "label": "y"}], "null"),
         ([{"text": "a", "label": "x"}, {"txt": "b"}], "columns txt. Received"),
         (
             [{"text": "a", "label": "x"}, {"text": "b", "label": None}],
-            "missing",
+            "must have a label",
         ),
         ([{"text": "a", "label": "x"}, {"text": "b", "label": {}}], "a label"),
     ],
 )
 def test_a_bad_row_is_named(rows, said):
-    """The message has the argument, its type and the row's number."""
+    """The error has the argument, its type and the row number."""
     with pytest.raises(InputError, match=r"^train_file \(list\), row 1: ") as e:
         examples("classification", rows)
     assert said in str(e.value)

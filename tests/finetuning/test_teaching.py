@@ -1,7 +1,7 @@
-"""From a teacher's rows to the student's loss, for every kind of task.
+"""Distillation: a student's loss, for every kind of task.
 
-What is expected is worked out row by row, with the tokens of the row alone,
-so that nothing is padded.
+Expected values are computed row by row, only with the row's tokens, so that
+nothing is padded.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ TEXTS = (
 
 
 def sentences(kind, *labels):
-    """Return a task of sentences, and examples with labels in turn."""
+    """Return a sentence task, and examples with alternating labels."""
     task = find(kind).updated(max_seq_length=16)
     if task.has_classes:
         task = dataclasses.replace(task, labels=("x", "y", "z"))
@@ -46,7 +46,7 @@ def sentences(kind, *labels):
 
 
 def words():
-    """Sentences of three words each, of more or fewer pieces."""
+    """Return sentences of three words each, with more or fewer pieces."""
     task = find("token_classification")
     task = task.updated(max_seq_length=16)
     task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
@@ -56,7 +56,7 @@ def words():
 
 
 def choices():
-    """Three choices at most, of which two examples have fewer."""
+    """Return examples with at most three choices; two have fewer."""
     config = TaskConfig(max_seq_length=20, max_qa_length=8)
     task = dataclasses.replace(
         find("multiple_choice").updated(**vars(config)), number=3
@@ -67,7 +67,7 @@ def choices():
 
 
 def questions():
-    """Contexts of one window, of two windows and of one word."""
+    """Return questions with contexts of one window, two, or one word."""
     task = exporting.question_task("simple")
     texts = ("the river", "", "he reads")
     contexts = (TEXTS[0] + " " + TEXTS[3], TEXTS[1], TEXTS[2])
@@ -89,19 +89,19 @@ KINDS = {
 
 
 def of_classes(teacher, student):
-    """T^2 times the cross entropy over the last axis."""
+    """Return T^2 times the cross entropy over the last axis."""
     p, log_q = softmax(teacher / T, -1), log_softmax(student / T, -1)
     return -(p * log_q).sum(-1) * T**2
 
 
 def of_sets(teacher, student):
-    """T^2 times the mean cross entropy of the single classes."""
+    """Return T^2 times the mean cross entropy of the classes."""
     p, q = expit(teacher / T), expit(student / T)
     return -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(-1) * T**2
 
 
 def of_tokens(teacher, student):
-    """The mean over start and end, [1, T, 2]."""
+    """Return the mean over start and end, [1, T, 2]."""
     both = zip(np.split(teacher, 2, -1), np.split(student, 2, -1), strict=True)
     return np.mean([of_classes(t[..., 0], s[..., 0]) for t, s in both])
 
@@ -132,7 +132,7 @@ def alone(model, features, row):
 
 
 def expected(kind, features, teacher, student):
-    """Return the mean distance of two models over what is counted."""
+    """Return the mean distance between two models."""
     losses = []
     for i in range(len(features)):
         rows = [i]
@@ -167,7 +167,7 @@ def soft_loss(objective, student, features, bucketed):
 
 @pytest.fixture(scope="module", params=KINDS)
 def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
-    """Return a kind, its objective, a teacher, and features it has taught."""
+    """Return kind, objective, teacher, and features with its outputs."""
     kind = request.param
     task, examples = KINDS[kind]()
     folder = str(tmp_path_factory.mktemp(kind) / "teacher")
@@ -187,10 +187,10 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
 
 @pytest.mark.slow_after(2)
 def test_a_teacher_equal_to_its_student(taught):
-    """The loss is the entropy of what both say, its gradient is nothing.
+    """The loss is the entropy of the outputs, and its gradient is zero.
 
-    Rows are padded, the last batch is, and choices are absent; a number's
-    loss is 0.
+    Rows and the last batch are padded, and choices are absent; the loss of
+    numbers is 0.
     """
     kind, objective, teacher, features = taught
     loss, gradients = soft_loss(objective, teacher, features, False)
@@ -201,7 +201,7 @@ def test_a_teacher_equal_to_its_student(taught):
 
 @pytest.mark.slow_after(2)
 def test_a_smaller_student(taught):
-    """The distance is that of the rows alone, whatever stands beside them."""
+    """The distance of rows does not depend on their batch."""
     kind, objective, teacher, features = taught
     config = dataclasses.replace(teacher.albert.config, num_hidden_layers=2)
     keras.utils.set_random_seed(5)

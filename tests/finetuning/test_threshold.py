@@ -1,4 +1,4 @@
-"""The threshold of SQuAD 2.0, from the best evaluation to what is served."""
+"""The threshold of SQuAD 2.0, from the best evaluation to serving."""
 
 import json
 import os
@@ -21,11 +21,11 @@ from albert_tf.tasks.question_answering import QuestionAnswering
 from albert_tf.training import checkpoints
 
 QUESTION = "is it"
-F1 = [0.5, 0.9, 0.7, 0.6]  # of the evaluations while training
+F1 = [0.5, 0.9, 0.7, 0.6]  # in evaluations during training
 
 
 def write_questions(path, number, seed, known, impossible=True):
-    """Write questions about opinions, each third without an answer."""
+    """Write questions about opinions; every third has no answer."""
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
         qa = {"id": f"q{i}", "question": QUESTION}
@@ -41,7 +41,7 @@ def write_questions(path, number, seed, known, impossible=True):
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory, pretrained):
-    """Return the flags of a run on questions of its own."""
+    """Return the flags of a run on its own questions."""
     folder = tmp_path_factory.mktemp("questions")
     return {
         "task": "squad-2.0",
@@ -58,12 +58,12 @@ def questions(tmp_path_factory, pretrained):
         "num_train_steps": 4,
         "eval_steps": 1,
         "save_checkpoints_steps": 1,
-        "random_seed": 1,  # the best weights withhold some answers, not all
+        "random_seed": 1,  # the best weights withhold some answers
     }
 
 
 def judged(values, monkeypatch):
-    """Make the next evaluations return the given F1 beside their metrics."""
+    """Make the next evaluations return the given F1 with their metrics."""
     sequence, score = list(values), QuestionAnswering.score
 
     def chosen(self, examples, predictions):
@@ -76,7 +76,7 @@ def judged(values, monkeypatch):
 @pytest.fixture(scope="module")
 @eagerly()
 def stopped(questions, tmp_path_factory):
-    """Return a run that is stopped after an evaluation worse than its best."""
+    """Return a run stopped after an evaluation worse than its best."""
     output = str(tmp_path_factory.mktemp("threshold") / "stopped")
     with pytest.MonkeyPatch.context() as monkeypatch:
         judged(F1[:3], monkeypatch)
@@ -87,7 +87,7 @@ def stopped(questions, tmp_path_factory):
 @pytest.fixture(scope="module")
 @eagerly()
 def whole(questions, stopped):
-    """Return the same run when it has gone on to its end, and its metrics."""
+    """Return the same run continued to its end, and its metrics."""
     output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
     with pytest.MonkeyPatch.context() as monkeypatch:
         judged(F1[3:], monkeypatch)
@@ -104,7 +104,7 @@ def threshold(folder):
 
 
 def between(value, odds, low):
-    """Return whether a value divides odds as the largest one up to `low`."""
+    """Return whether a value separates the odds at `low` from the next."""
     return sum(x <= value for x in odds) == sum(x <= low for x in odds)
 
 
@@ -116,9 +116,9 @@ def withheld(texts):
 def test_the_threshold_is_that_of_the_best_weights(
     stopped, questions, tmp_path
 ):
-    """It stands beside them while the run goes on, and is used by others.
+    """It is saved with them during the run, and other runs use it.
 
-    The official search on what the best weights say finds it again.
+    The official search finds it again on the best weights' predictions.
     """
     assert checkpoints.for_inference(stopped).endswith("ckpt-2")
     found = run(
@@ -137,7 +137,7 @@ def test_the_threshold_is_that_of_the_best_weights(
 
 @pytest.mark.slow
 def test_predictions_of_the_same_run_use_it(whole, stopped):
-    """Also of questions whose answers are not known."""
+    """This includes questions with unknown answers."""
     output, metrics = whole
     assert checkpoints.for_inference(output).endswith("ckpt-2")
     assert threshold(output) == pytest.approx(threshold(stopped), abs=1e-5)
@@ -156,14 +156,14 @@ def test_predictions_of_the_same_run_use_it(whole, stopped):
 
 
 def asked(questions):
-    """Return {id: context} of what is to be predicted."""
+    """Return {id: context} of the questions to predict."""
     content = files.read_json(questions["predict_file"], "")
     paragraphs = content["data"][0]["paragraphs"]
     return {p["qas"][0]["id"]: p["context"] for p in paragraphs}
 
 
 def test_what_is_served_answers_as_the_predictions(whole, questions):
-    """It is silent exactly where their file has no answer."""
+    """A served model withholds exactly the answers that the file lacks."""
     contexts = asked(questions)
     inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
     found = load_server(whole[0], ServingConfig()).call("answer", *inputs)[
@@ -177,7 +177,7 @@ def test_what_is_served_answers_as_the_predictions(whole, questions):
 
 @pytest.mark.slow
 def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
-    """With the threshold of `task.json`, or the one given to the export."""
+    """It uses the threshold in `task.json`, or the one passed to export."""
     pytest.importorskip("ai_edge_litert")
     output, lite = whole[0], str(tmp_path / "lite")
     odds = read(output, "null_odds")
@@ -202,7 +202,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
 
 @pytest.mark.slow
 def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
-    """The `task.json` among its assets has what its answers follow from."""
+    """The `task.json` among its assets has the threshold that it uses."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
@@ -221,7 +221,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
 
 
 def test_thresholds_that_mean_nothing(pretrained, finished):
-    """A model that is asked no questions has none to serve."""
+    """They are errors for models of other tasks."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
     for folder in (pretrained, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
@@ -230,7 +230,7 @@ def test_thresholds_that_mean_nothing(pretrained, finished):
 
 @eagerly()
 def test_a_given_threshold_wins(whole, questions, tmp_path):
-    """It is no other task, to train and to predict; only training keeps it."""
+    """It applies to training and prediction; only training saves it."""
     output = shutil.copytree(whole[0], tmp_path / "o")
     odds = read(output, "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
@@ -257,9 +257,9 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
 
 @eagerly()
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
-    """A model that was never evaluated gets its threshold beside it.
+    """A model that was never evaluated gets its threshold in its folder.
 
-    Also where its folder is written in another way.
+    This works for any spelling of the folder's path.
     """
     output = shutil.copytree(whole[0], tmp_path / "o")
     tuned = threshold(output)
@@ -277,7 +277,7 @@ def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
-    """Or, where it is evaluated, the one that is best for its averages."""
+    """After evaluation, it has the best threshold for its averages."""
     members = [str(tmp_path / name) for name in "ab"]
     odds = sorted(read(whole[0], "null_odds").values())
     for folder, value in zip(members, (odds[3], odds[-3] + 1.0), strict=True):
@@ -294,7 +294,7 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
     assert withheld(texts) == {k for k, x in found.items() if x > mean}
     metrics = run(**values, do_predict=True, do_eval=True)["eval"]
     assert metrics["f1"] == pytest.approx(metrics["best_f1"])
-    # Equal members are their mean.
+    # The mean of equal members equals them.
     assert read(output, "predictions") == read(whole[0], "predictions")
     assert threshold(members[0]) == odds[3]
 
@@ -302,7 +302,7 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_a_task_of_several_has_its_threshold(questions, tmp_path):
-    """It stands in the task's own folder; the others have none."""
+    """It is in the task's own folder; the others have none."""
     folder, output = tmp_path / "squad", str(tmp_path / "o")
     for version, impossible in (("1.1", False), ("2.0", True)):
         for part, number in (("train", 40), ("dev", 30)):

@@ -1,4 +1,4 @@
-"""Ensembles of unequal models against the models alone."""
+"""Ensembles of unequal models against the single models."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ from albert_tf.tasks.sentences import Example
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 
-# Layers share their weights: both have the same variables, of other meaning.
+# Layers share weights: both have the same variables with different meaning.
 SMALL = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 LARGE = dataclasses.replace(SMALL, num_hidden_layers=3, num_attention_heads=4)
 TASK = dataclasses.replace(
@@ -35,7 +35,7 @@ def finetuned(folder, config, tokenizer, seed):
 
 
 def job_of(tokenizer):
-    """Return the job of a student, of rows that differ in length."""
+    """Return the job of a student, with rows of different lengths."""
     examples = [Example(str(i), x, "", "bad") for i, x in enumerate(TEXTS)]
     features = TASK.features(examples, tokenizer)
     split = Split("train", examples, features)
@@ -43,7 +43,7 @@ def job_of(tokenizer):
 
 
 def test_members_have_their_own_shapes(words, tmp_path):
-    """The mean goes over the logits of a small and of a large model."""
+    """The mean is over the logits of a small and a large model."""
     job = job_of(words)
     features = job.train[0].features
     folders = [str(tmp_path / name) for name in ("small", "large")]
@@ -58,7 +58,7 @@ def test_members_have_their_own_shapes(words, tmp_path):
     outputs = evaluator.predict(
         lambda: evaluation_batches(features, 2, True), averaged_outputs(TASK)
     )
-    # Batches are in the order of the lengths, `predict` in that of the file.
+    # Batches are ordered by length, predictions as in the file.
     mean = np.mean(logits, axis=0)
     np.testing.assert_allclose(outputs["logits"], mean, atol=1e-4)
     assert np.abs(logits[0] - logits[1]).max() > 0.1

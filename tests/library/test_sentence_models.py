@@ -137,7 +137,7 @@ def test_shares_of_classes_are_learnt(shallow):
         assert history.history["val_loss"][0] == pytest.approx(by_name[0])
     assert model.score(TEXTS, shares) == model.score(TEXTS, NAMES)
     for wrong in (shares[:, :1] * [[1, 1, 1]], shares + 0.1, -shares):
-        with pytest.raises(InputError, match="share from 0 to 1 of each"):
+        with pytest.raises(InputError, match="share from 0 to 1 for each"):
             model.fit(TEXTS, wrong.tolist())
 
 
@@ -263,9 +263,9 @@ def test_scores_are_of_pairs(shallow):
     model = Embedder.load(shallow)
     with pytest.raises(InputError, match="may be accuracy, mrr, pearson"):
         model.compile(metrics=["ndcg"])
-    with pytest.raises(InputError, match="Scores must be of pairs"):
+    with pytest.raises(InputError, match="Scores need pairs"):
         model.score(TEXTS, NUMBERS)
-    with pytest.raises(InputError, match="Scores must be of pairs"):
+    with pytest.raises(InputError, match="Scores need pairs"):
         model.score((TEXTS, TEXTS, TEXTS), NUMBERS)
     model.compile(run_eagerly=True)
     stream = tf.data.Dataset.from_tensor_slices(((TEXTS, TEXTS), NUMBERS))

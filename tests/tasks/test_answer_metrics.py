@@ -1,4 +1,4 @@
-"""Scores of answers against values worked out from the official scripts."""
+"""Answer scores against values computed by hand from the official scripts."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from albert_tf.tasks.squad_metrics import (
         ("An apple-pie", "applepie"),
         ("another theme", "another theme"),
         ("$73 million", "73 million"),
-        ("B—C", "b—c"),  # a dash that is not ASCII is no punctuation
+        ("B—C", "b—c"),  # a non-ASCII dash is not punctuation
         ("the", ""),
     ],
 )
@@ -29,12 +29,12 @@ def test_what_is_compared(text, expected):
 
 
 def test_squad1():
-    """The best answer counts, F1 is that of words with their numbers."""
+    """The best answer counts; F1 counts repeated words."""
     found = squad1(
         [["the red car", "a blue car car"], ["x"], ["the"]],
         ["blue car", "y", "an"],
     )
-    # 2 common of 2 and of 3 words: 0.8; in SQuAD 1.1 no words have F1 0.
+    # 2 of 2 and of 3 words in common: 0.8; in SQuAD 1.1, no words: F1 0.
     assert found["f1"] == pytest.approx((0.8 + 0 + 0) / 3)
     assert found["exact_match"] == pytest.approx(1 / 3)
 
@@ -45,10 +45,10 @@ ODDS = [-3.0, -1.0, -2.0, 5.0, -4.0]
 
 
 def test_squad2_with_a_threshold():
-    """Above the threshold the answer is none, which is right without one."""
+    """Above the threshold there is no answer, right if there is none."""
     found = squad2(ANSWERS, PREDICTIONS, ODDS, threshold=-1.5)
     # red: F1 2/3, exact 0; blue: none, right; x y: right; green: none, right;
-    # "the" has no word, as the prediction.
+    # "the" has no words, like the prediction.
     assert found["f1"] == pytest.approx((2 / 3 + 4) / 5)
     assert found["exact"] == pytest.approx(4 / 5)
     assert found["HasAns_exact"] == pytest.approx(2 / 3)
@@ -66,7 +66,7 @@ def test_the_search_for_a_threshold():
 
 
 def test_answering_nothing_can_be_best():
-    """Where it is, the official search says 0, and no answer is given."""
+    """If so, the official threshold is 0, and nothing is answered."""
     found = squad2([[], [], ["x"]], ["a", "b", "c"], [-9.0, -8.0, -7.0])
     assert found["best_f1"] == pytest.approx(2 / 3)
     assert found["best_f1_thresh"] == 0.0
@@ -74,7 +74,7 @@ def test_answering_nothing_can_be_best():
 
 
 def test_silence_of_the_model_costs_nothing():
-    """Where it has no text for a question without an answer, that is right."""
+    """An empty text is right for an unanswerable question."""
     found = squad2([["x"], [], ["y"]], ["x", "", "y"], [0.0, 1.0, 2.0])
     assert (found["best_f1"], found["best_f1_thresh"]) == (1.0, 2.0)
 
@@ -88,25 +88,25 @@ def test_silence_of_the_model_costs_nothing():
         (["a", "a"], [-9.0, -8.0], 0.0),
         (["a", "a"], [5.0, 6.0], 7.0),
         (["", "b"], [3.0, 4.0], 0.0),
-        # Nothing is right but to be silent, 1 of 49: 1 / 49 * 49 is not 1.
+        # Only silence is right, 1 of 49: 1 / 49 * 49 is not 1.
         (["", *"b" * 48], [-5.0] * 49, -6.0),
     ],
 )
 def test_the_threshold_keeps_its_distance(answers, odds, expected):
-    """It stands halfway between two questions, or well beyond all of them."""
+    """It is halfway between two questions, or well beyond all of them."""
     answers = [[text] if text else [] for text in answers]
     predictions = ["a"] * len(answers)
     assert decision_threshold(answers, predictions, odds) == expected
 
 
 def test_cmrc():
-    """Ideographs count one by one, other text in words, runs must join."""
+    """Ideographs count singly, other text as words, in contiguous runs."""
     pytest.importorskip("nltk")
     found = cmrc(
         [["1990年，北京"], ["他在Windows 7上"], ["好"]],
         ["1990年 北京", "windows 7上", "坏"],
     )
-    # Marks are left out but a space is not: 北京 stands in a run of 2 beside
+    # Marks are ignored but a space is not: 北京 is in a run of 2 beside
     # 1990 年; the longest run is ["1990", "年", "北", "京"].
     assert found["exact_match"] == 0.0
     # 3 of 3 predicted and of 5 expected tokens: 他 在 windows 7 上.
@@ -117,7 +117,7 @@ def test_cmrc():
 
 
 def test_cmrc_without_nltk(monkeypatch):
-    """The library that is missing is named, with how to install it."""
+    """The error names the missing library and how to install it."""
     monkeypatch.setitem(__import__("sys").modules, "nltk.tokenize", None)
     with pytest.raises(errors.InputError, match="nltk"):
         cmrc([["a"]], ["a"])

@@ -1,4 +1,4 @@
-"""Batches that follow from seed and position alone, bucketed or not."""
+"""Batches depend only on seed and position, bucketed or not."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ GROUPS = pytest.mark.parametrize("group", [0, 10])  # 10: bucketed by length
 
 @pytest.fixture(scope="module")
 def features():
-    """Return 300 rows of 3 to 60 tokens, with tags beside the tokens."""
+    """Return 300 rows of 3 to 60 tokens, with a tag per token."""
     rng = np.random.default_rng(3)
     lengths = rng.integers(3, LENGTH + 1, NUMBER)
     tokens = rng.integers(5, 40, lengths.sum(), dtype=np.int32)
@@ -35,7 +35,7 @@ def features():
 
 
 def train(features, number, group=0, start=0, batch_size=10, seed=3, **more):
-    """Return the first batches of training from a position on."""
+    """Return the first training batches from a position on."""
     dataset = training_batches(
         features,
         batch_size=batch_size,
@@ -52,7 +52,7 @@ def labels(batches):
 
 
 def test_static_shapes(features):
-    """Every batch has the same shape, as a TPU needs."""
+    """Every batch has the same shape, as TPUs require."""
     for dataset in (
         training_batches(features, batch_size=4, seed=0),
         evaluation_batches(features, 4),
@@ -65,7 +65,7 @@ def test_static_shapes(features):
 
 @GROUPS
 def test_an_epoch_has_every_example_once(features, group):
-    """Each epoch is another permutation; the seed decides which."""
+    """Each epoch is a different permutation, determined by the seed."""
     batches = labels(train(features, 60, group))
     first, second = (np.concatenate(x) for x in (batches[:30], batches[30:]))
     everything = list(range(NUMBER))
@@ -85,7 +85,7 @@ def test_training_can_start_anywhere(features, start, group):
 
 
 def test_unsorted_batches_may_start_within_a_batch(features):
-    """A position counts examples, whatever the size of a batch was."""
+    """A position counts examples, whatever the batch size was."""
     whole = np.concatenate(labels(train(features, 33)))
     tail = np.concatenate(labels(train(features, 2, start=307)))
     assert whole[307:327].tolist() == tail.tolist()
@@ -93,7 +93,7 @@ def test_unsorted_batches_may_start_within_a_batch(features):
 
 @GROUPS
 def test_shards_deal_out_the_same_examples(features, group):
-    """Two hosts with half a batch each see what one host sees."""
+    """Two hosts with half a batch each see the same as one host."""
     whole = labels(train(features, 8, group))
     halves = [
         train(features, 8, group, batch_size=5, num_shards=2, shard=shard)
@@ -104,7 +104,7 @@ def test_shards_deal_out_the_same_examples(features, group):
 
 
 def rows_of(batches):
-    """Return {label: its row without padding} of each name in batches."""
+    """Return {label: row without padding} for each name in batches."""
     rows = {}
     for batch in batches:
         for i in np.flatnonzero(batch["example_weights"]):
@@ -121,7 +121,7 @@ def rows_of(batches):
 @pytest.mark.parametrize("bucketed", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 512])
 def test_evaluation_has_every_example_once(features, size, bucketed):
-    """Batches are full; the padding of the last one has weight 0."""
+    """Batches are full; padding of the last one has weight 0."""
     dataset = evaluation_batches(features, size, bucketed)
     batches = list(dataset.as_numpy_iterator())
     weights, numbers, found = (
@@ -143,7 +143,7 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
 
 @pytest.mark.parametrize("group", [0, 10])
 def test_batches_are_as_long_as_their_longest_row(features, group):
-    """Cut batches are the padded ones without columns of padding alone."""
+    """Cut batches equal padded ones without all-padding columns."""
     padded, cut = (train(features, 9, group, step=step) for step in (0, 1))
     for whole, short in zip(padded, cut, strict=True):
         tokens = short["input_ids"].shape[1]
@@ -156,7 +156,7 @@ def test_batches_are_as_long_as_their_longest_row(features, group):
 def test_rounded_lengths_are_few_and_fit(features):
     """A batch is as long as its longest row, rounded up to a multiple.
 
-    That stops at `max_seq_length`, which need not be one.
+    Rounding stops at `max_seq_length`, which need not be a multiple.
     """
     lengths = set()
     for batch in train(features, 30, 10, step=8):
@@ -173,7 +173,7 @@ def test_rounded_lengths_are_few_and_fit(features):
 
 
 def test_bucketed_training_saves_padding(features):
-    """Batches are nearly as short as their rows, and not in order of length."""
+    """Batches are hardly longer than their rows, and not in order of length."""
     batches = train(features, 30, 10, step=1)
     tokens = [batch["input_ids"].size for batch in batches]
     real = sum(int(batch["input_mask"].sum()) for batch in batches)
@@ -182,7 +182,7 @@ def test_bucketed_training_saves_padding(features):
 
 
 def test_choices_are_bucketed_by_their_longest():
-    """Rows of one example stay together; the longest decides its length."""
+    """Rows of an example stay together; the longest determines its length."""
     lengths = [4, 9, 20, 3, 5, 6]
     rows = [(np.full(n, n, np.int32), n) for n in lengths]
     features = Features.from_rows(

@@ -1,4 +1,4 @@
-"""Chinese data sets in their own layouts, and files for evaluations."""
+"""Chinese data sets in their own layouts, and submission files."""
 
 import json
 
@@ -23,7 +23,7 @@ WSC = {
         "span2_index": 0,
     },
 }
-# For each data set: a row with its label, and text, pair and label of it.
+# For each data set: a row, and its text, pair and label.
 ROWS = {
     "tnews": (
         {"sentence": "新闻", "label": 104, "keywords": "x"},
@@ -56,7 +56,7 @@ def write_clue(folder, name, row):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_layouts_of_clue(tmp_path, name):
-    """Rows give texts and labels; rows to predict have numbers instead."""
+    """Rows have texts and labels; rows to predict have numbers instead."""
     row, expected = ROWS[name]
     write_clue(tmp_path, name, row)
     task, data = find(name), DataConfig(data_dir=str(tmp_path))
@@ -71,19 +71,19 @@ def test_layouts_of_clue(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["cmnli", "ocnli"])
 def test_rows_without_an_agreed_label(tmp_path, name, capsys):
-    """They are passed over and counted, as their authors ask.
+    """They are skipped and counted, as their authors ask.
 
-    The others keep the numbers of their rows.
+    The others keep their row numbers.
     """
     path = tmp_path / "d.json"
     rows = [PAIR | {"label": x} for x in ("-", "neutral", "-")]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert [e.id for e in find(name).read("eval", str(path))] == ["1"]
-    assert "passed over 2 examples" in capsys.readouterr().out
+    assert "skipped 2 examples" in capsys.readouterr().out
 
 
 def test_tables(tmp_path):
-    """LCQMC has no header, ChnSentiCorp has one in any order."""
+    """LCQMC has no header; ChnSentiCorp has columns in any order."""
     path = tiny_tasks.write_tsv(tmp_path / "t.txt", ("甲", "乙", "1"))
     (found,) = find("lcqmc").read("train", path)
     assert (found.text, found.text_pair, found.label) == ("甲", "乙", "1")
@@ -104,7 +104,7 @@ def test_tables(tmp_path):
     ],
 )
 def test_spans_are_marked(first, second, expected):
-    """Whatever their order, the noun has lines and the pronoun brackets."""
+    """In either order, the noun has underscores and the pronoun brackets."""
     target = {
         f"span{i}_{k}": v
         for i, span in ((1, first), (2, second))
@@ -117,19 +117,19 @@ def test_spans_are_marked(first, second, expected):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"text": 3}, "column text must hold text"),
+        ({"text": 3}, "column text must contain text"),
         ({"target": None}, "`target` must be an object"),
         ({"target": {}}, "`span1_text` must be a text"),
-        ({"span1_text": ""}, "must stand in the text"),
+        ({"span1_text": ""}, "must be in the text"),
         ({"span2_index": "0"}, "`span2_index` must be a whole number"),
         ({"span1_index": True}, "`span1_index` must be a whole number"),
-        ({"span1_index": 3}, "`span1_text` must stand .* where it has '很'"),
-        ({"span1_index": -3}, "`span1_text` must stand"),
-        ({"span2_index": 99}, "`span2_text` must stand"),
+        ({"span1_index": 3}, "`span1_text` must be .* where it has '很'"),
+        ({"span1_index": -3}, "`span1_text` must be"),
+        ({"span2_index": 99}, "`span2_text` must be"),
     ],
 )
 def test_spans_that_are_not_in_the_text(change, message):
-    """Whatever a row lacks, or has in another form, its place is named."""
+    """The error names the place of a missing or malformed field."""
     spans = {k: v for k, v in change.items() if k in WSC["target"]}
     row = {"target": WSC["target"] | spans, "text": WSC["text"]} | change
     with pytest.raises(InputError, match=f"f:1: .*{message}"):
@@ -155,7 +155,7 @@ def test_spans_that_are_not_in_the_text(change, message):
     ],
 )
 def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
-    """Predictions of the test split also stand in the official form."""
+    """Predictions of the test split are also written in official form."""
     task = find(name)
     label = task.labels[1]
     write_submission(str(tmp_path / stem), task.submissions, ["3"], [label])
@@ -167,7 +167,7 @@ def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
 
 
 def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
-    """Unlabelled texts have a submission, labelled ones a confusion matrix."""
+    """Unlabelled texts get a submission, labelled texts a confusion matrix."""
     task = find("rte")
     guess = Prediction("entailment", [0.7, 0.3])
     unknown = Example("9", "a", "b", None)

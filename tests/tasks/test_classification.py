@@ -1,4 +1,4 @@
-"""Classes, sets of classes and numbers: labels, losses, results."""
+"""Classification, multilabel and regression: labels, losses, results."""
 
 import dataclasses
 
@@ -37,14 +37,14 @@ def trained(tmp_path, name, *labels, **data):
 
 
 def test_classes_are_discovered_sorted(tmp_path):
-    """The labels are those of the training examples, in sorted order."""
+    """The labels are the training labels in sorted order."""
     task, examples = trained(tmp_path, "classification", "y", "x", "y", "w")
     assert task.labels == ("w", "x", "y")
     assert task.targets([e.label for e in examples]).tolist() == [2, 1, 2, 0]
 
 
 def test_an_unknown_class_names_file_and_line(tmp_path):
-    """After training a new label is an error at its line."""
+    """After training, a new label is an error that names its line."""
     task, _ = trained(tmp_path, "classification", "x", "y")
     with pytest.raises(InputError) as error:
         read(tmp_path, task, ("a", "x"), ("b", "z"), part="eval")
@@ -53,13 +53,13 @@ def test_an_unknown_class_names_file_and_line(tmp_path):
 
 
 def test_one_class_is_not_enough(tmp_path):
-    """A training file whose label never changes is refused."""
+    """A training file with a single label is an error."""
     with pytest.raises(InputError, match="two labels. Received: labels=x"):
         trained(tmp_path, "classification", "x", "x")
 
 
 def test_cross_entropy_and_probabilities(tmp_path):
-    """Loss, accuracy and probabilities are those of a softmax."""
+    """Loss, accuracy and probabilities come from a softmax."""
     task, examples = trained(tmp_path, "classification", "x", "y", "z")
     logits = np.array([[1, 2, 0], [0, 3, 1], [2, 0, -1]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
@@ -78,7 +78,7 @@ def test_cross_entropy_and_probabilities(tmp_path):
 
 
 def test_squared_error(tmp_path):
-    """A regression learns by squared error and predicts the number."""
+    """Regression has a squared error and predicts the number."""
     task, examples = trained(tmp_path, "regression", 1.5, -2, 0)
     logits = np.array([[1.25], [0.5], [2.75]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
@@ -97,14 +97,14 @@ def test_squared_error(tmp_path):
 
 @pytest.mark.parametrize("label", ["inf", "-inf", "NAN", "1e39", "x"])
 def test_a_number_is_finite(tmp_path, label):
-    """What is no float32 is refused at its line."""
+    """A label beyond float32 is an error that names its line."""
     with pytest.raises(InputError, match=f"t.tsv:3: .*finite.*'{label}'"):
         read(tmp_path, own("regression"), ("a", 1), ("b", label))
 
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
-    """Columns have the numbers' names in any order; lists keep their order."""
+    """Columns named after the numbers may have any order; lists keep theirs."""
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
     task = own("regression", label_column=names)
@@ -136,7 +136,7 @@ def test_scores_of_several_numbers_are_means(tmp_path):
 
 
 def test_sets_of_classes(tmp_path):
-    """Labels separated by commas; each class is decided apart."""
+    """Labels are separated by commas; each class is decided independently."""
     task, examples = trained(tmp_path, "multilabel", "x,y", "", "z, x")
     assert task.labels == ("x", "y", "z")
     targets = task.targets([e.label for e in examples])
@@ -154,7 +154,7 @@ def test_sets_of_classes(tmp_path):
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):
-    """Several label columns are classes; other values name the line."""
+    """Several label columns are classes; errors name the line."""
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 0), ("b", 1, 1)
     )
@@ -171,7 +171,7 @@ def test_sets_in_columns_of_0_and_1(tmp_path):
 
 
 def test_columns_do_not_rename_the_classes_of_a_model():
-    """Whatever their order or their number, what was learnt stays."""
+    """Whatever their order or number, the model's classes stay."""
     trained = dataclasses.replace(find("multilabel"), labels=("x", "y", "z"))
     task = trained.updated(label_column=("z", "x", "y"))
     assert task.labels == ("x", "y", "z")
@@ -181,7 +181,7 @@ def test_columns_do_not_rename_the_classes_of_a_model():
 
 
 def test_columns_by_flags(tmp_path):
-    """Flags name the columns of text, pair, label and id."""
+    """Flags name the text, pair, label and id columns."""
     path = tmp_path / "t.csv"
     path.write_text("n,one,two,y\n7,a b,c,x\n8,d,e,y\n")
     task = own(
@@ -209,7 +209,7 @@ def test_files_without_a_header(tmp_path):
 
 
 def test_a_missing_text_column(tmp_path):
-    """The columns that exist are named."""
+    """The error lists the existing columns."""
     with pytest.raises(InputError, match="columns text, label.*sentence"):
         read(tmp_path, own("regression", text_column="sentence"), ("a", 1))
     with pytest.raises(InputError, match="columns text, label.*_column=y"):
@@ -217,7 +217,7 @@ def test_a_missing_text_column(tmp_path):
 
 
 def test_an_empty_split(tmp_path):
-    """A file with a header alone has no example."""
+    """A file with only a header has no examples, which is an error."""
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"))
     data = DataConfig(task="classification", eval_file=path)
     with pytest.raises(InputError, match="eval split must have.*t.tsv"):
@@ -225,7 +225,7 @@ def test_an_empty_split(tmp_path):
 
 
 def test_files_that_nobody_named():
-    """The flag that is missing is named."""
+    """The error names the missing flag."""
     with pytest.raises(InputError, match="train_file"):
         read_splits(own("classification"), DataConfig(), "train")
     with pytest.raises(InputError, match="data_dir"):
@@ -233,7 +233,7 @@ def test_files_that_nobody_named():
 
 
 def test_own_files_and_columns_go_before_official_ones(tmp_path):
-    """Also for a data set that has its own, and to predict."""
+    """They take precedence for official data sets too, and for prediction."""
     rows = ("said", "truth"), ("a good film", 1)
     path = tiny_tasks.write_tsv(tmp_path / "own.tsv", *rows)
     folder = str(tmp_path)
@@ -251,7 +251,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
 
 
 def test_the_file_of_predictions(tmp_path):
-    """One line for each example, in order, with all probabilities."""
+    """It has a line per example, in order, with all probabilities."""
     task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
     logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)
     predictions = task.predictions(examples, {"logits": logits}, None)
@@ -270,7 +270,7 @@ def test_the_file_of_predictions(tmp_path):
 
 
 def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
-    """The number of a sentence's outputs follows from kind and labels."""
+    """The number of outputs depends on kind and labels."""
     labels = {"classification": "xyz", "multilabel": "xyz", "regression": "123"}
     for name in labels:
         task, _ = trained(tmp_path, name, *labels[name])

@@ -1,4 +1,4 @@
-"""Files of columns found in practice, and errors that name the line."""
+"""Column files found in practice, and errors that name the line."""
 
 import gzip
 import json
@@ -22,22 +22,22 @@ def columns(sentences):
 
 
 def test_columns_and_blank_lines(tmp_path):
-    """Words stand first and tags last; blank lines end a sentence."""
+    """Words come first and tags last; blank lines end sentences."""
     text = (
         "\ufeff-DOCSTART- -X- O O\r\n\r\nEU NNP B-NP B-ORG\r\nand CC O O\n\n\n"
         "# # O O\n"
     )
     first, second = read(tmp_path, text)
     assert first.words == ("EU", "and") and first.tags == ("B-ORG", "O")
-    assert second.words == ("#",)  # no comment: it has a tag
+    assert second.words == ("#",)  # not a comment: it has a tag
     assert (first.line, second.line) == (3, 7)
     assert first.where(1).endswith("t.txt:4")
 
 
 def test_columns_by_number(tmp_path):
-    """Columns can be named by their numbers; tabs keep spaces in words.
+    """Columns can be given by number; tabs preserve spaces in words.
 
-    Between spaces a word keeps white space of other kinds.
+    If spaces separate columns, words keep other white space.
     """
     (found,) = read(tmp_path, "1\tNew York\tB-LOC\tx\n", word="2", tag="3")
     assert (found.words, found.tags) == (("New York",), ("B-LOC",))
@@ -48,7 +48,7 @@ def test_columns_by_number(tmp_path):
 
 
 def test_words_without_tags(tmp_path):
-    """To predict, words are enough; to learn, the line is named."""
+    """Prediction needs only words; in training, the error names the line."""
     (found,) = read(tmp_path, "a\nb\n", tags=False)
     assert found.tags is None
     with pytest.raises(InputError, match="t.txt:2.*'b'"):
@@ -107,11 +107,11 @@ CONLLU = """\
     ],
 )
 def test_layouts_of_files(tmp_path, text, name, capsys):
-    """Columns, headers and comments are found; sentences are the same."""
+    """Columns, headers and comments are detected; sentences are equal."""
     found = read(tmp_path, text, name=name)
     assert columns(found) == TWO
     note = capsys.readouterr().out
-    assert ("lines of comment" in note) == text.startswith(("# ", "#\t"))
+    assert ("comment lines" in note) == text.startswith(("# ", "#\t"))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     [("words", "labels"), ("tokens", "tags"), ("Text", "pos_tags")],
 )
 def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
-    """They are as in a file's header; of several, the usual one counts."""
+    """They are as in a file's header; the default wins over other names."""
     row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
     found = read(tmp_path, json.dumps(row), name="t.jsonl")
     assert columns(found) == [("EU said", "B-ORG O")]
@@ -132,18 +132,18 @@ def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
 
 
 def test_universal_dependencies(tmp_path, capsys):
-    """Words and their universal parts of speech, not joined or empty ones."""
+    """Words have universal tags; joined and empty words are skipped."""
     found = read(tmp_path, CONLLU)
     assert columns(found) == [("a de le", "DET ADP DET"), (".", "PUNCT")]
     assert [found[0].where(i)[-2:] for i in range(3)] == [":3", ":5", ":6"]
     note = capsys.readouterr().out
-    assert "2 lines of comment, 2 lines whose number" in note
+    assert "2 comment lines, 2 lines whose number" in note
     found = read(tmp_path, CONLLU, word="3", tag="5")
     assert columns(found)[0] == ("a de le", "DT IN DT")
 
 
 def test_columns_by_the_names_of_a_header(tmp_path):
-    """Any name will do; a missing one is an error."""
+    """Any name is accepted; a missing one is an error."""
     text = "a,b,c\nx,EU,B-ORG\n\ny,said,O\n"
     found = read(tmp_path, text, "b", "c", name="t.csv")
     assert columns(found) == [("EU", "B-ORG"), ("said", "O")]
@@ -154,7 +154,7 @@ def test_columns_by_the_names_of_a_header(tmp_path):
 
 
 def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
-    """Without one each word would be a sentence, or all words one."""
+    """Without one, each word would be a sentence, or all words one sentence."""
     rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
     with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
         read(tmp_path, rows, name="t.jsonl")
@@ -164,7 +164,7 @@ def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
 
 
 def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
-    """Rows of one sentence are words; only a list of texts is a list."""
+    """Rows of one sentence are words; brackets alone do not make a list."""
     text = "n,word,tag\n1,10 000,O\n1,men,O\n2,EU,B-ORG\n"
     found = read(tmp_path, text, name="t.csv", id="n")
     assert [s.words for s in found] == [("10 000", "men"), ("EU",)]
@@ -174,7 +174,7 @@ def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
 
 
 def test_a_text_without_tags_is_divided_into_words(tmp_path):
-    """White space, punctuation marks and ideographs divide it."""
+    """It is split at white space, punctuation marks and ideographs."""
     text = json.dumps({"tokens": "In\u00a0\u5317\u4eac2, (e.g.)\n n\u00e9e"})
     found = read(tmp_path, text + "\n", tags=False, name="t.jsonl")
     wanted = "In \u5317 \u4eac 2 , ( e . g . ) n\u00e9e".split()
@@ -182,17 +182,17 @@ def test_a_text_without_tags_is_divided_into_words(tmp_path):
 
 
 def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
-    """A hash that is a word is not counted, whatever its tag."""
+    """A hash that is a word does not count, whatever its tag."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
     assert len(read(tmp_path, "a\n#b\n", tags=False)[0].words) == 2
     assert not capsys.readouterr().out
     read(tmp_path, "token tag\n# one two three\nEU O\n")
     note = capsys.readouterr().out
-    assert note.endswith("passed over a header, 1 lines of comment\n")
+    assert note.endswith("skipped a header, 1 comment lines\n")
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """Their sentences are the plain file's, whatever their names."""
+    """They have the plain file's sentences, whatever their names."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]

@@ -1,4 +1,4 @@
-"""Packed rows, windows over long ones, and features put together."""
+"""Packed rows, windows over long texts, and features."""
 
 import dataclasses
 import itertools
@@ -28,9 +28,9 @@ def make_rows():
 
 
 def test_batches_are_the_packed_rows(words):
-    """Ids, mask and segments equal those of `pack`, for all lengths.
+    """Ids, mask and segments equal the output of `pack`, for all lengths.
 
-    Also without TensorFlow.
+    The arrays made without TensorFlow equal it too.
     """
     rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
     features = Features.from_rows(rows, {}, words.pad_id, LENGTH)
@@ -44,7 +44,7 @@ def test_batches_are_the_packed_rows(words):
 
 
 def test_padding_is_the_tokenizers():
-    """A batch is filled with the piece that the features name, masked."""
+    """Batches are padded with the features' padding token, masked."""
     row = (np.array([2, 8, 3], np.int32), 3)
     features = Features.from_rows([row], {}, 9, 5)
     batch = batcher(features)(np.arange(1))
@@ -53,13 +53,13 @@ def test_padding_is_the_tokenizers():
 
 
 def test_rows_that_may_have_been_cut(words):
-    """Rows that leave no room are counted."""
+    """Full rows are counted."""
     rows = [packed_row(words, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
     assert Features.from_rows(rows, {}, 0, 8).full_rows() == 1
 
 
 def test_windows_of_the_release():
-    """Windows begin every stride, until one reaches the end."""
+    """Windows begin at every stride until one reaches the end."""
     assert make_windows(10, 6, 3) == [(0, 6), (3, 6), (6, 4)]
     assert make_windows(6, 6, 3) == [(0, 6)]
     assert make_windows(7, 6, 6) == [(0, 6), (6, 1)]
@@ -71,7 +71,7 @@ def test_windows_of_the_release():
     [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
 )
 def test_the_window_with_most_context(number, size, stride):
-    """It is the first with the largest of min(left, right) + length / 100."""
+    """It is the first with the largest min(left, right) + length / 100."""
     windows = make_windows(number, size, stride)
     expected = []
     for token in range(number):
@@ -85,7 +85,7 @@ def test_the_window_with_most_context(number, size, stride):
 
 
 def test_windows_of_a_book_fit_into_memory():
-    """What is needed grows with the text, not with its square, 2.5 GB."""
+    """Memory grows with the text, not its square, 2.5 GB."""
     number = 200_000
     windows = make_windows(number, 381, 128)
     tracemalloc.start()
@@ -96,7 +96,7 @@ def test_windows_of_a_book_fit_into_memory():
 
 
 def test_long_texts_are_cut():
-    """Of a text that leaves no room for its end the beginning is kept."""
+    """Texts that are too long keep their beginning."""
     tokenizer = vocabularies.chinese()
     features = Features.of_texts(tokenizer, ["the " * 9, "un"], 6)
     the, un = tokenizer.encode("the un")
@@ -107,7 +107,7 @@ def test_long_texts_are_cut():
 
 
 def whole_features(**changes):
-    """Return features that have something in each of their fields."""
+    """Return features with content in every field."""
     values = {
         "tokens": np.arange(9, dtype=np.int32),
         "row_splits": np.array([0, 2, 5, 7, 9]),
@@ -124,7 +124,7 @@ def whole_features(**changes):
 
 
 def test_a_fingerprint_tells_features_apart():
-    """Whatever field differs, or the name of an array, it is another."""
+    """It changes with any field and with the name of an array."""
     changes = {
         "tokens": np.arange(1, 10, dtype=np.int32),
         "row_splits": np.array([0, 3, 5, 7, 9]),

@@ -17,8 +17,8 @@ QQP = "id|qid1|qid2|question1|question2|is_duplicate"
 MRPC = "#1 ID|#2 ID|#1 String|#2 String"
 QNLI, PAIR = "index|question|sentence", "index|sentence1|sentence2"
 
-# Rows stand between " / ", cells between "|". For each task the files, then
-# id, text, text_pair and label of what is read of each split.
+# " / " separates rows and "|" cells. For each task: the files, then the id,
+# text, text_pair and label read from each split.
 LAYOUTS = {
     "cola": (
         {
@@ -111,7 +111,7 @@ for name, header, first, second in (
 @pytest.mark.parametrize("below", [True, False])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_official_layouts(tmp_path, name, below):
-    """Files are read from their folder, or from the parent of all."""
+    """Files are read from their folder or from the parent of all folders."""
     contents, expected = LAYOUTS[name]
     task = find(name)
     folder = tmp_path / task.folder if below else tmp_path

@@ -1,7 +1,7 @@
 """Every row of `tasks/` and every preset against `testdata/tasks.md`.
 
-The table was written from the papers, the data sets' own documents and the
-released code; whoever changes a row must change it there, with a source.
+The table was written from the papers, the data sets' documents and the
+released code; a change to a row needs a change there, with a source.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ PRESETS = Path(ROOT) / "configs" / "finetuning"
 
 
 def read_tables() -> dict[str, list[dict[str, str]]]:
-    """Return {heading: rows} of the tables, a row without its cells `-`."""
+    """Return {heading: rows} of the tables; rows lack the cells `-`."""
     path = Path(__file__).parents[1] / "testdata" / "tasks.md"
     tables = {}
     for section in path.read_text("utf-8").split("\n## ")[1:]:
@@ -49,12 +49,12 @@ FLAGS = {row["preset"]: row for row in TABLES["Presets"]}
 
 
 def pairs(text: str) -> dict[str, str]:
-    """Return {name: value} of "name=value name=value"."""
+    """Parse "name=value name=value" into {name: value}."""
     return dict(pair.split("=") for pair in text.split())
 
 
 def by_split(text: str) -> dict[str, str]:
-    """Return {split: file} of "split: file, split: file" or of one file."""
+    """Parse "split: file, split: file", or one file, into {split: file}."""
     parts = [part.strip() for part in text.split(",")] if text else []
     return dict(
         part.split(": ") if ": " in part else ("", part) for part in parts
@@ -62,7 +62,7 @@ def by_split(text: str) -> dict[str, str]:
 
 
 def labels_of(row: dict[str, str]) -> tuple[str, ...]:
-    """Return the labels of a row, "0 .. 118" being 119 of them."""
+    """Return the labels of a row; "0 .. 118" means 119 labels."""
     labels = row.get("labels", "").split()
     if ".." in labels:
         labels = map(str, range(int(labels[0]), int(labels[2]) + 1))
@@ -70,12 +70,12 @@ def labels_of(row: dict[str, str]) -> tuple[str, ...]:
 
 
 def text_of(value) -> str:
-    """Return a field's value as the table writes it."""
+    """Return a field's value as written in the table."""
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def test_every_task_and_every_preset_has_a_row():
-    """Neither the table nor the code knows one that the other does not."""
+    """The table and the code list the same tasks and presets."""
     assert set(ROWS) == set(EXAMPLES) | {"question_answering"} == set(TASKS)
     assert set(FLAGS) == {path.stem for path in PRESETS.glob("*.flags")}
     assert {row["kind"] for row in ROWS.values()} == set(INPUTS)
@@ -83,7 +83,7 @@ def test_every_task_and_every_preset_has_a_row():
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name):
-    """Kind, files, labels, metric, submission and inputs are the table's."""
+    """Kind, files, labels, metric, submission and inputs match the table."""
     row, task = ROWS[name], TASKS[name]
     parts = {p: by_split(row.get(p, "")) for p in ("train", "eval", "predict")}
     submissions = by_split(row.get("submission", ""))
@@ -114,7 +114,7 @@ def test_rows(name):
 
 
 def one_hot(numbers, classes: int) -> dict[str, np.ndarray]:
-    """Return the logits of a model that is sure."""
+    """Return the logits of a confident model."""
     return {"logits": np.eye(classes, dtype="f4")[numbers] * 9}
 
 
@@ -164,7 +164,7 @@ MODELS = {
 
 
 def asked(task, labels, answers, guesses):
-    """Return questions and answers; `_` is a space, `:` begins the odds."""
+    """Return questions and answers; `_` is a space, `:` precedes the odds."""
     examples, predictions = [], []
     for text, guess in zip(answers, guesses, strict=True):
         golds = tuple(text.replace("_", " ").split("/")) if text != "-" else ()
@@ -187,7 +187,7 @@ def tagged(task, labels, answers, guesses):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_metrics_by_value(name):
-    """Every metric of the task has the value that was worked out by hand."""
+    """Every metric of the task has the value computed by hand."""
     row, example, task = ROWS[name], EXAMPLES[name], TASKS[name]
     if name == "cmrc2018":
         pytest.importorskip("nltk")
@@ -214,14 +214,14 @@ def test_metrics_by_value(name):
 
 @pytest.mark.parametrize("name", [n for n in ROWS if "positive" in ROWS[n]])
 def test_the_positive_class(name):
-    """F1 counts the class 1, which must be the one that the source means."""
+    """F1 counts class 1, which must be the source's positive class."""
     positive = ROWS[name]["positive"]
     assert TASKS[name].targets([positive]).tolist() == [1]
     assert "f1" in TASKS[name].scores
 
 
 def as_written(text: str) -> str:
-    """Return a value of a flag so that 1e-5 and 0.00001 are the same."""
+    """Return a flag's value, normalised so that 1e-5 equals 0.00001."""
     try:
         return str(float(text))
     except ValueError:
@@ -230,7 +230,7 @@ def as_written(text: str) -> str:
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_presets(name):
-    """A flagfile sets the flags of the table and cites their source."""
+    """A flagfile sets the flags in the table and cites their source."""
     row = dict(FLAGS[name])
     source, others = row.pop("source"), pairs(row.pop("others", ""))
     del row["preset"]
@@ -247,7 +247,7 @@ def test_presets(name):
 
 
 def test_defaults_of_the_kind_do_not_hide_in_presets():
-    """A preset's length and head are those that the row has by itself."""
+    """A preset has the same length and head as the row itself."""
     for name, row in FLAGS.items():
         config = dataclasses.asdict(TASKS[row["task"]].config)
         for flag, value in pairs(row.get("others", "")).items():

@@ -1,4 +1,4 @@
-"""Labels that are missing, padded with white space, or of other types."""
+"""Labels that are missing, surrounded by white space, or of other types."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ NAMES = ("classification", "regression", "multiple_choice")
 
 
 def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
-    """Return the labels of a file that has the given ones, as written."""
+    """Write the given labels to a file; return the labels read."""
     path = tmp_path / f"t{ending}"
     if ending == ".jsonl":
         text = CHOICES | {"text": "a"}
@@ -32,7 +32,7 @@ def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
 @pytest.mark.parametrize("part", ["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_label_is_no_class(tmp_path, name, part):
-    """Null, NaN and empty texts are refused, with file and line."""
+    """Null, NaN and empty texts are errors with file and line."""
     for missing in (None, float("nan"), "", " \t", "nan", "NaN"):
         with pytest.raises(
             InputError,
@@ -62,7 +62,7 @@ def test_a_missing_label_is_no_class(tmp_path, name, part):
     ],
 )
 def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
-    """Empty columns, columns partly filled, and rows that disagree."""
+    """Columns may be absent, empty or partly filled."""
     columns = {"text_column": "text"} if name == "ocnli" else {}
     if name == "ocnli":
         columns["text_pair_column"] = "context"
@@ -71,7 +71,7 @@ def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
 def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
-    """One rule for all formats, and for sets of classes."""
+    """It is removed in all formats, and in sets of classes."""
     texts = ["pos", " pos", "pos ", "very  neg"]
     expected = ["pos", "pos", "pos", "very  neg"]
     found = read(tmp_path, "classification", texts, ending=ending)
@@ -83,7 +83,7 @@ def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
 
 
 def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
-    """1, 1.0 and "1" are one class, true and "true" another."""
+    """1, 1.0 and "1" are one class; true and "true" are another."""
     labels = [1, "1", 1.0, 0.5, True, "true", False, "None", "NA"]
     expected = ["1", "1", "1", "0.5", "true", "true", "false", "None", "NA"]
     assert read(tmp_path, "classification", labels) == expected
@@ -101,37 +101,37 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
         ("classification", {"a": 1}, "a text, a number or a boolean"),
         ("regression", True, "finite number. Received: label=True"),
         ("regression", "inf", "finite number. Received: label='inf'"),
-        ("multilabel", ["x", None], "no class of a set.*None"),
+        ("multilabel", ["x", None], "contain an empty class.*None"),
         ("multilabel", ["x", ["y"]], "a text, a number or a boolean"),
-        ("multilabel", "x,,y", "no class of a set.*'x,,y'"),
-        ("multilabel", "x,", "no class of a set"),
+        ("multilabel", "x,,y", "contain an empty class.*'x,,y'"),
+        ("multilabel", "x,", "contain an empty class"),
         ("multilabel", "['x', 'y']", "JSON list.*'x', 'y'"),
-        ("multilabel", None, "the label must not be missing"),
-        ("multilabel", "nan", "the label must not be missing"),
+        ("multilabel", None, "must have a label"),
+        ("multilabel", "nan", "must have a label"),
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, said):
-    """Each names file and line, what is allowed and what was there."""
+    """The error has file and line, the rule and the value."""
     with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{said}"):
         read(tmp_path, name, ["1", label])
 
 
 def test_no_class_applies_to_an_empty_cell(tmp_path):
-    """A set may be empty; a column that is empty everywhere says nothing."""
+    """Sets may be empty; a column that is empty everywhere is unlabelled."""
     for ending in (".tsv", ".jsonl"):
         assert read(tmp_path, "multilabel", ["x,y", ""], ending=ending) == [
             ("x", "y"),
             (),
         ]
         for part in ("train", "eval"):
-            with pytest.raises(InputError, match=rf"t\{ending}.*every row"):
+            with pytest.raises(InputError, match=rf"t\{ending}.*one row must"):
                 read(tmp_path, "multilabel", ["", ""], part, ending=ending)
     found = read(tmp_path, "multilabel", ['["x", "y"]', "[]"], ending=".tsv")
     assert found == [("x", "y"), ()]
 
 
 def test_columns_of_0_and_1_that_lack_some(tmp_path):
-    """JSON booleans count as 0 and 1; a missing one leaves a row unknown."""
+    """JSON booleans count as 0 and 1; a missing cell means no label."""
     path = tmp_path / "t.jsonl"
     rows = [{"rude": True, "loud": "0"}, {"rude": 1, "loud": None}]
     lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]
@@ -147,7 +147,7 @@ def test_columns_of_0_and_1_that_lack_some(tmp_path):
 
 
 def test_race_without_answers(tmp_path):
-    """Questions to learn from need answers, and those to predict do not."""
+    """Training questions need answers; questions to predict do not."""
     path = tmp_path / "1.txt"
     article = {"article": "a", "questions": ["q"], "options": [["x", "y"]]}
     path.write_text(json.dumps(article) + "\n")
@@ -165,7 +165,7 @@ def words(tmp_path, text, part, **data):
 
 
 def test_words_that_lack_a_tag(tmp_path):
-    """Tags lose white space; a sentence to predict may lack some or all."""
+    """Tags are stripped; a sentence to predict may lack some or all."""
     text = "EU\tB-ORG \nand\t O\n"
     assert words(tmp_path, text, "train") == [("B-ORG", "O")]
     partly = "EU\tB-ORG\nand\t\n\nso\tO\n"
@@ -173,7 +173,7 @@ def test_words_that_lack_a_tag(tmp_path):
     for missing in (partly, "EU\tB-ORG\nand\t \n"):
         with pytest.raises(InputError, match=r"t\.conll:2: .*a word and a tag"):
             words(tmp_path, missing, "train")
-    # The column of tags is absent from the file to predict.
+    # The file to predict lacks the tag column.
     columns = {"label_column": ("4",)}
     assert words(tmp_path, "a DT B\n", "predict", **columns) == [None]
     with pytest.raises(InputError, match=r"t\.conll:1: `label_column`"):
@@ -198,12 +198,12 @@ def test_words_that_lack_a_tag(tmp_path):
         (("a", "b"), -1, "or a number below 2"),
         (("a", "b"), 0.5, "or a number below 2"),
         (("a", "b"), "c", "or a number below 2"),
-        (("1", "2"), 0, "named by numbers, a number is a name. .*label='0'"),
-        (("0.5", "1.5"), 1, "named by numbers"),
+        (("1", "2"), 0, "every number counts as a name. .*label='0'"),
+        (("0.5", "1.5"), 1, "names are numbers"),
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
-    """A name wins over a place, so that no class is taken for another."""
+    """A name wins over a number, so that classes are never confused."""
     text = label_text(label, "")
     if wanted in labels:
         assert class_named(text, labels, "f:1") == wanted
@@ -218,7 +218,7 @@ def named(name, labels=("bad", "good", "ugly")):
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
 def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
-    """Names and numbers mean the same if the classes are known."""
+    """Names and numbers are equivalent if the classes are known."""
     path = tmp_path / f"t{ending}"
     mark = "," if ending == ".csv" else "\t"
 
@@ -264,7 +264,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """The whole column tells flags from class numbers; doubt is an error."""
+    """The whole column tells flags from numbers; ambiguity is an error."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))

@@ -1,4 +1,4 @@
-"""Metrics of entities, tables, and where metrics are undefined."""
+"""Metrics of entities, tables, and undefined metrics."""
 
 import numpy as np
 import pytest
@@ -12,18 +12,18 @@ LABELS = np.arange(200) % 3 % 2
     "name", ["pearson", "spearman", "matthews", "f1", "macro_f1"]
 )
 def test_constant_predictions_score_a_number(name):
-    """A model that says one thing scores 0 or little, never NaN."""
+    """A constant model has a low score, never NaN."""
     value = metrics.METRICS[name](LABELS, np.zeros(200, int))
     assert value == pytest.approx(0.0) or name == "macro_f1"
     assert np.isfinite(value)
 
 
 def test_entities():
-    """An entity is right if its words and its type are; tags count alone."""
+    """An entity needs the right words and type; tags count singly."""
     labels = [["B-PER", "I-PER", "O", "B-LOC"], ["I-ORG", "O"]]
     guesses = [["B-PER", "O", "O", "B-LOC"], ["I-ORG", "I-ORG"]]
     found = metrics.entities(labels, guesses)
-    # 3 entities, 3 predicted, LOC alone is right; 4 of 6 tags are.
+    # 3 entities, 3 predicted, only LOC is right; 4 of 6 tags are.
     assert found == pytest.approx(
         {"f1": 1 / 3, "precision": 1 / 3, "recall": 1 / 3, "accuracy": 4 / 6}
     )
@@ -32,7 +32,7 @@ def test_entities():
 
 
 def test_table_of_entities():
-    """Each type has its own scores and its number, and so have all."""
+    """Scores and counts are listed for each type and for all types."""
     table = metrics.entity_table([["B-A", "B-B"]], [["B-A", "O"]])
     assert table[0] == ["type", "precision", "recall", "f1", "entities"]
     assert table[1] == ["A", "1.0000", "1.0000", "1.0000", "1"]
@@ -41,7 +41,7 @@ def test_table_of_entities():
 
 
 def test_confusion():
-    """Rows are labels, columns predictions, in the order of the classes."""
+    """Rows are labels and columns predictions, in the order of classes."""
     table = metrics.confusion_table(
         ["x", "y", "y", "y"], ["z", "y", "x", "y"], ["y", "x", "z"]
     )

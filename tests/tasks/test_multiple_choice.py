@@ -1,4 +1,4 @@
-"""Choices: the released rows, RACE's folders, own tables, files."""
+"""Multiple choice: released rows, RACE folders, tables, predictions."""
 
 import json
 
@@ -27,14 +27,14 @@ def make_task(**config):
 
 
 def test_where_a_choice_belongs():
-    """It fills every blank of the question, or stands after it."""
+    """It fills every blank of the question, or follows it."""
     assert with_choice("a _ b _?", "X") == "a X b X?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"
 
 
 def test_rows_are_the_released_ones(words):
-    """The context loses its end, question and choice their beginning."""
+    """Contexts are cut at the end, question and choice at the start."""
     context = "the film was very good and so it is"
     question = "is this the plot of the film"
     example = Choices("a", context, question, ("good", "bad"), 0)
@@ -50,7 +50,7 @@ def test_rows_are_the_released_ones(words):
 
 
 def test_a_batch_has_an_axis_of_choices(words):
-    """Examples with fewer choices than others have rows that are masked."""
+    """Examples with fewer choices than others have masked rows."""
     task = make_task()
     assert task.number == 3
     features = task.features(EXAMPLES, words)
@@ -105,7 +105,7 @@ ARTICLE = {
     ],
 )
 def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
-    """A row is an article only if it has questions: in memory and in files."""
+    """A row is an article only if it has questions, in memory and in files."""
     values = "n7", "a film", "what", ["x", "y"], "B"
     row = {name: values[i] for name, i in columns.items()}
     task = find("race").updated(**data)
@@ -145,7 +145,7 @@ def write_race(folder, **changes):
     ],
 )
 def test_folders_of_race(tmp_path, name, levels):
-    """Every question of the levels is an example with four options."""
+    """Every question in the levels is an example with four options."""
     data = write_race(tmp_path)
     task = find(name).updated(**data.of_task())
     for part in ("train", "eval", "predict"):
@@ -172,11 +172,11 @@ def test_folders_of_race(tmp_path, name, levels):
         ({"options": [{"a": 1}, 2]}, ["1.txt:1, question 1", "2 to 26"]),
         ({"answers": "AB"}, ["1.txt:1", "`answers` must be a list"]),
         ({"answers": [["A"], "B"]}, ["1.txt:1, question 1", "label must be"]),
-        ({"answers": None}, ["1.txt:1, question 1", "must not be missing"]),
+        ({"answers": None}, ["1.txt:1, question 1", "must have a label"]),
     ],
 )
 def test_malformed_articles(tmp_path, changes, said):
-    """Each fault names the file, the line and the question."""
+    """The error names the file, the line and the question."""
     data = write_race(tmp_path, **changes)
     with pytest.raises(InputError) as error:
         read_splits(find("race").updated(**data.of_task()), data, "train")
@@ -184,7 +184,7 @@ def test_malformed_articles(tmp_path, changes, said):
 
 
 def test_race_without_files(tmp_path):
-    """A level that is not there is named."""
+    """The error names a missing level."""
     (tmp_path / "RACE" / "train").mkdir(parents=True)
     data = DataConfig(data_dir=str(tmp_path))
     with pytest.raises(InputError, match="middle/"):
@@ -202,7 +202,7 @@ def own(tmp_path, name, text, part="train", **columns):
 
 
 def test_own_files(tmp_path):
-    """JSON lines hold a list; tables hold a column for each choice."""
+    """JSON lines have a list; tables have one column per choice."""
     line = {"context": "c", "question": "q", "choices": ["x", 2], "label": "B"}
     assert own(tmp_path, "t.jsonl", json.dumps(line)) == [
         ("0", "c", "q", ("x", "2"), 1)

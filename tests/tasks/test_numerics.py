@@ -1,4 +1,4 @@
-"""Pieces and probabilities by hand; NumPy beside TensorFlow."""
+"""Pieces and probabilities by hand; NumPy against TensorFlow."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from albert_tf.tasks.numerics import candidates, likeliest, sigmoid, softmax
 
 
 def test_rows_beyond_the_pieces_are_never_the_likeliest():
-    """They take their share of the probability, as in training."""
+    """They take a share of the probability, as in training."""
     tokenizer = vocabularies.chinese()
     logits = np.full(tokenizer.vocab_size + 2, -np.inf)
     logits[[8, 6, -1]] = np.log([1, 2, 5])
@@ -19,7 +19,7 @@ def test_rows_beyond_the_pieces_are_never_the_likeliest():
 
 
 def span_outputs(head, rows=3, tokens=7):
-    """Return outputs of a head of questions, with ties among them."""
+    """Return outputs of a question head, with ties among them."""
     rng = np.random.default_rng(5)
     logits = rng.integers(0, 4, [2, rows, tokens]).astype(np.float32)
     if head == "simple":
@@ -56,7 +56,7 @@ def test_spans_are_alike_in_a_graph(head, number):
 
 
 def test_probabilities_are_alike_in_a_graph():
-    """Those of NumPy and of TensorFlow differ by rounding alone."""
+    """NumPy and TensorFlow differ only by rounding."""
     logits = np.random.default_rng(0).normal(0, 9, [4, 5]).astype(np.float32)
     for function in (softmax, sigmoid):
         shares = function(tf.constant(logits)).numpy()

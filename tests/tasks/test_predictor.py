@@ -1,4 +1,4 @@
-"""Queries and their answers, with outputs made by hand."""
+"""Queries and their answers, with hand-made outputs."""
 
 import dataclasses
 
@@ -11,11 +11,11 @@ from albert_tf.tasks.registry import find
 
 
 def test_absent_choices_are_never_chosen(words):
-    """Queries have as many choices as they like, in one call."""
+    """Queries in one call may have different numbers of choices."""
 
     def run(features):
         rows = np.arange(len(features.lengths), dtype=np.float32)
-        return {"logits": rows[:, None]}  # the last row of each is best
+        return {"logits": rows[:, None]}  # the last row of each example is best
 
     predictor = Predictor(find("multiple_choice"), words, run)
     query = {"question": "is it", "context": "the film"}
@@ -29,7 +29,7 @@ def test_absent_choices_are_never_chosen(words):
 
 
 def test_a_text_without_words_has_no_tags(words):
-    """Beside others and alone; the others get the tags of their words."""
+    """It has none alone or in a batch; the others get their words' tags."""
     task = find("token_classification")
     task = dataclasses.replace(task, labels=("O", "B-A", "I-A"))
 
@@ -51,7 +51,7 @@ def test_a_text_without_words_has_no_tags(words):
 
 
 def test_the_number_of_answers_is_limited(words):
-    """The likeliest come first; the answer is withheld above a threshold."""
+    """The likeliest come first; above the threshold there is no answer."""
     task = find("squad-2.0").updated(
         answer_head="simple", null_score_diff_threshold=2.5
     )
@@ -72,7 +72,7 @@ def test_the_number_of_answers_is_limited(words):
 
 
 def test_a_second_text_needs_a_task_of_pairs(words):
-    """Otherwise it would be ignored."""
+    """It is an error, because it would be ignored."""
     predictor = Predictor(find("sst-2"), words, None)
-    with pytest.raises(InputError, match="of pairs alone.*text_pair=b"):
+    with pytest.raises(InputError, match="takes pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])

@@ -1,4 +1,4 @@
-"""Questions: rows and windows, both heads, answers and files."""
+"""Question answering: rows and windows, both heads, answers and files."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from albert_tf.tasks.squad import Answer, Question
 
 
 def test_labels_are_the_words_of_the_answer(words):
-    """The pieces between the labels are those of the answer, or none."""
+    """The pieces between the labels are the answer's, or there is no label."""
     features = make_task().features(EXAMPLES, words)
     found = {}
     rows = np.split(features.tokens, features.row_splits[1:-1])
@@ -44,7 +44,7 @@ def test_labels_are_the_words_of_the_answer(words):
     [((0, 5), (7, 8)), ((3, 9), (4, 5)), ((0, 4), (0, 0)), ((4, 9), (0, 0))],
 )
 def test_a_window_has_all_of_an_answer_or_none(window, expected):
-    """Tokens 3 and 4 of tokens of a letter each; windows begin at place 4."""
+    """Labels are set only if a window has tokens 3 and 4, the whole answer."""
     context = np.stack([np.arange(12), np.arange(12), np.arange(1, 13)])
     question = Question("a", "", "abcdefghijkl", ("de",), (3, 5))
     assert label(question, context, slice(*window), 4) == expected
@@ -60,14 +60,14 @@ def test_rows_are_question_and_window(words):
     context = words.encode(CONTEXT)
     assert row.tolist() == [cls, *query, sep, *context[: 16 - 6], sep]
     assert features.second_starts[0] == 5
-    # Of a question that is too long the beginning is kept.
+    # A question that is too long keeps its beginning.
     long = task.features([asked("x", "is it so very good", "one")], words)
     assert long.tokens[:6].tolist()[1:5] == words.encode("is it so very")
     assert long.second_starts[0] == 6
 
 
 def test_windows_know_their_place_in_the_text(words):
-    """Offsets of every row give back the words that stand in it."""
+    """Offsets of every row restore its words."""
     features = make_task().features(EXAMPLES, words)
     questions = question_windows(features)
     assert [len(rows) for rows in questions] == features.notes["rows"].tolist()
@@ -83,25 +83,25 @@ def test_windows_know_their_place_in_the_text(words):
 
 
 def told(features, examples, question_score=9.0):
-    """Return logits of a model that knows the answers of the labels."""
+    """Return logits of a model that knows the labels."""
     shape = [len(features), features.max_seq_length]
     logits = {n: np.zeros(shape, np.float32) for n in ("start", "end")}
     for row, (start, end) in enumerate(features.arrays["labels"]):
         logits["start"][row, start] = logits["end"][row, end] = 5.0
-        # What stands in the question can be no answer.
+        # Text in the question cannot be an answer.
         logits["start"][row, 1] = logits["end"][row, 2] = question_score
     return {f"{n}_logits": x for n, x in logits.items()}
 
 
 def answered(words, **config):
-    """Return a task and what it predicts from the logits of such a model."""
+    """Return a task and its predictions from the logits of `told`."""
     task = make_task(**config)
     features = task.features(EXAMPLES, words)
     return task, task.predictions(EXAMPLES, told(features, EXAMPLES), features)
 
 
 def test_answers_are_slices_of_the_context(words):
-    """A model that knows the places gets the texts as they are written."""
+    """A model that knows the positions returns the exact texts."""
     task, found = answered(words)
     for question, prediction in zip(EXAMPLES, found, strict=True):
         if question.answers:
@@ -117,7 +117,7 @@ def test_answers_are_slices_of_the_context(words):
 
 
 def test_answers_against_all_pairs(words):
-    """The best answer is the best of all legal pairs of all windows."""
+    """The best answer is the best legal pair in all windows."""
     task = make_task(n_best_size=400, max_answer_length=6)
     features = task.features(EXAMPLES, words)
     rng = np.random.default_rng(0)
@@ -151,7 +151,7 @@ def first_batch(task, words):
 
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_both_heads_answer(words, head):
-    """Outputs of a real model become answers with null odds, and files."""
+    """A real model's outputs become answers with null odds, and files."""
     task = make_task(head)
     features, batch = first_batch(task, words)
     model = task.head.build_model(tiny.CONFIG, "float32")
@@ -168,7 +168,7 @@ def test_both_heads_answer(words, head):
 
 
 def test_loss_of_the_simple_head():
-    """The mean of two cross-entropies over the tokens of the row."""
+    """It is the mean of two cross-entropies over the row's tokens."""
     rng = np.random.default_rng(1)
     start, end = rng.normal(size=(2, 3, 5)).astype(np.float32)
     labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
@@ -187,7 +187,7 @@ def test_loss_of_the_simple_head():
 
 
 def test_loss_of_the_beam_head():
-    """Half of both cross-entropies and of that of the answer class."""
+    """It is half the sum of the span and answer-class cross-entropies."""
     start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
     labels = np.array([[2, 3], [0, 0]], np.int32)
     logits = np.array([1.5, -0.5], np.float32)
@@ -205,7 +205,7 @@ def test_loss_of_the_beam_head():
 
 
 def test_files(words, tmp_path):
-    """Predictions, n best and null odds have the official forms."""
+    """Predictions, n-best lists and null odds have the official formats."""
     task, found = answered(words, null_score_diff_threshold=0.0)
     task = dataclasses.replace(task, submission="own.json")
     task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -221,12 +221,12 @@ def test_files(words, tmp_path):
     assert sum(e["probability"] for e in entries) == pytest.approx(1)
     odds = json.loads(read["null_odds.json"])
     assert odds["a"] < 0 < odds["c"]
-    assert read["errors.tsv"].count("\n") == 1  # the header alone
+    assert read["errors.tsv"].count("\n") == 1  # only the header
     assert "eval_own.json" not in read
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """Below all odds there is no answer, above them there always is one."""
+    """Below all odds no question has an answer; above them, all have one."""
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -237,7 +237,7 @@ def test_the_given_threshold_decides(words, tmp_path):
 
 
 def test_unknown_answers(words, tmp_path):
-    """Without answers there are predictions, no labels and no error table."""
+    """Without answers, there are predictions but no labels or error table."""
     unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]
     task = make_task()
     features = task.features(unknown, words)
@@ -252,7 +252,7 @@ def test_unknown_answers(words, tmp_path):
 
 
 def test_an_empty_context(words):
-    """A question about nothing has a row, and the answer ""."""
+    """A question about an empty context has one row and the answer ""."""
     task = make_task()
     empty = [Question("x", "is it", "", ())]
     features = task.features(empty, words)
@@ -264,7 +264,7 @@ def test_an_empty_context(words):
 
 
 def test_own_questions_say_whether_all_have_answers():
-    """One question without an answer makes it SQuAD 2.0, else 1.1."""
+    """One unanswerable question selects SQuAD 2.0, otherwise 1.1."""
     own = find("question_answering")
     assert own.fitted(EXAMPLES).scoring == "squad2"
     fitted = own.fitted(EXAMPLES[:2])
@@ -274,21 +274,21 @@ def test_own_questions_say_whether_all_have_answers():
 
 
 def test_models_of_one_task_on_another():
-    """SQuAD 2.0's model answers 1.1, SQuAD 1.1's does not answer 2.0."""
+    """A SQuAD 2.0 model answers 1.1, but a 1.1 model does not answer 2.0."""
     learnt = make_task("beam")
     other = find("squad-1.1").for_model(learnt)
     assert (other.impossible, other.scoring) == (False, "squad1")
     assert other.config == learnt.config
     own = find("question_answering").for_model(learnt)
     assert (own.impossible, own.scoring) == (True, "squad2")
-    with pytest.raises(InputError, match="without an answer"):
+    with pytest.raises(InputError, match="unanswerable"):
         learnt.for_model(find("squad-1.1"))
 
 
 def test_the_loss_reaches_every_variable(words):
-    """Gradients of the beam head reach every variable of it.
+    """Gradients of the beam head reach every one of its variables.
 
-    What shifts all logits that a softmax compares has none.
+    Biases that shift all logits of a softmax have no gradient.
     """
     task = make_task("beam")
     _, batch = first_batch(task, words)

@@ -1,4 +1,4 @@
-"""Examples of texts, pairs and triplets, and what is measured of vectors."""
+"""Examples of texts, pairs and triplets, and metrics of vectors."""
 
 import json
 
@@ -15,7 +15,7 @@ TASK = find("embedding")
 
 
 def written(tmp_path, name, rows):
-    """Write a file of JSON lines, or of text; return its path."""
+    """Write a file of JSON lines or text; return its path."""
     lines = rows if name.endswith(".txt") else map(json.dumps, rows)
     path = tmp_path / name
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -23,9 +23,9 @@ def written(tmp_path, name, rows):
 
 
 def test_what_a_file_holds(tmp_path, capsys):
-    """Lines are texts; tables hold texts, pairs, triplets or scored pairs.
+    """Lines are texts; tables have texts, pairs, triplets or scored pairs.
 
-    Of these a third text is unused, and a note says so.
+    Scored pairs ignore a third text, and a note is printed.
     """
     row = {"text": "a", "text_pair": "b"}
     files = {
@@ -47,13 +47,13 @@ def test_what_a_file_holds(tmp_path, capsys):
         "scored.jsonl": [Texts("0", ("a", "b"), 2.0, True)],
     }
     (note,) = capsys.readouterr().out.splitlines()
-    assert "scored.jsonl" in note and "negative is left unused" in note
+    assert "scored.jsonl" in note and "negative is ignored" in note
     pairs = TASK.read("predict", written(tmp_path, "p.jsonl", [row]))
     assert pairs == [Texts("0", ("a", "b"), None, False)]
 
 
 def test_every_line_to_predict_has_a_vector(tmp_path):
-    """Also a blank one, as nothing else says which line a vector is of."""
+    """Blank lines too, because vectors are matched to lines by position."""
     path = written(tmp_path, "x.txt", ["a", "", "b\r", " ", ""])
     found = [example.texts for example in TASK.read("predict", path)]
     assert found == [("a",), ("",), ("b",), (" ",), ("",)]
@@ -72,31 +72,31 @@ PAIR = {"text": "a", "text_pair": "b"}
         ("train", [PAIR | {"score": "x"}], {}, ":1: the label.*label='x'"),
         ("train", [PAIR | {"score": "inf"}], {}, ":1: .* finite number"),
         ("eval", [PAIR | {"score": "NAN"}], {}, ":1: .* finite number"),
-        ("eval", [PAIR | {"score": 1}, PAIR], {}, "a score if others"),
-        ("train", [{"text": "a"}, PAIR], {}, "as many texts"),
-        ("eval", [PAIR | {"score": None}], {}, "must not be missing"),
+        ("eval", [PAIR | {"score": 1}, PAIR], {}, "all or none"),
+        ("train", [{"text": "a"}, PAIR], {}, "same number of texts"),
+        ("eval", [PAIR | {"score": None}], {}, "must have a label"),
     ],
 )
 def test_files_that_are_refused(tmp_path, part, rows, columns, said):
-    """A message names the column or the line that is wrong."""
+    """The error names the wrong column or line."""
     task = TASK.updated(**columns)
     with pytest.raises(InputError, match=said):
         task.read(part, written(tmp_path, "x.jsonl", rows))
 
 
 def test_the_main_metric_is_one_that_the_examples_have():
-    """Scored pairs have a correlation, others a rank."""
+    """Scored pairs have a correlation, other examples a rank metric."""
     scored, plain = Texts("", ("a", "b"), 1.0, True), Texts("", ("a", "b"))
     assert TASK.evaluated_on([scored]).main_metric == "spearman"
     other = TASK.evaluated_on([plain])
     assert other.main_metric == "mrr"
-    assert other.identity() == TASK.identity()  # a run may go on with either
+    assert other.identity() == TASK.identity()  # a run may continue with either
     chosen = TASK.updated(main_metric="accuracy")
     assert chosen.evaluated_on([plain]).main_metric == "accuracy"
 
 
 def test_retrieval_by_hand():
-    """Texts count once, negatives too; a tie is lost, so a constant fails."""
+    """Texts and negatives count once; ties are lost, so constants fail."""
     east, north, diagonal = np.eye(2)[0], np.eye(2)[1], np.full(2, 0.5**0.5)
     names = {"e": east, "n": north, "d": diagonal}
     examples = [
@@ -112,7 +112,7 @@ def test_retrieval_by_hand():
 
 
 def test_scores_are_cosines_for_the_most_alike(tokenizer):
-    """The labels of scored pairs are shares of the largest score."""
+    """Labels of scored pairs are fractions of the largest score."""
     examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
     features = TASK.features(examples, tokenizer)
     np.testing.assert_allclose(features.arrays["labels"], [0, 0.4, 1])
@@ -121,7 +121,7 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_crops_are_spans_of_the_text(rate):
-    """Both lack the share that the rate says, at places that differ."""
+    """Both lack the share given by the rate, in different places."""
     lengths = np.array([12, 7, 2, 3])
     inside = np.arange(12) < lengths[:, None]
     ids = np.where(inside, 100 * np.arange(4)[:, None] + np.arange(12), 0)

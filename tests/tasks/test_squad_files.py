@@ -1,4 +1,4 @@
-"""Files in the format of SQuAD, and the errors that name a question."""
+"""Files in SQuAD format, and errors that name a question."""
 
 import csv
 import gzip
@@ -29,7 +29,7 @@ def read(tmp_path, *questions, part="train", impossible=True):
 
 
 def test_what_is_read(tmp_path):
-    """Answers are all texts, the span is that of the first."""
+    """All answer texts are read; the span belongs to the first."""
     (found,) = read(tmp_path, question(answers=[("dog", 21), ("cat", 2)]))
     assert (found.id, found.text, found.context) == ("q1", "Who?", CONTEXT)
     assert found.answers == ("dog", "cat")
@@ -37,7 +37,7 @@ def test_what_is_read(tmp_path):
 
 
 def test_an_answer_beside_its_place(tmp_path, capsys):
-    """The nearest exact occurrence is taken, and counted."""
+    """The nearest exact occurrence is used and counted."""
     found = read(
         tmp_path,
         question("a", [("cat", 11)]),
@@ -45,15 +45,15 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
         question("c", [("cat", 2)]),
     )
     assert [q.span[0] for q in found] == [12, 2, 2]
-    assert find_answer("anana", "ana", 4) == 2  # places may overlap
-    assert find_answer("a cat", "ca", -3) == 2  # and none counts from the end
+    assert find_answer("anana", "ana", 4) == 2  # occurrences may overlap
+    assert find_answer("a cat", "ca", -3) == 2  # not from the end
     assert (
         "2 answers are not at their `answer_start`" in capsys.readouterr().out
     )
 
 
 def test_an_answer_that_is_not_there(tmp_path, capsys):
-    """Not to learn from; to evaluate on, it counts and cannot be found."""
+    """It is an error in training; in evaluation, it counts but is not found."""
     absent = question("q7", [("bird", 2)])
     with pytest.raises(InputError, match="f.json, question q7.*'bird'"):
         read(tmp_path, absent)
@@ -63,14 +63,14 @@ def test_an_answer_that_is_not_there(tmp_path, capsys):
 
 
 def test_questions_without_an_answer(tmp_path):
-    """No answer, by the mark or by an empty list, is () and not unknown."""
+    """No answer, by flag or empty list, is (), not unknown."""
     marked = question("a", [], is_impossible=True)
     found = read(tmp_path, marked, question("b", []), part="eval")
     assert [q.answers for q in found] == [(), ()]
     unknown = {"id": "c", "question": "Who?"}
     found = read(tmp_path, unknown, question("d", []), part="predict")
     assert [q.answers for q in found] == [None, None]
-    # What a model that always answers has no score for.
+    # A model that always answers has no score for these.
     for impossible, answers in ((True, ()), (False, None)):
         (found,) = read(tmp_path, marked, part="predict", impossible=impossible)
         assert found.answers == answers
@@ -90,7 +90,7 @@ def test_questions_without_an_answer(tmp_path):
     ],
 )
 def test_malformed_questions(tmp_path, broken, said):
-    """Each fault is one message that names the file and the question."""
+    """Each fault has one message that names the file and the question."""
     with pytest.raises(InputError) as error:
         read(tmp_path, broken, impossible=False)
     message = str(error.value)
@@ -98,13 +98,13 @@ def test_malformed_questions(tmp_path, broken, said):
 
 
 def test_two_questions_of_one_name(tmp_path):
-    """Predictions could not tell them apart."""
-    with pytest.raises(InputError, match="`id` of its own.*'q1'"):
+    """This is an error, because predictions could not tell them apart."""
+    with pytest.raises(InputError, match="unique `id`.*'q1'"):
         read(tmp_path, question(), question())
 
 
 def test_all_questions_that_do_not_fit_are_listed(tmp_path):
-    """One message lists all missing answers and contradictions."""
+    """A single message lists all missing answers and contradictions."""
     rows = [question(f"q{i}", [(f"bird {i}", 2)]) for i in range(30)]
     rows += [question("ok"), question("no", is_impossible=True)]
     with pytest.raises(InputError, match="remove 31 questions") as error:
@@ -134,7 +134,7 @@ def test_all_questions_that_do_not_fit_are_listed(tmp_path):
     ],
 )
 def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
-    """The text "false" means no, although it is not empty."""
+    """The text "false" means false, although it is not empty."""
     answers = [] if impossible else [("cat", 2)]
     row = question(answers=answers, is_impossible=flag)
     for part in ("train", "eval", "predict"):
@@ -150,15 +150,15 @@ def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
 
 @pytest.mark.parametrize("flag", ["no", 2, [], {}, 0.5, "falsch"])
 def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
-    """No other value counts as true or false."""
+    """Other values are neither true nor false, which is an error."""
     with pytest.raises(InputError, match="`is_impossible` must be true or"):
         read(tmp_path, question(is_impossible=flag))
 
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
 def test_a_name_is_a_text_or_a_number(tmp_path, value):
-    """Other values are not converted to text."""
-    with pytest.raises(InputError, match="`id` of its own"):
+    """Other values are errors, not converted to text."""
+    with pytest.raises(InputError, match="unique `id`"):
         read(tmp_path, question(value))
     assert read(tmp_path, question(0))[0].id == "0"
 
@@ -177,7 +177,7 @@ WAYS = [
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
 @pytest.mark.parametrize("answers", WAYS)
 def test_questions_of_a_table(tmp_path, ending, answers):
-    """A row is a question; answers are texts or have places, as JSON too."""
+    """A row is a question; answers are texts, possibly with starts, or JSON."""
     path = tmp_path / f"t{ending}"
     row = {"question": "Who?", "context": CONTEXT, "answers": answers}
     none = row | {"answers": ""}
@@ -206,7 +206,7 @@ def test_questions_of_a_table(tmp_path, ending, answers):
 
 
 def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
-    """Only lists and objects of answers are."""
+    """Only lists and objects of answers are parsed as JSON."""
     for text in ("5", '"cat"', "[1]", "{x", "true"):
         path = tmp_path / "t.jsonl"
         row = {"question": "q", "context": f"a {text}.", "answers": text}
@@ -216,7 +216,7 @@ def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
 
 
 def test_another_format(tmp_path):
-    """JSON without `data` is refused, a file that is no JSON too."""
+    """JSON without `data` and files that are not JSON are errors."""
     path = tmp_path / "f.json"
     path.write_text('{"version": "1.1"}')
     with pytest.raises(InputError, match="f.json: `data`"):
@@ -227,7 +227,7 @@ def test_another_format(tmp_path):
 
 
 def test_compressed_questions(tmp_path):
-    """They are read like the plain file, on one line or several."""
+    """They are read like the plain file, on one or several lines."""
     path = write(tmp_path, question())
     content = json.load(open(path, encoding="utf-8"))
     wanted = [(x.context, x.qa) for x in entries(path)]

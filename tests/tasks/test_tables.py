@@ -1,4 +1,4 @@
-"""Rows of TSV, CSV and JSON lines, and the errors that name a line."""
+"""Rows of TSV, CSV and JSON lines, and errors that name a line."""
 
 import bz2
 import gzip
@@ -30,7 +30,7 @@ def refusal(tmp_path, name, text, **columns):
 
 
 def test_tsv_knows_no_quotes(tmp_path):
-    """Quotes, line separators of Unicode and spaces are text, as in GLUE."""
+    """Quotes, Unicode line separators and spaces are text, as in GLUE."""
     text = '\ufeffa\tb\r\n"x\t y" \r\nu\u2028v\t\n\n'
     where, values = rows(tmp_path, "t.tsv", text)
     assert values == [{"a": '"x', "b": ' y" '}, {"a": "u\u2028v", "b": ""}]
@@ -38,7 +38,7 @@ def test_tsv_knows_no_quotes(tmp_path):
 
 
 def test_csv_has_quotes_and_counts_lines(tmp_path):
-    """A quoted cell may hold commas and line feeds; a row has its line."""
+    """Quoted cells may contain commas and line feeds; rows know their line."""
     text = 'a,b\n"x, ""y""\nz",1\nu,2\n'
     where, values = rows(tmp_path, "t.csv", text)
     assert values == [{"a": 'x, "y"\nz', "b": "1"}, {"a": "u", "b": "2"}]
@@ -75,23 +75,23 @@ def test_json_lines(tmp_path):
     ],
 )
 def test_malformed_files(tmp_path, name, text, said):
-    """Each fault is one message that names the file and the line."""
+    """Each fault has one message that names the file and the line."""
     message = refusal(tmp_path, name, text)
     assert all(part in message for part in said), message
 
 
 def test_a_missing_file(tmp_path):
-    """A file that is not there is named."""
+    """The error names the missing file."""
     with pytest.raises(InputError, match="nothing.tsv"):
         list(read_rows(str(tmp_path / "nothing.tsv"), Columns()))
 
 
 def test_known_broken_lines_are_passed_over(tmp_path, capsys):
-    """Only a data set that says so may have broken lines."""
+    """Only data sets that allow broken lines may have them."""
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
-    assert "passed over 1 broken lines" in capsys.readouterr().out
+    assert "skipped 1 broken lines" in capsys.readouterr().out
 
 
 DOUBLED = '"he said ""no"" twice"'
@@ -109,9 +109,9 @@ DOUBLED = '"he said ""no"" twice"'
     ],
 )
 def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
-    """File, line and column of the first whole cell, which keeps its quotes.
+    """A note names the first fully quoted cell, which keeps its quotes.
 
-    Another program may have quoted it; quotes inside a text are its own.
+    Another program may have quoted it; quotes inside a text are not noted.
     """
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
     data = DataConfig(train_file=path, text_column="text")
@@ -123,7 +123,7 @@ def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
 
 
 def test_quotes_of_official_files_are_text(tmp_path, capsys):
-    """GLUE has whole sentences in quotes, and is read as it is."""
+    """GLUE has whole sentences in quotes, which are kept."""
     (tmp_path / "RTE").mkdir()
     header = "index", "sentence1", "sentence2", "label"
     row = 0, '"So it is."', "b", "entailment"
@@ -148,7 +148,7 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     ],
 )
 def test_what_a_table_is(tmp_path, name, pack):
-    """The first bytes tell compression and JSON, and the name the rest."""
+    """The first bytes reveal compression and JSON; the name, the rest."""
     cells = {
         "T": b"a\tb\nx\ty\n",
         "C": b"a,b\nx,y\n",
@@ -173,5 +173,5 @@ def test_what_a_table_is(tmp_path, name, pack):
     ],
 )
 def test_files_that_are_no_table(tmp_path, name, text, said):
-    """The message says what the file is and what converts it."""
+    """The message names the file's format and a way to convert it."""
     assert said in refusal(tmp_path, name, text)

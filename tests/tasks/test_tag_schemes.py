@@ -1,4 +1,4 @@
-"""What tags mean, in every scheme and where they break its rules."""
+"""The meaning of tags in every scheme, and of tags that break its rules."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ from albert_tf.tasks.metrics import entities
     ],
 )
 def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
-    """Every type gets all prefixes of its family, seen or not."""
+    """Every type gets all prefixes of its family, in the data or not."""
     tags = tags.split()
     assert find_scheme(tags) == scheme
     assert all_tags(tags) == tuple(completed.split())
@@ -64,17 +64,17 @@ def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
     ],
 )
 def test_spans_of_tags(tags, spans):
-    """An entity ends where its type changes, or with an ending tag."""
+    """An entity ends if its type changes, or with an ending tag."""
     assert entity_spans(tags.split()) == spans
 
 
 @pytest.mark.parametrize("letters", ["I", "BI", "IE", "BIES", "BMES", "BILU"])
 def test_scores_are_those_of_conlleval(letters):
-    """They agree on tags in any order, legal or not, in every scheme."""
+    """Scores agree for tags in any order, legal or not, in every scheme."""
     rng = np.random.default_rng(len(letters))
     tags = ["O", *(f"{x}-{kind}" for x in letters for kind in ("P", "Q-R"))]
     rows = [rng.choice(tags, size=[200, 8]).tolist() for _ in range(2)]
-    # Alike enough for entities of several words to be right.
+    # Similar enough that some entities of several words are right.
     keep = rng.random([200, 8]) < 0.7
     rows[1] = np.where(keep, rows[0], rows[1]).tolist()
     for row in rows[0]:
@@ -105,11 +105,11 @@ def test_scores_are_those_of_conlleval(letters):
     ],
 )
 def test_tags_that_cannot_follow_each_other(scheme, tags, words):
-    """They are counted at the word after the break."""
+    """They count at the word after the break."""
     assert breaks_of(tags.split(), scheme) == words
 
 
 def test_tags_that_begin_entities_as_iob1_does():
-    """There, a B only separates two entities of one type."""
+    """In IOB1, a B only separates two entities of one type."""
     assert only_separates("I-A B-A I-A O I-B".split())
     assert not only_separates("I-A O B-A".split())

@@ -1,4 +1,4 @@
-"""What all kinds of tasks promise: names, settings, and `task.json`."""
+"""Properties of all kinds of tasks: names, settings, and `task.json`."""
 
 import dataclasses
 import json
@@ -11,12 +11,12 @@ from albert_tf.tasks.registry import TASKS, find, load_task
 from albert_tf.tasks.task_config import TaskConfig
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
-# As fine-tuning wrote them before a task was a codec and a head.
+# As fine-tuning wrote them in earlier versions.
 WRITTEN = json.loads((TESTDATA / "task_json.json").read_text())
 
 
 def test_writings_of_a_name():
-    """SST-2 is found however it is written, and what there is is listed."""
+    """SST-2 is found in any spelling; the error lists all tasks."""
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
@@ -47,7 +47,7 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
     ],
 )
 def test_lengths_that_fit(name, legal, changed):
-    """What leaves out words, or has no meaning, is refused; its limit not."""
+    """Lengths that skip words are errors; the largest legal ones are not."""
     setting, most, wrong = changed
     find(name).updated(**legal | {setting: most})
     with pytest.raises(InputError, match=f"{setting}={wrong}"):
@@ -64,9 +64,9 @@ OWN = {
 
 @pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
 def test_shorter_inputs_have_lengths_that_fit(kind):
-    """At any length, none exceeds fine-tuning's and none skips words.
+    """At any length, none exceeds its default and none skips words.
 
-    At the length of fine-tuning and beyond, all are those of fine-tuning.
+    At the default length and beyond, all keep their defaults.
     """
     own = {"max_seq_length": 96, **OWN.get(kind, {})}
     task = find(kind).updated(**own)
@@ -90,7 +90,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """The others are fitted to them; an impossible fit is an error."""
+    """The others are adapted to them; an impossible fit is an error."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -112,9 +112,9 @@ TWO = {"label_column": ("a", "b")}
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("squad-1.1", {"text_column": "a"}, "no meaning.*text_column=a"),
-        ("classification", {"choice_columns": ("a",)}, "no meaning.*choice"),
-        ("token_classification", {"header": False}, "`header` has no meaning"),
+        ("squad-1.1", {"text_column": "a"}, "not apply.*text_column=a"),
+        ("classification", {"choice_columns": ("a",)}, "not apply.*choice"),
+        ("token_classification", {"header": False}, "`header` does not apply"),
         ("classification", TWO, "one column.*label_column=a,b"),
         ("multiple_choice", TWO, "one column.*label_column=a,b"),
         ("token_classification", TWO, "one column.*label_column=a,b"),
@@ -125,13 +125,13 @@ TWO = {"label_column": ("a", "b")}
     ],
 )
 def test_columns_and_metrics_that_a_kind_lacks(name, data, said):
-    """They are refused before any file is read."""
+    """They are errors before any file is read."""
     with pytest.raises(InputError, match=said):
         find(name).updated(**data)
 
 
 def test_the_metric_of_the_best_checkpoint_can_be_chosen():
-    """A flag replaces the main metric, and nothing else."""
+    """A flag replaces only the main metric."""
     task = find("mrpc").updated(main_metric="f1")
     assert (task.main_metric, find("mrpc").main_metric) == ("f1", "accuracy")
     assert task.predict_columns == find("mrpc").predict_columns
@@ -139,7 +139,7 @@ def test_the_metric_of_the_best_checkpoint_can_be_chosen():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_task_json_holds_the_whole_task(tmp_path, name):
-    """A task read back from a model directory is the task."""
+    """A task read back from a model directory equals the original."""
     task = find(name).updated(max_seq_length=400)
     task.save(str(tmp_path))
     assert load_task(str(tmp_path)) == task
@@ -148,13 +148,13 @@ def test_task_json_holds_the_whole_task(tmp_path, name):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_task_json_of_earlier_versions(tmp_path, name):
-    """It is read, and written as it was."""
+    """It is read, and written back unchanged."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name]))
     task = load_task(str(tmp_path))
     task.save(str(tmp_path))
     again = json.loads(path.read_text())
-    # Settings that came later say nothing.
+    # Later settings are absent.
     later = again["config"].keys() - WRITTEN[name]["config"].keys()
     assert {again["config"].pop(setting) for setting in later} <= {None}
     later = again.keys() - WRITTEN[name].keys()
@@ -168,7 +168,7 @@ def test_task_json_of_earlier_versions(tmp_path, name):
     ["[]", "{}", '{"kind": "other"}', '{"kind": "regression", "more": 1}'],
 )
 def test_a_damaged_task_json(tmp_path, text):
-    """What fine-tuning did not write is refused."""
+    """Content that fine-tuning cannot have written is an error."""
     (tmp_path / "task.json").write_text(text)
     with pytest.raises(InputError, match="task.json"):
         load_task(str(tmp_path))
@@ -188,7 +188,7 @@ def test_a_damaged_task_json(tmp_path, text):
     ],
 )
 def test_a_field_of_another_type(tmp_path, name, changes):
-    """A text is not a flag, a number or a list of its letters."""
+    """A text is not a boolean, a number or a list of its letters."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):
@@ -196,7 +196,7 @@ def test_a_field_of_another_type(tmp_path, name, changes):
 
 
 def test_the_task_of_another_model():
-    """A model of other labels or of another kind is not used for a task."""
+    """A model with other labels or of another kind is an error."""
     for name in ("ax", "classification"):
         task = find(name).for_model(find("mnli"))
         assert task.labels == find("mnli").labels

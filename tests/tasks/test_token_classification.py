@@ -1,4 +1,4 @@
-"""Tags of words: first pieces, long sentences, scores and files."""
+"""Token classification: first pieces, long sentences, scores, files."""
 
 import dataclasses
 
@@ -35,7 +35,7 @@ def make_task(length=8, **config):
 
 @pytest.mark.parametrize("length", [4, 5, 8, 16])
 def test_every_word_counts_once(words, length):
-    """However long a sentence, each word's first piece has its label once."""
+    """Each word's first piece has its label once in sentences of any length."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
     labels = features.token_arrays["labels"]
@@ -43,7 +43,7 @@ def test_every_word_counts_once(words, length):
     expected = [tag for sentence in EXAMPLES for tag in sentence.tags]
     assert sorted(task.labels[i] for i in found) == sorted(expected)
     tokens = features.tokens[labels >= 0]
-    # A word of no piece is unknown, and so is one that has none.
+    # A word without pieces has the unknown piece.
     first = [
         (words.encode(word) or [words.unk_id])[0]
         for sentence in EXAMPLES
@@ -66,7 +66,7 @@ def known(task, features):
 
 
 def tagged(words, length=8):
-    """Return a task and what it predicts from the logits of such a model."""
+    """Return a task and its predictions from the logits of `known`."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
     outputs = known(task, features)
@@ -75,7 +75,7 @@ def tagged(words, length=8):
 
 @pytest.mark.parametrize("length", [4, 8, 16])
 def test_predictions_stand_at_their_words(words, length):
-    """A model that knows the labels gets every word right, in order."""
+    """A model that knows the labels tags every word correctly, in order."""
     task, found = tagged(words, length)
     assert [p.tags for p in found] == [s.tags for s in EXAMPLES]
     assert all((p.probabilities > 0.99).all() for p in found)
@@ -83,7 +83,7 @@ def test_predictions_stand_at_their_words(words, length):
 
 
 def test_a_batch_has_labels_at_first_pieces(words):
-    """In a batch other pieces, [CLS], [SEP] and padding have -1."""
+    """In a batch, other pieces, [CLS], [SEP] and padding have -1."""
     task = make_task(16)
     features = task.features(EXAMPLES[1:], words)
     batch = next(iter(evaluation_batches(features, 1)))
@@ -97,7 +97,7 @@ def test_a_batch_has_labels_at_first_pieces(words):
 
 
 def test_the_loss_is_the_mean_over_words():
-    """Rows count by their words; other tokens and padding for nothing."""
+    """Rows are weighted by their words; other tokens do not count."""
     task = make_task()
     logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("f4")
     labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1], [-1, 3, 4, 0]])
@@ -107,7 +107,7 @@ def test_the_loss_is_the_mean_over_words():
         "example_weights": tf.constant([1.0, 1.0, 0.0]),
     }
     log_p = log_softmax(logits, -1)
-    words = [(0, 1, 2), (0, 3, 0), (1, 1, 1)]  # row, place, tag
+    words = [(0, 1, 2), (0, 3, 0), (1, 1, 1)]  # row, position, tag
     hits = [logits[row, place].argmax() == tag for row, place, tag in words]
     for objective, share in (
         (task.head, 0.0),
@@ -125,7 +125,7 @@ def test_the_loss_is_the_mean_over_words():
 
 
 def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
-    """Of a real model over windows with unequal numbers of words."""
+    """A real model's loss over windows of unequal sizes is that mean."""
     task = make_task()
     features = task.features(EXAMPLES, words)
     evaluator = Evaluator(
@@ -152,7 +152,7 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
 
 
 def test_files(words, tmp_path):
-    """Columns of word, tag and prediction, and a table of types."""
+    """They have columns for word, tag and prediction, and a table of types."""
     task, found = tagged(words)
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
     lines = (tmp_path / "eval_predictions.conll").read_text().split("\n")
@@ -163,7 +163,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
-    """All lines have the same columns, words and predictions."""
+    """All lines have the same two columns, words and predictions."""
     task, found = tagged(words)
     unknown = dataclasses.replace(EXAMPLES[0], tags=None)
     sentences = [unknown, EXAMPLES[1]]
@@ -180,7 +180,7 @@ def read(tmp_path, text, task, part="train"):
 
 
 def test_tags_of_other_files(tmp_path):
-    """A type that was not learnt is an error; numbers of tags are tags."""
+    """A type that was not learnt is an error; tag numbers are accepted."""
     task = make_task()
     assert read(tmp_path, "a B-A\nb I-A\n", task, "eval")
     numbers = [str(task.labels.index(tag)) for tag in ("B-A", "O")]
@@ -196,7 +196,7 @@ def test_tags_of_other_files(tmp_path):
 
 
 def test_the_tags_of_another_data_set_are_the_models():
-    """Tags and scheme are those that the model has learnt."""
+    """Tags and scheme come from the model."""
     trained = make_task()
     task = find("ner").for_model(trained)
     assert task.labels == trained.labels != ()
@@ -204,7 +204,7 @@ def test_the_tags_of_another_data_set_are_the_models():
 
 
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
-    """They are learnt as they stand, and the first one is named."""
+    """They are learnt unchanged, and the note names the first."""
     fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
     sentences = read(tmp_path, text, fresh)
@@ -216,11 +216,11 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
         read(tmp_path, legal, fresh)
         assert not capsys.readouterr().out
     read(tmp_path, "a B-A\nb I-A\nc X\nd O\n", fresh)
-    assert "1 tags mark no entity, first X at" in capsys.readouterr().out
+    assert "1 tags mark no entity; the first is X at" in capsys.readouterr().out
 
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
-    """They are scored by accuracy, and their confusions are written."""
+    """They are scored by accuracy, and a confusion matrix is written."""
     task = find("token_classification")
     text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
     examples = read(tmp_path, text, task)
