@@ -105,7 +105,7 @@ def new_task(
     require(labels is None or hasattr(task, "labels"), rule, labels=labels)
     require(
         labels is not None or not task.has_classes,
-        "`labels` are needed, as the model has no head with classes. "
+        "`labels` must be given, as the model has no head with classes. "
         "Received: none",
     )
     if labels is None:

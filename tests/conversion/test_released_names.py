@@ -1,4 +1,4 @@
-"""The table of names is complete, and one to one."""
+"""The table of names is complete and one-to-one."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_the_table_has_the_variables_of_the_model(variant):
-    """Names and shapes from the table are those of the built model."""
+    """Names and shapes in the table equal those of the built model."""
     config = goldens.variant(variant)
     model = named_variables(AlbertForPretraining(config))
     assert variable_names.variable_shapes(config) == {
@@ -47,7 +47,7 @@ def test_the_table_has_the_variables_of_the_model(variant):
 
 @pytest.mark.parametrize("release", COUNTS)
 def test_released_files_map_completely(release, tmp_path):
-    """Every variable of the real releases has one place, both ways."""
+    """Each variable of the releases maps to one name, both ways."""
     table = TABLES[release]
     shapes = {n: tuple(s) for n, s in table["tensors"].items()}
     tensors = Tensors(shapes, read=None)
@@ -90,7 +90,7 @@ PAPER = {
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameters_of_the_paper(name):
-    """The ablations have the parameters that the paper prints."""
+    """The ablations have the paper's numbers of parameters."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
     config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
     shapes = variable_names.variable_shapes(config)
@@ -102,7 +102,7 @@ def test_parameters_of_the_paper(name):
 
 
 def test_what_released_files_cannot_hold():
-    """Architectures without a released name are refused, or renamed."""
+    """Architectures without released names are errors, or renamed."""
     shapes = variable_names.variable_shapes
     unshared = goldens.variant("unshared")
     released = variable_names.as_released(unshared)
