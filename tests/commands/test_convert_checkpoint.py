@@ -283,7 +283,7 @@ def test_sentencepiece_is_carried(golden, tmp_path):
     path = hf / "tokenizer_config.json"
     values = json.loads(path.read_text())
     assert values["do_lower_case"] and not values["keep_accents"]
-    # Of a class whose settings count.
+    # The settings of this class count.
     values |= {"do_lower_case": False, "tokenizer_class": "AlbertTokenizer"}
     path.write_text(json.dumps(values))
     convert(str(hf), str(tmp_path / "dir2"), "model_dir")

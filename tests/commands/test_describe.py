@@ -14,7 +14,7 @@ from albert_tf.model.config import AlbertConfig
 
 MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
 
-# Parameters of the backbones, pooler included; KerasHub's presets agree.
+# Parameters of the backbones with poolers; KerasHub's presets agree.
 BACKBONES = {
     "base": (11_683_584, 11_813_810),
     "large": (17_683_968, 17_847_474),

@@ -14,8 +14,8 @@ PAGES = [
     if "generated" not in path.parts
 ]
 
-# Parses each command with its program's flags and makes the settings of them,
-# whose checks are the first that the program does; then it stops.
+# Parses each command with its program's flags and creates its settings, whose
+# checks run first in the program; then it stops.
 SCRIPT = """
 import importlib, json, sys
 from absl import flags
@@ -28,7 +28,7 @@ def mistake(name, arguments):
         delattr(FLAGS, flag)
     program.define_flags()
     given = [x for x in arguments if x != "..."]
-    if len(given) < len(arguments):  # the reader knows the others
+    if len(given) < len(arguments):  # "..." stands for the other flags
         given += [
             f"--{flag}=x"
             for flag, field in program.fields().items()

@@ -45,7 +45,7 @@ def oracle(pretrained_dir):
     table = {n: read(n) for n in names if n.startswith("albert/")}
 
     def encode(text):
-        pieces = tokenizer.encode(text)[:18]  # of 20 with [CLS] and [SEP]
+        pieces = tokenizer.encode(text)[:18]  # 20 with [CLS] and [SEP]
         ids = np.array([tokenizer.cls_id, *pieces, tokenizer.sep_id])
         zeros = np.zeros_like(ids)
         return albert_numpy.encode(table, config, ids, zeros + 1, zeros)
@@ -58,8 +58,8 @@ def made(pretrained_dir, source, tmp_path):
     """Return a function that embeds texts and reads the output."""
 
     def make(**values):
-        path = str(tmp_path / "new" / "x.npy")  # whose folder is made
-        # Of 24 tokens that the model can take.
+        path = str(tmp_path / "new" / "x.npy")  # in a folder to create
+        # The model can take 24 tokens.
         sizes = {"max_seq_length": 20, "batch_size": 2}
         text = values.pop("input_file", source)
         embed_texts(EmbedConfig(pretrained_dir, text, path, **sizes, **values))

@@ -58,13 +58,13 @@ def test_vocabulary(corpus, tmp_path, capfd):
     assert tokenizer.not_words.tolist() == [0, 1, 2, 3, 4]
     ids = tokenizer.encode("The Dogs chases the fish in 1903, they say.")
     assert tokenizer.unk_id not in ids and len(ids) < 30
-    # The text is normalised first: neither capitals nor accents have pieces.
+    # The text is normalised first, so no piece has capitals or accents.
     text = "".join(tokenizer.pieces(range(len(SYMBOLS), 55)))
     assert text == text.lower() and not set(text) & set("öﬁ\u0308")
     listed = (tmp_path / "spiece.vocab").read_text("utf-8").splitlines()
     pieces = [line.split("\t")[0] for line in listed]
     assert pieces == tokenizer.pieces(range(55))
-    # The trainer's log stays away.
+    # The trainer's log is hidden.
     assert capfd.readouterr() == ("", "")
 
 
@@ -137,7 +137,7 @@ def test_mistakes_that_need_no_text(tmp_path):
 def test_bad_line_after_good_ones(corpus, tmp_path):
     """A line that cannot be read stops training on the lines before it."""
     path = tmp_path / "input.txt"
-    # More than the blocks of 1 MB that are read at a time.
+    # This is larger than a block of 1 MB, which is read at once.
     good = Path(corpus, "a.txt").read_bytes() * 400
     path.write_bytes(good + b"bad \xff\n")
     lines = 400 * 192

@@ -30,7 +30,7 @@ from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 
-# Only looked for: they are imported in a process without TensorFlow.
+# Only find them here: a process without TensorFlow imports them.
 for package in ("sentence_transformers", "torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -172,7 +172,7 @@ def check_alike(ours, theirs, mask) -> None:
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
         if name != "logits":
-            real = mask > 0  # padding is no answer here
+            real = mask > 0  # here, padding cannot be an answer
         np.testing.assert_allclose(
             theirs[name][real], values.numpy()[real], atol=2e-5
         )

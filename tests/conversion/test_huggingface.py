@@ -116,7 +116,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
     half = {n: x.bfloat16() for n, x in state.items()}
     forms = (
         (state, state, True),
-        (state, state, False),  # as torch wrote until 2020
+        (state, state, False),  # the format that torch wrote until 2020
         ({n: torch.nn.Parameter(x) for n, x in state.items()}, state, True),
         (half, half, True),
     )

@@ -70,10 +70,10 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
     convert(str(folder), str(tmp_path / "a"), "model_dir")
     as_h5(folder, tensors, "tf_albert_for_pre_training_1")
     with h5py.File(folder / "tf_model.h5", "a") as file:
-        # Of two biases, the one that has no effect there.
+        # Of the two biases, this one has no effect in transformers.
         name = "predictions/tf_albert_for_pre_training_1/predictions/bias:0"
         file[name][:] = 7.0
-    # Without torch, a pickle beside them is not opened.
+    # Without torch, a pickle next to the file is not opened.
     (folder / "pytorch_model.bin").write_bytes(b"not read")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     convert(str(folder), str(tmp_path / "b"), "model_dir")
@@ -192,7 +192,7 @@ def beam_head(width: int) -> dict[str, np.ndarray]:
     return {n: rng.normal(size=s).astype("f4") for n, s in shapes.items()}
 
 
-# Our layers, compared with the release in test_task_heads.py: their names.
+# Names of our layers, which test_task_heads.py compares with the release.
 BEAM_LAYERS = {
     "start": "start_logits/dense",
     "end_transform": "end_logits/dense_0",

@@ -22,7 +22,7 @@ from albert_tf.training.checkpoints import named_variables
 
 TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 
-# The variables of each released file, slots and step included.
+# The number of variables in each released file, with slots and step.
 COUNTS = {
     "albert_base_v1": 33,
     "albert_base_v2": 33,
@@ -97,7 +97,7 @@ def test_parameters_of_the_paper(name):
     size = sum(
         math.prod(s) for n, s in shapes.items() if n.startswith("albert/")
     )
-    # The paper rounds now up, now down.
+    # The paper rounds up or down.
     assert abs(size / 1e6 - PAPER[name]) < 1.1
 
 

@@ -28,7 +28,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import named_variables
 
-# Only looked for: they are imported in a process without TensorFlow.
+# Only find them here: a process without TensorFlow imports them.
 for package in ("torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -62,7 +62,7 @@ def inputs_of(config: AlbertConfig) -> dict[str, np.ndarray]:
     """Return inputs, and labels for both heads."""
     rng = np.random.default_rng(7)
     inputs = goldens.random_inputs(config)
-    # transformers gives the padding piece, id 0, no gradient as an input.
+    # In transformers, the padding piece, id 0, gets no gradient as an input.
     inputs["input_ids"] = np.maximum(inputs["input_ids"], 1)
     inputs["masked_lm_positions"] = np.tile(np.arange(4, dtype="i4"), (3, 1))
     return inputs | {
@@ -101,7 +101,7 @@ def compare(config, model, there, folder) -> dict:
     for name in ("mlm_logits", "sop_logits"):
         close(out[name], other[name], name)
     close(loss, other["loss"])
-    # Version 5 returns every inner block, older ones every layer.
+    # Version 5 returns every inner block, older versions every layer.
     every = len(out["hidden_states"]) // len(other["layers"])
     blocks = out["hidden_states"][every - 1 :: every]
     for states, layer in zip(blocks, other["layers"], strict=True):

@@ -15,7 +15,7 @@ METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]
 UP = "val_accuracy val_f1 val_matthews val_auc accuracy auc".split()
 calls = keras.callbacks
 
-# Functions that make each for a folder, and the files that it writes there.
+# Functions that make each callback for a folder, and the files it writes there.
 CALLBACKS = {
     "BackupAndRestore": lambda p: calls.BackupAndRestore(p / "backup"),
     "CSVLogger": lambda p: calls.CSVLogger(p / "log.csv"),

@@ -193,7 +193,7 @@ def test_weights_of_examples_and_classes_count(classifier):
         texts, labels, class_weight=of_classes, **how
     ).history
     good = losses[np.array(labels) == "good"].mean()
-    # Dropout before the head moves it a little.
+    # Dropout before the head changes the loss a little.
     assert history["loss"][0] == pytest.approx(good, abs=0.1)
 
 
@@ -211,7 +211,7 @@ def test_another_loss_and_a_share_to_evaluate_on(classifier):
     history = classifier.fit(texts, labels, **how).history
     assert "val_accuracy" in history
     classifier.compile(AdamW(0.0), run_eagerly=True)
-    few = texts[:3], labels[:3]  # which win over a share
+    few = texts[:3], labels[:3]  # these take precedence over a share
     history = classifier.fit(texts, labels, validation_data=few, **how).history
     wanted = classifier.evaluate(*few, verbose=0)
     assert history["val_loss"][0] == pytest.approx(wanted)

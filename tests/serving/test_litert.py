@@ -144,7 +144,7 @@ def test_weights_are_stored_once(pretrained, pretrained_model):
     names = checkpoints.named_variables(pretrained_model)
     kernels = [names[n] for n in names if "/ffn_" in n and "kernel" in n]
     assert len(kernels) == 2
-    for kernel in kernels:  # which LiteRT keeps transposed
+    for kernel in kernels:  # LiteRT stores them transposed
         assert content.count(kernel.numpy().T.tobytes()) == 1
 
 

@@ -212,7 +212,7 @@ print([m for m in sys.modules if m.split(".")[0] in sys.argv[3:]])
 def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     """A flag or JSON lines ask questions; errors name missing fields."""
     folder, _, _ = questions("simple")
-    # What the runner's page of the documentation does not install.
+    # Packages that the documentation does not install for the runner.
     foreign = "tensorflow", "keras", "sklearn", "scipy"
     query = '{"question": "who", "context": "she reads a letter"}'
     said = programs.fresh("-c", FRESH, folder, query, *foreign)

@@ -167,7 +167,7 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
     for thread in threads:
         thread.start()
     assert inside.wait(30)
-    # All but the one inside and the one that waits come back at once.
+    # All except the running and the waiting one return at once.
     for _ in range(4):
         assert answered.acquire(timeout=30)
     assert done == ["503"] * 4

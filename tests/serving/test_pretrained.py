@@ -107,7 +107,7 @@ def test_the_last_block_has_the_places_asked_for(
     """The graph has the products that the formula counts."""
     server = server_of(pretrained_dir)
     encoder = server.encoder
-    # So that all products stand in one graph.
+    # This puts all products in one graph.
     encoder.encode, encoder.pool = encoder.outputs, encoder.pooled
     run, computes = encoder.run, []
 

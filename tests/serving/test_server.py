@@ -46,7 +46,7 @@ def test_every_signature_encodes_once(
     ):
         server = server_of(folder)
         for name, served in concrete(server, *names).items():
-            # Keras 3.12 has one for a layer over all tokens, too.
+            # Keras 3.12 also has one for a layer over all tokens.
             number = operations(served, "BatchMatMulV2")
             assert products <= number < 2 * products, name
 

@@ -67,7 +67,7 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
     found = {k: v.numpy() for k, v in found.items()}
     for i, prediction in enumerate(wanted):
-        # What is served may have a text twice.
+        # The served answers may repeat a text.
         texts = list(dict.fromkeys(x.decode() for x in found["answers"][i]))
         shared = min(len(texts), len(prediction.best))
         assert texts[:shared] == [a.text for a in prediction.best[:shared]]

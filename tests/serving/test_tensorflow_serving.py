@@ -30,7 +30,7 @@ def field(number: int, content: bytes) -> bytes:
 
 def test_a_request_has_the_bytes_of_tensorflow_servings_message():
     """A PredictionLog equals one written by hand."""
-    # int32 is 3 and string 7; a shape of one dimension (2) of size (1) 1.
+    # int32 is 3 and string is 7; one dimension (2) has size (1) 1.
     tensor = b"\x08\x07" + field(2, field(2, b"\x08\x01")) + field(8, b"hello")
     request = field(1, field(3, b"classify"))
     request += field(2, field(1, b"text") + field(2, tensor))
