@@ -151,7 +151,7 @@ def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
 
 @contextlib.contextmanager
 def array_file(path: str, shape: tuple) -> Iterator[Callable]:
-    """Yield a function that appends rows to an `.npy` file of that shape."""
+    """Yield a function that appends rows to an `.npy` file of a fixed shape."""
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     files.make_folder(os.path.dirname(path) or ".")
     with files.atomic_path(path) as temporary:

@@ -26,8 +26,8 @@ def for_keras(
     """Return the (inputs, labels, weights) that a task's batch has.
 
     Args:
-      batch: from `batcher`.
-      weights: of its examples [B], or None.
+      batch: a batch from `batcher`.
+      weights: weights of its examples [B], or None.
       keep: names of labels and weights that are also model inputs.
     """
     of_loss = {LABELS, WEIGHTS}.difference(keep)
@@ -64,7 +64,7 @@ def of_generator(generate: Callable[[], Iterator], signature: Any):
 def without_repeats(
     order: Sequence[int], apart: Sequence[Sequence[str]], size: int
 ) -> Iterator[list[int]]:
-    """Yield batches of numbers of examples that have no text in common.
+    """Yield batches of example numbers; no text repeats within a batch.
 
     A batch is smaller if all of the next examples share a text with it.
 
@@ -112,10 +112,10 @@ def batches_in_memory(
     """Return one pass over features, reshuffled each time if requested.
 
     Args:
-      features: of all examples.
+      features: the features of all examples.
       batch_size: B; the last batch may be smaller.
       bucketed: whether T is the length of the batch's longest row.
-      weights: of the rows, or None.
+      weights: weights of the rows, or None.
       shuffle: whether to shuffle, with TensorFlow's global seed.
       keep: see `for_keras`.
       apart: the texts of each example; a shuffled batch repeats none.

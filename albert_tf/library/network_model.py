@@ -61,7 +61,7 @@ class NetworkModel(ModelWithTokenizer):
       config: the architecture.
       task: the task to learn, with its labels.
       tokenizer: converts strings to ids.
-      **kwargs: of `keras.Model`.
+      **kwargs: passed to `keras.Model`.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class NetworkModel(ModelWithTokenizer):
             classes in training; needs the task's own loss.
           jit_compile: whether XLA compiles the step; all batches then have
             `max_length` tokens.
-          **kwargs: of `keras.Model.compile`.
+          **kwargs: passed to `keras.Model.compile`.
         """
         self._freeze_unread()  # `albert.trainable = True` unfreezes all layers
         self.own_loss, head = loss is None, self.task.head

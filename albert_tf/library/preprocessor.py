@@ -46,7 +46,7 @@ def column(texts: Any) -> Any:
 
 
 class KeepsTokenizer:
-    """Has a `tokenizer`; subclasses put its vocabulary in `get_config`."""
+    """A mixin with a `tokenizer`, which subclasses put in `get_config`."""
 
     tokenizer: Tokenizer | None = None
 

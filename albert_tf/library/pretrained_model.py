@@ -53,7 +53,7 @@ class Albert(ModelWithTokenizer):
       heads: names of heads: "mlm", "sop" or both.
       max_length: maximum number of tokens in a text. Default: the model's
         number of positions.
-      **kwargs: of `keras.Model`.
+      **kwargs: passed to `keras.Model`.
     """
 
     text_methods = "`embed` and `fill_mask`"

@@ -120,7 +120,7 @@ class TaskModel(NetworkModel):
 
         Args:
           x: texts, or a source of examples.
-          named: whether `x` has named columns, labels included.
+          named: whether `x` is a source with named columns, without a `y`.
         """
         if not named:
             return self.task.in_memory()
@@ -337,8 +337,8 @@ class TaskModel(NetworkModel):
           validation_data: data to evaluate on instead, in the form of `x`.
           shuffle: whether to reshuffle for each epoch.
           class_weight: {class number or name: weight}, 1 for others.
-          sample_weight: of the examples.
-          **kwargs: of `keras.Model.fit`.
+          sample_weight: one weight per example.
+          **kwargs: passed to `keras.Model.fit`.
         """
         require(self.compiled, "`compile` must come before `fit`.")
         epochs, kwargs = as_type("epochs", epochs, int), plain(kwargs)
@@ -400,7 +400,7 @@ class TaskModel(NetworkModel):
           x: see `predictions`.
           *more: see `predictions`.
           batch_size: number of examples per batch, None for the default.
-          **kwargs: of `keras.Model.predict`.
+          **kwargs: passed to `keras.Model.predict`.
         """
         rule = "`predict` uses all examples; it does not accept `steps`."
         require(kwargs.get("steps") is None, rule, steps=kwargs.get("steps"))
@@ -424,7 +424,7 @@ class TaskModel(NetworkModel):
         Args:
           batch_size: number of examples per batch, 32 by default.
           task: used instead of the model's own.
-          **kwargs: of `keras.Model.predict`.
+          **kwargs: passed to `keras.Model.predict`.
         """
         size = examples_at_once(batch_size)
 
@@ -466,7 +466,7 @@ class TaskModel(NetworkModel):
           *more: as for `predictions`.
           batch_size: number of examples per batch, 32 by default.
           verbose: as in Keras.
-          **kwargs: of `keras.Model.predict`.
+          **kwargs: passed to `keras.Model.predict`.
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
         if is_encoded(x):

@@ -231,7 +231,7 @@ def is_encoded(x: Any) -> bool:
 def in_batches(
     dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
-    """Return a data set in batches; batch single examples.
+    """Return a data set in batches; make batches of single examples.
 
     Args:
       dataset: of texts, or of (texts, labels).

@@ -140,7 +140,7 @@ PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 
 
 def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
-    """Return a module with a signature, whose weights are constants.
+    """Return a module with a signature and constant weights.
 
     The converter loses weights that are Keras variables.
     """

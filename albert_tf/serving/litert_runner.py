@@ -167,7 +167,7 @@ class Runner:
         return self.run(self.packed(*map(self.tokenizer.encode_batch, both)))
 
     def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
-        """Return the likeliest (piece, probability)s of each `[MASK]`."""
+        """Return the likeliest (piece, probability) pairs of each `[MASK]`."""
         ids = self.tokenizer.encode_masked(text)
         inputs = self.packed([ids] * self.batch_size).dense()
         (places,) = np.nonzero(inputs["input_ids"][0] == self.tokenizer.mask_id)

@@ -19,7 +19,7 @@ from albert_tf.serving.server import Server
 ONNX_FILE = "model.onnx"
 OPSET = 18
 
-# Hugging Face's names, where they differ from ours.
+# Hugging Face's names that differ from ours.
 NAMES = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",

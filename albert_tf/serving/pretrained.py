@@ -69,7 +69,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
 
 
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
-    """Return the signature for the probability that `text_pair` follows."""
+    """Return the signature for the probability [B] that a pair is in order."""
 
     def in_order(**inputs) -> Tensors:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])

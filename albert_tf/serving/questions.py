@@ -24,7 +24,7 @@ from albert_tf.text.text_graph import Spanned, characters, offset_graph
 
 
 class Asked(NamedTuple):
-    """The data that answers are computed from, apart from the outputs."""
+    """Data for computing answers from the model's outputs."""
 
     context: tf.Tensor
     spanned: Spanned

@@ -1,4 +1,4 @@
-"""Verification of an export: its engine runs it, compared with Python.
+"""Verification of an export: run it in its engine and compare with Python.
 
 Shapes: B batch, T tokens, P masks of a text, C choices.
 """
