@@ -1,9 +1,9 @@
-"""Rules of the library `tokenizers`, compiled into a SentencePiece model.
+"""Compilation of the `tokenizers` library's rules for a SentencePiece model.
 
-The normalizers in a `tokenizer.json` become functions of text. Their effect on
-every character, and on the few sequences that they treat as a whole, becomes
-the map of characters that a SentencePiece model applies by itself, in Python
-and in a graph.
+The normalizers in a `tokenizer.json` become functions of text. Their effects on
+every character, and on the few sequences that they treat as a unit, form a map
+of characters. A SentencePiece model applies this map itself, in Python and in a
+graph.
 """
 
 import base64
@@ -32,9 +32,9 @@ except ImportError:  # Python 3.10
     import sre_parse as regex_parser
 
 
-MOST_TEXTS = 20_000  # that one pattern may match
-MOST_SOURCES = 400  # that earlier rules may turn into one of them
-# A pattern of nothing else only collapses or strips white space.
+MOST_TEXTS = 20_000  # texts that one pattern may match
+MOST_SOURCES = 400  # texts that earlier rules may turn into one of these
+# Patterns made of these parts only collapse or strip white space.
 OF_SPACES = re.compile(
     r"(?:\\[sAzZ]|\[ \\?s?\]|[ ^$+*?|(){}, \t\r\n]|\\[tnr]|\d)*"
 )
@@ -47,16 +47,16 @@ NMT = dict.fromkeys(NMT_DROPPED) | dict.fromkeys(NMT_SPACES, " ")
 
 
 class NotExpressible(Exception):
-    """A rule that no map of characters expresses; the message names it."""
+    """A rule that no map of characters can express; the message names it."""
 
 
 def drop_nonspacing(text: str) -> str:
-    """Return a text without nonspacing marks, except precomposed ones."""
+    """Remove nonspacing marks from a text, except precomposed ones."""
     return "".join(c for c in text if unicodedata.category(c) != "Mn")
 
 
 def python_pattern(pattern: dict) -> re.Pattern:
-    """Return the regular expression of a `Replace`, for Python."""
+    """Compile the pattern of a `Replace` as a Python regular expression."""
     if "String" in pattern:
         return re.compile(re.escape(pattern["String"]))
     text = re.sub(
@@ -71,7 +71,7 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 
 def only_spaces(pattern: dict, content: str) -> bool:
-    """Return whether a `Replace` only does what we do to spaces anyway."""
+    """Return whether a `Replace` only affects spaces as we do anyway."""
     text = pattern.get("Regex", pattern.get("String"))
     content = content.replace(WORD_MARK, " ")  # they are equivalent
     if pattern.get("String") == content == " ":
@@ -115,8 +115,8 @@ def _bert(rule: dict) -> Function:
 
 
 def _lower(text: str) -> str:
-    """Return a text in lower case, character by character."""
-    return text.replace("Σ", "σ").lower()  # wherever in a word
+    """Convert a text to lower case, character by character."""
+    return text.replace("Σ", "σ").lower()  # even at the end of a word
 
 
 def _precompiled(rule: dict) -> Function:
@@ -134,7 +134,7 @@ def _replace(rule: dict) -> Function:
 
 
 def _isolate(rule: dict) -> Function:
-    """Put spaces around the characters for which `where` is true."""
+    """Add spaces around the characters for which `where` is true."""
     where = rule["where"]
     return lambda text: "".join(f" {c} " if where(c) else c for c in text)
 
@@ -177,10 +177,10 @@ def flat(rule: dict | None) -> Iterator[dict]:
 
 
 def is_of_each(pattern: re.Pattern, content: str) -> bool:
-    """Return whether a `Replace` acts on each character by itself.
+    """Return whether a `Replace` acts on each character separately.
 
-    That is so for a class, and for runs of one that become nothing or a space,
-    since repeated spaces collapse.
+    A character class does; so does a run of a class that becomes nothing or a
+    space, since repeated spaces collapse.
     """
     parts = list(regex_parser.parse(pattern.pattern))
     if len(parts) == 1 and str(parts[0][0]) == "MAX_REPEAT":
@@ -191,10 +191,10 @@ def is_of_each(pattern: re.Pattern, content: str) -> bool:
 
 
 def written_out(pattern: re.Pattern) -> list[str]:
-    """Return all texts that a pattern matches, with what it asserts beside.
+    """Return all texts that a pattern matches, including its assertions.
 
     Raises:
-      NotExpressible: there are too many, or infinitely many.
+      NotExpressible: there are too many texts, or infinitely many.
     """
     both_cases = re.search(r"\(\?[a-z]*i", pattern.pattern)
 
@@ -237,13 +237,13 @@ def written_out(pattern: re.Pattern) -> list[str]:
 
 
 def _compositions() -> Iterator[str]:
-    """Yield sequences that Unicode composes into one character."""
+    """Yield sequences that Unicode composes into a single character."""
     decomposed = functools.partial(unicodedata.normalize, "NFD")
     for parts in of_each(decomposed, characters()):
         if len(parts) > 1:
             yield parts
             if len(parts) > 2:
-                # The beginning composed, and other orders of two marks.
+                # With the beginning composed, and with two marks reordered.
                 yield unicodedata.normalize("NFC", parts[:-1]) + parts[-1]
                 yield parts[0] + parts[:0:-1]
                 first = unicodedata.normalize("NFC", parts[0] + parts[-1])
@@ -251,7 +251,7 @@ def _compositions() -> Iterator[str]:
 
 
 def sequences(rule: dict) -> list[str]:
-    """Return the sequences of characters that a rule treats as a whole."""
+    """Return the sequences of characters that a rule treats as a unit."""
     kind = rule["type"]
     if kind in ("NFC", "NFKC"):
         return list(_compositions())
@@ -268,7 +268,7 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
-    """Return texts, and those that earlier rules turn into them."""
+    """Return texts, and all texts that earlier rules turn into them."""
     wanted, same = set("".join(texts)), {}
     for character, becomes in before.items():
         if becomes in wanted and becomes != character:
@@ -285,7 +285,7 @@ def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
     """Return the replacements that rules make, and the rules left out.
 
     Args:
-      rules: of the library `tokenizers`, in order.
+      rules: of the `tokenizers` library, in order.
 
     Returns:
       {text: its replacement}, and the names of rules without an equivalent.

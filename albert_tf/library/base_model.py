@@ -1,4 +1,4 @@
-"""Models on disk, of every layout that the converter knows."""
+"""Keras models with a tokenizer, read from any layout of the converter."""
 
 import dataclasses
 import functools
@@ -39,9 +39,9 @@ from albert_tf.text.tokenizers import Tokenizer, tokenizer_of
 from albert_tf.training import checkpoint_files, checkpoints
 
 ENCODER = "albert/"
-# Variables with a row for each piece of the vocabulary.
+# Variables with one row per piece of the vocabulary.
 OF_PIECES = ("albert/embeddings/word_embeddings", "mlm/output_bias")
-# The files of a model directory that a model of the library was saved to.
+# The files in a model directory that `save` wrote.
 WRITTEN = Contents(
     frozenset((CONFIG_FILE, checkpoint_files.STATE_FILE)),
     (*DESCRIPTION, *checkpoint_files.FILES),
@@ -49,7 +49,7 @@ WRITTEN = Contents(
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
-    """Assign every variable, or fail naming what differs."""
+    """Assign every variable; fail with a list of the differences."""
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     tensors = model.tensors.where(lambda name: name in wanted)
     differences = checkpoints.explain_differences(wanted, tensors.shapes)
@@ -60,9 +60,10 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
 
 
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
-    """Return a model with pieces added to its vocabulary and word table.
+    """Add pieces to a model's vocabulary and word table.
 
-    The row of a new piece starts as the mean of the rows of its text.
+    The row of a new piece starts as the mean of the rows for the pieces that
+    its text was tokenised into before.
     """
     pieces = checked_texts(pieces, "added_pieces")
     old, rule = model.tokenizer, "`added_pieces` needs a vocabulary at `path`."
@@ -99,16 +100,16 @@ def open_model(
     added_pieces: Sequence[str] | None = None,
     encoder_only: bool = False,
 ) -> Source:
-    """Open a folder with a model, or a checkpoint by its prefix.
+    """Open a model folder, or a checkpoint by its prefix.
 
     Args:
-      path: where it lies.
-      pairs: whether a Hugging Face folder's classifier is of pairs of texts.
+      path: the folder or prefix.
+      pairs: whether a Hugging Face folder's classifier takes text pairs.
       added_pieces: texts that become pieces of the vocabulary.
       encoder_only: whether to leave out every head.
 
     Raises:
-      InputError: there is none, or its parts do not fit each other.
+      InputError: there is no model, or its parts do not match.
     """
     path = str(path)
     require(
@@ -134,10 +135,10 @@ def write_model_dir(
     weights: dict[str, tf.Variable],
     overwrite: bool = False,
 ) -> None:
-    """Write a model directory, whole or not at all; over another if asked."""
+    """Write a model directory atomically, replacing another if requested."""
     path = str(path).rstrip("/")
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
-    rule += "model directory with nothing else in it."
+    rule += "model directory that has no other files."
     if overwrite:
         check_replaceable("path", path, [WRITTEN], rule)
     require(overwrite or files.is_free(path), rule, path=path)
@@ -154,14 +155,14 @@ _export = command(ExportConfig, ServingConfig)(export_model)
 
 
 def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
-    """Return a length of inputs, or raise `InputError` if it is too long."""
+    """Return an input length, or raise `InputError` if it is too long."""
     max_length = row_length(max_length)
     config.check_length("max_length", max_length)
     return max_length
 
 
 class ForeignName:
-    """A name from other libraries; its error has the name used here."""
+    """A name from another library; its error suggests our name."""
 
     def __init__(self, name: str):
         self.here = name
@@ -176,7 +177,7 @@ class ForeignName:
 
 
 def has_text(x: Any) -> bool:
-    """Return whether texts were passed where ids belong."""
+    """Return whether `x` has texts instead of ids."""
     if isinstance(x, tf.data.Dataset):
         x = x.element_spec
     if isinstance(x, Mapping):
@@ -188,7 +189,7 @@ def has_text(x: Any) -> bool:
 
 
 def of_ids(name: str) -> Callable:
-    """Return a method of `keras.Model` whose error for texts is one line."""
+    """Wrap a method of `keras.Model` to reject texts with a short error."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
@@ -203,14 +204,14 @@ def of_ids(name: str) -> Callable:
 
 
 class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
-    """A Keras model that knows its tokenizer and can become a folder.
+    """A Keras model with a tokenizer, which can be saved as a folder.
 
     Attributes:
       config: the architecture.
       tokenizer: callable with texts, see `Tokenizer.__call__`; None for a
-        model that takes ids alone.
-      max_length: the most tokens of an input that is made of strings.
-      task: what it is fine-tuned for, None for no task.
+        model that only takes ids.
+      max_length: maximum number of tokens in an input made from strings.
+      task: the fine-tuning task, or None.
     """
 
     task: Task | None = None
@@ -237,14 +238,14 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     @property
     def preprocessor(self) -> Preprocessor:
-        """A new layer that makes the model's inputs of strings."""
+        """A new layer that converts strings to the model's inputs."""
         return Preprocessor(self.need_tokenizer(), self.max_length)
 
     def build(self, input_shape=None):
-        """Do nothing: all variables are made with the model."""
+        """Do nothing: the constructor creates all variables."""
 
     def named_weights(self) -> dict[str, tf.Variable]:
-        """Return {name: variable} as a model directory has them."""
+        """Return {name: variable}, with the names of a model directory."""
         raise NotImplementedError
 
     def get_config(self) -> dict:
@@ -260,32 +261,32 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
-        """Return the model that `get_config` described, with new weights."""
+        """Create the model that `get_config` described, with new weights."""
         # In files of earlier versions, the tokenizer is an asset.
         config = {"learns": (), "changes": {}, "tokenizer": None} | config
         learns, changes = config.pop("learns"), config.pop("changes")
         config["config"] = AlbertConfig(**config["config"])
         config["tokenizer"] = tokenizer_of(config["tokenizer"])
         model = cls(**config)
-        # What is inside a layer comes after it.
+        # A layer precedes its sublayers.
         for layer, flag in zip(model._flatten_layers(), learns, strict=False):
             layer.trainable = flag
         change_layers(model, changes)
         return model
 
     def save(self, filepath, overwrite: bool | None = None, **kwargs) -> None:
-        """Write a `.keras` file, or to any other name a model directory.
+        """Write a `.keras` file or, under any other name, a model directory.
 
-        The directory is what the programs read: `finetune.py`, the exporter
-        and the converter. Low-rank matrices (LoRA) are merged there.
+        `finetune.py`, the exporter and the converter read such a directory.
+        Low-rank matrices (LoRA) are merged into its kernels.
 
         Args:
-          filepath: where to.
-          overwrite: whether to replace an earlier file, as Keras does unless
-            told otherwise, or model directory, which must be said.
-          **kwargs: of Keras's `Model.save`.
+          filepath: the file or directory to write.
+          overwrite: whether to replace what exists. Default: replace a file,
+            as Keras does, but not a model directory.
+          **kwargs: passed to Keras's `Model.save`.
         """
-        rule = "A file must be `.keras`; `.h5` has no place for the tokenizer."
+        rule = "A file must be `.keras`; `.h5` cannot store the tokenizer."
         require(not str(filepath).endswith(".h5"), rule, filepath=filepath)
         if str(filepath).endswith(".keras"):
             super().save(filepath, overwrite in (None, True), **kwargs)
@@ -300,10 +301,10 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         )
 
     def export(self, filepath, format: str = "saved_model", **serving) -> None:
-        """Write what `python -m albert_tf.export` writes: raw strings in.
+        """Export the model, as `python -m albert_tf.export` does.
 
         Args:
-          filepath: a new folder, or that of an earlier export.
+          filepath: a new folder, or the folder of an earlier export.
           format: saved_model, litert or onnx.
           **serving: fields of `ServingConfig` and of `ExportConfig`, such as
             `precision`.

@@ -1,6 +1,6 @@
-"""Changes of dense layers that were built: quantized kernels and LoRA.
+"""Changes to built dense layers: quantized kernels and LoRA, both by Keras.
 
-Both are Keras's. LoRA adds low-rank matrices A B to a kernel, see
+LoRA adds a product A B of low-rank matrices to a kernel, see
 https://arxiv.org/abs/2106.09685.
 """
 
@@ -13,15 +13,15 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.model.albert import AlbertModel
 
-# Modes whose layers can be rebuilt without calibration.
+# Modes that need no calibration to rebuild a layer.
 QUANTIZED = ("int8", "int4", "float8")
 
 
 def add_low_rank(albert: AlbertModel, rank: int) -> None:
     """Add low-rank matrices to an encoder, and freeze its other weights.
 
-    Attention and feed-forward layers get matrices, and their biases learn
-    too; embeddings, norms and pooler do not.
+    Attention and feed-forward layers get the matrices, and their biases stay
+    trainable; embeddings, layer norms and the pooler are frozen.
     """
     rank = as_type("lora_rank", rank, int)
     require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)
@@ -34,7 +34,7 @@ def add_low_rank(albert: AlbertModel, rank: int) -> None:
 
 
 def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:
-    """Return {number of a layer: its changes}, for `change_layers`."""
+    """Return {layer number: its changes}, for `change_layers`."""
     changes = {}
     for number, layer in enumerate(model._flatten_layers()):
         change, mode = {}, getattr(layer, "quantization_mode", None)
@@ -51,7 +51,7 @@ def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:
 
 
 def change_layers(model: keras.Model, changes: dict) -> None:
-    """Apply what `layer_changes` returned for a model to a new one."""
+    """Apply the result of `layer_changes` to a new model."""
     layers = list(model._flatten_layers())
     for number, change in changes.items():
         layer = layers[int(number)]
@@ -67,8 +67,8 @@ def merged_weights(
     """Return {name: variable}, with low-rank matrices merged into kernels.
 
     Args:
-      model: a model, perhaps with changed layers.
-      named: its variables by their names in a model directory.
+      model: a model whose layers may have changed.
+      named: its variables, by their names in a model directory.
 
     Raises:
       InputError: a layer is quantized.

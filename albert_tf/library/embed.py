@@ -1,6 +1,6 @@
-"""Vectors of texts: one of each line of a file, as an array [N, H].
+"""Vectors of texts: one for each line of a file, as an array [N, H].
 
-The tokens of a text include [CLS] and [SEP], also in its mean.
+The tokens of a text include [CLS] and [SEP], so its mean does too.
 
 Shapes: B batch, T tokens, H width.
 """
@@ -29,10 +29,10 @@ from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
-CHUNK_BATCHES = 8  # batches whose texts are sorted by length together
+CHUNK_BATCHES = 8  # number of batches to sort by length at once
 
 
-# From the layer's vectors [B, T, H] and the mask [B, T] to one vector [B, H].
+# Functions of a layer's vectors [B, T, H] and the mask [B, T], to [B, H].
 SENTENCE: dict[str, Callable] = {
     prefix + name: functools.partial(pooled, pooling=name, unit=bool(prefix))
     for prefix in ("", "unit_")
@@ -42,36 +42,37 @@ SENTENCE: dict[str, Callable] = {
 
 @dataclasses.dataclass(frozen=True)
 class EmbedConfig:
-    """What is embedded, and how."""
+    """The texts to embed, and how to embed them."""
 
     model_dir: str = setting(
         "", "Model directory, pretrained or fine-tuned.", required=True
     )
     input_file: str = setting(
         "",
-        "Text file, one text on each line; - is standard input.",
+        "Text file with one text per line; - is standard input.",
         required=True,
     )
     output_file: str = setting("", "File to write, *.npy.", required=True)
     pooling: str | None = setting(
         None,
-        "Vector of the first token, mean or maximum of all tokens, the same "
-        "with length one (unit_), or the pooler's output. Default: the pooling "
-        "that an embedder was fine-tuned with, or else mean.",
+        "The first token's vector, the mean or maximum over all tokens, each "
+        "of these normalised (unit_), or the pooler's output. Default: the "
+        "pooling that an embedder was fine-tuned with, otherwise mean.",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
         -1,
-        "0 is the embedding, of its own width, 1 the first layer; negative "
-        "numbers count from the last.",
+        "0 is the embedding, with its own width, and 1 the first layer; "
+        "negative numbers count from the last.",
     )
     max_seq_length: int | None = setting(
         None,
-        "Tokens of a text; longer ones are cut. Default: that of fine-tuning "
-        "for embedding, or else 128, or what the model can take.",
+        "Maximum number of tokens; longer texts are cut. Default: the length "
+        "that an embedder was fine-tuned with, otherwise 128 or the model's "
+        "number of positions if that is smaller.",
         minimum=4,
     )
-    batch_size: int = setting(32, "Texts computed at once.", minimum=1)
+    batch_size: int = setting(32, "Number of texts per batch.", minimum=1)
 
     def __post_init__(self):
         validate(self)
@@ -82,13 +83,13 @@ class EmbedConfig:
         )
         require(
             self.pooling != "pooled" or self.layer == -1,
-            "pooling=pooled is of the last layer.",
+            "pooling=pooled needs the last layer.",
             layer=self.layer,
         )
 
 
 def check(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer counted from 0, or refuse what the model has not."""
+    """Return the layer counted from 0; fail if the model does not have it."""
     layers = config.num_hidden_layers * config.inner_group_num
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."
@@ -103,7 +104,7 @@ def read_texts(path: str) -> Iterator[str]:
     legal = files.is_file(path) or files.is_stream(path)
     require(legal, rule, input_file=path)
     with file_kinds.opened(path) as source:
-        rule = "`input_file` must be plain text with one text on each line."
+        rule = "`input_file` must be plain text with one text per line."
         kind = f"{path}, a file of {source.kind}"
         require(source.kind == file_kinds.TEXT, rule, input_file=kind)
         for number, line in enumerate(source.file, start=1):
@@ -124,7 +125,7 @@ def chunks(
 
 
 def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
-    """Return batch -> the vectors [B, H] of its texts, float32."""
+    """Return a function: batch -> the vectors [B, H] of its texts, float32."""
 
     def step(batch):
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
@@ -140,7 +141,7 @@ def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
 
 
 def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
-    """Return the vector of each text [N, H], in order."""
+    """Return the vectors [N, H] of the texts, in order."""
     vectors: dict[int, np.ndarray] = {}
     for batch in evaluation_batches(chunk, batch_size, bucketed=True):
         numbers = batch["example_numbers"].numpy().tolist()
@@ -150,7 +151,7 @@ def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
 
 @contextlib.contextmanager
 def array_file(path: str, shape: tuple) -> Iterator[Callable]:
-    """Yield a function that appends rows to an `.npy` file of that shape."""
+    """Yield a function that appends rows to an `.npy` file of a fixed shape."""
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     files.make_folder(os.path.dirname(path) or ".")
     with files.atomic_path(path) as temporary:
@@ -160,7 +161,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 
 
 def embed_texts(c: EmbedConfig) -> tuple[int, int]:
-    """Write the vectors of every line; return the array's shape."""
+    """Write the vector of every line; return the array's shape."""
     config = AlbertConfig.from_model_dir(c.model_dir)
     layer = check(c, config)
     pooling, length = "mean", min(128, config.max_position_embeddings)
@@ -176,7 +177,7 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
         max_seq_length=c.max_seq_length or length,
     )
     tokenizer = load_tokenizer(c.model_dir)
-    # A file is read twice. A pipe cannot be, so its texts stay in memory.
+    # A file is read twice; a pipe cannot be, so its texts stay in memory.
     texts = functools.partial(read_texts, c.input_file)
     if files.is_stream(c.input_file):
         texts = functools.partial(iter, list(texts()))

@@ -1,4 +1,4 @@
-"""Batches for Keras: of features in memory, or of text while it is read.
+"""Batches for Keras, from features in memory or from text as it is read.
 
 Shapes: B batch, T tokens, as in `tasks/batches.py`.
 """
@@ -17,18 +17,18 @@ from albert_tf.tasks.features import Features
 
 LABELS = "labels"
 WEIGHTS = "example_weights"
-LOOK_AHEAD = 100  # batches to search for examples of one
+LOOK_AHEAD = 100  # batches to search for the examples of one batch
 
 
 def for_keras(
     batch: dict[str, tf.Tensor], weights: tf.Tensor | None, keep: tuple = ()
 ) -> tuple:
-    """Return (inputs, labels, weights) of a codec's batch, as far as known.
+    """Return the (inputs, labels, weights) that a task's batch has.
 
     Args:
-      batch: of `batcher`.
-      weights: of its examples [B], or None.
-      keep: what of the labels' side the model takes too.
+      batch: a batch from `batcher`.
+      weights: weights of its examples [B], or None.
+      keep: names of labels and weights that are also model inputs.
     """
     of_loss = {LABELS, WEIGHTS}.difference(keep)
     inputs = {k: v for k, v in batch.items() if k not in of_loss}
@@ -39,7 +39,7 @@ def for_keras(
 
 
 def row_weights(features: Features, weights) -> np.ndarray | None:
-    """Return the weights of examples as those of their rows (windows)."""
+    """Return each row's (window's) weight: that of its example."""
     if weights is None:
         return None
     weights = np.asarray(weights, np.float32)
@@ -50,8 +50,8 @@ def row_weights(features: Features, weights) -> np.ndarray | None:
 def of_generator(generate: Callable[[], Iterator], signature: Any):
     """Return a data set of the elements that a function yields.
 
-    TensorFlow keeps such a function for the life of the process. Here only
-    the data set does: the function may refer to a model and to its data.
+    TensorFlow keeps such a function alive until the process ends. Only the
+    data set keeps this one, as it may refer to a model and to its data.
     """
     alive = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
@@ -64,14 +64,14 @@ def of_generator(generate: Callable[[], Iterator], signature: Any):
 def without_repeats(
     order: Sequence[int], apart: Sequence[Sequence[str]], size: int
 ) -> Iterator[list[int]]:
-    """Yield batches of example numbers that have no text in common.
+    """Yield batches of example numbers; no text repeats within a batch.
 
-    A batch is smaller if each of the next examples shares a text with it.
+    A batch is smaller if all of the next examples share a text with it.
 
     Args:
       order: the numbers of all examples.
       apart: the texts of each example.
-      size: of a full batch.
+      size: the size of a full batch.
     """
     waiting = collections.deque(order)
     while waiting:
@@ -90,7 +90,7 @@ def without_repeats(
 
 
 def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
-    """Return such batches, shuffled for each pass with NumPy's global seed."""
+    """Return `without_repeats` batches, reshuffled with NumPy's global seed."""
 
     def generate() -> Iterator[np.ndarray]:
         order = np.random.permutation(len(apart)).tolist()
@@ -109,16 +109,16 @@ def batches_in_memory(
     keep: tuple = (),
     apart: Sequence[Sequence[str]] | None = None,
 ) -> tf.data.Dataset:
-    """Return one pass over features; with `shuffle` in another order each time.
+    """Return one pass over features, reshuffled each time if requested.
 
     Args:
-      features: of all examples.
+      features: the features of all examples.
       batch_size: B; the last batch may be smaller.
-      bucketed: whether T is that of the batch's longest row.
-      weights: of the rows, or None.
+      bucketed: whether T is the length of the batch's longest row.
+      weights: weights of the rows, or None.
       shuffle: whether to shuffle, with TensorFlow's global seed.
       keep: see `for_keras`.
-      apart: the texts of each example; a shuffled batch has none twice.
+      apart: the texts of each example; a shuffled batch repeats none.
     """
     make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)
@@ -140,7 +140,7 @@ def batches_in_memory(
 def batches_by_length(
     features: Features, batch_size: int
 ) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Return batches of inputs, the longest first, and where each row went."""
+    """Return batches of inputs, longest first, and each row's new position."""
     order = np.argsort(-example_lengths(features), kind="stable")
     make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
@@ -154,11 +154,11 @@ def batches_of_text(
     bucketed: bool,
     keep: tuple = (),
 ) -> tf.data.Dataset:
-    """Return the batches of a data set of text, converted while it is read.
+    """Return the batches of a data set of text, converted as it is read.
 
     Args:
-      dataset: batches of (texts, labels, weights), as far as they are known.
-      convert: makes features and rows' weights of a batch.
+      dataset: batches of (texts, labels, weights); the last two may be absent.
+      convert: returns the features of a batch and the weights of its rows.
       bucketed: see `batches_in_memory`.
       keep: see `for_keras`.
     """

@@ -1,4 +1,4 @@
-"""The models of the library, one for each kind of answer.
+"""The library's models, one for each kind of answer.
 
 Shapes: B batch, C classes or choices, H hidden width, N examples.
 """
@@ -18,19 +18,19 @@ from albert_tf.text.packing import checked_texts
 class Classifier(ClassModel):
     """One of several classes, or with `multilabel=True` any number of them.
 
-    Labels are names of classes or their numbers; of several classes lists of
-    names, or 0 and 1 for each. Rows may have a share of each class instead,
-    one-hot or soft. `predict` returns probabilities, float32 [N, C];
-    `classify` the names. The network's outputs are logits [B, C].
+    Labels are class names or numbers; with `multilabel`, lists of names, or a
+    0 or 1 for each class. Rows of probabilities, one-hot or soft, work too.
+    `predict` returns probabilities, float32 [N, C]; `classify` returns names.
+    The network's outputs are logits [B, C].
 
-    Options of `load`: `pairs`, for pairs of texts, and `multilabel`.
+    Options of `load`: `pairs`, for text pairs, and `multilabel`.
     """
 
     kinds = ("classification", "multilabel")
     options = ("pairs", "multilabel")
 
     def classify(self, *x, **kwargs) -> list:
-        """Return the label of each example, or the tuple of its labels."""
+        """Return each example's label, or the tuple of its labels."""
         return self._answered(
             lambda found: [p.label for p in found], *x, **kwargs
         )
@@ -38,11 +38,11 @@ class Classifier(ClassModel):
 
 @registered
 class PairClassifier(Classifier):
-    """A `Classifier` of pairs: texts are a tuple of two columns, or pairs."""
+    """A `Classifier` of pairs: a tuple of two columns, or a list of pairs."""
 
     @classmethod
     def load(cls, path, labels=None, **kwargs):
-        """Return the model of a folder; see `TaskModel.load`."""
+        """Load the model in a folder; see `TaskModel.load`."""
         return super().load(path, labels, **{"pairs": True} | kwargs)
 
 
@@ -50,10 +50,10 @@ class PairClassifier(Classifier):
 class Regressor(TaskModel):
     """A number, or several; `predict` returns float32 [N], or [N, C].
 
-    For several numbers, pass their names as the `labels` of `load`, or their
+    For several numbers, pass their names to `load` as `labels`, or their
     count as `num_labels`; labels in `fit` are then rows of numbers.
 
-    Options of `load`: `pairs`, for pairs of texts.
+    Options of `load`: `pairs`, for text pairs.
     """
 
     kinds, options = ("regression",), ("pairs",)
@@ -61,19 +61,19 @@ class Regressor(TaskModel):
 
 @registered
 class Embedder(TaskModel):
-    """A vector of length one for each text; cosines say how alike texts are.
+    """A unit vector for each text; cosines measure how similar texts are.
 
-    `fit` learns from texts, two crops of which belong together; from pairs or
-    triplets (a text, one that belongs to it, one that does not), a tuple of
-    columns; or from pairs with scores. Shuffled batches of data in memory have
-    no two pairs or triplets that share a text. `predict` and `encode` return
-    float32 [N, H], which `albert_tf.search` and `similarity` compare.
+    `fit` learns from single texts, using two crops of each as a pair; from
+    columns of pairs or triplets (anchor, positive, negative); or from pairs
+    with scores. No two pairs or triplets in a shuffled batch share a text, if
+    the data are in memory. `predict` and `encode` return float32 [N, H], which
+    `albert_tf.search` and `similarity` compare.
     """
 
     kinds = ("embedding",)
 
     def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
-        """Return the vector of each text, float32 [N, H], without progress."""
+        """Return the vectors of texts, float32 [N, H]; show no progress."""
         return self.predict(texts, **{"verbose": 0} | kwargs)
 
 
@@ -81,8 +81,8 @@ class Embedder(TaskModel):
 class MultipleChoice(ClassModel):
     """One of several choices: columns `context`, `question`, `choices`.
 
-    Labels are numbers of choices from 0. `predict` returns probabilities,
-    float32 [N, C], 0 where an example has fewer choices.
+    Labels are the numbers of choices, from 0. `predict` returns probabilities,
+    float32 [N, C], with 0 for missing choices.
     """
 
     kinds = ("multiple_choice",)
@@ -96,9 +96,9 @@ class MultipleChoice(ClassModel):
 class QuestionAnswerer(TaskModel):
     """Spans of a context that answer a question: `question`, `context`.
 
-    Labels are texts, which are sought in the context; lists of them; or
-    dicts of `text` and `answer_start`, as in SQuAD; "" for no answer.
-    `predict` returns the answers' texts, "" where there is none.
+    Labels are texts to find in the context; lists of them; or dicts of `text`
+    and `answer_start`, as in SQuAD; "" for no answer. `predict` returns the
+    texts of the answers, "" for no answer.
     """
 
     kinds = ("question_answering",)
@@ -106,18 +106,19 @@ class QuestionAnswerer(TaskModel):
 
 @registered
 class Tagger(TaskModel):
-    """A tag for every word: texts are lists of words, or are divided.
+    """A tag for every word: texts are lists of words, or get split.
 
     In a `tf.data.Dataset` without tags, lists of strings are batches of texts
     if any string has a space; otherwise they are the words of a text.
 
-    `predict` returns the tags of each text's words; `words_and_tags` both.
+    `predict` returns the tags of each text's words; `words_and_tags` returns
+    both words and tags.
     """
 
     kinds = ("token_classification",)
 
     def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
-        """Return (word, tag) for each word of texts, or of a lone text."""
+        """Return (word, tag) for each word of several texts, or of one."""
         if isinstance(texts, str):
             return self.words_and_tags([texts], **kwargs)[0]
         words = [divided(text) for text in checked_texts(texts, "x")]

@@ -1,4 +1,4 @@
-"""The network of a task as a Keras model: its outputs, loss and metrics.
+"""A task's network as a Keras model: its outputs, loss and metrics.
 
 Shapes: B batch, C choices, T tokens.
 """
@@ -38,30 +38,30 @@ MEAN = "sum_over_batch_size"  # the default reduction of Keras's losses
 
 
 def whole_numbers(x: Any) -> Any:
-    """Return float64 tensors, the means of integers, as integers."""
+    """Cast float64 tensors, which are means of integers, back to integers."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
 
 
 def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
-    """Return a share of the target to spread over all classes, if legal."""
+    """Return the label smoothing as a float, or raise `InputError`."""
     smoothing = as_type("label_smoothing", value, float)
     rule = "`label_smoothing` must be at least 0 and below 1."
     require(0 <= smoothing < 1, rule, label_smoothing=smoothing)
-    rule = "`label_smoothing` needs a task of classes, with its own loss."
+    rule = "`label_smoothing` needs a task with classes, and its own loss."
     possible = loss is None and head.smooths or not smoothing
     require(possible, rule, label_smoothing=smoothing, loss=loss)
     return smoothing
 
 
 class NetworkModel(ModelWithTokenizer):
-    """An ALBERT with the head of a task, which learns from batches of ids.
+    """An ALBERT with a task's head, trained on batches of ids.
 
     Args:
       config: the architecture.
-      task: what is learnt, with its labels.
-      tokenizer: makes ids of strings.
-      **kwargs: of `keras.Model`.
+      task: the task to learn, with its labels.
+      tokenizer: converts strings to ids.
+      **kwargs: passed to `keras.Model`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class NetworkModel(ModelWithTokenizer):
         return self.network.albert
 
     def _freeze_unread(self) -> None:
-        """Freeze layers that get no gradient; Keras would warn of them."""
+        """Freeze layers without gradients; Keras would warn about them."""
         if not self.network.reads_pooled:
             self.albert.pooler.trainable = False
 
@@ -109,10 +109,10 @@ class NetworkModel(ModelWithTokenizer):
         """Return the head's outputs: logits, or a dict of several outputs.
 
         Args:
-          input_ids: int32 [B, T] (of choices [B, C, T]), or a dict of all.
-          input_mask: the same shape, 1 at tokens. Default: ones.
-          segment_ids: the same shape. Default: zeros.
-          training: whether to drop units.
+          input_ids: int32 [B, T] ([B, C, T] for choices), or a dict of all.
+          input_mask: same shape, 1 for tokens. Default: ones.
+          segment_ids: same shape. Default: zeros.
+          training: whether to apply dropout.
         """
         batch = with_defaults(input_ids, input_mask, segment_ids)
         batch = self.with_task_inputs(batch)
@@ -125,7 +125,7 @@ class NetworkModel(ModelWithTokenizer):
         return self.network.named_inputs(inputs, others, further)
 
     def with_task_inputs(self, batch: dict) -> dict:
-        """Return a batch with the defaults of the task's further inputs."""
+        """Return a batch with defaults for the task's additional inputs."""
         return batch
 
     # The loss and the metrics.
@@ -140,25 +140,25 @@ class NetworkModel(ModelWithTokenizer):
         jit_compile: bool = False,
         **kwargs,
     ):
-        """Say how to learn; see `keras.Model.compile`.
+        """Configure training; see `keras.Model.compile`.
 
         Args:
-          optimizer: by default ALBERT's AdamW with a rate of 2e-5.
-          loss: by default that of the task, a mean over examples by their
-            weights. Any other gets labels as numbers, and logits.
-          metrics: "accuracy" is the task's. Official metrics of `score`,
+          optimizer: by default ALBERT's AdamW with learning rate 2e-5.
+          loss: by default the task's loss, a weighted mean over examples. Any
+            other loss gets labels as numbers, and logits.
+          metrics: "accuracy" is the task's own. Official metrics of `score`,
             such as "f1" or "matthews", are computed from all evaluated
-            examples, in `fit` under names with `val_`. Keras's metrics get
-            logits, or probabilities where they need them; your own functions
-            get numbers of classes, and logits.
+            examples; `fit` logs them with the prefix `val_`. Keras's metrics
+            get logits, or probabilities if they need them; your own functions
+            get class numbers and logits.
           weighted_metrics: the same, weighted by the examples' weights.
-          label_smoothing: share of the target that is spread evenly over all
+          label_smoothing: share of the target to spread evenly over all
             classes in training; needs the task's own loss.
           jit_compile: whether XLA compiles the step; all batches then have
             `max_length` tokens.
-          **kwargs: of `keras.Model.compile`.
+          **kwargs: passed to `keras.Model.compile`.
         """
-        self._freeze_unread()  # `albert.trainable = True` thaws every layer
+        self._freeze_unread()  # `albert.trainable = True` unfreezes all layers
         self.own_loss, head = loss is None, self.task.head
         check_loss(loss)
         self.label_smoothing = checked_smoothing(label_smoothing, head, loss)
@@ -171,7 +171,7 @@ class NetworkModel(ModelWithTokenizer):
         super().compile(
             optimizer=AdamW() if optimizer is None else optimizer,
             loss=loss,
-            metrics=plain,  # with None, Keras would keep earlier ones
+            metrics=plain,  # if None, Keras would keep the earlier metrics
             weighted_metrics=weighted,
             jit_compile=jit_compile,
             **kwargs,
@@ -191,12 +191,12 @@ class NetworkModel(ModelWithTokenizer):
 
     @property
     def official(self) -> list[OfficialMetric]:
-        """The official metrics that `compile` asked for."""
+        """The official metrics requested in `compile`."""
         return self._official.metrics
 
     @contextlib.contextmanager
     def showing(self, scores: dict[str, float]) -> Iterator[None]:
-        """Show official metrics in the logs while the block evaluates."""
+        """Show official metrics in the logs of an evaluation in the block."""
         for metric in self.official:
             metric.value.assign(scores[metric.name])
         self._shows_official = True
@@ -206,7 +206,7 @@ class NetworkModel(ModelWithTokenizer):
             self._shows_official = False
 
     def get_metrics_result(self):
-        """Return all metrics; official ones only in an evaluation."""
+        """Return all metrics; include official ones only in an evaluation."""
         results = super().get_metrics_result()
         if not self._shows_official:
             for metric in self.official:
@@ -219,14 +219,14 @@ class NetworkModel(ModelWithTokenizer):
         super()._symbolic_build(iterator, data_batch)
 
     def train_step(self, data):
-        """Learn from a batch, in a graph that is freed with the model."""
+        """Train on a batch, in a graph that is freed with the model."""
         with freed_with_graph():
             return super().train_step(data)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Return the mean of the task's loss, or what `compile` was told."""
+        """Return the mean of the task's loss, or of the compiled loss."""
         head = self.task.head
         if not self.own_loss:
             how = y, y_pred, sample_weight
@@ -247,12 +247,12 @@ class NetworkModel(ModelWithTokenizer):
             losses += self.label_smoothing * (soft - losses)
         total = tf.reduce_sum(losses * weights)
         loss = tf.math.divide_no_nan(total, tf.reduce_sum(weights))
-        # Keras adds up what the replicas have.
+        # Keras sums over replicas.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return tf.add_n([loss, *self.losses]) / replicas
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Update and return what `compile` asked for."""
-        if isinstance(y_pred, dict):  # metrics look at the first
+        """Update and return the compiled metrics."""
+        if isinstance(y_pred, dict):  # metrics use the first output
             y_pred = next(iter(y_pred.values()))
         return super().compute_metrics(x, y, y_pred, sample_weight)

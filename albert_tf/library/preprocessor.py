@@ -21,9 +21,9 @@ from albert_tf.text.tokenizers import (
 
 
 def is_pair(texts: Any) -> bool:
-    """Return whether one argument has both columns of pairs of texts.
+    """Return whether one argument has both columns of text pairs.
 
-    It is a tuple, or a list of two tensors or arrays as Keras passes it.
+    Such an argument is a tuple, or a list of two tensors or arrays from Keras.
     """
     if isinstance(texts, tuple):
         return True
@@ -32,7 +32,7 @@ def is_pair(texts: Any) -> bool:
 
 
 def column(texts: Any) -> Any:
-    """Return one text, texts [B] or texts [B, 1] as texts [B]."""
+    """Return texts [B] for one text, texts [B] or texts [B, 1]."""
     if isinstance(texts, str | bytes):
         return [texts]
     shape = getattr(texts, "shape", None)
@@ -46,14 +46,14 @@ def column(texts: Any) -> Any:
 
 
 class KeepsTokenizer:
-    """Has a `tokenizer`; subclasses put its vocabulary in `get_config`."""
+    """A mixin with a `tokenizer`, which subclasses put in `get_config`."""
 
     tokenizer: Tokenizer | None = None
 
     def need_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer, or refuse that there is none."""
-        rule = "There must be a `tokenizer`: that of a vocabulary beside "
-        rule += "the weights, or one that is assigned. Received: none"
+        """Return the tokenizer; raise `InputError` if there is none."""
+        rule = "There must be a `tokenizer`: load weights with a vocabulary "
+        rule += "beside them, or assign a tokenizer. Received: none"
         require(self.tokenizer, rule)
         return self.tokenizer
 
@@ -65,14 +65,14 @@ class KeepsTokenizer:
 
 @registered
 class Preprocessor(KeepsTokenizer, keras.layers.Layer):
-    """Strings [B] or [B, 1], or two of them for pairs, to int32 [B, T].
+    """A layer that converts strings [B] or [B, 1], or pairs, to int32 [B, T].
 
-    Call it with lists, map it over a `tf.data.Dataset`, before or behind
-    `batch`, or put it behind `keras.Input((), dtype="string")`. The
-    vocabulary is saved within `.keras` files.
+    Call it with lists, map it over a `tf.data.Dataset`, before or after
+    `batch`, or apply it to `keras.Input((), dtype="string")`. `.keras` files
+    include the vocabulary.
 
     Args:
-      tokenizer: None where it is about to be loaded.
+      tokenizer: None if it will be loaded later.
       max_length: T; longer texts are cut.
     """
 
@@ -83,7 +83,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**{"trainable": False} | kwargs)
-        # Keras makes tensors of lists, and wants to know their types.
+        # Otherwise Keras would convert lists to tensors and check their types.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.tokenizer, self.max_length = tokenizer, row_length(max_length)
@@ -91,14 +91,14 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @property
     def compute_dtype(self) -> str:
-        """The type of inputs; Keras's `Sequential` makes its input with it."""
+        """The dtype of inputs; `keras.Sequential` creates its input with it."""
         return "string"
 
     variable_dtype = compute_dtype
 
     @classmethod
     def load(cls, path: str, max_length: int = 128) -> "Preprocessor":
-        """Return the layer of a model directory's tokenizer."""
+        """Create the layer from a model directory's tokenizer."""
         return cls(load_tokenizer(path), max_length)
 
     def call(self, texts, text_pairs=None):
@@ -106,8 +106,8 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
             texts, text_pairs = texts
         if not tf.is_symbolic_tensor(texts):
             return self._of_values(texts, text_pairs)
-        # A graph has tables of its own, which nothing that is done to
-        # TensorFlow's eager state takes away.
+        # A graph has its own tables, which outlive a reset of TensorFlow's
+        # eager state.
         graph = TextGraph(self.need_tokenizer())
         one = texts.shape.rank == 0
         pieces = [
@@ -119,7 +119,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         return {k: x[0] if one else x for k, x in rows.items()}
 
     def _of_values(self, texts, text_pairs):
-        """Return the same of lists and of eager tensors."""
+        """Return the inputs for lists and eager tensors."""
         one = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
         texts = column(texts)
         text_pairs = None if text_pairs is None else column(text_pairs)

@@ -1,4 +1,4 @@
-"""A pretrained ALBERT to look into: vectors, attention, masked words.
+"""A pretrained ALBERT: its vectors, attention and masked words.
 
 Shapes: B batch, T tokens, H hidden width, V vocabulary.
 """
@@ -28,7 +28,7 @@ from albert_tf.tasks.numerics import likeliest
 from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
-# Arguments of `load` beside the path.
+# Arguments of `load` other than the path.
 SETTINGS = (
     *("added_pieces", "dtype", "encoder_only", "lora_rank", "max_length"),
     "name",
@@ -37,7 +37,7 @@ HEADS = {"mlm": MaskedLMHead, "sop": SentenceOrderHead}
 
 
 class Filling(NamedTuple):
-    """What may stand in the place of a mask, and how probable it is."""
+    """A candidate for a mask, and its probability."""
 
     piece: str
     probability: float
@@ -45,14 +45,15 @@ class Filling(NamedTuple):
 
 @registered
 class Albert(ModelWithTokenizer):
-    """An ALBERT with its tokenizer, and those heads that have weights.
+    """An ALBERT with its tokenizer, and the heads that have weights.
 
     Args:
       config: the architecture.
-      tokenizer: None for a model that takes ids alone.
-      heads: names of heads, of "mlm" and "sop".
-      max_length: most tokens of a text. Default: the model's positions.
-      **kwargs: of `keras.Model`.
+      tokenizer: None for a model that only takes ids.
+      heads: names of heads: "mlm", "sop" or both.
+      max_length: maximum number of tokens in a text. Default: the model's
+        number of positions.
+      **kwargs: passed to `keras.Model`.
     """
 
     text_methods = "`embed` and `fill_mask`"
@@ -74,7 +75,7 @@ class Albert(ModelWithTokenizer):
         for name in self.heads:
             head = HEADS[name](config, name=name, dtype=self.dtype_policy)
             head.build()
-            head.trainable = False  # a call, and so `fit`, is without them
+            head.trainable = False  # calls, and so `fit`, do not use heads
             setattr(self, name, head)
 
     @classmethod
@@ -86,18 +87,18 @@ class Albert(ModelWithTokenizer):
         encoder_only: bool = False,
         **kwargs,
     ) -> "Albert":
-        """Return a pretrained ALBERT with its tokenizer.
+        """Load a pretrained ALBERT with its tokenizer.
 
         Args:
-          path: a model directory, also of a fine-tuned model, whose head is
-            left out; an unpacked release; a Hugging Face folder.
+          path: a model directory, where a fine-tuned head is left out; an
+            unpacked release; or a Hugging Face folder.
           lora_rank: as for `Classifier.load`.
           added_pieces: as for `Classifier.load`.
-          encoder_only: whether to leave out every head, also an unknown one.
+          encoder_only: whether to leave out every head, even an unknown one.
           **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: there is no model, or its parts do not fit each other.
+          InputError: there is no model, or its parts do not match.
         """
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` takes {', '.join(SETTINGS)}{near(name, SETTINGS)}"
@@ -133,23 +134,23 @@ class Albert(ModelWithTokenizer):
         """Encode a batch.
 
         Args:
-          input_ids: int32 [B, T]; or a dict of the three, as the tokenizer
+          input_ids: int32 [B, T]; or a dict of all three, as the tokenizer
             returns it.
-          input_mask: int32 [B, T], 1 at tokens. Default: ones.
+          input_mask: int32 [B, T], 1 for tokens. Default: ones.
           segment_ids: int32 [B, T]. Default: zeros.
-          training: whether to drop units.
-          return_all: whether to return what every layer computed.
+          training: whether to apply dropout.
+          return_all: whether to return the results of every layer.
 
         Returns:
           As `AlbertModel`: `sequence_output` [B, T, H], `pooled_output`
-          [B, H]; with `return_all` also `embedding_output`, `hidden_states`
-          and `attention_probs` of each layer.
+          [B, H]; with `return_all` also `embedding_output`, and each layer's
+          `hidden_states` and `attention_probs`.
         """
         inputs = input_ids, input_mask, segment_ids
         return self.albert(*inputs, training=training, return_all=return_all)
 
     def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
-        """Return float32 [B, P, V] of the words at `positions` [B, P]."""
+        """Return logits, float32 [B, P, V], for `positions` [B, P]."""
         shown = ", ".join(self.heads) or "none"
         rule = "The model must have the head `mlm`."
         require("mlm" in self.heads, rule, heads=shown)
@@ -157,15 +158,15 @@ class Albert(ModelWithTokenizer):
         return self.mlm(states, embeddings=self.albert.embeddings)
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
-        """Return the likeliest pieces in the place of every `[MASK]`.
+        """Return the likeliest pieces for every `[MASK]`.
 
         Args:
           texts: a text, or several.
-          top_k: how many pieces for each mask.
+          top_k: number of pieces for each mask.
 
         Returns:
-          For each mask of the text `top_k` of `Filling`, the likeliest first;
-          of several texts, a list of that.
+          For each mask of the text, a list of `top_k` `Filling`s, likeliest
+          first; for several texts, a list of such results.
         """
         top_k = as_type("top_k", top_k, int)
         require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
@@ -182,7 +183,7 @@ class Albert(ModelWithTokenizer):
         ids = tokenizer.encode_masked(text)
         row, _ = packed_row(tokenizer, ids, nothing, self.max_length)
         places = np.flatnonzero(row == tokenizer.mask_id)
-        rule = f"A {MASK_TEXT} must be within the first `max_length` tokens."
+        rule = f"A {MASK_TEXT} must be among the first `max_length` tokens."
         require(len(places), rule, max_length=self.max_length)
         logits = self.masked_lm_logits({"input_ids": row[None]}, places[None])
         return [
@@ -198,16 +199,16 @@ class Albert(ModelWithTokenizer):
         max_length: int | None = None,
         batch_size: int = 32,
     ) -> np.ndarray:
-        """Return vectors of texts, float32 [N, H]; of a lone text [H].
+        """Return vectors of texts, float32 [N, H]; for a single text, [H].
 
-        They are those of `python -m albert_tf.embed`, not normalised.
+        They equal those of `python -m albert_tf.embed`, and are not normalised.
 
         Args:
           texts: N strings, or one.
           pooling: mean over all tokens, cls for the first, or pooled.
           layer: 0 is the embedding, 1 the first layer, -1 the last.
-          max_length: most tokens of a text. Default: the model's.
-          batch_size: texts computed at once.
+          max_length: maximum number of tokens in a text. Default: the model's.
+          batch_size: number of texts per batch.
         """
         lone = isinstance(texts, str)
         texts = checked_texts([texts] if lone else texts, "texts")

@@ -1,4 +1,4 @@
-"""The task of a model that is loaded: learnt already, or about to be."""
+"""The task of a loaded model: a fine-tuned one, or one with a new head."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import is_column
 
-# Arguments of `load` with names of their own.
+# Arguments of `load` that have their own names.
 ARGUMENTS = (
     *("labels", "max_length", "new_head", "num_labels"),
     *("added_pieces", "lora_rank"),
@@ -31,12 +31,12 @@ def fields_of(cls: type) -> set[str]:
 
 
 def label_names(labels: Sequence) -> tuple[str, ...]:
-    """Return labels as texts; numbers are the texts that JSON has."""
-    rule = "`labels` must be a list of the classes, in their order."
+    """Return labels as texts; write numbers as JSON does."""
+    rule = "`labels` must be a list of the classes, in order."
     require(is_column(labels), rule, labels=labels)
     texts = [label_text(x, "`labels`") for x in listed(labels, "labels")]
     different = None not in texts and len(set(texts)) == len(texts) > 1
-    rule = "`labels` must be two or more that differ."
+    rule = "`labels` must be two or more different labels."
     require(different, rule, labels=", ".join(map(str, texts)))
     return tuple(texts)
 
@@ -47,12 +47,12 @@ def counted(
     known: Sequence[str],
     fewest: int = 2,
 ) -> Sequence | None:
-    """Return the labels to load a model with; None stands for the task's.
+    """Return the labels to load a model with; None for the task's own.
 
     Args:
       labels: the classes, or None.
       number: `num_labels`, or None.
-      known: the labels of a fine-tuned model, () for a new head.
+      known: the labels of a fine-tuned model; () for a new head.
       fewest: the minimum of `number`; a single label needs no name.
     """
     if number is None:
@@ -72,8 +72,8 @@ def counted(
 
 
 def learnt_task(cls: type, opened: Source, labels, **options) -> Task:
-    """Return the task of a fine-tuned model, which must be as asked for."""
-    task, again = opened.task, "`new_head=True` takes the encoder alone."
+    """Return a fine-tuned model's task, which must match the arguments."""
+    task, again = opened.task, "`new_head=True` loads only the encoder."
     require(
         task.kind in cls.kinds,
         f"A {cls.__name__} must be fine-tuned for {' or '.join(cls.kinds)}; "
@@ -82,11 +82,11 @@ def learnt_task(cls: type, opened: Source, labels, **options) -> Task:
     )
     known = getattr(task, "labels", ())
     names = known if labels is None else label_names(labels)
-    rule = f"`labels` must be those of the model, {', '.join(known)}; {again}"
+    rule = f"`labels` must be the model's, {', '.join(known)}; {again}"
     require(names == known, rule, labels=", ".join(names))
     learnt = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
     for name, value in options.items():
-        rule = f"`{name}` must be as the model was fine-tuned."
+        rule = f"`{name}` must be the setting the model was fine-tuned with."
         require(value in (None, learnt[name]), rule, **{name: value})
     return task
 
@@ -97,15 +97,15 @@ def new_task(
     pairs: bool = False,
     multilabel: bool = False,
 ) -> Task:
-    """Return the task of a model that gets a new head."""
+    """Return the task of a model with a new head."""
     task = find(cls.kinds[bool(multilabel)])
     if pairs:
         task = task.updated(text_pair_column=PAIR)
-    rule = f"`labels` have no meaning for {cls.__name__}."
+    rule = f"`{cls.__name__}` takes no `labels`."
     require(labels is None or hasattr(task, "labels"), rule, labels=labels)
     require(
         labels is not None or not task.has_classes,
-        "`labels` must be given, for the model has no head with classes. "
+        "`labels` must be given, as the model has no head with classes. "
         "Received: none",
     )
     if labels is None:
@@ -121,15 +121,16 @@ def task_of_class(
     learnt: bool,
     settings: dict[str, Any],
 ) -> Task:
-    """Return the task of a `TaskModel` that is loaded.
+    """Return the task of a loaded `TaskModel`.
 
     Args:
-      cls: the class of the model.
-      opened: where it comes from.
-      labels: the classes, None for those that were learnt.
-      max_length: most tokens of an input, None for the task's.
-      learnt: whether the head comes too.
-      settings: options of the class, and fields of what follows here.
+      cls: the model's class.
+      opened: the model on disk.
+      labels: the classes, None for the fine-tuned ones.
+      max_length: maximum number of tokens in an input, None for the task's.
+      learnt: whether to load the head too.
+      settings: options of the class, fields of `TaskConfig`, names of columns
+        and dropout rates.
     """
     legal = {*cls.options, *fields_of(TaskConfig), *COLUMNS, *DROPOUTS}
     unknown = sorted(set(settings) - legal)
@@ -150,6 +151,6 @@ def task_of_class(
 
 
 def with_dropout(config: AlbertConfig, settings: dict) -> AlbertConfig:
-    """Return the architecture with the dropout that is asked for."""
+    """Return the architecture with the requested dropout rates."""
     rates = {k: settings[k] for k in DROPOUTS if k in settings}
     return dataclasses.replace(config, **rates)

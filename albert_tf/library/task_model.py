@@ -1,6 +1,6 @@
-"""Models of tasks, from raw strings, under `fit`, `evaluate` and `predict`.
+"""Task models that take raw strings in `fit`, `evaluate` and `predict`.
 
-Features and predictions are those of the task's codec, as in `finetune.py`.
+The task makes their features and predictions, as in `finetune.py`.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ BATCH_SIZE = 32
 
 
 def examples_at_once(batch_size: int | None) -> int:
-    """Return a batch size, the default for None."""
+    """Return the batch size, or the default for None."""
     if batch_size is None:
         return BATCH_SIZE
     size = as_type("batch_size", batch_size, int)
@@ -38,11 +38,11 @@ def examples_at_once(batch_size: int | None) -> int:
 
 
 class TaskModel(NetworkModel):
-    """An ALBERT with the head of a task, which takes raw strings.
+    """An ALBERT with a task's head, which takes raw strings.
 
-    `fit`, `evaluate` and `predict` convert what they are passed, and then are
-    Keras's own. Called with a batch of ids, it returns the head's outputs.
-    Make one with `load`.
+    `fit`, `evaluate` and `predict` convert their arguments, then call Keras's
+    own methods. Called with a batch of ids, it returns the head's outputs.
+    Create one with `load`.
     """
 
     text_methods = "`fit`, `evaluate` and `predict`"
@@ -50,7 +50,7 @@ class TaskModel(NetworkModel):
     options: ClassVar[tuple[str, ...]] = ()  # of `load`
     _held_out: list | None = None  # examples that `fit` evaluates on
 
-    # Where it comes from.
+    # Loading.
 
     @classmethod
     def load(
@@ -64,25 +64,25 @@ class TaskModel(NetworkModel):
         added_pieces: Sequence[str] | None = None,
         **settings,
     ) -> "TaskModel":
-        """Return the model of a folder: with its head, or with a new one.
+        """Load the model in a folder, with its head or with a new one.
 
         Args:
-          path: what `albert_tf.load` takes, or a fine-tuned model directory.
+          path: as for `albert_tf.load`, or a fine-tuned model directory.
           labels: the classes, in order. Default: the fine-tuned model's.
-          max_length: most tokens of an input. Default: the task's.
-          new_head: whether to leave a fine-tuned model's head out.
+          max_length: maximum number of tokens in an input. Default: the task's.
+          new_head: whether to replace a fine-tuned model's head.
           num_labels: the number of classes, if they have no names.
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
           added_pieces: texts that become pieces of the vocabulary, such as
             `[E1]`, each with a row of the word table.
-          **settings: options of the class, as it says; fields of `TaskConfig`
-            (`classifier_dropout`); names of columns as `text_column`;
-            `hidden_dropout_prob` and `attention_probs_dropout_prob`; `name`
-            and `dtype` of a Keras model.
+          **settings: options listed in the class's docstring; fields of
+            `TaskConfig`, such as `classifier_dropout`; names of columns, such
+            as `text_column`; `hidden_dropout_prob` and
+            `attention_probs_dropout_prob`; `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: the folder, the labels or the settings do not fit.
+          InputError: the folder, the labels or the settings do not match.
         """
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
@@ -107,7 +107,7 @@ class TaskModel(NetworkModel):
     # Data.
 
     def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return (texts, labels, weights) of what stands in one tuple."""
+        """Return (texts, labels, weights), which `x` may have as one tuple."""
         if y is not None or not isinstance(x, tuple):
             return x, y, weights
         nested = x and isinstance(x[0], tuple | dict)
@@ -116,11 +116,11 @@ class TaskModel(NetworkModel):
         return (*x, None)[:2] + (weights,) if len(x) < 3 else x
 
     def task_for(self, x: Any, named: bool) -> Task:
-        """Return the task as it reads what is passed.
+        """Return the task with column names that suit `x`.
 
         Args:
-          x: what is passed.
-          named: whether it has the columns of the task, or is columns alone.
+          x: texts, or a source of examples.
+          named: whether `x` is a source with named columns, without a `y`.
         """
         if not named:
             return self.task.in_memory()
@@ -128,15 +128,15 @@ class TaskModel(NetworkModel):
         return self.task if is_path else self.task.nameless()
 
     def examples(self, x: Any, y: Any, part: str) -> Sequence[Any]:
-        """Return the task's examples of what was passed.
+        """Convert arguments to the task's examples.
 
         Args:
           x: texts; or a path, a frame or a data set with all columns.
-          y: labels, None where `x` has them or there are none.
+          y: labels; None if `x` has them or there are none.
           part: "train", "eval" or "predict".
         """
-        rule = "`y` must be given, unless `x` is a table, or a data set of "
-        rule += "TensorFlow, with labels."
+        rule = "`y` must be given, unless `x` is a table or a "
+        rule += "`tf.data.Dataset` with labels."
         named = y is None and user_data.is_source(x)
         known = self.task.unlabelled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
@@ -156,7 +156,7 @@ class TaskModel(NetworkModel):
         return examples
 
     def weighted_examples(self, x: Any, y: Any, weights: Any, part: str):
-        """Return the examples of what was passed, and a weight of each."""
+        """Convert arguments to examples and a weight for each."""
         x, y, weights = self.unpacked(x, y, weights)
         y = user_data.label_rows(y, getattr(self.task, "labels", ()))
         examples = self.examples(x, y, part)
@@ -164,26 +164,26 @@ class TaskModel(NetworkModel):
         return examples, weights
 
     def features(self, examples: Sequence[Any]) -> Features:
-        """Return what the codec makes of examples."""
+        """Return the features of examples."""
         return self.task.features(examples, self.need_tokenizer())
 
     @property
     def kept_labels(self) -> tuple[str, ...]:
-        """What the network takes of the labels while it learns."""
+        """The labels that the network takes as inputs in training."""
         beam = self.task.config.answer_head == "beam"
         return (feature_batches.LABELS,) if beam else ()
 
     @property
     def bucketed(self) -> bool:
-        """Whether batches are as long as their longest row, not all alike."""
+        """Whether T is the longest row of a batch, not `max_length`."""
         return not self.jit_compile
 
     def _streamed(self, dataset, batch_size: int, part: str):
-        """Return the batches of a `tf.data` set of texts and labels."""
+        """Return the batches of a `tf.data.Dataset` of texts and labels."""
         spec = dataset.element_spec
         rated = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
         rated = rated and len(spec) > 1 and self.task.unlabelled
-        rule = "Scores must be in memory, for the largest of all divides them."
+        rule = "Scores must be in memory, as the largest one divides them all."
         require(not rated, rule, x=dataset)
         dataset = user_data.in_batches(dataset, self.task.text_rank, batch_size)
 
@@ -211,10 +211,10 @@ class TaskModel(NetworkModel):
         )
 
     def encoded(self, x: Any) -> Any:
-        """Return batches of ids as Keras takes them, checked if possible.
+        """Return batches of ids in Keras's format; check them if possible.
 
         Args:
-          x: a dict, a data set or others that `is_encoded` recognises.
+          x: a dict, a data set or anything else that `is_encoded` accepts.
         """
         if isinstance(x, Mapping):
             return self.named_inputs(x, {})
@@ -225,28 +225,28 @@ class TaskModel(NetworkModel):
         return x
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
-        """Return data as arguments of Keras's own `fit` or `evaluate`."""
+        """Return data as arguments for Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
             more = {"y": y, "sample_weight": weights, "batch_size": size}
             more = {k: v for k, v in more.items() if v is not None}
             return {"x": self.encoded(x)} | more
         size = examples_at_once(size)
         if isinstance(x, tf.data.Dataset):
-            rule = "`y` and `sample_weight` must stand in the data set."
+            rule = "`y` and `sample_weight` must be in the data set."
             require(y is None and weights is None, rule, x=x)
             return {"x": self._streamed(x, size, part)}
         examples, weights = self.weighted_examples(x, y, weights, part)
         return {"x": self._in_memory(examples, weights, size, shuffle)}
 
     def _divided(self, x, y, weights, size, shuffle, share):
-        """Return batches to learn from, and to evaluate on the last share."""
-        rule = "`validation_split` needs texts, ids or a file; give "
-        rule += "`validation_data` beside a data set of TensorFlow."
+        """Return batches for training and, from the last share, evaluation."""
+        rule = "`validation_split` needs texts, ids or a file; pass "
+        rule += "`validation_data` along with a `tf.data.Dataset`."
         require(not isinstance(x, tf.data.Dataset), rule, x=x)
         examples, weights = self.weighted_examples(x, y, weights, "train")
         size = examples_at_once(size)
         first = int(len(examples) * (1 - share))
-        rule = "`validation_split` must leave an example on either side."
+        rule = "`validation_split` must leave an example in each part."
         require(0 < first < len(examples), rule, validation_split=share)
         halves = [None, None]
         if weights is not None:
@@ -256,7 +256,7 @@ class TaskModel(NetworkModel):
         return train, self._in_memory(others, halves[1], size), others
 
     def _labelled(self, x, y=None) -> list:
-        """Return all examples of what was passed, also of a data set."""
+        """Return all examples of texts or of a data set."""
         examples, batches = [], [x]
         if isinstance(x, tf.data.Dataset):
             batches = user_data.in_batches(x, self.task.text_rank)
@@ -266,15 +266,15 @@ class TaskModel(NetworkModel):
 
     @contextlib.contextmanager
     def _scoring(self, examples: list | None, size) -> Iterator[None]:
-        """Add official metrics of examples to the logs within the block."""
+        """Add official metrics of examples to the logs inside the block."""
         names = [metric.name for metric in self.official]
         scores = self._scores(examples, size, names) if names else {}
         with self.showing(scores):
             yield
 
     def _scores(self, examples, batch_size, names=()) -> dict[str, float]:
-        """Return official metrics of examples: the task's, or some of them."""
-        task = self.task.fitted(examples)  # perhaps before any `fit`
+        """Return official metrics of examples: all of the task's, or some."""
+        task = self.task.fitted(examples)  # there may have been no `fit`
         predictor = self.predictor(batch_size, task, verbose=0)
         predictions = predictor.predictions(examples)
         if names and isinstance(task, SentenceTask):
@@ -289,10 +289,10 @@ class TaskModel(NetworkModel):
         """Return arguments of Keras's `fit`, and held-out examples or None.
 
         Args:
-          data: `x`, `y`, weights and batch size, to learn from.
-          share: of the data, to evaluate on; Keras divides ids.
-          validation_data: to evaluate on instead.
-          size: of validation batches.
+          data: `x`, `y`, weights and batch size for training.
+          share: the share of the data to evaluate on; Keras splits ids.
+          validation_data: data to evaluate on instead.
+          size: the size of validation batches.
           shuffle: see `fit`.
         """
         of_ids, held_out = is_encoded(data[0]), None
@@ -324,21 +324,21 @@ class TaskModel(NetworkModel):
         sample_weight=None,
         **kwargs,
     ):
-        """Learn, and return the `History`; see `keras.Model.fit`.
+        """Train, and return the `History`; see `keras.Model.fit`.
 
         Args:
-          x: texts, or a tuple of columns where the task has several; with `y`
-            None also (texts, labels), a `tf.data.Dataset` of that, or a file,
-            frame or data set with columns. Also batches of ids.
+          x: texts, or a tuple of columns if the task has several. If `y` is
+            None, also (texts, labels), a `tf.data.Dataset` of these, or a file,
+            frame or data set with columns. Batches of ids work too.
           y: labels.
-          batch_size: examples of a step, 32 by default.
+          batch_size: number of examples per step, 32 by default.
           epochs: passes over the data.
-          validation_split: the last share of the examples, to evaluate on.
-          validation_data: as `x`, to evaluate on instead.
-          shuffle: whether each epoch has an order of its own.
-          class_weight: {number or name of a class: weight}, 1 for others.
-          sample_weight: of the examples.
-          **kwargs: of `keras.Model.fit`.
+          validation_split: share of the examples, from the end, to evaluate on.
+          validation_data: data to evaluate on instead, in the form of `x`.
+          shuffle: whether to reshuffle for each epoch.
+          class_weight: {class number or name: weight}, 1 for others.
+          sample_weight: one weight per example.
+          **kwargs: passed to `keras.Model.fit`.
         """
         require(self.compiled, "`compile` must come before `fit`.")
         epochs, kwargs = as_type("epochs", epochs, int), plain(kwargs)
@@ -362,15 +362,15 @@ class TaskModel(NetworkModel):
             self._held_out = None
 
     def _check_official(self, of_ids: bool) -> None:
-        """Raise `InputError` if official metrics are asked of ids."""
-        rule = "Official metrics follow from texts and labels, not from ids."
+        """Raise `InputError` if official metrics are requested for ids."""
+        rule = "Official metrics need texts and labels, not ids."
         names = ", ".join(m.name for m in self.official)
         require(not (self.official and of_ids), rule, metrics=names)
 
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
     ):
-        """Return the loss and what `compile` asked for; data as for `fit`."""
+        """Return the loss and the compiled metrics; data as for `fit`."""
         examples = self._held_out if is_encoded(x) else None
         if examples is None:
             self._check_official(is_encoded(x))
@@ -381,28 +381,28 @@ class TaskModel(NetworkModel):
             return super().evaluate(**arguments, **kwargs)
 
     def predictions(self, x=(), *more, **kwargs) -> Sequence[Any]:
-        """Return the codec's prediction of each example, labels and all.
+        """Return the task's full prediction for each example.
 
         Args:
           x: texts, or the first column of texts; or as the `x` of `fit`. For
-            a lone text, the result is one prediction.
-          *more: further columns of texts; beside a lone text, one of each.
-          **kwargs: `batch_size`, examples computed at once, 32 by default;
-            others are those of `keras.Model.predict`.
+            a single text, the result is one prediction.
+          *more: additional columns of texts, or one text each if `x` is one.
+          **kwargs: `batch_size`, the number of examples per batch, 32 by
+            default; others are passed to `keras.Model.predict`.
         """
         return self._answered(lambda found: found, x, *more, **kwargs)
 
     def _answered(self, make: Callable, x, *more, batch_size=None, **kwargs):
-        """Return answers to all examples, or the answer to a lone text.
+        """Return answers for all examples, or one answer for a single text.
 
         Args:
-          make: makes answers of predictions.
+          make: converts predictions to answers.
           x: see `predictions`.
           *more: see `predictions`.
-          batch_size: examples computed at once, None for the default.
-          **kwargs: of `keras.Model.predict`.
+          batch_size: number of examples per batch, None for the default.
+          **kwargs: passed to `keras.Model.predict`.
         """
-        rule = "`predict` answers all examples, and takes no `steps`."
+        rule = "`predict` uses all examples; it does not accept `steps`."
         require(kwargs.get("steps") is None, rule, steps=kwargs.get("steps"))
         lone = user_data.is_lone(x, more)
         if lone:
@@ -419,12 +419,12 @@ class TaskModel(NetworkModel):
     def predictor(
         self, batch_size: int | None = None, task: Task | None = None, **kwargs
     ) -> Predictor:
-        """Return what answers queries with the model.
+        """Return a `Predictor` that answers queries with the model.
 
         Args:
-          batch_size: examples computed at once, 32 by default.
-          task: instead of the model's own.
-          **kwargs: of `keras.Model.predict`.
+          batch_size: number of examples per batch, 32 by default.
+          task: used instead of the model's own.
+          **kwargs: passed to `keras.Model.predict`.
         """
         size = examples_at_once(batch_size)
 
@@ -434,11 +434,11 @@ class TaskModel(NetworkModel):
         return Predictor(task or self.task, self.need_tokenizer(), run)
 
     def _outputs(self, features: Features, size: int, **kwargs) -> dict:
-        """Return the outputs of the head for all rows."""
+        """Return the head's outputs for all rows."""
         head = self.task.head
         if self.task.unlabelled:
-            # One by one: Keras's graph for pairs would not take texts, or
-            # would no longer know how many axes there are.
+            # One by one: Keras's graph for pairs would not accept texts, or
+            # would lose the number of axes.
             alone = {"rows_per_example": 1, "arrays": {}}
             features = dataclasses.replace(features, **alone)
         order = np.arange(len(features))
@@ -450,7 +450,7 @@ class TaskModel(NetworkModel):
         return {name: values[order] for name, values in outputs.items()}
 
     def values(self, predictions: Sequence[Any]) -> Any:
-        """Return predictions as `predict` does."""
+        """Return predictions in the form of `predict`."""
         values = list(map(self.task.value, predictions))
         is_array = isinstance(values[0], np.ndarray)
         return np.stack(values) if is_array else values
@@ -458,15 +458,15 @@ class TaskModel(NetworkModel):
     def predict(
         self, x=(), *more, batch_size=None, verbose="auto", **kwargs
     ) -> Any:
-        """Return an answer to each example, as the class says.
+        """Return an answer for each example, as the class describes.
 
         Args:
-          x: as for `predictions`; or batches of ids, for which the answer is
-            what the network computes.
+          x: as for `predictions`; or batches of ids, for which the result is
+            the network's outputs.
           *more: as for `predictions`.
-          batch_size: examples computed at once, 32 by default.
-          verbose: as of Keras.
-          **kwargs: of `keras.Model.predict`.
+          batch_size: number of examples per batch, 32 by default.
+          verbose: as in Keras.
+          **kwargs: passed to `keras.Model.predict`.
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
         if is_encoded(x):
@@ -482,6 +482,6 @@ class ClassModel(TaskModel):
     """A model of classes: `predict` returns probabilities."""
 
     def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
-        """Return the probabilities of `predict`, for batches of ids too."""
+        """Return probabilities as `predict` does, even for batches of ids."""
         found = self.predict(x, *more, **kwargs)
         return self.task.probabilities(found) if is_encoded(x) else found

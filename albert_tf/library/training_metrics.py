@@ -1,6 +1,7 @@
-"""The metrics and the loss of `compile`, for outputs that are logits.
+"""The metrics and losses of `compile`, for outputs that are logits.
 
-Keras finds these metrics and their directions, so callbacks can watch them.
+Keras knows whether larger or smaller values of these metrics are better, so
+callbacks can monitor them.
 
 Shapes: B batch, C classes.
 """
@@ -20,15 +21,15 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
 
 SHORT = {"acc": "accuracy"}  # as in Keras
-# Losses of Keras that take probabilities and have no `from_logits`.
+# Keras losses that take probabilities and have no `from_logits`.
 OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
 AUTOMATIC = ("ce", "crossentropy")  # names for which Keras picks a loss
 
 
 def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
-    """Return labels of a batch in the type and the shape that a head takes.
+    """Return labels of a batch in the type and shape that a head takes.
 
-    They come with ids, as users have them: perhaps as a column [B, 1].
+    Users pass these labels along with ids, in any form, such as [B, 1].
     """
     if isinstance(y_pred, dict):
         is_column = y.shape.rank == 2 and y.shape[-1] == 1
@@ -42,21 +43,21 @@ def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
 
 
 def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
-    """Return outputs and batch as a head's losses and metrics take them."""
+    """Return outputs and batch in the form for a head's losses and metrics."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
     number = tf.shape(next(iter(outputs.values())))[0]
     labels = {} if y is None else {LABELS: as_learnt(head, y, y_pred)}
-    # No example is padding; what users weigh is not the head's business.
+    # No example is padding, and the head does not apply users' weights.
     return outputs, x | labels | {WEIGHTS: tf.ones([number])}
 
 
 class HeadMetric(keras.metrics.Mean):
-    """A mean that the head of a task computes.
+    """The mean of a metric that a task's head computes.
 
     Args:
       name: shown in the logs.
       head: the head, with `metric` among its metrics.
-      metric: the head's name for it.
+      metric: the head's name for the metric.
     """
 
     def __init__(self, name: str, head: Head, metric: str):
@@ -73,7 +74,7 @@ class HeadMetric(keras.metrics.Mean):
 
 
 class OfficialMetric(keras.metrics.Metric):
-    """A metric of all examples together; `evaluate` assigns its value."""
+    """A metric of all examples at once; `evaluate` assigns its value."""
 
     def __init__(self, name: str):
         super().__init__(name=name)
@@ -81,7 +82,7 @@ class OfficialMetric(keras.metrics.Metric):
         self.value = self.add_weight(name="value", initializer="zeros")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        """Do nothing: it does not follow from batches."""
+        """Do nothing: the metric cannot be computed from batches."""
 
     def reset_state(self):
         """Keep the assigned value."""
@@ -91,7 +92,7 @@ class OfficialMetric(keras.metrics.Metric):
 
 
 def function_of(thing: Any) -> tuple[Callable | None, dict]:
-    """Return the function of a loss or metric of Keras, and its settings."""
+    """Return a Keras loss's or metric's function, and its settings."""
     given = {}
     if isinstance(thing, functools.partial):
         thing, given = thing.func, thing.keywords
@@ -103,7 +104,7 @@ def function_of(thing: Any) -> tuple[Callable | None, dict]:
 
 
 def is_of_keras(thing: Any) -> bool:
-    """Return whether a loss or metric is Keras's, not a user's function."""
+    """Return whether a loss or metric is from Keras, not a user's function."""
     function, _ = function_of(thing)
     wraps = hasattr(thing, "fn") or hasattr(thing, "_fn")
     if function or wraps or inspect.isfunction(thing):
@@ -112,9 +113,9 @@ def is_of_keras(thing: Any) -> bool:
 
 
 def takes_probabilities(thing: Any) -> bool:
-    """Return whether a loss or metric of Keras is wrong on logits.
+    """Return whether a Keras loss or metric would be wrong for logits.
 
-    It is if its `from_logits` is False, or if it has a threshold other than 0.
+    It would if `from_logits` is False, or if its threshold is not 0.
     """
     function, settings = function_of(thing)
     if function:
@@ -133,14 +134,14 @@ def takes_probabilities(thing: Any) -> bool:
         return not settings["from_logits"]
     limits = settings.get("thresholds", settings.get("threshold"))
     limits = limits if isinstance(limits, Sequence) else [limits]
-    return any(limits)  # 0 is a threshold of logits
+    return any(limits)  # a threshold of 0 is for logits
 
 
 def label_form(thing: Any) -> str:
-    """Return which labels a loss or metric of Keras takes.
+    """Return the form of labels that a Keras loss or metric takes.
 
     Returns:
-      "rows" of 0 and 1 for each class, "binary" for one decision, or
+      "rows" with 0 or 1 for each class, "binary" for one decision, or
       "numbers" of classes.
     """
     name = getattr(function_of(thing)[0], "__name__", "")
@@ -161,7 +162,8 @@ def label_form(thing: Any) -> str:
 def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
     """Return labels, outputs and weights; tokens without a tag have weight 0.
 
-    The tokens of all texts share an axis. XLA could not remove any of them.
+    The tokens of all texts share an axis. None are removed, as XLA needs fixed
+    shapes.
     """
     if not isinstance(head, TagHead):
         return y, y_pred, weights
@@ -177,9 +179,9 @@ def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
     """Scale weights so that a mean over all tokens is a mean over words.
 
     Args:
-      head: of the task.
-      y: labels, -1 for tokens that have no tag.
-      weights: of tokens, 0 for those without a tag.
+      head: the task's head.
+      y: labels, -1 for tokens without a tag.
+      weights: of tokens, 0 for tokens without a tag.
     """
     if not isinstance(head, TagHead):
         return weights
@@ -192,9 +194,9 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
     """Return labels and outputs in the form that a loss or metric takes.
 
     Args:
-      thing: of Keras.
+      thing: a Keras loss or metric.
       y: labels [B].
-      y_pred: logits [B, C], or probabilities if it takes them.
+      y_pred: logits [B, C], or probabilities if `thing` takes them.
       weights: of labels; returned unchanged.
     """
     form, classes = label_form(thing), y_pred.shape[-1]
@@ -208,10 +210,10 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
 
 
 class Adapted(keras.metrics.Metric):
-    """A metric of Keras that gets labels and outputs in the form it takes.
+    """A Keras metric that gets labels and outputs in the form it takes.
 
-    Metrics that take probabilities get them. Metrics of one decision are about
-    class 1 if there are two classes, and else about each class.
+    Metrics that take probabilities get them. Binary metrics evaluate class 1 if
+    there are two classes, and otherwise every class.
     """
 
     def __init__(self, metric: keras.metrics.Metric, head: Head):
@@ -235,19 +237,19 @@ class Adapted(keras.metrics.Metric):
 
 
 def check_loss(loss: Any) -> None:
-    """Raise `InputError` for a loss of Keras that takes probabilities."""
+    """Raise `InputError` for a Keras loss that takes probabilities."""
     for each in keras.tree.flatten(loss):
         automatic = isinstance(each, str) and each.lower() in AUTOMATIC
         try:
             found = None if automatic else keras.losses.get(each)
         except (ValueError, TypeError):
-            rule = "`loss` must be one of Keras, or a function."
+            rule = "`loss` must be a Keras loss, or a function."
             raise InputError(f"{rule} Received: loss={each}") from None
         require(
             not (automatic or takes_probabilities(found)),
             "`loss` must take logits: pass an object with `from_logits=True`, "
             "such as `keras.losses.SparseCategoricalCrossentropy("
-            "from_logits=True)`, or `BinaryCrossentropy` where a text may have "
+            "from_logits=True)`, or `BinaryCrossentropy` if a text may have "
             "several classes. Without `loss`, the task's own is used.",
             loss=getattr(each, "name", getattr(each, "__name__", each)),
         )
@@ -262,7 +264,7 @@ def official_names(task: Task) -> set[str]:
 
 
 def one_chosen(metric: Any, task: Task, head: Head) -> Any:
-    """Return one metric of `compile` in the form that Keras gets."""
+    """Convert one metric of `compile` to the metric that Keras gets."""
     name = metric.lower() if isinstance(metric, str) else ""
     name = SHORT.get(name, name)
     if name in head.metrics:
@@ -270,10 +272,10 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
     official = official_names(task)
     if name in official:
         return OfficialMetric(name)
-    others = not isinstance(head, SpanHead)  # it has several outputs
+    others = not isinstance(head, SpanHead)  # which has several outputs
     rule = f"`metrics` of a {task.kind} task may be "
     rule += ", ".join(sorted({*head.metrics, *official}))
-    rule += ", and those of Keras." if others else "."
+    rule += ", and Keras's metrics." if others else "."
     require(others and name != "accuracy", rule, metrics=metric)
     try:
         found = keras.metrics.get(metric)
@@ -288,11 +290,11 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
 
 
 def chosen(metrics: Any, task: Task, head: Head) -> list:
-    """Return the metrics of `compile` in the form that Keras gets.
+    """Convert the metrics of `compile` to those that Keras gets.
 
     Args:
-      metrics: names or metrics; one, or a list; None.
-      task: what is learnt.
+      metrics: names or metrics: one, a list, or None.
+      task: the task to learn.
       head: its head.
     """
     listed = (m for m in keras.tree.flatten(metrics) if m is not None)

@@ -1,4 +1,4 @@
-"""What users pass to `fit` and `predict`, as what the task's codec reads."""
+"""Conversion of the arguments of `fit` and `predict` to tables for a task."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ from albert_tf.text.packing import checked_texts, is_column
 
 
 def listed(values: Any, name: str) -> list:
-    """Return a column as a list of Python's own values, bytes as text."""
+    """Return a column as a list of plain Python values, bytes as text."""
     if isinstance(values, tf.RaggedTensor):
         values = values.to_list()
     elif hasattr(values, "numpy"):
@@ -42,12 +42,12 @@ def listed(values: Any, name: str) -> list:
 
 
 def label_rows(y: Any, labels: Sequence[str]) -> Any:
-    """Return labels, with a frame or a dict of columns as rows.
+    """Return labels, with a frame or a dict of columns converted to rows.
 
     Args:
-      y: labels; a frame has one column, or a column for each label under its
-        name, in any order.
-      labels: of the task; () if it has none. Rows have their order.
+      y: labels; a frame has one column, or a column named after each label, in
+        any order.
+      labels: the task's labels, which set the order in a row; () if none.
     """
     if not (isinstance(y, Mapping) or hasattr(y, "columns")):
         return y
@@ -59,13 +59,13 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
     require({*names} == {*labels}, rule, columns=shown([*names]))
     columns = [listed(y[names[label]], f"y[{label!r}]") for label in labels]
     sizes = dict(zip(labels, map(len, columns), strict=True))
-    rule = "The columns of `y` must have equally many rows."
+    rule = "The columns of `y` must have the same number of rows."
     require(len({*sizes.values()}) == 1, rule, **sizes)
     return [list(row) for row in zip(*columns, strict=True)]
 
 
 def decoded(value: Any) -> Any:
-    """Return text for bytes, and numbers of NumPy's as Python's."""
+    """Return bytes as text, and NumPy values as Python values."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bytes):
@@ -76,11 +76,11 @@ def decoded(value: Any) -> Any:
 
 
 def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
-    """Return {name: values} of what stands for the texts of examples.
+    """Return {column name: values} for the texts of examples.
 
     Args:
-      x: of one column its values; of several a tuple of columns, a dict of
-        them, or a list of rows.
+      x: the values of a single column; for several, a tuple or dict of
+        columns, or a list of rows.
       columns: the names.
     """
     names = columns.texts
@@ -105,28 +105,29 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
 
 
 def width_of(x: Any) -> int:
-    """Return how many columns of texts are passed, as columns or in rows."""
+    """Return the number of text columns, passed as columns or in rows."""
     in_rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
     columns = x[0] if in_rows else x
     return len(columns) if in_rows or isinstance(x, tuple) else 1
 
 
 def is_source(x: Any) -> bool:
-    """Return whether a path, a frame or a data set stands for the examples."""
+    """Return whether `x` is a path, a frame or a data set with columns."""
     if isinstance(x, str | os.PathLike | Mapping | TableObject):
         return True
     if isinstance(x, Sequence):
         return bool(x) and isinstance(x[0], Mapping)
-    # Of pandas, or of `datasets` and pyarrow; a series has neither.
+    # pandas has `columns`, `datasets` and pyarrow have `column_names`; a series
+    # has neither.
     return hasattr(x, "columns") or hasattr(x, "column_names")
 
 
 def is_lone(x: Any, more: Sequence) -> bool:
-    """Return whether `x` is one text to predict, not the path of a table.
+    """Return whether `x` is a single text to predict, not a table's path.
 
     Args:
-      x: what was passed.
-      more: further columns; beside them a text is not a path.
+      x: a text or anything else.
+      more: additional columns; if there are any, a text is not a path.
     """
     if not isinstance(x, str):
         return False
@@ -139,12 +140,12 @@ def is_lone(x: Any, more: Sequence) -> bool:
 
 
 def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
-    """Return what the codec reads: a path or a table.
+    """Return the path or table for a task to read.
 
     Args:
       x: a source, see `table_sources`; or texts, see `text_columns`.
-      y: labels beside texts.
-      columns: the names to read them by.
+      y: labels that go with texts.
+      columns: the names of the columns.
     """
     if y is None and is_source(x):
         rule = "`x` must be a list of texts, or the path of an existing table."
@@ -157,7 +158,7 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
     if y is not None:
         table[columns.label] = listed(y, "y")
     sizes = {name: len(values) for name, values in table.items()}
-    rule = "There must be as many labels as texts, and one of each at least."
+    rule = "There must be as many labels as texts, and at least one of each."
     require(
         len(set(sizes.values())) == 1 and all(sizes.values()), rule, **sizes
     )
@@ -165,14 +166,14 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
 
 
 def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
-    """Return the examples of a path or table, with a rule if there are none."""
+    """Return the examples of a path or table, which must have some."""
     examples = task.read(part, source)
     require(examples, "There must be an example.", x=str(source)[:60])
     return examples
 
 
 def check_weights(weights: Any, examples: Sequence) -> None:
-    """Refuse weights that are not one number for each example."""
+    """Raise `InputError` unless weights are one number for each example."""
     if weights is None:
         return
     values = np.asarray(weights)
@@ -180,7 +181,7 @@ def check_weights(weights: Any, examples: Sequence) -> None:
         values.shape == (len(examples),)
         and values.dtype.kind in "biuf"
         and np.isfinite(values).all(),
-        "There must be as many `sample_weight` as examples, finite numbers.",
+        "`sample_weight` must have one finite number for each example.",
         sample_weight=f"{values.dtype} {values.shape}",
         examples=len(examples),
     )
@@ -189,16 +190,16 @@ def check_weights(weights: Any, examples: Sequence) -> None:
 def class_numbers(
     class_weight: dict | None, task: Task
 ) -> dict[int, float] | None:
-    """Return {number of a class: weight}, 1 for classes without one.
+    """Return {class number: weight}; classes without a weight get 1.
 
     Args:
-      class_weight: {number or name of a class: weight}.
-      task: has the classes, one for each text.
+      class_weight: {class number or name: weight}.
+      task: a task with one class for each text.
     """
     if class_weight is None:
         return None
-    rule = "`class_weight` must be {class: weight}, of one class for each "
-    rule += "text; `albert_tf.finetune` has `class_weights` for others too."
+    rule = "`class_weight` must be {class: weight}, for one class per text; "
+    rule += "`class_weights` of `albert_tf.finetune` suits other tasks too."
     legal = isinstance(class_weight, Mapping) and task.kind == "classification"
     require(legal, rule, class_weight=class_weight, task=task.kind)
     labels = task.labels
@@ -210,7 +211,7 @@ def class_numbers(
     rule = "`class_weight` must have each class once, by name or number."
     require(len({*names}) == len(names), rule, class_weight=class_weight)
     weights = dict(zip(names, class_weight.values(), strict=True))
-    rule = "`class_weight` must be of finite numbers from 0."
+    rule = "The weights in `class_weight` must be finite and at least 0."
     numbers = [
         isinstance(x, Real) and 0 <= x < np.inf for x in weights.values()
     ]
@@ -219,7 +220,7 @@ def class_numbers(
 
 
 def is_encoded(x: Any) -> bool:
-    """Return whether ids were passed, which Keras takes as they are."""
+    """Return whether `x` has ids, which Keras can take directly."""
     if isinstance(x, tf.data.Dataset):
         x = x.element_spec
     x = x[0] if isinstance(x, tuple) and x else x
@@ -230,13 +231,13 @@ def is_encoded(x: Any) -> bool:
 def in_batches(
     dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
-    """Return a data set in batches: its own, or made of single examples.
+    """Return a data set in batches; make batches of single examples.
 
     Args:
       dataset: of texts, or of (texts, labels).
       text_rank: of one example's texts; one less if labels have a higher
         rank than texts.
-      size: of batches that are made.
+      size: the size of a new batch.
     """
     spec = dataset.element_spec
     parts = spec if isinstance(spec, tuple) else (spec,)
@@ -249,7 +250,7 @@ def in_batches(
 def texts_of(
     dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
 ) -> Any:
-    """Return all texts of a data set, which may have labels and batches."""
+    """Return all texts of a data set, with or without labels or batches."""
     spec = dataset.element_spec
     labelled = isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)
@@ -262,5 +263,5 @@ def texts_of(
     if text_rank and not labelled and spec.shape.rank == text_rank:
         every = list(itertools.chain.from_iterable(texts))
         if any(len(text.split()) > 1 for text in every):
-            return every  # words have no spaces: these were batches of texts
+            return every  # words have no spaces, so these are texts
     return texts

@@ -1,4 +1,4 @@
-"""Cosines of vectors of texts, and the search for the closest ones.
+"""Cosines between text vectors, and the search for the closest ones.
 
 Shapes: N and M vectors, H their width.
 """
@@ -10,25 +10,25 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 
-BLOCK = 1 << 24  # cosines computed at once
+BLOCK = 1 << 24  # number of cosines to compute at once
 
 
 class Found(NamedTuple):
-    """The number of a vector from 0, and its cosine with the query."""
+    """A vector's number, from 0, and its cosine with the query."""
 
     index: int
     score: float
 
 
 def unit_vectors(values: Any, name: str) -> np.ndarray:
-    """Return vectors [..., H] with length one, float32; zeros stay zeros."""
+    """Normalise vectors [..., H] to length one, float32; zeros stay zeros."""
     values = np.asarray(values)
-    rule = f"`{name}` must be vectors, finite numbers [N, H], or one, [H]."
+    rule = f"`{name}` must be finite vectors [N, H], or one vector [H]."
     legal = values.ndim in (1, 2) and values.dtype.kind in "fiu"
     require(legal, rule, **{name: f"{values.dtype} {values.shape}"})
     values = values.astype(np.float32)
     require(np.isfinite(values).all(), rule, **{name: "NaN or infinite"})
-    # Divided by the largest number first: squares of large ones overflow.
+    # Divide by the largest number first: the squares of large ones overflow.
     largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
     values = values / np.where(largest > 0, largest, 1.0)
     norms = np.linalg.norm(values, axis=-1, keepdims=True)
@@ -36,10 +36,10 @@ def unit_vectors(values: Any, name: str) -> np.ndarray:
 
 
 def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
-    """Return two arrays of unit vectors, which must be equally wide."""
+    """Return two arrays of unit vectors, which must have the same width."""
     pair = [unit_vectors(*x) for x in zip((first, second), names, strict=True)]
     widths = {n: x.shape[-1] for n, x in zip(names, pair, strict=True)}
-    rule = f"`{names[0]}` and `{names[1]}` must have vectors of one width."
+    rule = f"`{names[0]}` and `{names[1]}` must have the same width."
     require(len(set(widths.values())) == 1, rule, **widths)
     return pair
 
@@ -48,9 +48,9 @@ def similarity(first: Any, second: Any) -> np.ndarray:
     """Return the cosine of each of N vectors with each of M, float32 [N, M].
 
     Args:
-      first: [N, H], as `embed`, `encode` and `predict` return vectors. A lone
-        vector [H] leaves out the axis N of the result.
-      second: [M, H]. A lone vector [H] leaves out the axis M.
+      first: [N, H], as from `embed`, `encode` or `predict`. For a single vector
+        [H], the result has no axis N.
+      second: [M, H]. For a single vector [H], the result has no axis M.
     """
     first, second = both(first, second, ("first", "second"))
     return np.clip(first @ second.T, -1.0, 1.0)
@@ -60,17 +60,17 @@ def search(queries: Any, vectors: Any, top_k: int = 10) -> list:
     """Return the vectors with the largest cosines for each query.
 
     Args:
-      queries: [N, H], as `embed`, `encode` and `predict` return vectors.
-      vectors: [M, H], those to search.
-      top_k: how many for each query, the closest first; at most M.
+      queries: [N, H], as from `embed`, `encode` or `predict`.
+      vectors: [M, H], the vectors to search.
+      top_k: number of results for each query, closest first; at most M.
 
     Returns:
-      A list of `Found` for each query, or for a lone query [H] one list.
+      A list of `Found` for each query; for a single query [H], one list.
     """
     top_k = as_type("top_k", top_k, int)
     require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
     queries, vectors = both(queries, vectors, ("queries", "vectors"))
-    rule = "`vectors` must be [M, H], at least one."
+    rule = "`vectors` must be [M, H], with at least one vector."
     require(vectors.ndim == 2 and len(vectors), rule, vectors=vectors.shape)
     if queries.ndim == 1:
         return search(queries[None], vectors, top_k)[0]

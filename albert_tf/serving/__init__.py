@@ -1,1 +1,1 @@
-"""What exported models serve: functions from ids and raw strings."""
+"""Exported models: functions of ids and raw strings."""

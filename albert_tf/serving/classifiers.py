@@ -1,4 +1,4 @@
-"""Served classes, scores, vectors and choices."""
+"""Signatures for classes, scores, vectors and choices."""
 
 import tensorflow as tf
 
@@ -11,9 +11,9 @@ ABSENT = 1e4  # subtracted from the logits of empty choices
 
 
 def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
-    """Return questions [N] with choices in their blanks, or after them."""
+    """Return questions [N] with choices in their blanks, or appended."""
     parts = tf.strings.split(question, BLANK)
-    # A choice stands before every part but the first.
+    # A choice precedes every part except the first.
     later = tf.ragged.range(parts.row_lengths()).values > 0
     before = tf.where(later, tf.gather(choice, parts.value_rowids()), "")
     filled = parts.with_values(before + parts.values)
@@ -31,11 +31,11 @@ def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 def choice_rows(
     encoder: Encoder, task: Task, context, question, choices
 ) -> Tensors:
-    """Return `[CLS] context [SEP] question and choice [SEP]` of each choice.
+    """Return `[CLS] context [SEP] question and choice [SEP]` per choice.
 
     Args:
-      encoder: of the model.
-      task: says how long a question with a choice may be.
+      encoder: the model's encoder.
+      task: sets the maximum length of a question with a choice.
       context: strings [B].
       question: strings [B].
       choices: strings [B, C].
@@ -45,7 +45,7 @@ def choice_rows(
     flat = tf.reshape(choices, [-1])
     asked = with_choice(tf.gather(question, each), flat)
     second = encoder.segment(asked)[:, -task.config.max_qa_length :]
-    # An absent choice is an empty part.
+    # An absent choice is an empty segment.
     there = tf.cast(flat != "", tf.int64)
     second = first_of(second, second.row_lengths() * there)
     first = tf.gather(encoder.segment(context), each)
@@ -56,15 +56,15 @@ def choice_rows(
 
 
 def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
-    """Return the likeliest of choices [B, C]; empty ones are none.
+    """Return the likeliest of choices [B, C], ignoring empty ones.
 
     Returns:
-      `choice` int32 [B], its number from 0; `text` [B]; `probabilities`
+      `choice` int32 [B], the number from 0; `text` [B]; `probabilities`
       [B, C].
     """
     shape = tf.shape(choices)
     logits = tf.reshape(outputs["logits"], shape)
-    # An example without choices has the number 0 of nothing.
+    # An example without choices gets choice 0, the empty text.
     logits = tf.where(choices == "", logits - ABSENT, logits)
     logits = tf.pad(logits, [[0, 0], [0, tf.maximum(1 - shape[1], 0)]])
     best = tf.argmax(logits, axis=1, output_type=tf.int32)
@@ -78,7 +78,7 @@ def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
 
 
 def choose(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return the signature that chooses."""
+    """Return the signature that picks a choice."""
     shape = [encoder.config.batch_size, None]
     spec = tf.TensorSpec(shape, tf.string, "choices")
 
@@ -92,15 +92,15 @@ def choose(encoder: Encoder, compute, task: Task) -> Signature:
 
 
 def texts(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return the signature that takes texts, or pairs if the task has them."""
+    """Return the signature for texts, or for pairs if the task has pairs."""
     return (encoder.text_pair if task.is_pair else encoder.text)(compute)
 
 
 def class_names(task: Task, outputs: Tensors) -> Tensors:
-    """Return the names of all classes [B, C], and which of them apply.
+    """Return the names of all classes [B, C], and the predicted ones.
 
-    That is the likeliest `label` [B]; or of sets of classes whether each is
-    `chosen` [B, C].
+    A single prediction is the likeliest `label` [B]; for sets of classes,
+    `chosen` [B, C] marks the predicted ones.
     """
     logits, labels = outputs["logits"], tf.constant(task.labels)
     names = {"labels": tf.broadcast_to(labels, tf.shape(logits))}

@@ -1,8 +1,8 @@
 """Entities of a text: spans with their kinds, and a tag for every word.
 
-Raw text has no words yet: a word is a run of letters and digits, and every
-punctuation mark or ideograph by itself. Shapes: B texts, W words of a text,
-E entities of a text, R rows (windows over a text), T tokens, C tags.
+Raw text is split into words: runs of letters and digits, and single punctuation
+marks and ideographs. Shapes: B texts, W words of a text, E entities of a text,
+R rows (windows over a text), T tokens, C tags.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ def _stands_alone(character: str, config: TextConfig) -> bool:
 
 
 class WordGraph(tf.Module):
-    """Where the words of raw text begin and end."""
+    """A graph that finds where the words of raw text begin and end."""
 
     def __init__(self, config: TextConfig):
         super().__init__()
@@ -50,7 +50,7 @@ class WordGraph(tf.Module):
         rows = tf.cast(text.value_rowids(), tf.int32)
         space = self._space(codes) > 0
         single = (self._single(codes) > 0) & ~space
-        # A word ends at a space, at a single character, and with its row.
+        # A word ends at a space, at a single-character word and with its row.
         same = tf.concat([[-1], rows], axis=0)[:-1] == rows
         apart = space | single
         after = tf.concat([[True], apart], axis=0)[:-1] | ~same
@@ -69,12 +69,12 @@ class WordGraph(tf.Module):
 
 
 class Words(NamedTuple):
-    """The words of texts and where their pieces are.
+    """The words of texts, and where their pieces are.
 
     Attributes:
       text: strings [B].
-      starts, ends: characters [B, W], ragged.
-      pieces: where the first piece of each word, flat, stands among all.
+      starts, ends: offsets in characters [B, W], ragged.
+      pieces: the index of each word's first piece among all pieces, flat.
       windows: over the pieces of texts.
     """
 
@@ -89,9 +89,9 @@ class Entities:
     """A tag for every word, and the entities that the tags mark.
 
     Args:
-      encoder: of the model, with a tokenizer.
-      compute: gives the logits of every token.
-      task: gives the tags and the windows.
+      encoder: the model's encoder, with a tokenizer.
+      compute: returns the logits of every token.
+      task: defines the tags and the windows.
     """
 
     def __init__(self, encoder: Encoder, compute, task: Task):
@@ -102,7 +102,7 @@ class Entities:
         if task.marks_entities:
             split = list(map(parts, task.labels))
         kinds = sorted({kind for _, kind in split if kind})
-        # Of each tag: its kind from 1 on, and what it does to an entity.
+        # For each tag: its kind, from 1, and whether it begins or ends one.
         number = {kind: i for i, kind in enumerate(kinds, 1)}
         self.kinds = tf.constant(["", *kinds])
         self.kind_of = tf.constant([number.get(k, 0) for _, k in split])
@@ -110,20 +110,20 @@ class Entities:
         self.ends = tf.constant([p in ("E", "S") for p, _ in split])
 
     def signature(self) -> Signature:
-        """Return the signature of entities, with a tag for every word.
+        """Return the signature for entities, with a tag for every word.
 
         It takes strings [B].
 
-        It answers `entities`, `kinds` [B, E], and their `starts` and `ends` in
-        characters and `byte_starts` and `byte_ends` in the text as given;
-        `entity_count` [B]. `words`, `tags`, `tag_probabilities`,
-        `word_starts` and `word_ends` [B, W], `word_count` [B]. Short rows are
-        padded with "", 0 and -1.
+        Its outputs are `entities` and `kinds` [B, E], their `starts` and `ends`
+        in characters and `byte_starts` and `byte_ends` in the original text,
+        and `entity_count` [B]; `words`, `tags`, `tag_probabilities`,
+        `word_starts` and `word_ends` [B, W], and `word_count` [B]. Short rows
+        are padded with "", 0 and -1.
         """
         return Signature(self.encoder.strings("text"), self)
 
     def __call__(self, text: tf.Tensor) -> Tensors:
-        """Return what `signature` says."""
+        """Return the outputs that `signature` lists."""
         inputs, words = self._rows(text)
         outputs = self.encoder.run(self.compute, inputs, one_each=False)
         return self._decode(outputs["logits"], words)
@@ -132,7 +132,7 @@ class Entities:
         starts, ends = self.words(text)
         ids = self.encoder.segment(self._texts_of_words(text, starts, ends))
         unknown = tf.fill([ids.nrows(), 1], self.encoder.tokenizer.unk_id)
-        # A word without a piece is unknown.
+        # A word without a piece becomes the unknown piece.
         ids = tf.concat([ids, unknown], axis=1)
         lengths = tf.maximum(ids.row_lengths() - 1, 1)
         places = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)
@@ -146,7 +146,7 @@ class Entities:
 
     @staticmethod
     def _texts_of_words(text, starts, ends) -> tf.Tensor:
-        """Return words, flat."""
+        """Return the texts of words, flat."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         bounds = byte_bounds(text)
         return cut(text, bounds, rows, starts.values, ends.values)[0]
@@ -171,14 +171,14 @@ class Entities:
         }
 
     def _tags(self, logits: tf.Tensor, words: Words):
-        """Return the tag and its probability of all words, flat.
+        """Return the tags of all words and their probabilities, flat.
 
         Args:
           logits: [R, T, C].
-          words: of the request.
+          words: the words of the request.
         """
         windows = words.windows
-        # Where the best row of each token is.
+        # The best row and position of each token.
         within = tf.ragged.range(windows.places.row_lengths()).values + 1
         rows = windows.places.value_rowids()
         best = windows.is_best.values
@@ -190,7 +190,7 @@ class Entities:
         return tags, tf.reduce_max(chosen, axis=1)
 
     def _spans(self, starts, ends, tags):
-        """Return starts, ends and kinds [B, E] of entities, ragged."""
+        """Return the starts, ends and kinds [B, E] of entities, ragged."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         kind = tf.gather(self.kind_of, tags)
         before = tf.concat([[0], kind], axis=0)[:-1]
@@ -199,7 +199,7 @@ class Entities:
         begins = tf.gather(self.begins, tags) | (kind != before) | closed
         begins = (kind > 0) & (begins | (rows != row_before))
         goes_on = (kind > 0) & ~begins
-        # An entity ends with the last word before one that does not go on.
+        # An entity ends at the last word before one that does not continue it.
         after = next_place(~goes_on)[1:]
         last = tf.gather(
             tf.pad(ends.values, [[1, 0]]), tf.boolean_mask(after, begins)
@@ -228,5 +228,5 @@ class Entities:
 
 
 def entities(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return the signature of entities."""
+    """Return the signature for entities."""
     return Entities(encoder, compute, task).signature()

@@ -1,4 +1,4 @@
-"""The server of a model directory, by the kind of its model."""
+"""The export of a model directory as SavedModel, LiteRT or ONNX."""
 
 import contextlib
 import dataclasses
@@ -37,8 +37,8 @@ def encoder_of(
     Args:
       albert: the encoder.
       model_dir: the model directory.
-      serving: what to fix.
-      usual: the `max_seq_length` where none is given.
+      serving: settings of the export.
+      usual: the default for `max_seq_length`.
     """
     length = serving.max_seq_length or usual
     albert.config.check_length("max_seq_length", length)
@@ -50,7 +50,7 @@ def encoder_of(
 
 
 def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
-    """Restore a pretrained model; return its weights without absent heads."""
+    """Restore a pretrained model; return the weights that it has on disk."""
     prefix = checkpoints.for_inference(model_dir)
     weights, _ = checkpoints.present(model, checkpoints.read_table(prefix))
     checkpoints.restore(prefix, weights)
@@ -60,7 +60,7 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
 def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
     """Return the server of a pretrained model."""
     limit = serving.null_score_diff_threshold
-    rule = "`null_score_diff_threshold` is for models fine-tuned for questions."
+    rule = "`null_score_diff_threshold` needs a question-answering model."
     require(limit is None, rule, null_score_diff_threshold=limit)
     config = AlbertConfig.from_model_dir(model_dir)
     model = AlbertForPretraining(config, dtype="float32")
@@ -71,7 +71,7 @@ def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
 
 
 def served_task(model_dir: str, serving: ServingConfig) -> Task:
-    """Return the task of a fine-tuned model, with the threshold to serve."""
+    """Return a fine-tuned model's task, with the threshold to serve."""
     limit = serving.null_score_diff_threshold
     return load_task(model_dir).updated(null_score_diff_threshold=limit)
 
@@ -88,14 +88,14 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
 
 
 def load_server(model_dir: str, serving: ServingConfig) -> Server:
-    """Return what a model directory serves, with its weights in float32.
+    """Return the server of a model directory, with weights in float32.
 
     Args:
       model_dir: a model directory, pretrained or fine-tuned.
-      serving: what to fix.
+      serving: settings of the export.
 
     Raises:
-      InputError: the directory is not whole, or does not fit the settings.
+      InputError: the directory is incomplete, or does not suit the settings.
     """
     load = load_finetuned if is_finetuned(model_dir) else load_pretrained
     return load(model_dir, serving)
@@ -114,51 +114,50 @@ VARIABLES = (
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
-    """What is exported, and where to."""
+    """The model to export, the format and the destination."""
 
     model_dir: str = setting(
         None, "Model directory, pretrained or fine-tuned.", required=True
     )
     export_dir: str = setting(
-        None, "Folder to write; an earlier export is replaced.", required=True
+        None, "Folder to write; replaces an earlier export.", required=True
     )
 
     to: str = setting(
         "saved_model",
-        "What to write: saved_model takes raw strings; litert and onnx take "
-        "ids.",
+        "Format: saved_model takes raw strings; litert and onnx take ids.",
         choices=("saved_model", "litert", "onnx"),
     )
     precision: str = setting(
         "float32",
-        "Numbers of a LiteRT file: dynamic_int8 has weights in 8 bits, int8 "
-        "activations too.",
+        "Precision of a LiteRT file: dynamic_int8 has 8-bit weights, int8 has "
+        "8-bit activations too.",
         choices=litert.PRECISIONS,
     )
     calibration_file: str | None = setting(
         None,
-        "What int8 is calibrated with: examples as the task reads them, or "
-        "plain text for a pretrained model.",
+        "Data to calibrate int8 with: examples in the task's format, or plain "
+        "text for a pretrained model.",
     )
 
     def __post_init__(self):
         validate(self)
         require(
             self.precision == "float32" or self.to == "litert",
-            "`precision` must be float32 but for to=litert.",
+            "`precision` must be float32 unless to=litert.",
             to=self.to,
             precision=self.precision,
         )
         require(
             not self.calibration_file or self.precision == "int8",
-            "`calibration_file` is for precision=int8.",
+            "`calibration_file` needs precision=int8.",
             precision=self.precision,
             calibration_file=self.calibration_file,
         )
 
 
 def asset_paths(model_dir: str, server: Server) -> list[str]:
-    """Return the files that say what the model is: config, vocabulary, task."""
+    """Return the files that describe the model: config, vocabulary, task."""
     names, tokenizer = [CONFIG_FILE, TASK_FILE], server.encoder.tokenizer
     if tokenizer:
         names += [TOKENIZER_FILE, tokenizer.file_name]
@@ -167,8 +166,8 @@ def asset_paths(model_dir: str, server: Server) -> list[str]:
 
 
 def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
-    """Write a SavedModel with each weight once, under its name."""
-    # A graph of one layer loads and starts in half the time of one of all.
+    """Write a SavedModel with a single copy of each weight, under its name."""
+    # A looped layer loads and starts in half the time of unrolled layers.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
     root.weights = server.weights
@@ -187,7 +186,7 @@ def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
 def write_file(
     name: str, convert: Callable, server: Server, config: ExportConfig, to: str
 ) -> None:
-    """Write a model as one file, with what says what it is beside it."""
+    """Write a model as one file, with the files that describe it."""
     content = convert(server, config)
     files.write_bytes(files.join(to, name), content)
     for path in asset_paths(config.model_dir, server):
@@ -195,13 +194,13 @@ def write_file(
 
 
 class Format(NamedTuple):
-    """A format of exports.
+    """An export format.
 
     Attributes:
-      write: writes a server into a folder.
-      model: the file that every export of this format has.
+      write: writes a server to a folder.
+      model: the file that every export in this format has.
       assets: the folder of the files in `DESCRIPTION`.
-      more: patterns of further files.
+      more: patterns of additional files.
     """
 
     write: Callable[[Server, ExportConfig, str], None]
@@ -242,12 +241,12 @@ def check_target(folder: str, to: str) -> None:
         folder,
         [form.contents() for form in FORMATS.values()],
         "`export_dir` must be new, empty or an earlier export without other "
-        "files. An export is replaced.",
+        "files, which is then replaced.",
     )
 
 
 def model_size(folder: str) -> int:
-    """Return the bytes of the files of an export that hold weights."""
+    """Return the total size in bytes of an export's weight files."""
     names = (*VARIABLES, MODEL_FILE, onnx_file.ONNX_FILE)
     return sum(
         files.size(path)
@@ -257,7 +256,7 @@ def model_size(folder: str) -> int:
 
 
 def changed_lengths(finetuned: Task, served: Task) -> str:
-    """Return as text the lengths that an export changed to fit its input."""
+    """Describe the lengths that an export changed to fit its input."""
     old, new = (dataclasses.asdict(x.config) for x in (finetuned, served))
     return ", ".join(
         f"{name} {value} -> {new[name]}"
@@ -288,7 +287,7 @@ def report(
 
 @contextlib.contextmanager
 def without_notes() -> Iterator[None]:
-    """Keep TensorFlow from telling the temporary place where it writes."""
+    """Keep TensorFlow from logging the temporary path that it writes to."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -299,10 +298,10 @@ def without_notes() -> Iterator[None]:
 
 
 def export_model(config: ExportConfig, serving: ServingConfig) -> None:
-    """Write what a model directory serves, whole or not at all."""
+    """Export a model directory atomically."""
     require(
         config.to == "saved_model" or not serving.jit_compile,
-        "`jit_compile` is for to=saved_model.",
+        "`jit_compile` needs to=saved_model.",
         to=config.to,
         jit_compile=serving.jit_compile,
     )
@@ -321,7 +320,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         found = verify(server, temporary, config.to, config.precision)
         if config.to == "saved_model":
             kept = tensorflow_serving.write_files(server, temporary, folder)
-        check_target(folder, config.to)  # It may have got files since.
+        check_target(folder, config.to)  # files may have appeared since
     if kept:
         print(f"Kept from the earlier export: {', '.join(kept)}")
     if changed:
@@ -339,7 +338,7 @@ class Exported:
 
 @program.command(ExportConfig, ServingConfig)
 def export(config: ExportConfig, serving: ServingConfig) -> Exported:
-    """Export a model directory for serving: as SavedModel, LiteRT or ONNX."""
+    """Export a model directory for serving, as SavedModel, LiteRT or ONNX."""
     export_model(config, serving)
     return Exported(config.export_dir, model_size(config.export_dir))
 

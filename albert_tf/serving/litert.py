@@ -1,4 +1,4 @@
-"""LiteRT files, in full precision or int8."""
+"""Conversion to LiteRT files, in float32, float16 or 8 bits."""
 
 import contextlib
 import dataclasses
@@ -22,19 +22,19 @@ from albert_tf.tasks.features import Features
 
 
 def text_features(server: Server, path: str) -> Features:
-    """Return the lines of a plain text as inputs, empty ones left out."""
+    """Return the non-empty lines of a plain text file as inputs."""
     lines = file_kinds.read_text(path, "`calibration_file`").splitlines()
     texts = [line for line in lines if line.strip()]
-    require(texts, f"`calibration_file` must hold text. Received: {path}")
+    require(texts, f"`calibration_file` must have text. Received: {path}")
     encoder = server.encoder
     length = encoder.config.max_seq_length
     return Features.of_texts(encoder.tokenizer, texts, length)
 
 
 def task_features(server: Server, path: str) -> Features:
-    """Return the examples of a file to predict, or else to evaluate on.
+    """Return the examples of a file for prediction, or else for evaluation.
 
-    The two have other columns in some data sets.
+    In some data sets, the two have different columns.
     """
     try:
         examples = server.task.read("predict", path)
@@ -46,7 +46,7 @@ def task_features(server: Server, path: str) -> Features:
 
 
 def calibration_features(server: Server, path: str) -> Features:
-    """Return the inputs that a file gives: the task's own, or lines of text."""
+    """Return the inputs in a file: the task's examples, or lines of text."""
     rule = "`calibration_file` needs a model directory with a tokenizer."
     require(server.encoder.tokenizer, rule, calibration_file=path)
     read = task_features if server.task else text_features
@@ -56,14 +56,14 @@ def calibration_features(server: Server, path: str) -> Features:
 def calibration_batches(
     features: Features, batch_size: int, most: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield inputs [B, T] of the first rows; the last batch may be short."""
+    """Yield inputs [B, T] of the first rows; the last batch may be smaller."""
     inputs = {name: rows[:most] for name, rows in features.dense().items()}
     for start in range(0, len(inputs["input_ids"]), batch_size):
         yield {k: x[start : start + batch_size] for k, x in inputs.items()}
 
 
 def require_quantizer(precision: str) -> None:
-    """Refuse a missing extra, before any work."""
+    """Raise `InputError` early if the package for 8 bits is missing."""
     require(
         importlib.util.find_spec("ai_edge_quantizer") is not None,
         "`precision` with 8 bits needs `pip install 'albert-tf[litert]'`.",
@@ -73,7 +73,7 @@ def require_quantizer(precision: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Leave out bars, of which one has no switch, and warnings of memory."""
+    """Hide progress bars, one of which has no switch, and memory warnings."""
     with (
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),
@@ -83,7 +83,7 @@ def quiet() -> Iterator[None]:
 
 
 def output_names(content: bytes) -> str:
-    """Return a regular expression of the names of a file's outputs."""
+    """Return a regular expression that matches the names of the outputs."""
     from ai_edge_litert.interpreter import Interpreter
 
     details = Interpreter(model_content=content).get_output_details()
@@ -93,16 +93,16 @@ def output_names(content: bytes) -> str:
 def rounded(
     content: bytes, examples: Sequence[dict[str, np.ndarray]], is_static: bool
 ) -> bytes:
-    """Return a file of float32 with weights and products of 8 bits.
+    """Quantize the weights and matrix products of a float32 file to 8 bits.
 
-    What multiplies last gives float32, and its weights have one scale, as
-    tables must: the head of masked words shares the table of the front.
+    The final product returns float32, and its weights have one scale, as tables
+    must: the masked-word head shares the embedding table.
 
     Args:
       content: the file.
-      examples: inputs, for the ranges of what static products take and give.
-      is_static: whether products take 8 bits in a fixed range, and give such;
-        otherwise they round what they take by its own range, and give float32.
+      examples: inputs that calibrate the ranges of static products.
+      is_static: whether products take and return 8-bit numbers in fixed ranges;
+        otherwise they round inputs by their actual range and return float32.
     """
     from ai_edge_quantizer import qtyping
     from ai_edge_quantizer.quantizer import Quantizer
@@ -140,7 +140,7 @@ PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 
 
 def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
-    """Return a module with a signature whose weights are constants.
+    """Return a module with a signature and constant weights.
 
     The converter loses weights that are Keras variables.
     """
@@ -164,11 +164,11 @@ def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
 def examples_of(
     server: Server, path: str | None
 ) -> list[dict[str, np.ndarray]]:
-    """Return the inputs to calibrate with: those that a file gives."""
+    """Return the inputs in a file, to calibrate with."""
     require(
         path,
-        "`calibration_file` must be given for precision=int8: a file of the "
-        "task's examples, or of plain text for a pretrained model.",
+        "`calibration_file` is needed for precision=int8: a file of the task's "
+        "examples, or of plain text for a pretrained model.",
         calibration_file=path,
     )
     features = calibration_features(server, path)
@@ -192,24 +192,24 @@ def examples_of(
 
 
 def fixed(config: ServingConfig) -> ServingConfig:
-    """Return settings with every shape fixed, for one text by default."""
+    """Return settings with fixed shapes, by default for one text."""
     size = config.batch_size or 1
     return dataclasses.replace(config, fixed_length=True, batch_size=size)
 
 
 def convert(server: Server, config) -> bytes:
-    """Return a LiteRT model with the outputs `numbers`.
+    """Convert a server to a LiteRT model with the outputs of `numbers`.
 
     Args:
-      server: what to serve; its shapes must be fixed.
-      config: `precision`, one of `PRECISIONS`, and for "int8"
-        `calibration_file`, with examples of the task, or text.
+      server: the server, with fixed shapes.
+      config: has `precision`, one of `PRECISIONS`, and for "int8"
+        `calibration_file`, with the task's examples, or text.
     """
     precision, specs = config.precision, server.number_inputs
     is_int8 = precision == "int8"
     if "int8" in precision:
         require_quantizer(precision)
-    # Nothing but tables has a range in "dynamic_int8", and any ids show it.
+    # In "dynamic_int8" only tables have ranges, which any ids reveal.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = examples_of(server, config.calibration_file)

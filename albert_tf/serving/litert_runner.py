@@ -1,6 +1,6 @@
 """A LiteRT model with its tokenizer and its task, without TensorFlow.
 
-Shapes: N rows, B rows of the model, T tokens, P masks of a call.
+Shapes: N rows, B rows per call of the model, T tokens, P masks per call.
 """
 
 import dataclasses
@@ -26,16 +26,16 @@ POSITIONS = "mlm_positions"
 
 
 class Runner:
-    """What the export wrote with `--to=litert`, ready to be asked.
+    """An export with `--to=litert`, ready for queries.
 
     Attributes:
-      task: what the model was fine-tuned for, None if it was not.
+      task: the task of a fine-tuned model, or None.
       fields: the names of a query's values, and their types.
       outputs: {name: shape} of the model's outputs.
 
     Args:
-      folder: what the export wrote.
-      threads: threads of the interpreter.
+      folder: the export.
+      threads: number of interpreter threads.
     """
 
     def __init__(self, folder: str, threads: int = 1):
@@ -56,7 +56,7 @@ class Runner:
             shape = map(int, details["input_ids"]["shape"])
         except (ValueError, RuntimeError, KeyError) as error:
             raise InputError(
-                f"`model` must hold a LiteRT model of this project. "
+                f"`model` must have a LiteRT model of this project. "
                 f"Received: {path}: {error}"
             ) from None
         self.batch_size, self.length = shape
@@ -100,9 +100,9 @@ class Runner:
         return self._run(**inputs)
 
     def run(self, features: Features) -> dict[str, np.ndarray]:
-        """Return {name: [N, ...]} of any number of rows."""
+        """Return {name: [N, ...]} for any number of rows."""
         number = len(features.lengths)
-        # A model for B rows is given the last one again beside fewer.
+        # The last row fills an incomplete batch.
         padding = [(0, -number % self.batch_size), (0, 0)]
         inputs = {
             name: np.pad(rows, padding, mode="edge")
@@ -120,24 +120,23 @@ class Runner:
         }
 
     def answer(self, query: dict, top_k: int) -> dict:
-        """Return the answer to a query, {field: value}, by the model's task."""
+        """Return the answer to a query {field: value}, for the model's task."""
         if not self.task:
             return self._pretrained(query["text"], query["text_pair"], top_k)
         predictor = Predictor(self.task, self.tokenizer, self.run)
         return predictor([query], top_k)[0]
 
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
-        """Return pieces for the masks of a text, or if a pair is in order.
+        """Return pieces for a text's masks, or whether a pair is in order.
 
-        A model without the head for this returns its vectors, as `tf_example`.
+        A model without the head for this returns vectors, as `tf_example` does.
         """
         if self.masks and not pair:
             return {"fill_mask": self.fill_mask(text, top_k)}
         has_order = "sop_logits" in self.outputs
         require(
             has_order or not (pair and self.masks),
-            "`text_pair` must be given to a model that knows the order of "
-            "sentences.",
+            "`text_pair` needs a model with a head for sentence order.",
             text_pair=pair,
         )
         ids = [self.tokenizer.encode_batch([x]) for x in (text, pair)]
@@ -152,7 +151,7 @@ class Runner:
         }
 
     def packed(self, first: Sequence, second: Sequence | None = None):
-        """Return the features of ids, one or two for each row."""
+        """Return the features of ids, with one or two segments per row."""
         second = [()] * len(first) if second is None else second
         rows = [
             packed_row(self.tokenizer, a, b, self.length)
@@ -168,7 +167,7 @@ class Runner:
         return self.run(self.packed(*map(self.tokenizer.encode_batch, both)))
 
     def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
-        """Return the likeliest (piece, probability)s of each `[MASK]`."""
+        """Return the likeliest (piece, probability) pairs of each `[MASK]`."""
         ids = self.tokenizer.encode_masked(text)
         inputs = self.packed([ids] * self.batch_size).dense()
         (places,) = np.nonzero(inputs["input_ids"][0] == self.tokenizer.mask_id)
@@ -225,7 +224,7 @@ def fields_of(line: str, fields: dict[str, type]) -> dict:
     # Other names may be additional columns of the user's data.
     of_models = {name for kind in KINDS.values() for name in kind.fields}
     others = sorted(x for x in of_models - {*fields} if values.get(x))
-    rule = f"The model takes {', '.join(fields)} and nothing else."
+    rule = f"The model only takes {', '.join(fields)}."
     require(not others, rule, **{name: values[name] for name in others})
     return {name: values[name] for name in fields}
 

@@ -1,4 +1,4 @@
-"""A model as an ONNX file, which `onnxruntime` and others run.
+"""Conversion to an ONNX file, for `onnxruntime` and other engines.
 
 Inputs and outputs have Hugging Face's names, so its libraries can run the file.
 Shapes: B batch, T tokens, P masks of a text.
@@ -19,7 +19,7 @@ from albert_tf.serving.server import Server
 ONNX_FILE = "model.onnx"
 OPSET = 18
 
-# Hugging Face's names, where they differ from ours.
+# Hugging Face's names that differ from ours.
 NAMES = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",
@@ -30,10 +30,10 @@ NAMES = {
 
 
 def tie(model) -> None:
-    """Make one tensor of two that are each other's transposition.
+    """Merge tensors that are each other's transpose.
 
-    The word table stands at the front and, in the head of masked words, at
-    the end; the converter transposes it there.
+    The embeddings and the masked-word head share the word table, which the
+    converter transposes for the head.
     """
     from onnx import helper, numpy_helper
 
@@ -62,8 +62,8 @@ def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
     """Run a file, with our names for inputs and outputs.
 
     Args:
-      session: an `onnxruntime.InferenceSession` of the file.
-      names: the outputs wanted, by their names in the file.
+      session: an `onnxruntime.InferenceSession` for the file.
+      names: the requested outputs, by their names in the file.
       inputs: {name: array}.
     """
     ours = {theirs: name for name, theirs in NAMES.items()}
@@ -73,7 +73,7 @@ def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
 
 
 def name_axes(graph) -> None:
-    """Name the axes whose size is not fixed: batch, and tokens or masks."""
+    """Name the axes without a fixed size: batch, and tokens or masks."""
     for value in [*graph.input, *graph.output]:
         second = "masks" if value.name.startswith("mlm_") else "tokens"
         dims = value.type.tensor_type.shape.dim
@@ -116,10 +116,10 @@ def graph_of(server: Server) -> tuple[Callable, list[tf.TensorSpec]]:
 
 
 def convert(server: Server, config) -> bytes:
-    """Return an ONNX model with the outputs `Server.numbers`.
+    """Convert a server to an ONNX model with the outputs of `numbers`.
 
-    The layers are written out one after the other, but what they share
-    stands in the file once: all of them name the same tensors.
+    The layers are unrolled, but the file has a single copy of their shared
+    weights: all layers refer to the same tensors.
     """
     missing = [
         name
@@ -136,7 +136,7 @@ def convert(server: Server, config) -> bytes:
 
     graph, specs = graph_of(server)
     with mock.patch.dict(optimizer._optimizers):
-        # It mistakes [B, T, H] for [B * T, H] where one follows the other.
+        # It confuses [B, T, H] and [B * T, H] if one follows the other.
         del optimizer._optimizers["reshape_optimizer"]
         model, _ = tf2onnx.convert.from_function(graph, specs, opset=OPSET)
     tie(model)

@@ -1,7 +1,7 @@
-"""The page that shows an exported model, its limits, and its server.
+"""A Gradio page for trying an exported model, with limits for visitors.
 
-The interface is Gradio's. Nothing is loaded from elsewhere: the browser is
-told so too, by the page's `Content-Security-Policy`.
+The page loads nothing from other hosts; its `Content-Security-Policy` makes
+browsers enforce this.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ BRIDGE = (
     "The bridge was built in 1902. It leads over the river to the mill, where "
     "Anna Berg had her workshop."
 )
-# What a tool is called, says of itself, and shows; its fields at first.
+# A tool's title, help text, output component and example values.
 TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
     "fill_mask": (
         "Fill a mask",
-        "Write [MASK] where the model is to find a word.",
+        "Write [MASK] where the model should fill in a word.",
         gr.Label,
         {"text": "The [MASK] of the river was closed."},
     ),
@@ -61,7 +61,7 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
     ),
     "entities": (
         "Find entities",
-        "Names in the text are marked with what they name.",
+        "Names in the text are marked with their kinds.",
         gr.HighlightedText,
         {"text": BRIDGE},
     ),
@@ -69,17 +69,17 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
     "score": ("Score", "The model's number.", gr.Number, GARDEN),
     "attention": (
         "See attention",
-        "What a piece looks at; the strongest is 1. Head 0 is the mean.",
+        "Attention of one piece, scaled to at most 1. Head 0 is the mean.",
         gr.HighlightedText,
         GARDEN,
     ),
 }
-OPTIONAL = {"classify", "score", "attention"}  # whose second text may be empty
-# What visitors may ask of the model.
+OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
+# Limits for visitors.
 MOST_CHARACTERS = 20_000  # of one field
 MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # of three fields of any script
-CONCURRENT = 2  # requests that the model works on at a time
-WAITING = 16  # requests that wait for that; others are told to come back
+CONCURRENT = 2  # requests that the model processes at a time
+WAITING = 16  # requests in the queue; further ones are rejected
 POLICY = (
     b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
 )
@@ -91,13 +91,13 @@ HEADERS = (
 
 
 class Guard:
-    """Refuses large requests, and adds `HEADERS` to what is answered."""
+    """Rejects large requests, and adds `HEADERS` to responses."""
 
     def __init__(self, app: Callable):
         self.app = app
 
     async def __call__(self, scope, receive, send):
-        """Answer one request of ASGI."""
+        """Answer one ASGI request."""
 
         async def send_safely(message):
             if message["type"] == "http.response.start":
@@ -105,7 +105,7 @@ class Guard:
             await send(message)
 
         headers = dict(scope.get("headers", ()))
-        # Without its length a body could be of any size.
+        # A body without a length could have any size.
         endless = b"transfer-encoding" in headers
         answer = self.app
         if endless or int(headers.get(b"content-length", 0)) > MOST_BYTES:
@@ -114,14 +114,14 @@ class Guard:
 
 
 class VisitorError(gr.Error):
-    """A visitor's mistake, which is not printed on the operator's terminal."""
+    """A visitor's mistake, not printed to the operator's terminal."""
 
     def __init__(self, message: str):
         super().__init__(message, print_exception=False)
 
 
 class Page(gr.Blocks):
-    """A page that tells the visitor which values do not fit a form."""
+    """A page that tells visitors which values do not fit a form."""
 
     async def preprocess_data(self, *args, **kwargs):
         """Convert the values of a form for its function."""
@@ -134,7 +134,7 @@ class Page(gr.Blocks):
 
 
 def make_ask(model: ExportedModel, name: str, fields: dict):
-    """Return what a form's button does: values of the form -> the answer."""
+    """Return a button's function: the values of a form -> the answer."""
 
     def ask(*values):
         texts = dict(zip(fields, values, strict=False))
@@ -143,7 +143,7 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
                 rule = f"`{field}` must be text."
                 require(isinstance(text, str), rule, type=type(text).__name__)
                 fits = len(text) <= MOST_CHARACTERS
-                rule = f"`{field}` may have {MOST_CHARACTERS:,} characters."
+                rule = f"`{field}` takes up to {MOST_CHARACTERS:,} characters."
                 require(fits, rule, characters=len(text))
                 optional = field == "text_pair" and name in OPTIONAL
                 rule = f"`{field}` must not be empty."
@@ -159,7 +159,7 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
 
 
 def form(model: ExportedModel, name: str) -> None:
-    """Add the form of one signature to the page."""
+    """Add a signature's form to the page."""
     _, help, shown, examples = TOOLS[name]
     fields = {k: v for k, v in examples.items() if k in model.inputs[name]}
     gr.Markdown(help)
@@ -190,7 +190,7 @@ def form(model: ExportedModel, name: str) -> None:
 
 
 def make_page(model: ExportedModel) -> gr.Blocks:
-    """Return the page of a model: a tab for each thing it can do."""
+    """Return the page of a model, with a tab for each of its tools."""
     with Page(title="ALBERT", analytics_enabled=False) as page:
         gr.Markdown("# ALBERT\nNothing that you type leaves this machine.")
         for name in model.inputs:
@@ -200,7 +200,7 @@ def make_page(model: ExportedModel) -> gr.Blocks:
 
 
 def serve(page: gr.Blocks, host: str, port: int, **more):
-    """Serve until interrupted; return what `launch` does."""
+    """Serve until interrupted; return the result of `launch`."""
     return page.launch(
         server_name=host,
         server_port=port,
@@ -224,7 +224,7 @@ class PlaygroundConfig(Checked):
     )
     host: str = setting(
         "127.0.0.1",
-        "Address to listen on; any other than the default may expose the page "
+        "Address to listen on; any address but the default may expose the page "
         "to other machines.",
     )
     port: int = setting(8000, "Port to listen on.", minimum=1, maximum=65535)

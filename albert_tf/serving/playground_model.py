@@ -1,8 +1,8 @@
-"""What an exported model answers to one request, as the page shows it.
+"""Answers of an exported model to one request, in the form for the page.
 
-A tool's function takes the outputs of its signature for one row, and the
-values of the form; it returns what the components of the page show: a label is
-{name: share}, a marked text is `{"text", "entities"}`.
+A tool's function takes the outputs of its signature for one row, and the values
+of the form. It returns values for the page's components: {name: share} for a
+label, `{"text", "entities"}` for a marked text.
 """
 
 from collections import defaultdict
@@ -22,13 +22,13 @@ MASK = "[MASK]"
 NO_ANSWER = "the passage does not answer this"
 NO_LABEL = "no label"
 MAX_CHOICES = 8
-MAX_ATTENTION_TOKENS = 48  # as many as can be looked at
+MAX_ATTENTION_TOKENS = 48  # the most that fit the page
 
 Row = dict[str, np.ndarray]
 
 
 def text_of(value: bytes) -> str:
-    """Return bytes of a model as text."""
+    """Decode bytes from a model."""
     return value.decode("utf-8", "replace")
 
 
@@ -39,7 +39,7 @@ def shares(labels, probabilities) -> dict[str, float]:
 
 
 def marked(text: str, spans) -> dict:
-    """Return a text with spans (start, end, name), counted in characters."""
+    """Return a text with spans (start, end, name), in characters."""
     entities = [
         {"start": int(start), "end": int(end), "entity": name}
         for start, end, name in spans
@@ -49,7 +49,7 @@ def marked(text: str, spans) -> dict:
 
 def fill_mask(row: Row, text: str) -> dict:
     """Return the likeliest pieces for each mask."""
-    require(MASK in text, f"The text must have {MASK} where a word is wanted.")
+    require(MASK in text, f"The text must have {MASK} for a word to fill in.")
     count = int(row["mask_count"])
     require(count, f"The text is longer than the model before {MASK}.")
     filled = {}
@@ -60,7 +60,7 @@ def fill_mask(row: Row, text: str) -> dict:
         ):
             word = text_of(piece)
             word = word.replace("\u2581", " ").strip() or word
-            # `x` may be a word's beginning as well as its end.
+            # Two pieces may look alike: a word's beginning and a later part.
             while title + word in filled:
                 word += " "
             filled[title + word] = float(share)
@@ -68,7 +68,7 @@ def fill_mask(row: Row, text: str) -> dict:
 
 
 def sentence_order(row: Row, *texts: str) -> dict:
-    """Return how likely the second sentence follows the first."""
+    """Return the probability that the second sentence follows the first."""
     share = float(row["in_order"])
     return {"in this order": share, "the other way round": 1.0 - share}
 
@@ -76,8 +76,8 @@ def sentence_order(row: Row, *texts: str) -> dict:
 def classify(row: Row, *texts: str) -> dict:
     """Return every label with its probability.
 
-    If a text may have any number of labels, the chosen ones are marked. If none
-    was chosen, the first entry is `NO_LABEL`.
+    If a text may have any number of labels, mark the chosen ones; if there are
+    none, put `NO_LABEL` first.
     """
     labels = shares(row["labels"], row["probabilities"])
     if "chosen" not in row:
@@ -95,14 +95,14 @@ def score(row: Row, *texts: str) -> float:
 
 
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
-    """Return the passage with its answer marked, and the shares of answers.
+    """Return the passage with its answer marked, and the answers' shares.
 
-    The model's answer has the largest share, whatever threshold decided it. A
-    text may occur several times in the passage. The shares of its places are
-    added unless that would put another answer first.
+    The model's answer has the largest share, whatever the threshold. A text may
+    occur several times in the passage; the shares of its occurrences are added
+    unless another answer would then come first.
     """
-    first: dict[str, float] = {}  # the likeliest place of each text
-    added: dict[str, float] = defaultdict(float)  # all places of each text
+    first: dict[str, float] = {}  # the likeliest occurrence of each text
+    added: dict[str, float] = defaultdict(float)  # all occurrences
     for text, share in zip(row["answers"], row["probabilities"], strict=True):
         first.setdefault(text_of(text), float(share))
         added[text_of(text)] += float(share)
@@ -116,7 +116,7 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
         none = max(0.5, float(expit(row.get("null_odds", np.inf))))
         shares = {text: x * (1.0 - none) for text, x in added.items()}
         shares = {NO_ANSWER: none} | shares
-    shares.pop("", None)  # fewer than were asked for
+    shares.pop("", None)  # padding
     return marked(context, [span] if span else []), dict(shares)
 
 
@@ -129,8 +129,8 @@ def choose(row: Row, context: str, question: str, choices: str) -> dict:
 def entities(row: Row, text: str) -> dict:
     """Return the text with its entities marked.
 
-    If there are none, as with parts of speech, words are marked with their
-    tags, except those with `OUTSIDE`.
+    Without entities, as for parts of speech, mark all words with their tags
+    except `OUTSIDE`.
     """
     count = int(row["entity_count"])
     spans = zip(row["starts"], row["ends"], row["kinds"], strict=True)
@@ -143,12 +143,12 @@ def entities(row: Row, text: str) -> dict:
 
 
 def attention(row: Row, *values) -> list[tuple[str, float]]:
-    """Return the pieces, and how much one of them looks at each.
+    """Return the pieces, and one piece's attention to each of them.
 
     Args:
       row: the outputs of the signature.
-      values: the texts; the layer from 1; the head from 1, or 0 for the mean;
-        the number of the piece that looks, from 1.
+      values: the texts; the layer, from 1; the head, from 1, or 0 for the mean;
+        the number of the attending piece, from 1.
     """
     layer, head, piece = map(int, values[-3:])
     count = int(row["input_mask"].sum())
@@ -169,11 +169,11 @@ def attention(row: Row, *values) -> list[tuple[str, float]]:
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines of a text that say anything."""
+    """Return the lines of a text that are not blank."""
     return [line for line in text.splitlines() if line.strip()]
 
 
-# By the name of the signature, in the order of the page.
+# By signature name, in the order of the page's tabs.
 TOOLS = {
     "fill_mask": fill_mask,
     "sentence_order": sentence_order,
@@ -187,17 +187,17 @@ TOOLS = {
 
 
 class ExportedModel:
-    """An exported model and the texts that its signatures take.
+    """An exported model, and the texts that its signatures take.
 
     Args:
-      folder: a SavedModel of `python -m albert_tf.export`.
+      folder: a SavedModel written by `python -m albert_tf.export`.
 
     Raises:
-      InputError: the folder is something else.
+      InputError: the folder has no such model.
     """
 
     def __init__(self, folder: str):
-        rule = "`saved_model` must be a folder that `albert_tf.export` wrote"
+        rule = "`saved_model` must be a folder written by `albert_tf.export`"
         files.require_no_pattern("`saved_model`", folder)
         path = files.join(folder, "assets", CONFIG_FILE)
         require(files.is_file(path), f"{rule}.", saved_model=folder)
@@ -224,8 +224,8 @@ class ExportedModel:
         require(self.inputs, rule, signatures=", ".join(signatures))
 
     def ask(self, name: str, texts: dict[str, str], *numbers: int) -> Any:
-        """Return a tool's answer to the texts of its signature's inputs."""
-        # Half of a surrogate pair is no text; each becomes one `?`.
+        """Return a tool's answer to the texts for its signature's inputs."""
+        # Lone surrogates cannot be encoded; each becomes one `?`.
         texts = {
             name: text.encode("utf-8", "replace").decode()
             for name, text in texts.items()
@@ -234,7 +234,7 @@ class ExportedModel:
         if "choices" in values:
             values["choices"] = lines(values["choices"])
             number = len(values["choices"])
-            rule = f"There must be 2 to {MAX_CHOICES} choices, one a line."
+            rule = f"There must be 2 to {MAX_CHOICES} choices, one per line."
             require(2 <= number <= MAX_CHOICES, rule, choices=number)
         signature = self._loaded.signatures[name]
         try:

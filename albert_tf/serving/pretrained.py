@@ -1,4 +1,4 @@
-"""What a pretrained ALBERT serves: words for masks, the order of sentences.
+"""Signatures of a pretrained ALBERT: masked words and sentence order.
 
 Shapes: B batch, T tokens, P masks of a text, K = top_k, V vocabulary.
 """
@@ -10,12 +10,12 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.serving.server import Server, basic_signatures
 from albert_tf.serving.signatures import Encoder, Signature, Tensors, function
 
-# Masks of a text in formats of fixed shapes.
+# The number of masks per text in formats with fixed shapes.
 NUMBER_MASKS = 8
 
 
 def mask_rows(encoder: Encoder, text: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-    """Return rows with the `positions` [B, P] of masks, and their number."""
+    """Return rows with the `positions` [B, P] of masks, and their counts."""
     inputs = encoder.pack(encoder.text_graph.encode_masked(text))
     is_mask = inputs["input_ids"] == encoder.tokenizer.mask_id  # [B, T]
     count = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
@@ -26,12 +26,12 @@ def mask_rows(encoder: Encoder, text: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
 
 
 def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
-    """Return what gives the likeliest pieces for every `[MASK]` in strings [B].
+    """Return the signature that fills every `[MASK]` in strings [B].
 
-    It answers `pieces` and `probabilities` [B, P, K], the likeliest first;
+    Its outputs are `pieces` and `probabilities` [B, P, K], likeliest first;
     `positions` int32 [B, P] of the masks among the tokens, and `mask_count`
-    int32 [B]. Texts with fewer masks than P are padded with "", 0 and -1;
-    masks cut off with the end of a long text do not count.
+    int32 [B]. Texts with fewer than P masks are padded with "", 0 and -1; masks
+    in the part that is cut from a long text do not count.
     """
     config, tokenizer = encoder.config, encoder.tokenizer
     require(
@@ -45,7 +45,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         encoded = encoder.encode(**inputs, places=positions)
         masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
-        # The table may have more rows than there are pieces.
+        # The word table may have more rows than there are pieces.
         known = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
         probabilities, ids = tf.math.top_k(known, config.top_k)
         return {"probabilities": probabilities, "ids": ids}
@@ -69,7 +69,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
 
 
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
-    """Return what gives the probability [B] that `text_pair` follows `text`."""
+    """Return the signature for the probability [B] that a pair is in order."""
 
     def in_order(**inputs) -> Tensors:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
@@ -83,12 +83,12 @@ def pretrained_server(
     model: AlbertForPretraining,
     weights: dict[str, tf.Variable],
 ) -> Server:
-    """Return a server with those of the model's heads that have weights.
+    """Return a server with the heads of the model that have weights.
 
     Args:
-      encoder: of the model.
+      encoder: the model's encoder.
       model: restored.
-      weights: {name: variable}, without the heads that are not there.
+      weights: {name: variable}, without absent heads.
     """
     there = {name.split("/")[0] for name in weights}
 

@@ -1,4 +1,4 @@
-"""Answers to questions: spans of a context, with their text and place.
+"""Answers to questions: spans of a context, with their texts and offsets.
 
 Shapes: B questions, R rows (windows over contexts), T tokens, S candidates of
 a row, N = top_k answers.
@@ -24,7 +24,7 @@ from albert_tf.text.text_graph import Spanned, characters, offset_graph
 
 
 class Asked(NamedTuple):
-    """What the answers to questions follow from, beside the outputs."""
+    """Data for computing answers from the model's outputs."""
 
     context: tf.Tensor
     spanned: Spanned
@@ -36,9 +36,9 @@ class Answers:
     """Questions about contexts, which may be longer than the model's input.
 
     Args:
-      encoder: of the model, with a tokenizer.
-      compute: gives the outputs of the head.
-      task: gives windows, the form of the head, and how long answers are.
+      encoder: the model's encoder, with a tokenizer.
+      compute: returns the head's outputs.
+      task: sets the windows, the kind of head and the length of answers.
     """
 
     def __init__(self, encoder: Encoder, compute, task: Task):
@@ -51,16 +51,15 @@ class Answers:
     def signature(self) -> Signature:
         """Return the signature that finds answers in contexts [B].
 
-        It answers `answer` [B], empty if there is none; `answers`,
-        `probabilities` among them, and their `starts` and `ends` in characters
-        and `byte_starts` and `byte_ends` in the context as given, [B, N].
-        Where questions may have no answer, `null_odds` [B]: how much likelier
-        that is, as a logarithm.
+        Its outputs are `answer` [B], empty for no answer; `answers` and their
+        relative `probabilities`, their `starts` and `ends` in characters and
+        `byte_starts` and `byte_ends` in the original context, [B, N]. If
+        questions may have no answer, `null_odds` [B] are the log odds of that.
         """
         return Signature(self.encoder.strings("question", "context"), self)
 
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
-        """Return what `signature` says."""
+        """Return the outputs that `signature` lists."""
         inputs, asked = self._rows(question, context)
         outputs = self.encoder.run(self.compute, inputs, one_each=False)
         width = tf.shape(inputs["input_ids"])[1]
@@ -94,7 +93,7 @@ class Answers:
         spans = self.task.candidates(outputs, begins, inside)
         score = spans.start_score + spans.end_score
         fits = tf.math.is_finite(score)
-        # The place that position 0 would have; empty windows have no place.
+        # The index that position 0 would have; empty windows have no index.
         places = tf.pad(windows.places.values, [[0, 1]])
         base = tf.gather(places, windows.places.row_starts()) - position
         base = tf.cast(base, tf.int32)[:, None]
@@ -108,20 +107,20 @@ class Answers:
                 (spans.last, spanned.ends),
             )
         )
-        # A piece that shows nothing of the text is no answer.
+        # A piece without any characters of the text is not an answer.
         score = tf.where(fits & (ends > starts), score, IMPOSSIBLE)
         return score, starts, ends
 
     @staticmethod
     def _by_text(windows: Windows, values, fill):
-        """Return values [R, S] of all rows of a text as [B, rows * S]."""
+        """Reshape the values [R, S] of all rows of a text to [B, rows * S]."""
         ragged = tf.RaggedTensor.from_row_lengths(values, windows.counts)
         dense = ragged.to_tensor(fill)
         shape = tf.shape(dense)
         return tf.reshape(dense, [shape[0], shape[1] * shape[2]])
 
     def _best(self, windows: Windows, score, starts, ends):
-        """Return scores and offsets [B, N] of the best candidates of a text."""
+        """Return scores and offsets [B, N] of each text's best candidates."""
         most = self.encoder.config.top_k
         every = self._by_text(windows, score, IMPOSSIBLE)
         missing = tf.maximum(most - tf.shape(every)[1], 0)
@@ -141,7 +140,7 @@ class Answers:
         rows = tf.range(tf.shape(context)[0])[:, None] * tf.ones_like(starts)
         bounds = byte_bounds(context)
         text, _, _ = cut(context, bounds, rows, starts, ends)
-        # Pieces may hold the white space around them.
+        # Pieces may include the white space around them.
         left = tf.strings.regex_replace(text, f"^{self.spaces}", "")
         inner = tf.strings.regex_replace(left, f"{self.spaces}$", "")
         sizes = [
@@ -163,7 +162,7 @@ class Answers:
         }
 
     def _null(self, windows: Windows, outputs, answers) -> Tensors:
-        """Return what changes if there may be no answer."""
+        """Return the outputs that differ if there may be no answer."""
         if not self.task.impossible:
             return {}
         odds = self.task.no_answer(outputs)

@@ -1,4 +1,4 @@
-"""What a model directory serves: its kind's signatures and the basic ones.
+"""The signatures of a model: those of its kind, and the basic ones.
 
 Shapes: B batch, T tokens.
 """
@@ -23,12 +23,12 @@ class Server:
 
     Attributes:
       encoder: its encoder and tokenizer.
-      weights: {name: variable} of all that the functions use.
+      weights: {name: variable} for every variable that the functions use.
       signatures: {name: signature}.
-      default: the signature that `serving_default` is.
-      number_inputs: what `numbers` takes.
-      numbers: outputs for ids [B, T], for formats without strings.
-      task: of a fine-tuned model.
+      default: the name of the signature to serve as `serving_default`.
+      number_inputs: the inputs of `numbers`.
+      numbers: returns outputs for ids [B, T], for formats without strings.
+      task: the task of a fine-tuned model.
     """
 
     encoder: Encoder
@@ -40,11 +40,11 @@ class Server:
     task: Task | None = None
 
     def call(self, name: str, *request) -> Tensors:
-        """Return what a signature answers to a request."""
+        """Return a signature's answer to a request."""
         return self.signatures[name].call(*request)
 
     def concrete(self) -> dict:
-        """Return {name: concrete function} of what is served."""
+        """Return {name: concrete function} for all signatures."""
 
         def graph(name: str):
             def serve(*request):
@@ -58,10 +58,10 @@ class Server:
 
 
 def of_examples(encoder: Encoder, signature: Signature) -> Signature:
-    """Return a signature whose request is serialized `tf.train.Example`s [B].
+    """Return a signature that takes serialized `tf.train.Example`s [B].
 
-    The features have the names of what it takes; strings of any number, such
-    as choices, are those that there are. A second text may be absent.
+    Features have the names of the signature's inputs, and those for lists, such
+    as choices, have any number of strings. A second text is optional.
     """
     any_number = tf.io.RaggedFeature(tf.string)
     one = tf.io.FixedLenFeature([], tf.string)
@@ -82,7 +82,7 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
     return Signature(encoder.strings("examples"), call)
 
 
-# Signatures of models of every kind; without a tokenizer there is only `ids`.
+# Signatures of every kind of model; without a tokenizer there is only `ids`.
 BASIC = (
     *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
     *("embed", "attention", "tf_example"),
@@ -96,8 +96,8 @@ def basic_signatures(
     """Return the signatures in `BASIC`.
 
     Args:
-      encoder: of the model.
-      heads: their outputs for the encoder's outputs and its inputs.
+      encoder: the model's encoder.
+      heads: returns the heads' outputs for the encoder's outputs and inputs.
     """
 
     def encoded_once(**inputs) -> Tensors:
@@ -140,13 +140,13 @@ def basic_signatures(
     }
 
 
-# The signatures of kinds that take more than a text or two.
+# Makers of signatures that take more than a text or a pair.
 MAKERS = {"answer": answer, "choose": choose, "entities": entities}
 
 
 def task_server(encoder: Encoder, model, task: Task) -> Server:
-    """Return the server of a fine-tuned model, restored, with its head."""
-    # A shorter input must still reach all of a text.
+    """Return the server of a restored fine-tuned model and its head."""
+    # Windows over shorter inputs must still cover all of a text.
     task = task.updated(max_seq_length=encoder.config.max_seq_length)
 
     def numbers(encoded: Tensors, inputs: Tensors) -> Tensors:
@@ -171,7 +171,7 @@ def task_server(encoder: Encoder, model, task: Task) -> Server:
         outputs = function(lambda **inputs: named(encode(**inputs), inputs))
         make = MAKERS.get(default, texts)
         asked = signatures[default] = make(encoder, outputs, task)
-        # Examples may have a second text, even of a task of single texts.
+        # Examples may have a second text, even for single-text tasks.
         pairs = "text_pair" in task.fields
         example = encoder.text_pair(outputs) if pairs else asked
         signatures["tf_example"] = of_examples(encoder, example)

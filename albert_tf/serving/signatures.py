@@ -1,4 +1,4 @@
-"""The encoder and its tokenizer as graphs, from which signatures are made.
+"""The encoder and its tokenizer as graphs, the basis of all signatures.
 
 Shapes: B batch, R rows of the model, T tokens, H hidden width, L layers, A
 heads.
@@ -24,42 +24,43 @@ Tensors = dict[str, tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class ServingConfig(Checked):
-    """What is fixed when a model is exported."""
+    """Settings that an export fixes."""
 
     max_seq_length: int | None = setting(
         None,
-        "Most tokens of an input; longer texts are cut as in training. "
-        "Default: that of fine-tuning, or else the model's positions.",
+        "Maximum number of tokens in an input; longer texts are cut as in "
+        "training. Default: the length of fine-tuning, otherwise the model's "
+        "number of positions.",
         minimum=3,
     )
     fixed_length: bool = setting(
         False,
-        "Pad every input to max_seq_length, for compilers that want one "
-        "shape; otherwise to the longest of the batch.",
+        "Pad every input to max_seq_length, for compilers that need fixed "
+        "shapes; otherwise to the longest input of the batch.",
     )
     batch_size: int | None = setting(
-        None, "The only batch size to take. Default: any.", minimum=1
+        None, "The only batch size to accept. Default: any.", minimum=1
     )
     jit_compile: bool = setting(
         False,
-        "Have XLA compile the encoder of a SavedModel, once for each shape of "
-        "its inputs: fix the length, or the batch too.",
+        "Compile the encoder of a SavedModel with XLA, once for each shape of "
+        "its inputs: fix the length, and perhaps the batch size.",
     )
     top_k: int = setting(
         5,
-        "Pieces that fill_mask gives for each mask, and spans that answer "
-        "gives for each question.",
+        "Number of pieces that fill_mask returns for each mask, and of spans "
+        "that answer returns for each question.",
         minimum=1,
     )
     null_score_diff_threshold: float | None = setting(
         None,
-        "A question with null odds above this has no answer. Default: that "
-        "of the fine-tuned model.",
+        "A question with null odds above this has no answer. Default: the "
+        "fine-tuned model's threshold.",
     )
 
 
 def function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
-    """Return a function as a graph, for the given inputs."""
+    """Wrap a function as a graph, for the given inputs."""
     return tf.function(body, input_signature=inputs, autograph=False)
 
 
@@ -71,11 +72,11 @@ def body(graph, inputs: list[tf.TensorSpec]):
 def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     """Return assertions on the shapes of a model's inputs.
 
-    They must come before the model: fused kernels do not look, and would read
-    beyond the end of a mask that is too short.
+    They must run before the model: fused kernels do not check shapes, and would
+    read past the end of a mask that is too short.
     """
     ids, mask, segments = (tf.shape(inputs[name]) for name in INPUTS)
-    same = "`input_ids`, `input_mask` and `segment_ids` must have one shape"
+    same = "`input_ids`, `input_mask` and `segment_ids` must be of one shape"
     length = f"`input_ids` must have 1 to {limit} tokens"
     return [
         tf.debugging.assert_equal(ids, mask, same),
@@ -86,14 +87,14 @@ def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
 
 
 def as_many(**inputs: tf.Tensor) -> list[tf.Tensor]:
-    """Return tensors [B, ...], refused unless each has as many rows.
+    """Return tensors [B, ...] that must have the same number of rows.
 
-    What is computed from them waits for the check, or it may fail first, of
-    shapes that say nothing to a caller.
+    Later operations wait for this check, as their own errors would name shapes
+    that the caller does not know.
     """
     rows = [tf.shape(values)[0] for values in inputs.values()]
     names = " and ".join(f"`{name}`" for name in inputs)
-    message = f"{names} must have as many rows"
+    message = f"{names} must have the same number of rows"
     checks = [
         tf.debugging.assert_equal(rows[0], other, message) for other in rows[1:]
     ]
@@ -102,7 +103,7 @@ def as_many(**inputs: tf.Tensor) -> list[tf.Tensor]:
 
 
 def outputs_alone(outputs: Tensors, inputs: Tensors) -> Tensors:
-    """Return the outputs of the model as they are."""
+    """Return the model's outputs unchanged."""
     return outputs
 
 
@@ -124,7 +125,7 @@ class Encoder:
     Args:
       albert: the encoder.
       config: `max_seq_length` must be given.
-      tokenizer: None for a model that takes ids alone.
+      tokenizer: None for a model that only takes ids.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Encoder:
         tokenizer: Tokenizer | None,
     ):
         self.albert, self.config, self.tokenizer = albert, config, tokenizer
-        self.graphs: list[tf.Module] = []  # what holds a SavedModel's tables
+        self.graphs: list[tf.Module] = []  # owners of a SavedModel's tables
         if tokenizer:
             self.text_graph = TextGraph(tokenizer)
             self.graphs.append(self.text_graph)
@@ -146,28 +147,28 @@ class Encoder:
         self._compiled = albert
         if config.jit_compile:
             self._compiled = tf.function(albert, jit_compile=True)
-        # A function that others call is stored once.
+        # A SavedModel stores a function once, however many others call it.
         self.encode = function(self.outputs)
         self.pool = function(self.pooled)
 
     def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
 
-        With `places` [R, P] the tokens are those that stand there.
+        With `places` [R, P], only the tokens at these positions are returned.
         """
         encoded = self._compiled(**inputs)
         return {name: encoded[name] for name in ENCODED}
 
     def pooled(self, **inputs) -> Tensors:
-        """Return `pooled_output` [R, H] and not what it does not need."""
+        """Return `pooled_output` [R, H] only, which needs less computation."""
         no_tokens = inputs["input_ids"][:, :0]
         encoded = self._compiled(**inputs, places=no_tokens)
         return {"pooled_output": encoded["pooled_output"]}
 
     def embeddings(self, **inputs) -> Tensors:
-        """Return embeddings: pooled [R, H], mean [R, H] and of every piece.
+        """Return embeddings: pooled [R, H], mean [R, H] and every token's.
 
-        The mean goes over all tokens, [CLS] and [SEP] too, without padding.
+        The mean includes all tokens, also [CLS] and [SEP], but not padding.
         """
         encoded = self.encode(**inputs)
         tokens = encoded["sequence_output"]  # [R, T, H]
@@ -176,19 +177,19 @@ class Encoder:
         return {"pooled": pooled, "mean": mean, "tokens": tokens}
 
     def attention(self, **inputs) -> Tensors:
-        """Return what each head of each layer looks at, [R, L, A, T, T]."""
+        """Return the attention of every head of every layer [R, L, A, T, T]."""
         every = self.albert(**inputs, return_all=True)["attention_probs"]
         return {"attention": tf.stack(every, axis=1)}
 
     def ids(self, one_each: bool = True) -> list[tf.TensorSpec]:
-        """Return the inputs of a function of ids."""
+        """Return the input specs of a function of ids."""
         config = self.config
         length = config.max_seq_length if config.fixed_length else None
         shape = [config.batch_size if one_each else None, length]
         return [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
 
     def strings(self, *names: str) -> list[tf.TensorSpec]:
-        """Return the inputs of a function of strings [B]."""
+        """Return the input specs of a function of strings [B]."""
         shape = [self.config.batch_size]
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
 
@@ -197,7 +198,7 @@ class Encoder:
 
         Args:
           compute: the function.
-          inputs: the model's inputs [R, T], and further ones [R, ...].
+          inputs: the model's inputs [R, T], and additional ones [R, ...].
           one_each: whether there is one row for each element of the batch.
         """
         specs = self.ids(one_each)
@@ -212,7 +213,7 @@ class Encoder:
     def pack(
         self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None
     ) -> Tensors:
-        """Return the inputs [R, T] of the model for ids [R, N] of segments."""
+        """Pack ids [R, N] of segments into the model's inputs [R, T]."""
         config = self.config
         return self.text_graph.pack(
             a, b, config.max_seq_length, fixed=config.fixed_length
@@ -222,8 +223,8 @@ class Encoder:
         """Return a signature that takes strings [B].
 
         Args:
-          compute: a `function` of rows, None for rows alone.
-          decode: makes what is served of its outputs and the rows.
+          compute: a `function` of rows; None to serve only the rows.
+          decode: converts its outputs and the rows to the served outputs.
         """
 
         def call(text: tf.Tensor) -> Tensors:

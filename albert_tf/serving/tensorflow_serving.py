@@ -1,4 +1,4 @@
-"""What TensorFlow Serving reads beside a SavedModel: warm-up and batching.
+"""TensorFlow Serving's files for a SavedModel: warm-up and batching.
 
 Requests are messages of `tensorflow-serving-api`; that package is not needed.
 """
@@ -30,9 +30,9 @@ WAITING_BATCHES = 100
 
 AUTHOR = "albert_tf"  # marks the requests that an export wrote
 
-# The fields used here of the messages in `tensorflow_serving/apis`:
-# {message: {field: (number, type)}}. "*" marks repeated fields. A tensor is the
-# bytes of its own message.
+# The fields of the messages in `tensorflow_serving/apis` that are used here:
+# {message: {field: (number, type)}}. "*" marks repeated fields. A tensor is
+# stored as the bytes of its own message.
 MESSAGES = {
     "ModelSpec": {"name": (1, "string"), "signature_name": (3, "string")},
     "Input": {"key": (1, "string"), "value": (2, "bytes")},
@@ -106,8 +106,8 @@ def is_foreign(path: str, folder: str) -> bool:
       folder: the new export.
 
     Raises:
-      InputError: one of these requests fails, so that a server would not load
-        the new model.
+      InputError: one of these requests fails, so a server would not load the
+        new model.
     """
     author = make_message("PredictionLog")()
     author.log_metadata.model_spec.name = AUTHOR
@@ -136,7 +136,7 @@ def batching(rows: int | None) -> str:
     """Return the batching parameters.
 
     Args:
-      rows: the batch size of the export, None if it takes any.
+      rows: the export's batch size, None if it accepts any.
     """
     lines = [
         f"max_batch_size {{ value: {rows or BATCH_ROWS} }}",
@@ -150,21 +150,21 @@ def batching(rows: int | None) -> str:
 
 
 def is_edited(path: str) -> bool:
-    """Return whether a file differs from every one that `batching` makes."""
+    """Return whether a file differs from any output of `batching`."""
     content = files.read_text(path, BATCHING)
     rows = re.search(r"^allowed_batch_sizes: (\d+)$", content, re.M)
     return content != batching(int(rows[1]) if rows else None)
 
 
 def write_files(server: Server, folder: str, earlier: str) -> list[str]:
-    """Write `FILES` into an export; return those copied from the earlier one.
+    """Write `FILES` to an export; return those copied from the earlier one.
 
     Files that an operator changed in the earlier export are copied.
 
     Args:
       server: the exported server.
       folder: the new export.
-      earlier: the export that it replaces; the folder may not exist.
+      earlier: the export to replace; the folder need not exist.
     """
     old = {name: files.join(earlier, name) for name in FILES}
     old = {name: path for name, path in old.items() if files.exists(path)}

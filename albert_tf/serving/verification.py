@@ -1,4 +1,4 @@
-"""An export opened again by its engine, and compared with the Python model.
+"""Verification of an export: run it in its engine and compare with Python.
 
 Shapes: B batch, T tokens, P masks of a text, C choices.
 """
@@ -34,15 +34,15 @@ TEXTS: dict[str, Any] = {
 MASKED = "The small [MASK] lies behind the old house."
 
 # The largest difference allowed, as a share of the largest number in an output
-# or of 1, whichever is larger. 8 bits lose much, so only outputs fail that have
-# nothing to do with the model's.
+# or of 1, whichever is larger. 8 bits lose much precision, so only outputs that
+# are unrelated to the model's fail.
 LIMITS = {"float32": 1e-3, "float16": 0.1, "dynamic_int8": 1.0, "int8": 1.0}
 
 NONE = 1e5  # larger numbers mark a missing answer
 
 
 class Difference(NamedTuple):
-    """The largest difference of an output from the Python model's."""
+    """The largest difference between an output and the Python model's."""
 
     size: float
     share: float  # of the largest number in the output, or of 1
@@ -69,9 +69,9 @@ def id_batch(server: Server) -> Arrays:
 
 
 def requests(server: Server) -> dict[str, Arrays]:
-    """Return {signature: inputs} for signatures that only this kind has.
+    """Return {signature: inputs} for the signatures that are not basic.
 
-    The default signature comes first, whatever its kind.
+    The default signature comes first, even if it is basic.
     """
     if not server.encoder.tokenizer:
         batch = id_batch(server)
@@ -87,16 +87,16 @@ def requests(server: Server) -> dict[str, Arrays]:
 
 
 def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
-    """Return the largest difference of an output; NaN counts as infinite."""
+    """Return the largest difference in an output; NaN counts as infinite."""
     require(
         found.shape == wanted.shape,
-        f"The output `{name}` must have the shape that it has in Python, "
+        f"The output `{name}` must have the same shape as in Python, "
         f"{list(wanted.shape)}.",
         shape=list(found.shape),
     )
     wanted = wanted.astype(np.float64)
     sizes = np.abs(wanted)
-    # Marks of missing answers only need the right order of magnitude.
+    # Markers of missing answers only need the right order of magnitude.
     units = np.where((sizes < NONE) | np.isinf(sizes), 1.0, sizes)
     with np.errstate(invalid="ignore"):  # infinity minus itself
         gaps = np.where(found == wanted, 0.0, np.abs(found - wanted) / units)
@@ -109,7 +109,7 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
 def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
     """Yield the difference of each floating-point output.
 
-    Integers and texts follow from these. They may differ where two scores are
+    Integers and texts are derived from these. They may differ if two scores are
     almost equal.
     """
     missing = sorted(wanted.keys() - found.keys())
@@ -136,14 +136,14 @@ def tensors(values: Arrays) -> dict[str, tf.Tensor]:
 
 
 def file_differences(server: Server, engine: Engine) -> Iterator[Difference]:
-    """Yield the differences of a file whose inputs are ids."""
+    """Yield the differences for a file that takes ids."""
     inputs = id_batch(server)
     wanted = arrays(server.numbers(**tensors(inputs)))
     yield from differences(engine(inputs), wanted)
 
 
 def saved_model(server: Server, folder: str) -> Iterator[Difference]:
-    """Yield the differences of a SavedModel, for ids and for `requests`."""
+    """Yield the differences for a SavedModel, with ids and `requests`."""
     loaded = tf.saved_model.load(folder)  # signatures need it alive
     signatures = loaded.signatures
     ids = id_batch(server)
@@ -158,7 +158,7 @@ def saved_model(server: Server, folder: str) -> Iterator[Difference]:
 
 
 def litert(server: Server, folder: str) -> Iterator[Difference]:
-    """Yield the differences of a LiteRT file."""
+    """Yield the differences for a LiteRT file."""
     interpreter = tf.lite.Interpreter  # a copy of the engine in TensorFlow
     if importlib.util.find_spec("ai_edge_litert"):
         from ai_edge_litert.interpreter import Interpreter as interpreter
@@ -170,12 +170,12 @@ def litert(server: Server, folder: str) -> Iterator[Difference]:
 
 
 def onnx(server: Server, folder: str) -> Iterator[Difference]:
-    """Yield the differences of an ONNX file."""
+    """Yield the differences for an ONNX file."""
     import onnxruntime
 
     path = files.join(folder, onnx_file.ONNX_FILE)
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # It warns of inputs with a default.
+    options.log_severity_level = 3  # do not warn about inputs with defaults
     session = onnxruntime.InferenceSession(path, options)
     names = [output.name for output in session.get_outputs()]
     run = functools.partial(onnx_file.run, session, names)
@@ -196,7 +196,7 @@ def verify(server: Server, folder: str, to: str, precision: str) -> Difference:
       InputError: the engine cannot run it, or the difference is too large.
     """
     engine, compare = ENGINES[to]
-    rule = f"{engine} must run the export, and answer as the Python model does"
+    rule = f"{engine} must run the export and agree with the Python model"
     try:
         found = list(compare(server, folder))
     except Exception as error:  # whatever the engine raises

@@ -1,6 +1,6 @@
-"""Rows over texts that are longer than the model's input, in the graph.
+"""Windows over texts that are longer than the model's input, in a graph.
 
-As `tasks/features.py` has them in Python. B texts, R rows, N tokens of a text,
+`tasks/features.py` has the same in Python. B texts, R rows, N tokens of a text,
 W tokens of a row's window, T tokens of a row.
 """
 
@@ -15,11 +15,11 @@ class Windows(NamedTuple):
     """The windows over the tokens of a batch of texts.
 
     Attributes:
-      counts: int64 [B], how many rows each text has.
-      texts: int64 [R], which text a row belongs to.
-      places: ragged [R, W], the places of a row's tokens among all texts'.
-      is_best: ragged bool [R, W], whether no other window gives a token more
-        context.
+      counts: int64 [B], the number of rows of each text.
+      texts: int64 [R], the text that a row belongs to.
+      places: ragged [R, W], indices of a row's tokens among all texts' tokens.
+      is_best: ragged bool [R, W], whether no other window has more context for
+        a token.
     """
 
     counts: tf.Tensor
@@ -43,7 +43,7 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     within = tf.ragged.range(length).values
     lengths = tf.repeat(length, length)
     context = tf.minimum(within, lengths - 1 - within)
-    # Of equal windows the first, unless a later one is longer.
+    # Of windows with equal context, the longest wins, then the first.
     rows = tf.cast(places.value_rowids(), tf.int64)
     score = (context * 100 + lengths) * (1 << 32) - rows
     total = tf.cast(tf.size(ids.values), tf.int64)
@@ -58,7 +58,7 @@ def two_part_rows(
     b: tf.RaggedTensor,
     length: int | None,
 ) -> dict[str, tf.Tensor]:
-    """Return `[CLS] a [SEP] b [SEP]` [R, T], also where b is empty."""
+    """Return rows `[CLS] a [SEP] b [SEP]` [R, T], even if b is empty."""
     rows = a.nrows()
 
     def column(id: int) -> tf.RaggedTensor:
@@ -78,7 +78,7 @@ def two_part_rows(
 
 
 def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
-    """Return flags [R, W] as bool [R, T] from a position [R] of a row on."""
+    """Return flags [R, W] as bool [R, T], shifted to a row's position [R]."""
     before = tf.RaggedTensor.from_row_lengths(
         tf.zeros([tf.reduce_sum(position)], tf.bool), position
     )
@@ -88,7 +88,7 @@ def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
 
 
 def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return at which byte each character of strings, and the end, begins."""
+    """Return the byte offset of each character in strings, and of the end."""
     _, starts = tf.strings.unicode_decode_with_offsets(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
@@ -99,14 +99,17 @@ def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
 def cut(
     strings: tf.Tensor, bounds: tf.RaggedTensor, rows, starts, ends
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return parts of strings, and their bytes, for offsets in characters.
+    """Cut parts out of strings by offsets in characters.
 
     Args:
       strings: [B].
       bounds: their `byte_bounds`.
-      rows: [...], which string each part is of.
-      starts: [...] first character.
-      ends: [...] the character after the last one.
+      rows: [...], the string that each part belongs to.
+      starts: [...], the first character.
+      ends: [...], the character after the last one.
+
+    Returns:
+      The parts, and their first bytes and the bytes after the last ones.
     """
     base = tf.gather(tf.cast(bounds.row_starts(), tf.int32), rows)
     first = tf.gather(bounds.values, base + starts)

@@ -1,4 +1,4 @@
-"""Conversions are exact both ways."""
+"""Conversions are exact in both directions."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_tf1_round_trip(name, slots, tmp_path):
 
 
 def test_half_precision_is_widened(golden, tmp_path):
-    """Weights of 16 bits become float32, as a model's are, exactly."""
+    """16-bit weights become float32, like a model's, without rounding."""
     half = {n: v.astype(np.float16) for n, v in golden.weights.items()}
     source = release(tmp_path / "in", golden.config, half)
     convert(source, str(tmp_path / "out"), "tf1")
@@ -87,7 +87,7 @@ def test_slots_and_step_have_the_names_of_the_optimizer(golden, tmp_path):
 
 @pytest.mark.parametrize("name", ["g1", "g3", "g4"])
 def test_huggingface_round_trip(name, tmp_path):
-    """HF -> here -> HF keeps the file's bits; the optimizer stays behind."""
+    """HF -> here -> HF keeps the file's bits, without the optimizer."""
     golden = goldens.load(name)
     table = with_slots(golden.weights)
     source = release(tmp_path / "in", golden.config, table)
@@ -104,7 +104,7 @@ def test_huggingface_round_trip(name, tmp_path):
 
 
 def model_dir(folder, config):
-    """Write a model of random weights; return its folder and checkpoint."""
+    """Write a model with random weights; return its folder and checkpoint."""
     checkpoints.claim(str(folder), config)
     table = goldens.random_weights(config)
     variables = {name: tf.Variable(v) for name, v in table.items()}
@@ -130,7 +130,7 @@ def test_model_dir_round_trip(variant, tmp_path):
 
 
 def test_pruned_heads_have_no_place_elsewhere(tmp_path):
-    """A model with fewer heads stays a model directory; others refuse it."""
+    """A model with fewer heads only converts to a model directory."""
     config = goldens.variant("pruned heads")
     source, _ = model_dir(tmp_path / "dir", config)
     for to in ("tf1", "huggingface"):
@@ -140,7 +140,7 @@ def test_pruned_heads_have_no_place_elsewhere(tmp_path):
 
 
 def test_the_best_checkpoint_is_converted(golden, tmp_path):
-    """A model directory's best checkpoint wins, unless a prefix is given."""
+    """A model directory's best checkpoint wins, unless a prefix is passed."""
     ours = goldens.to_ours(golden.weights, golden.config)
     source = str(tmp_path / "dir")
     checkpoints.claim(source, golden.config)
@@ -157,7 +157,7 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
 
 
 def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
-    """Its `checkpoint` file names the newest with the path that it had."""
+    """The `checkpoint` file names the newest, even by an old path."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     for file in (tmp_path / "in").glob("model.ckpt-best*"):
         for step in ("9", "10"):
@@ -171,7 +171,7 @@ def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
 
 
 def test_averages_stay_behind(tmp_path):
-    """A checkpoint of a run with `ema_decay` has its weights and slots."""
+    """A run with `ema_decay` converts with its weights and slots."""
     weights = goldens.random_weights(goldens.CONFIG)
     pairs = {f"optimizer/{n}/{s}": w for n, w in weights.items() for s in "mv"}
     state = weights | pairs | {"optimizer/iterations": np.int64(7)}
@@ -199,7 +199,7 @@ cli()
 
 @pytest.mark.parametrize("to", ["model_dir", "tf1", "huggingface"])
 def test_a_full_disk_is_said(to, golden, tmp_path):
-    """An error is one line on stderr, status 1, and no output."""
+    """A full disk is one line on stderr, status 1, and no output."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     flags = f"--input={source}", f"--output={tmp_path / 'out'}", f"--to={to}"
     done = programs.run("-c", FULL_DISK, *flags)
@@ -210,7 +210,7 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 
 @pytest.mark.parametrize("rule", ["adam", "lamb"])
 def test_albert_zh_first_release(tmp_path, rule):
-    """brightmart's names and norm are found in the file, and written back.
+    """brightmart's names and norm are recognised and written back.
 
     Its own LAMB calls its slots `lamb_m` and `lamb_v`.
     """
@@ -231,7 +231,7 @@ def test_albert_zh_first_release(tmp_path, rule):
 
 
 def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
-    """A TF-Hub module's layout is found; what it lacks is said, not made up."""
+    """A TF-Hub module converts; its missing head is reported, not invented."""
     module = tmp_path / "module"
     for folder in ("variables", "assets"):
         (module / folder).mkdir(parents=True)
@@ -254,7 +254,7 @@ def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
 
 
 def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
-    """More pieces than word embeddings are refused; fewer are not."""
+    """More pieces than word embeddings are an error; fewer are not."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     vocabulary(tmp_path / "in" / "vocab.txt", 101)
     refuse(tmp_path, source, "pieces=101, vocab_size=100")
@@ -283,7 +283,7 @@ def test_sentencepiece_is_carried(golden, tmp_path):
     path = hf / "tokenizer_config.json"
     values = json.loads(path.read_text())
     assert values["do_lower_case"] and not values["keep_accents"]
-    # Of a class whose settings count.
+    # The settings of this class count.
     values |= {"do_lower_case": False, "tokenizer_class": "AlbertTokenizer"}
     path.write_text(json.dumps(values))
     convert(str(hf), str(tmp_path / "dir2"), "model_dir")
@@ -292,7 +292,7 @@ def test_sentencepiece_is_carried(golden, tmp_path):
 
 
 def test_outputs_are_new(golden, tmp_path):
-    """A folder that holds something is not written to; an empty one is."""
+    """An output folder must be new or empty."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     (tmp_path / "empty").mkdir()
     convert(source, str(tmp_path / "empty") + "/", "model_dir")

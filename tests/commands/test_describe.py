@@ -1,4 +1,4 @@
-"""What `describe` says follows from the built model and its graph."""
+"""`describe` agrees with the built model and its graph."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from albert_tf.model.config import AlbertConfig
 
 MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
 
-# Parameters of the backbones, pooler included; KerasHub's presets agree.
+# Parameters of the backbones with poolers; KerasHub's presets agree.
 BACKBONES = {
     "base": (11_683_584, 11_813_810),
     "large": (17_683_968, 17_847_474),
@@ -30,7 +30,7 @@ def count(config, parts):
 @pytest.mark.parametrize("size", BACKBONES)
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_released_backbones(size, version):
-    """The four sizes have exactly the parameters that were released."""
+    """The four sizes have exactly the released numbers of parameters."""
     path = str(MODELS / f"albert_{size}_{version}.json")
     config = AlbertConfig.from_json_file(path)
     backbone, whole = BACKBONES[size]

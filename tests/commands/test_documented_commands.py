@@ -1,4 +1,4 @@
-"""Commands in README.md and docs/ are ones that the programs take."""
+"""Programs accept the commands in README.md and docs/."""
 
 import json
 import re
@@ -14,8 +14,8 @@ PAGES = [
     if "generated" not in path.parts
 ]
 
-# Parses each command with its program's flags and makes the settings of them,
-# whose checks are the first that the program does; then it stops.
+# Parses each command with its program's flags and creates its settings, whose
+# checks run first in the program; then it stops.
 SCRIPT = """
 import importlib, json, sys
 from absl import flags
@@ -28,7 +28,7 @@ def mistake(name, arguments):
         delattr(FLAGS, flag)
     program.define_flags()
     given = [x for x in arguments if x != "..."]
-    if len(given) < len(arguments):  # the reader knows the others
+    if len(given) < len(arguments):  # "..." stands for the other flags
         given += [
             f"--{flag}=x"
             for flag, field in program.fields().items()
@@ -49,7 +49,7 @@ print("\\n" + json.dumps(found))
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Return (module, arguments) of each of our programs in code blocks."""
+    """Return (module, arguments) for our programs in code blocks."""
     found = []
     for block in re.finditer(r"^```\w*\n(.*?)^```", text, re.M | re.S):
         for line in block[1].replace("\\\n", " ").splitlines():
@@ -64,7 +64,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def mistakes():
-    """Return what each documented command is refused for, "" if for nothing."""
+    """Return the error of each documented command, or ""."""
     asked = {p.name: commands(p.read_text(encoding="utf-8")) for p in PAGES}
     every = json.dumps([c for page in asked.values() for c in page])
     result = programs.run("-c", SCRIPT, cwd=ROOT, stdin=every)
@@ -83,7 +83,7 @@ def test_documented_commands_are_taken(mistakes, page):
 
 
 def test_every_program_is_documented_by_a_command(mistakes):
-    """The commands that the other test reads are there, of each program."""
+    """The documentation has a command for each program."""
     found = {c.split()[0] for page in mistakes.values() for c in page}
     places = PROJECT["scripts"].values()
     modules = {place.removesuffix(":cli") for place in places}

@@ -1,4 +1,4 @@
-"""Vectors of texts against the NumPy model, one unpadded text at a time."""
+"""Vectors of texts equal the NumPy model's for each unpadded text."""
 
 import gzip
 import os
@@ -37,7 +37,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def oracle(pretrained_dir):
-    """Return what each text gives: embedding, layers, maps, pooled."""
+    """Return the NumPy model's embedding, layers, maps and pooled output."""
     config = AlbertConfig.from_model_dir(pretrained_dir)
     tokenizer = load_tokenizer(pretrained_dir)
     read = checkpoints.reader(checkpoints.for_inference(pretrained_dir))
@@ -45,7 +45,7 @@ def oracle(pretrained_dir):
     table = {n: read(n) for n in names if n.startswith("albert/")}
 
     def encode(text):
-        pieces = tokenizer.encode(text)[:18]  # of 20 with [CLS] and [SEP]
+        pieces = tokenizer.encode(text)[:18]  # 20 with [CLS] and [SEP]
         ids = np.array([tokenizer.cls_id, *pieces, tokenizer.sep_id])
         zeros = np.zeros_like(ids)
         return albert_numpy.encode(table, config, ids, zeros + 1, zeros)
@@ -55,11 +55,11 @@ def oracle(pretrained_dir):
 
 @pytest.fixture
 def made(pretrained_dir, source, tmp_path):
-    """Return a function that embeds, and reads what was written."""
+    """Return a function that embeds texts and reads the output."""
 
     def make(**values):
-        path = str(tmp_path / "new" / "x.npy")  # whose folder is made
-        # Of 24 tokens that the model can take.
+        path = str(tmp_path / "new" / "x.npy")  # in a folder to create
+        # The model can take 24 tokens.
         sizes = {"max_seq_length": 20, "batch_size": 2}
         text = values.pop("input_file", source)
         embed_texts(EmbedConfig(pretrained_dir, text, path, **sizes, **values))
@@ -74,7 +74,7 @@ def made(pretrained_dir, source, tmp_path):
     [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -4), ("cls", 2)],
 )
 def test_vectors_of_every_layer(made, oracle, pooling, layer):
-    """The mean of all tokens, or the first, of a layer from either end."""
+    """Means and first tokens are right for layers counted from either end."""
     found = made(pooling=pooling, layer=layer)
     levels = [[e, *layers][layer] for e, layers, _, _ in oracle]
     expected = [x.mean(0) if pooling == "mean" else x[0] for x in levels]
@@ -83,7 +83,7 @@ def test_vectors_of_every_layer(made, oracle, pooling, layer):
 
 
 def test_vectors_of_the_pooler(made, oracle):
-    """`pooled` is what the pooler makes."""
+    """`pooled` is the pooler's output."""
     expected = [pooled for *_, pooled in oracle]
     np.testing.assert_allclose(made(pooling="pooled"), expected, 1e-4, 2e-5)
 
@@ -93,7 +93,7 @@ def test_vectors_of_the_pooler(made, oracle):
 def test_an_embedder_keeps_its_pooling(
     pretrained_dir, source, tmp_path, pooling, unit
 ):
-    """`embed` and exports pool as in fine-tuning, and cut as it did."""
+    """`embed` and exports pool and cut texts as in fine-tuning."""
     how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
     task = find("embedding").updated(**how)
     model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)
@@ -138,7 +138,7 @@ def test_what_cannot_be_embedded(
     "content, named", [(b"", "must have a text"), (b"a\n\xff\n", "t:2")]
 )
 def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
-    """An empty file, and a line that is not UTF-8, are named."""
+    """The error names an empty file, or a line that is not UTF-8."""
     (tmp_path / "t").write_bytes(content)
     paths = str(tmp_path / "t"), str(tmp_path / "x.npy")
     with pytest.raises(InputError, match=named):
@@ -146,7 +146,7 @@ def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
 
 
 def test_the_command_line(pretrained_dir, source, tmp_path):
-    """The command writes the array and says its shape."""
+    """The command writes the array and prints its shape."""
     done = programs.run(
         *("-m", "albert_tf.embed", f"--model_dir={pretrained_dir}"),
         *(f"--input_file={source}", f"--output_file={tmp_path}/x.npy"),
@@ -159,7 +159,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pipe", [False, True])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
-    """Their vectors are those of the plain file."""
+    """Vectors equal those of the plain file."""
     wanted = made()
     with open(source, "rb") as file:
         data = gzip.compress(file.read())
@@ -183,7 +183,7 @@ def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
     ],
 )
 def test_other_formats_are_not_embedded(made, tmp_path, content, message):
-    """Files of other formats are an error."""
+    """Files in other formats are an error."""
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError, match=message):
         made(input_file=str(tmp_path / "x"))

@@ -1,4 +1,4 @@
-"""What an export writes, where it loads, and what it never overwrites."""
+"""Exports: their files, where they load, and what they never replace."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ from albert_tf.training import checkpoints
 
 
 def test_weights_are_stored_once(exported_dir, pretrained_model):
-    """The file holds each variable once, in float32, under its name."""
+    """The file has each variable once, in float32, under its name."""
     prefix = os.path.join(exported_dir, "variables", "variables")
     reader = tf.train.load_checkpoint(prefix)
     ending = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -78,7 +78,7 @@ print(json.dumps({
 def test_loads_without_this_package(
     exported_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """TensorFlow and TensorFlow Text alone load it, moved, and it answers."""
+    """A moved export only needs TensorFlow and TensorFlow Text."""
     moved = tmp_path / "moved"
     shutil.copytree(exported_dir, moved)
     done = programs.run("-c", FRESH, moved, TEXTS[3], cwd=tmp_path)
@@ -90,14 +90,14 @@ def test_loads_without_this_package(
 
 
 def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
-    """Config, vocabulary and its normalisation lie beside the graph."""
+    """The assets include config, vocabulary and normalisation."""
     for name in ("albert_config.json", "tokenizer.json", "spiece.model"):
         source = files.read_bytes(f"{pretrained_dir}/{name}")
         assert files.read_bytes(f"{exported_dir}/assets/{name}") == source
 
 
 def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
-    """A model directory without a tokenizer serves `ids` alone."""
+    """A model directory without a tokenizer only serves `ids`."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     assert set(server.signatures) == {"ids"} and server.default == "ids"
@@ -105,7 +105,7 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
-    """With `jit_compile` attention is XLA's too, with the same outputs."""
+    """With `jit_compile`, XLA compiles attention too; outputs are the same."""
     source = without_tokenizer(pretrained_dir, tmp_path / "model")
     compiled = ServingConfig(max_seq_length=6, jit_compile=True)
     served = loaded(written(source, tmp_path / "out", compiled))["ids"]
@@ -119,14 +119,14 @@ def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
 
 
 def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
-    """LiteRT and ONNX are refused, with the formats that XLA compiles."""
+    """`jit_compile` with LiteRT or ONNX is an error."""
     compiled = ServingConfig(jit_compile=True)
-    with pytest.raises(InputError, match="is for to=saved_model"):
+    with pytest.raises(InputError, match="needs to=saved_model"):
         written(pretrained_dir, tmp_path / "out", compiled, to="onnx")
 
 
 def lite_export(folder):
-    """Return a folder with the names of a LiteRT export."""
+    """Return a folder with the file names of a LiteRT export."""
     folder.mkdir()
     for name in ("model.tflite", *DESCRIPTION):
         (folder / name).write_text(name)
@@ -134,7 +134,7 @@ def lite_export(folder):
 
 
 def tensorflow_export(folder):
-    """Return a folder with the names of a SavedModel."""
+    """Return a folder with the file names of a SavedModel."""
     names = ("saved_model.pb", "fingerprint.pb", "variables/variables.index")
     shards = [f"variables/variables.data-0000{i}-of-00002" for i in (0, 1)]
     assets = [f"assets/{name}" for name in DESCRIPTION]
@@ -150,7 +150,7 @@ DESCRIPTION = ("albert_config.json", "task.json", "tokenizer.json", "vocab.txt")
 
 @pytest.mark.parametrize("to", ["saved_model", "litert", "onnx"])
 def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
-    """So may an empty folder, and one that does not exist."""
+    """An earlier export or an empty folder may be replaced."""
     (tmp_path / "empty").mkdir()
     for folder in (
         lite_export(tmp_path / "lite"),
@@ -195,7 +195,7 @@ def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
 
 
 def test_part_of_an_export_is_not_replaced(tmp_path):
-    """A model without its config, or the reverse; a link is foreign."""
+    """Incomplete exports and links are not replaced."""
     for make, missing in (
         (lite_export, "model.tflite"),
         (lite_export, "albert_config.json"),
@@ -215,7 +215,7 @@ def test_part_of_an_export_is_not_replaced(tmp_path):
 
 
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
-    """Only a new or empty folder, or an earlier export, is written to."""
+    """A folder with other files does not change."""
     (tmp_path / "thesis.txt").write_text("mine")
     for path in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(InputError, match="earlier export"):
@@ -242,7 +242,7 @@ def test_a_file_that_comes_during_an_export_stays(
 
 
 def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
-    """TensorFlow takes it for a pattern, and finds no weights in it."""
+    """A path that TensorFlow would read as a pattern is an error."""
     out = tmp_path / "run[1]"
     with pytest.raises(InputError, match=r"export_dir.*not contain `\["):
         written(pretrained_dir, out)
@@ -254,7 +254,7 @@ def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
 def test_an_export_is_replaced_whole_or_not_at_all(
     exported_dir, pretrained_dir, tmp_path, monkeypatch, capsys
 ):
-    """A failed export leaves the earlier one; a whole one replaces it.
+    """A failed export keeps the earlier one; a complete one replaces it.
 
     A file that the operator changed is kept.
     """
@@ -291,7 +291,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 
 def test_changed_lengths_are_listed():
-    """All of them, but no setting that the user passed to the export."""
+    """All changed lengths are printed, without settings of the export."""
     served = question_task("simple").updated(null_score_diff_threshold=0.5)
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (
@@ -300,7 +300,7 @@ def test_changed_lengths_are_listed():
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
-    """TensorFlow's error is a line with the folder, which is not there."""
+    """TensorFlow's error becomes one line with the folder's name."""
 
     def save(*args, **kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")
@@ -314,14 +314,14 @@ def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
 
 
 def test_a_model_directory_must_be_whole(tmp_path):
-    """A folder without a config is named, and nothing is written."""
+    """The error names a folder without a config; nothing is written."""
     with pytest.raises(InputError, match="albert_config.json"):
         written(tmp_path, tmp_path / "out")
     assert os.listdir(tmp_path) == []
 
 
 def test_no_temporary_place_is_told(pretrained_dir, tmp_path, caplog):
-    """TensorFlow's line on what it wrote names a folder that is gone."""
+    """TensorFlow's message about its temporary folder is hidden."""
     caplog.set_level("INFO", "tensorflow")
     source = without_tokenizer(pretrained_dir, tmp_path / "ids")
     written(source, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Records as a person reads them."""
+"""Records in a readable form."""
 
 import sys
 from pathlib import Path
@@ -49,7 +49,7 @@ def folder(tmp_path):
 
 
 def printed(capsys, path, tokenizer=None, **changes):
-    """Return what is printed of a file."""
+    """Return the printed description of a file."""
     inspect_records.inspect_file(
         str(path), InspectConfig(**changes), tokenizer or TokenizerConfig()
     )
@@ -57,7 +57,7 @@ def printed(capsys, path, tokenizer=None, **changes):
 
 
 def test_examples_as_text(folder, capsys):
-    """Text, segments, masks with their originals, and labels in words."""
+    """Text, segments, masks with their originals, and labels are readable."""
     text = printed(capsys, folder / "a.tfrecord")
     expected = "[CLS] the [[MASK] → cat]s sat [SEP] on the [dog → mat] . [SEP]"
     assert text.count(expected) == 2
@@ -68,7 +68,7 @@ def test_examples_as_text(folder, capsys):
 
 
 def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
-    """The mark is a blank, unless it is what was masked."""
+    """A word mark is shown as a blank, unless it was masked."""
     tokenizer = vocabularies.english()
     tokenizer.save(str(tmp_path))
     tokens = tokenizer.encode("the bed bed")
@@ -88,13 +88,13 @@ def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
 
 
 def test_a_record_of_one_segment(folder, capsys):
-    """Its second segment has no token."""
+    """A record with one segment has an empty second segment."""
     write(folder / "a.tfrecord", [static(0, segment_ids=[0] * 12)])
     assert "A 9, B 0; " in printed(capsys, folder / "a.tfrecord")
 
 
 def test_colors(folder, capsys, monkeypatch):
-    """On a terminal A, B, masks and special tokens each have a colour."""
+    """On a terminal, A, B, masks and special tokens have different colours."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     text = printed(capsys, folder / "a.tfrecord")
     assert "\033[36mthe\033[0m" in text  # in A
@@ -104,7 +104,7 @@ def test_colors(folder, capsys, monkeypatch):
 
 
 def test_without_tokenizer(folder, capsys):
-    """Where no tokenizer is beside the file, ids stand for pieces."""
+    """Without a tokenizer next to the file, ids are shown."""
     (folder / "tokenizer.json").unlink()
     text = printed(capsys, folder / "a.tfrecord", num_examples=1)
     assert (
@@ -117,14 +117,14 @@ def test_without_tokenizer(folder, capsys):
 
 
 def test_another_tokenizer(folder, capsys):
-    """Ids beyond the vocabulary are an error that names one."""
+    """Ids outside the vocabulary are an error that names one."""
     (folder / "vocab.txt").write_text("\n".join(PIECES[:12]) + "\n")
     with pytest.raises(InputError, match="vocab_size=12, id=12"):
         printed(capsys, folder / "a.tfrecord")
 
 
 def test_find_paths(folder):
-    """Folders, globs and files can be given together, but no half files."""
+    """Folders, patterns and files can be mixed; temporary files are ignored."""
     (folder / "b.tfrecord").write_bytes(b"")
     (folder / "b.tfrecord.tmp41-0a1b2c3d").write_bytes(b"half")
     a, b = (str(folder / name) for name in ("a.tfrecord", "b.tfrecord"))
@@ -142,7 +142,7 @@ def test_find_paths(folder):
     [(b"something else", "uncompressed TFRecord"), (None, "record 0")],
 )
 def test_files_that_are_no_records(folder, capsys, content, message):
-    """Other files are an error with the file's name."""
+    """Other files raise an error with the file's name."""
     path = folder / "a.tfrecord"
     if content:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The command of the page says what it lacks."""
+"""The command names a missing library."""
 
 import importlib
 
@@ -9,7 +9,7 @@ from albert_tf.serving import playground
 
 
 def test_a_missing_library_is_named(monkeypatch):
-    """Before anything is loaded."""
+    """The error comes before anything is loaded."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"albert-tf\[demo\]"):
         playground.playground(saved_model="none")

@@ -1,4 +1,4 @@
-"""Smaller model directories: their outputs are those of fewer layers."""
+"""Smaller model directories compute what fewer layers compute."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ from albert_tf.training import checkpoints
 
 
 def restored(folder):
-    """Return the pretraining model of a folder."""
+    """Return the pretraining model in a folder."""
     model = AlbertForPretraining(AlbertConfig.from_model_dir(str(folder)))
     checkpoints.restore_weights(model, str(folder))
     return model
@@ -37,7 +37,7 @@ def restored(folder):
 def test_fewer_layers_are_the_first_ones(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """The smaller model gives what the larger had after so many layers."""
+    """The outputs equal those of the larger model's first layers."""
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=2), DataConfig())
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
@@ -47,7 +47,7 @@ def test_fewer_layers_are_the_first_ones(
 
 
 def test_weights_are_rounded_to_16_bits(pretrained_dir, tmp_path):
-    """Every weight has 8 bits of fraction left, and is the nearest such."""
+    """Weights are rounded to the nearest value with 8 bits of fraction."""
     out = str(tmp_path / "out")
     shrink_model(
         ShrinkConfig(pretrained_dir, out, weights="bfloat16"), DataConfig()
@@ -63,7 +63,7 @@ def test_weights_are_rounded_to_16_bits(pretrained_dir, tmp_path):
 
 
 def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
-    """A classifier stays one, and all of its weights are there."""
+    """A classifier keeps its task and all of its weights."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     finetuned(folder, pretrained_dir, "classification", ("a", "b"))
     shrink_model(ShrinkConfig(str(folder), out, num_layers=1), DataConfig())
@@ -75,7 +75,7 @@ def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
 
 
 def test_layers_keep_their_groups():
-    """Groups, and layers without sharing, stay with their layers."""
+    """Layers keep their groups, and unshared layers stay separate."""
     config = AlbertConfig(num_hidden_layers=12, num_hidden_groups=3)
     assert possible(config) == [1, 2, 3, 4, 7, 8, 11, 12]
     assert shorter(config, 8).num_hidden_groups == 2
@@ -88,7 +88,7 @@ def test_layers_keep_their_groups():
 
 
 def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
-    """The new model needs a new folder, or an empty one."""
+    """The output folder must be new or empty."""
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="output_dir.*new"):
         shrink_model(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
@@ -98,7 +98,7 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
 def test_heads_are_removed_and_the_cost_is_told(
     finished, opinions, tmp_path, capsys
 ):
-    """What is printed after each step is what evaluation finds afterwards."""
+    """The printed cost of each step equals a later evaluation."""
     source, metrics = finished
     out = str(tmp_path / "out")
     data = {k: v for k, v in opinions.items() if k != "predict_file"}
@@ -123,7 +123,7 @@ def test_heads_are_removed_and_the_cost_is_told(
 
 @pytest.mark.slow
 def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
-    """Of the trained weights; every training example is asked if few."""
+    """The head that matters most to the trained weights is kept."""
     source, out = finished[0], str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
     shrink_model(ShrinkConfig(source, out, num_heads=1), data)
@@ -146,7 +146,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch
 ):
-    """They are training examples; the head of most worth stays."""
+    """Training examples decide which head is worth most."""
     asked = []
 
     def importances(network, task, batches):
@@ -173,7 +173,7 @@ def table(name, *columns):
 
 
 def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
-    """They are ranked; one alone has no loss to say what heads are worth."""
+    """Pairs without scores are ranked; a lone pair has no usable loss."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     of_kind("embedding", folder, pretrained_dir)
     config = ShrinkConfig(str(folder), out, num_layers=1)
@@ -190,7 +190,7 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
 def test_heads_need_a_task_and_its_training_data(
     pretrained_dir, finished, opinions, tmp_path
 ):
-    """Without one, or with too many heads, nothing is written."""
+    """Without a task, or with too many heads, nothing is written."""
     out = str(tmp_path / "out")
     with pytest.raises(InputError, match="fine-tuned model.*model_dir="):
         shrink_model(

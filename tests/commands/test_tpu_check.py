@@ -1,4 +1,4 @@
-"""What `python -m albert_tf.tpu_check` takes and says."""
+"""Settings and output of `python -m albert_tf.tpu_check`."""
 
 import programs
 import pytest
@@ -35,7 +35,7 @@ def config_file(tmp_path):
 def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
     """Flags win, then the records, then the longest; 15 % are predicted.
 
-    One that is too long is refused, with the model's limit.
+    A length that is too long is an error with the model's limit.
     """
     config = tiny.CONFIG
     assert lengths(TpuCheckConfig(), None, config) == (16, 2)
@@ -48,7 +48,7 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
 
 
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
-    """With as many tokens in a batch as the first has."""
+    """A batch of the last folder has as many tokens as one of the first."""
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
         metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
@@ -63,7 +63,7 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
 
 
 def test_a_plan_is_what_the_flags_say(config_file):
-    """Batch, micro-batches, precision and loop stand in the first lines."""
+    """Batch, micro-batches, precision and loop are in the first lines."""
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(
         train_batch_size=64, gradient_accumulation_steps=2, dtype="bfloat16"
@@ -78,7 +78,7 @@ def test_a_plan_is_what_the_flags_say(config_file):
 
 
 def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
-    """Never that it runs; memory needed, there and left."""
+    """A step fits by the compiler's figures, with needed and free memory."""
     parts = {"arguments": GIB, "temporaries": 2 * GIB}
     compiled = Compiled(True, 61.4, 3 * GIB, parts)
     assert compiled_lines(compiled, 16 * GIB, parse("v5e-8")) == [
@@ -92,7 +92,7 @@ def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
     "needed, said", [(17 * GIB, "17.00 GiB"), (None, "more")]
 )
 def test_a_step_that_does_not_fit_is_a_result(needed, said):
-    """How much it needs, if the compiler says so."""
+    """The needed memory is printed, if the compiler reports it."""
     compiled = Compiled(False, 4.0, needed, {})
     assert compiled_lines(compiled, 16 * GIB, parse("v3-8")) == [
         f"does not fit v3: needs {said} of 16.00 GiB, according to the TPU "
@@ -101,7 +101,7 @@ def test_a_step_that_does_not_fit_is_a_result(needed, said):
 
 
 def test_an_unknown_slice_is_one_error(config_file):
-    """No trace, status 1, and the legal names; the extra is not needed."""
+    """An unknown slice is one line with the legal names, and status 1."""
     config = f"--albert_config_file={config_file}"
     result = programs.run(*COMMAND, config, "--topology=v5e-7")
     assert result.returncode == 1
@@ -112,7 +112,7 @@ def test_an_unknown_slice_is_one_error(config_file):
 
 @pytest.mark.slow
 def test_the_whole_check_of_a_tiny_model(config_file):
-    """The command compiles and says how much memory there is."""
+    """The command compiles and prints the available memory."""
     for package in VERSIONS:
         pytest.importorskip(package)
     result = programs.run(

@@ -1,4 +1,4 @@
-"""Vocabularies are trained with ALBERT's symbols, repeatably."""
+"""Vocabularies have ALBERT's symbols, and training is repeatable."""
 
 import gzip
 import re
@@ -43,13 +43,13 @@ def corpus(tmp_path_factory):
 
 
 def config(corpus, output_dir, **settings):
-    """Return settings of a small vocabulary."""
+    """Return settings for a small vocabulary."""
     settings = {"vocab_size": 55, "input_file": f"{corpus}/*"} | settings
     return TrainTokenizerConfig(output_dir=str(output_dir), **settings)
 
 
 def test_vocabulary(corpus, tmp_path, capfd):
-    """The vocabulary begins as the released one and knows the corpus."""
+    """The vocabulary begins like the released one and covers the corpus."""
     counts = make_vocabulary(config(corpus, tmp_path))
     assert counts["sentences"] == len(ANIMALS) ** 2 * len(VERBS)
     tokenizer = load_tokenizer(str(tmp_path))
@@ -58,18 +58,18 @@ def test_vocabulary(corpus, tmp_path, capfd):
     assert tokenizer.not_words.tolist() == [0, 1, 2, 3, 4]
     ids = tokenizer.encode("The Dogs chases the fish in 1903, they say.")
     assert tokenizer.unk_id not in ids and len(ids) < 30
-    # The text is normalised first: neither capitals nor accents have pieces.
+    # The text is normalised first, so no piece has capitals or accents.
     text = "".join(tokenizer.pieces(range(len(SYMBOLS), 55)))
     assert text == text.lower() and not set(text) & set("öﬁ\u0308")
     listed = (tmp_path / "spiece.vocab").read_text("utf-8").splitlines()
     pieces = [line.split("\t")[0] for line in listed]
     assert pieces == tokenizer.pieces(range(55))
-    # The trainer's log stays away.
+    # The trainer's log is hidden.
     assert capfd.readouterr() == ("", "")
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """A vocabulary depends on corpus and settings alone, if drawn too."""
+    """A vocabulary only depends on corpus and settings, even if sampled."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
@@ -80,7 +80,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
 
 
 def test_too_large_vocabulary(corpus, tmp_path):
-    """The error says the largest size, which is then possible."""
+    """The error states the largest size, which then works."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         make_vocabulary(config(corpus, output, vocab_size=5000))
@@ -93,7 +93,7 @@ def test_too_large_vocabulary(corpus, tmp_path):
 
 
 def test_too_small_vocabulary(corpus, tmp_path):
-    """The error says the smallest size."""
+    """The error states the smallest size."""
     with pytest.raises(InputError, match="at least [3-9][0-9]"):
         make_vocabulary(config(corpus, tmp_path, vocab_size=20))
 
@@ -108,7 +108,7 @@ def test_too_small_vocabulary(corpus, tmp_path):
     ],
 )
 def test_bad_input(content, message, tmp_path):
-    """Text that cannot be used is a one-line error that names it."""
+    """Unusable text raises a one-line error that names it."""
     path = tmp_path / "input.txt"
     path.write_bytes(content)
     output = tmp_path / "out"
@@ -119,14 +119,14 @@ def test_bad_input(content, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["ckpt-7.index", "metadata.json"])
 def test_a_models_folder_is_refused(tmp_path, name):
-    """Before the text is read; so are records, whose ids it would change."""
+    """A folder with a model or records fails before the text is read."""
     (tmp_path / name).touch()
     with pytest.raises(InputError, match="contain a model.*=.*test_a_models"):
         make_vocabulary(config("nowhere", tmp_path))
 
 
 def test_mistakes_that_need_no_text(tmp_path):
-    """Shares that the trainer refuses, and a file for a folder, are told."""
+    """Illegal shares, and a file instead of a folder, are errors."""
     with pytest.raises(InputError, match="must be at least 0.98"):
         config("nowhere", tmp_path, character_coverage=0.97)
     (tmp_path / "file").touch()
@@ -135,9 +135,9 @@ def test_mistakes_that_need_no_text(tmp_path):
 
 
 def test_bad_line_after_good_ones(corpus, tmp_path):
-    """Nothing is trained on the part before a line that cannot be read."""
+    """A line that cannot be read stops training on the lines before it."""
     path = tmp_path / "input.txt"
-    # More than the blocks of 1 MB that are read at a time.
+    # This is larger than a block of 1 MB, which is read at once.
     good = Path(corpus, "a.txt").read_bytes() * 400
     path.write_bytes(good + b"bad \xff\n")
     lines = 400 * 192
@@ -150,7 +150,7 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
 
 
 def made_of(tmp_path, name, text, **settings):
-    """Return the model trained on a text, and what was counted."""
+    """Return the model trained on a text, and the counts."""
     path = tmp_path / f"{name}.txt"
     path.write_text(text, "utf-8")
     settings |= {"input_file": str(path)}
@@ -159,7 +159,7 @@ def made_of(tmp_path, name, text, **settings):
 
 
 def test_long_lines_are_cut(corpus, tmp_path):
-    """No text is left out because its lines are long.
+    """Long lines are cut, so no text is left out.
 
     The words are the same, and so are the pieces.
     """
@@ -186,7 +186,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """Pieces of a line make it up again, and fit the trainer."""
+    """The parts of a line add up to it, and fit the trainer."""
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
@@ -194,7 +194,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """A word that is too long is left out alone; much of it is warned of."""
+    """Only words that are too long are left out; a warning gives bytes."""
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000
@@ -209,7 +209,7 @@ def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
 
 
 def test_paragraphs_are_split(corpus, tmp_path):
-    """`split_sentences` gives the sentences of lines that have several."""
+    """`split_sentences` splits lines with several sentences."""
     pytest.importorskip("sentencex")
     lines = Path(corpus, "a.txt").read_text("utf-8").splitlines()
     text = "\n".join(" ".join(lines[i : i + 6]) for i in range(0, 192, 6))
@@ -222,7 +222,7 @@ def test_paragraphs_are_split(corpus, tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
-    """No vocabulary is made of what came before any error, Ctrl-C too."""
+    """After any error, even Ctrl-C, no vocabulary is written."""
     read = text_blocks.read_documents
 
     def broken(*arguments):
@@ -236,7 +236,7 @@ def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
 
 
 def test_command_line(corpus, tmp_path):
-    """The program makes the tokenizer and says what it read."""
+    """The program writes the tokenizer and prints what it read."""
     said = programs.fresh(
         *("-m", "albert_tf.train_tokenizer", f"--input_file={corpus}/*"),
         *(f"--output_dir={tmp_path}", "--vocab_size=55", "--nodo_lower_case"),
@@ -250,7 +250,7 @@ def test_command_line(corpus, tmp_path):
 
 
 def test_a_vocabulary_is_no_text(corpus, tmp_path):
-    """The same pattern finds the same text where the vocabulary lies below."""
+    """A pattern ignores the vocabulary in a folder below the text."""
     shutil.copytree(corpus, tmp_path / "data")
     output = tmp_path / "data" / "tokenizer"
     made = []

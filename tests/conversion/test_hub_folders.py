@@ -1,4 +1,4 @@
-"""Folders as the hub has them, used by the libraries that load them."""
+"""Hugging Face folders work in the libraries that load them."""
 
 import dataclasses
 import importlib.util
@@ -30,7 +30,7 @@ from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 
-# Only looked for: they are imported in a process without TensorFlow.
+# Only find them here: a process without TensorFlow imports them.
 for package in ("sentence_transformers", "torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -56,7 +56,7 @@ NASTY = [
 
 @pytest.fixture(scope="module")
 def there():
-    """Return what calls a function of `transformers_side` by its name."""
+    """Return a function that calls `transformers_side` by name."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """Nasty texts have the ids that the records were made of."""
+    """Difficult texts get the same ids as in our records."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """A WordPiece vocabulary goes the same way."""
+    """A WordPiece vocabulary gives the same ids too."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -97,9 +97,9 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """It writes only `tokenizer.json`, which gives the same ids.
+    """Its `tokenizer.json` alone gives the same ids.
 
-    There numbers are not split, and quotes become `"`.
+    There, numbers are not split, and quotes become `"`.
     """
     again = str(tmp_path / "again")
     shutil.copytree(folder, again)
@@ -132,7 +132,7 @@ def test_masks_are_filled_alike(there, folder, pretrained_dir):
 
 
 def test_sentences_are_scored_alike(there, folder, pretrained_dir):
-    """Pseudo-log-likelihoods are those of a loop over masks there."""
+    """Pseudo-log-likelihoods equal a loop over masks in transformers."""
     scorer = load_scorer(pretrained_dir)
     texts = ["she walks", "over the house", "walks she"]
     theirs = there(
@@ -142,7 +142,7 @@ def test_sentences_are_scored_alike(there, folder, pretrained_dir):
 
 
 def test_labels_go_along(there, pretrained_dir, tmp_path):
-    """`pipeline("text-classification")` says our labels."""
+    """`pipeline("text-classification")` returns our labels."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     names = ("bad", "fair", "好")
     finetuned(source, pretrained_dir, "classification", names)
@@ -157,7 +157,7 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
 
 
 def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
-    """Return padded pairs of texts, of choices two and two."""
+    """Return padded pairs of texts, two choices each for choices."""
     texts = TEXTS[:2] + TEXTS[3:5]
     inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)
     if kind == "multiple_choice":
@@ -167,12 +167,12 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that a model's outputs are those of transformers."""
+    """Assert that a model's outputs equal those of transformers."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
         if name != "logits":
-            real = mask > 0  # padding is no answer here
+            real = mask > 0  # here, padding cannot be an answer
         np.testing.assert_allclose(
             theirs[name][real], values.numpy()[real], atol=2e-5
         )
@@ -183,7 +183,7 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """Heads load whole, and give our outputs."""
+    """Heads load completely, and return our outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
@@ -197,7 +197,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """We read the models that transformers writes, and compute the same."""
+    """Models written by transformers load and compute the same here."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]
@@ -227,7 +227,7 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
 def test_sentence_transformers_has_our_vectors(
     tuned, there, pretrained_dir, tmp_path
 ):
-    """Its vectors are those that are served, of length one."""
+    """Its unit vectors equal the exported ones."""
     source, output = pretrained_dir, str(tmp_path / "out")
     if tuned:
         source = str(tmp_path / "model")

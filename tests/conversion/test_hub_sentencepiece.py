@@ -22,7 +22,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 
 def test_pieces_are_those_of_the_model(tmp_path):
-    """Pieces, their kinds and what comes before them are as they were."""
+    """Pieces, their kinds and their prefixes do not change."""
     tokenizer = with_symbols()
     folder = write(tmp_path, of_transformers(tokenizer), digit_comma="released")
     again, warnings = read_tokenizer(folder)
@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """The settings of `AlbertTokenizer` decide about capitals."""
+    """The settings of `AlbertTokenizer` decide about case."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -69,7 +69,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """Ids are those of the text that the rules produce."""
+    """Ids are those of the text after the rules."""
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,
@@ -110,7 +110,7 @@ def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
 
 
 def test_words_behind_the_vocabulary(tmp_path):
-    """They are found in texts as one piece."""
+    """Words after the vocabulary are found in texts as single pieces."""
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     size = tokenizer.vocab_size
@@ -121,7 +121,7 @@ def test_words_behind_the_vocabulary(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """If two vocabularies differ, the one that transformers reads counts."""
+    """If two vocabularies differ, the one that transformers reads wins."""
     tokenizer = vocabularies.english()
     (tmp_path / "spiece.model").write_bytes(tokenizer.content)
     content = of_transformers(tokenizer)
@@ -134,7 +134,7 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 
 
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
-    """Quotes of two marks become one by default."""
+    """By default, quotes made of two marks become one."""
     content = vocabularies.sentencepiece_model()
     (tmp_path / "spiece.model").write_bytes(content)
     assert read_tokenizer(str(tmp_path))[0].config.replace_quotes
@@ -148,7 +148,7 @@ def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
 
 
 def test_an_added_piece_takes_the_place_of_another(tmp_path):
-    """An added piece that lower-casing makes an old one has the new id."""
+    """An added piece whose lower case is an old piece has the new id."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer, {"type": "Lowercase"})
     size = tokenizer.vocab_size
@@ -163,7 +163,7 @@ def test_an_added_piece_takes_the_place_of_another(tmp_path):
 
 
 def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
-    """So is a word mark other than SentencePiece's."""
+    """Conflicting added pieces and other word marks are named."""
     content = of_transformers(vocabularies.english())
     piece = next(
         i

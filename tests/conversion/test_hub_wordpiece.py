@@ -27,7 +27,7 @@ from albert_tf.conversion.hub_tokenizer import read_tokenizer
     ],
 )
 def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
-    """The rules decide whatever the settings leave open."""
+    """The rules decide everything that the settings leave open."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     tokenizer, _ = read_tokenizer(folder)
     assert tokenizer.config.do_lower_case == lower
@@ -43,7 +43,7 @@ def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
     ],
 )
 def test_flags_must_be_booleans(rule, settings, name, tmp_path):
-    """No other value counts as true, or as the default."""
+    """Another value counts neither as true nor as the default."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     with pytest.raises(InputError, match=f"`{name}` must be true or false"):
         read_tokenizer(folder)
@@ -79,7 +79,7 @@ def test_flags_must_be_booleans(rule, settings, name, tmp_path):
     ],
 )
 def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
-    """Each is named in a warning, or in an error with `strict`."""
+    """A warning, or with `strict` an error, names each rule."""
     folder = write(tmp_path, word_pieces(**changes))
     _, warnings = read_tokenizer(folder)
     if named is None:
@@ -92,7 +92,7 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
 
 @pytest.mark.parametrize("setting", [True, "false"])
 def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
-    """A warning says that ids of Chinese differ only if it is off."""
+    """A warning says that Chinese ids differ, but only if it is off."""
     apart = setting is True
     content = word_pieces(normalizer=BERT | {"handle_chinese_chars": not apart})
     folder = write(tmp_path, content, tokenize_chinese_chars=setting)
@@ -101,7 +101,7 @@ def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
 
 
 def test_numbers_of_word_pieces_stay(tmp_path):
-    """Ids stay as they are if the vocabulary skips some."""
+    """Ids do not change, even if the vocabulary skips some."""
     content = word_pieces()
     vocab = content["model"]["vocab"]
     moved = {piece: id + 3 * (id > 9) for piece, id in vocab.items()}

@@ -1,4 +1,4 @@
-"""Hugging Face's files in all the forms that people have."""
+"""Hugging Face files in all common forms."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from albert_tf.model.config import AlbertConfig
 
 
 def test_backbone_without_prefix(golden, tmp_path):
-    """`AlbertModel` saves no prefix and no heads; so do we for such a model."""
+    """`AlbertModel` files have no prefix and no heads, in both directions."""
     folder, tensors = huggingface(tmp_path, golden)
     named = {n.partition("albert.")[2]: v for n, v in tensors.items()}
     bare = {name: value for name, value in named.items() if name}
@@ -34,7 +34,7 @@ def test_backbone_without_prefix(golden, tmp_path):
 
 
 def test_tied_copies_must_agree(golden, tmp_path):
-    """Older files repeat tied weights: equal copies pass, others do not."""
+    """Older files repeat tied weights; only equal copies pass."""
     folder, tensors = huggingface(tmp_path, golden)
     words = tensors["albert.embeddings.word_embeddings.weight"]
     copies = {
@@ -50,7 +50,7 @@ def test_tied_copies_must_agree(golden, tmp_path):
 
 
 def test_half_precision_is_widened(golden, tmp_path):
-    """float16 files become float32 without a change of value."""
+    """float16 files become float32 without a change in value."""
     folder, tensors = huggingface(tmp_path, golden)
     half = {n: v.astype(np.float16) for n, v in tensors.items()}
     rewrite(folder, half)
@@ -61,7 +61,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_projection_between_equal_widths(tmp_path):
-    """Hugging Face always projects: the identity passes, others do not."""
+    """Of Hugging Face's obligatory projections, only the identity passes."""
     folder, tensors = huggingface(tmp_path, goldens.load("g4"))
     name = "albert.encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(tensors[name], np.eye(32))
@@ -83,21 +83,21 @@ def test_a_projection_between_equal_widths(tmp_path):
     ],
 )
 def test_configs_that_are_not_alberts(changes, message, golden, tmp_path):
-    """A `config.json` that says something else than ALBERT is refused."""
+    """A `config.json` that does not fit an ALBERT is an error."""
     folder, _ = huggingface(tmp_path, golden, **changes)
     refuse(tmp_path, folder, message)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_settings_are_json_objects(name, golden, tmp_path):
-    """A file that holds a list is named."""
+    """The error names a file with a list."""
     folder, _ = huggingface(tmp_path, golden)
     (folder / name).write_text("[1]")
     refuse(tmp_path, folder, f"`{name}` must be a JSON object.*{name}")
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):
-    """Hugging Face's "gelu" is another function than the released one."""
+    """Hugging Face's "gelu" is not the released one; a message says so."""
     folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")
     lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert any("erf form" in line for line in lines)
@@ -107,7 +107,7 @@ def test_erf_gelu_is_kept_and_said(golden, tmp_path):
 
 @pytest.mark.interchange
 def test_pickles_are_tensors_or_nothing(golden, tmp_path):
-    """A pickle of tensors converts; one that would run code does not."""
+    """A pickle of tensors converts; one that would run code fails."""
     torch = pytest.importorskip("torch")
     folder, tensors = huggingface(tmp_path, golden)
     (folder / "model.safetensors").unlink()
@@ -116,7 +116,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
     half = {n: x.bfloat16() for n, x in state.items()}
     forms = (
         (state, state, True),
-        (state, state, False),  # as torch wrote until 2020
+        (state, state, False),  # the format that torch wrote until 2020
         ({n: torch.nn.Parameter(x) for n, x in state.items()}, state, True),
         (half, half, True),
     )
@@ -142,7 +142,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
 
 
 def test_a_config_says_what_the_released_ones_do():
-    """Ids of special pieces and the epsilon are those of albert-base-v2."""
+    """Ids of special pieces and the epsilon equal albert-base-v2's."""
     written = config_json(tiny.CONFIG)
     released = {
         "pad_token_id": 0,
@@ -157,7 +157,7 @@ def test_a_config_says_what_the_released_ones_do():
 
 
 def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
-    """Labels and weights of a task go along; other files have no place."""
+    """Only Hugging Face files have a task's labels and weights."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     refuse(tmp_path, source, "must be model_dir or huggingface", "tf1")
@@ -174,7 +174,7 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
 
 
 def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
-    """It has the encoder alone, and says how vectors are made."""
+    """The folder has only the encoder, and describes the pooling."""
     out = tmp_path / "out"
     convert(pretrained_dir, str(out), "sentence_transformers")
     table = safetensors.numpy.load_file(out / "model.safetensors")
@@ -196,7 +196,7 @@ def test_characters_as_ranges():
 
 
 def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
-    """A local file is its own copy; a remote one's goes away by itself."""
+    """A local file is used directly; a copy of a remote one is deleted."""
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     assert LocalCopy(str(path)).path == str(path)

@@ -1,4 +1,4 @@
-"""Fine-tuned models of Hugging Face's classes, read with their heads."""
+"""Fine-tuned models of Hugging Face's classes load with their heads."""
 
 import json
 import pathlib
@@ -44,7 +44,7 @@ def edit(path: pathlib.Path, **changes) -> None:
 
 
 def foreign(folder, **changes) -> pathlib.Path:
-    """Make a folder, of which we wrote the weights, one of other software."""
+    """Make a folder that we wrote look like another program's."""
     (folder / TASK_FILE).unlink()
     edit(folder / "config.json", **changes)
     return folder
@@ -52,7 +52,7 @@ def foreign(folder, **changes) -> pathlib.Path:
 
 @pytest.fixture
 def classifier(pretrained_dir, tmp_path):
-    """Return the folder of a classifier of three classes."""
+    """Return the folder of a classifier with three classes."""
     finetuned(tmp_path / "ours", pretrained_dir, "classification", LABELS)
     convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
     return tmp_path / "hf"
@@ -60,7 +60,7 @@ def classifier(pretrained_dir, tmp_path):
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_there_and_back(kind, pretrained_dir, tmp_path):
-    """A model of every kind comes back with its description and its bits."""
+    """A round trip keeps the bits and the description of every kind."""
     ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
     of_kind(kind, ours, pretrained_dir)
     convert(ours, hub, "huggingface")
@@ -88,7 +88,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     ],
 )
 def test_what_a_config_says(values, kind, labels):
-    """What transformers leaves out is what it means there."""
+    """Values that transformers leaves out have its defaults."""
     values |= {"architectures": [HEADS[kind][0]]}
     task = task_in(values | {"classifier_dropout_prob": 0.3}, None, 512, False)
     assert (task.kind, task.labels) == (kind, labels)
@@ -107,14 +107,14 @@ def test_what_a_config_says(values, kind, labels):
     ],
 )
 def test_lengths(kind, limit, positions, length):
-    """The tokenizer's limit holds within the model's positions."""
+    """The tokenizer's limit applies, up to the number of positions."""
     values = {"architectures": [HEADS[kind][0]]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length
 
 
 def test_logits_are_those_of_the_weights(classifier):
-    """Padded pairs have the logits that NumPy computes of the same file."""
+    """Logits of padded pairs equal NumPy's for the same file."""
     model = PairClassifier.load(foreign(classifier))
     inputs = packed(model.tokenizer, TEXTS[:4], TEXTS[3:7])
     assert inputs[1].min() == 0 and inputs[2].max() == 1
@@ -129,7 +129,7 @@ def test_logits_are_those_of_the_weights(classifier):
 
 
 def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
-    """One text is the default; pairs are asked for, where they can be."""
+    """A single text is the default; pairs must be requested."""
     edit(classifier / "tokenizer_config.json", model_max_length=20)
     out = str(tmp_path / "out")
     convert(str(foreign(classifier)), out, "model_dir", pairs=True)
@@ -144,7 +144,7 @@ def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
 
 
 def test_choices_of_any_number(pretrained_dir, tmp_path):
-    """Nothing says how many choices there are; the examples do."""
+    """The examples determine the number of choices."""
     of_kind("multiple_choice", tmp_path / "ours", pretrained_dir)
     convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
     model = MultipleChoice.load(foreign(tmp_path / "hf"))
@@ -155,7 +155,7 @@ def test_choices_of_any_number(pretrained_dir, tmp_path):
 
 
 def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
-    """It is the same each time, and all else is as it was."""
+    """The new pooler is always the same, and the rest is unchanged."""
     convert(pretrained_dir, str(tmp_path / "hf"), "huggingface")
     path = tmp_path / "hf" / "model.safetensors"
     table = safetensors.numpy.load_file(path)
@@ -197,12 +197,12 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):
-    """What is wrong is named."""
+    """The error names the mistake."""
     refuse(tmp_path, foreign(classifier, **{key: value}), message)
 
 
 def test_weights_are_all_there(classifier, tmp_path):
-    """Nothing is drawn at random that the class needs."""
+    """A missing weight of the class is an error, not drawn at random."""
     foreign(classifier)
     table = safetensors.numpy.load_file(classifier / "model.safetensors")
     for gone in ("classifier.bias", "albert.pooler."):
@@ -215,13 +215,13 @@ def test_weights_are_all_there(classifier, tmp_path):
 
 
 def test_a_description_must_be_of_the_model(classifier, tmp_path):
-    """A model that learnt on elsewhere has labels that we did not write."""
+    """A model trained further elsewhere does not get our old labels."""
     edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 
 
 def test_the_task_is_described(classifier, tmp_path):
-    """The lines of a conversion say what a model was fine-tuned for."""
+    """A conversion prints the task of a fine-tuned model."""
     lines = convert(str(classifier), str(tmp_path / "out"), "model_dir")
     assert lines[1] == "model: not the sizes of a released model"
     assert (
@@ -231,7 +231,7 @@ def test_the_task_is_described(classifier, tmp_path):
 
 
 def test_an_optimizer_is_left_behind(pretrained_dir, tmp_path):
-    """A fine-tuned model is read whatever its optimizer kept, as of a part."""
+    """A fine-tuned model loads whatever its optimizer stored."""
     ours = tmp_path / "ours"
     finetuned(ours, pretrained_dir, "classification", LABELS)
     weights = weights_of(ours)

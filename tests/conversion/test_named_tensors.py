@@ -1,4 +1,4 @@
-"""Weights that do not fit or are damaged stop a conversion."""
+"""Weights that do not match or are damaged stop a conversion."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ POOLER = "bert/pooler/dense/bias"
     ],
 )
 def test_differences_are_named(change, message, golden, tmp_path):
-    """Whatever is missing, unexpected or mis-shaped is named and stops it."""
+    """Each missing, unexpected or misshapen tensor is named."""
     table = {**golden.weights, **change}
     table = {name: v for name, v in table.items() if v is not None}
     source = release(tmp_path / "in", golden.config, table)
@@ -32,7 +32,7 @@ def test_differences_are_named(change, message, golden, tmp_path):
 
 
 def test_all_differences_are_named_at_once(golden, tmp_path):
-    """A wrong config beside right weights names every tensor that differs."""
+    """A wrong config leads to one error with every tensor that differs."""
     source = release(
         tmp_path / "in", golden.config, golden.weights, intermediate_size=48
     )
@@ -45,7 +45,7 @@ def test_all_differences_are_named_at_once(golden, tmp_path):
 
 
 def test_bert_is_no_albert(golden, tmp_path):
-    """A checkpoint of BERT is called that."""
+    """The error says that a checkpoint is BERT's."""
     table = {
         "bert/embeddings/word_embeddings": np.zeros((100, 32), "f4"),
         "bert/encoder/layer_0/output/dense/bias": np.zeros(32, "f4"),
@@ -63,7 +63,7 @@ def test_bert_is_no_albert(golden, tmp_path):
 @pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
 @pytest.mark.parametrize("file", ["data-00000-of-00001", "index"])
 def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
-    """A damaged checkpoint is named, whichever of its files it is."""
+    """The error names a damaged checkpoint, whichever file it is."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / f"model.ckpt-best.{file}"
     if bytes_left < path.stat().st_size:
@@ -72,7 +72,7 @@ def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
 
 
 def test_a_truncated_model_directory(golden, tmp_path):
-    """A damaged checkpoint of our own is named as well."""
+    """The error names a damaged checkpoint of our own too."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     convert(source, str(tmp_path / "dir"), "model_dir")
     path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"
@@ -82,7 +82,7 @@ def test_a_truncated_model_directory(golden, tmp_path):
 
 @pytest.mark.parametrize("bytes_left", [0, 5, 100, 20_000])
 def test_truncated_safetensors(bytes_left, golden, tmp_path):
-    """A damaged safetensors file is named."""
+    """The error names a damaged safetensors file."""
     folder, _ = huggingface(tmp_path, golden)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:bytes_left])
@@ -90,7 +90,7 @@ def test_truncated_safetensors(bytes_left, golden, tmp_path):
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):
-    """TF's own checksum of a tensor is checked, and reported as damage."""
+    """TensorFlow's checksum of a tensor is verified; a mismatch is damage."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / "model.ckpt-best.data-00000-of-00001"
     content = bytearray(path.read_bytes())
@@ -100,7 +100,7 @@ def test_a_flipped_bit_is_found(golden, tmp_path):
 
 
 def test_inputs_that_are_no_model(golden, tmp_path):
-    """Nothing, an empty folder, two checkpoints and no config are named."""
+    """Missing, empty and ambiguous folders, or no config, are named."""
     (tmp_path / "nothing").mkdir()
     refuse(tmp_path, tmp_path / "nothing", "`input` must be a folder with")
     refuse(tmp_path, tmp_path / "nowhere", "`input` must be a folder with")

@@ -1,4 +1,4 @@
-"""Folders as people have them: HDF5, heads of TensorFlow 1, other encoders."""
+"""Common folders: HDF5, heads of TensorFlow 1, other encoders."""
 
 import importlib.util
 import json
@@ -31,7 +31,7 @@ def weights_of(folder) -> dict[str, np.ndarray]:
 
 
 def keras_name(name: str) -> str:
-    """Return the name in transformers' classes for TensorFlow."""
+    """Return the name in transformers' TensorFlow classes."""
     *scope, last = name.split(".")
     for group in ("albert_layer_groups", "albert_layers"):
         if group in scope:
@@ -47,10 +47,10 @@ def keras_name(name: str) -> str:
 
 
 def as_h5(folder, tensors: dict, model: str) -> None:
-    """Write tensors as `save_weights` of Keras 2 does, in the place of others.
+    """Replace weights with an HDF5 file like Keras 2's `save_weights`.
 
-    A layer that uses another's variable has it too, as the head of the
-    masked words has the table.
+    A layer that uses another's variable stores it too, as the masked-word head
+    does with the word table.
     """
     table = "albert.embeddings.word_embeddings.weight"
     with h5py.File(folder / "tf_model.h5", "w") as file:
@@ -65,15 +65,15 @@ def as_h5(folder, tensors: dict, model: str) -> None:
 
 
 def test_weights_of_keras(golden, tmp_path, monkeypatch):
-    """They are converted bit by bit, with both heads."""
+    """Weights, both heads included, convert bit by bit."""
     folder, tensors = huggingface(tmp_path, golden)
     convert(str(folder), str(tmp_path / "a"), "model_dir")
     as_h5(folder, tensors, "tf_albert_for_pre_training_1")
     with h5py.File(folder / "tf_model.h5", "a") as file:
-        # Of two biases, the one that has no effect there.
+        # Of the two biases, this one has no effect in transformers.
         name = "predictions/tf_albert_for_pre_training_1/predictions/bias:0"
         file[name][:] = 7.0
-    # Without torch, a pickle beside them is not opened.
+    # Without torch, a pickle next to the file is not opened.
     (folder / "pytorch_model.bin").write_bytes(b"not read")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     convert(str(folder), str(tmp_path / "b"), "model_dir")
@@ -86,7 +86,7 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
 
 
 def test_a_classifier_of_keras(golden, tmp_path):
-    """A head comes along, of a class by its name there."""
+    """A classifier's head converts, under its class's names."""
     folder, tensors = huggingface(
         tmp_path,
         golden,
@@ -108,7 +108,7 @@ def test_a_classifier_of_keras(golden, tmp_path):
 
 
 def pooled_of(golden, table, config) -> np.ndarray:
-    """Return NumPy's pooled output of the first row of a golden."""
+    """Return NumPy's pooled output for a golden's first row."""
     names = ("input_ids", "input_mask", "segment_ids")
     row = [golden.inputs[name][0] for name in names]
     *_, pooled = albert_numpy.encode(table, config, *row)
@@ -150,7 +150,7 @@ def test_heads_of_run_classifier(number, scope, golden, tmp_path):
 
 
 def test_tasks_of_heads(golden, tmp_path):
-    """A task names the labels; one that does not fit is an error."""
+    """A task sets the labels; a task that does not match is an error."""
     width = golden.config.hidden_size
     head = {"output_bias": np.ones(3, "f4")}
     head["output_weights"] = np.ones((3, width), "f4")
@@ -192,7 +192,7 @@ def beam_head(width: int) -> dict[str, np.ndarray]:
     return {n: rng.normal(size=s).astype("f4") for n, s in shapes.items()}
 
 
-# Our layers, compared with the release in test_task_heads.py: their names.
+# Names of our layers, which test_task_heads.py compares with the release.
 BEAM_LAYERS = {
     "start": "start_logits/dense",
     "end_transform": "end_logits/dense_0",
@@ -249,7 +249,7 @@ def test_heads_of_run_squad(golden, tmp_path):
 
 @pytest.mark.parametrize("kind", ["huggingface", "tf1", "model_dir"])
 def test_the_encoder_alone(kind, golden, tmp_path):
-    """It is kept bit by bit, whatever unknown head the model has."""
+    """The encoder stays the same, whatever unknown head the model has."""
     config, width = golden.config, golden.config.hidden_size
     plain = release(tmp_path / "plain", config, golden.weights)
     convert(plain, str(tmp_path / "ours"), "model_dir")
@@ -290,7 +290,7 @@ def test_the_encoder_alone(kind, golden, tmp_path):
     ],
 )
 def test_other_folders_are_named(name, message, tmp_path):
-    """The message says what a folder is, and what to do."""
+    """The error says what a folder is, and what to do."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text("{}")
     refuse(tmp_path, tmp_path / "in", f"`input` must be a folder.*{message}")
@@ -299,7 +299,7 @@ def test_other_folders_are_named(name, message, tmp_path):
 
 
 def test_a_saved_model_is_no_model_directory(golden, tmp_path):
-    """The message names it, although its checkpoint looks like ours."""
+    """The error names a SavedModel, although its checkpoint looks like ours."""
     source = release(tmp_path / "plain", golden.config, golden.weights)
     convert(source, str(tmp_path / "ours"), "model_dir")
     (tmp_path / "hub" / "variables").mkdir(parents=True)
@@ -311,7 +311,7 @@ def test_a_saved_model_is_no_model_directory(golden, tmp_path):
 
 
 def test_a_pointer_of_git_is_named(golden, tmp_path):
-    """Weights that were not fetched are not a damaged file."""
+    """A Git LFS pointer is not reported as a damaged file."""
     folder, _ = huggingface(tmp_path, golden)
     path = folder / "model.safetensors"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
@@ -319,7 +319,7 @@ def test_a_pointer_of_git_is_named(golden, tmp_path):
 
 
 def sentence_folder(tmp_path, golden, **changes):
-    """Return a sentence-transformers folder, its encoder apart."""
+    """Return a sentence-transformers folder with a separate encoder."""
     folder, _ = huggingface(tmp_path, golden, architectures=["AlbertModel"])
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     heads = ("predictions.", "sop_classifier.")
@@ -358,7 +358,7 @@ def sentence_folder(tmp_path, golden, **changes):
 )
 @pytest.mark.parametrize("unit", [True, False])
 def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
-    """Vectors are pooled and scaled as the modules say."""
+    """Vectors are pooled and scaled as the modules specify."""
     kinds = ["Transformer", "Pooling", "Normalize"][: 2 + unit]
     home = sentence_folder(tmp_path, golden, pooling=pooling, kinds=kinds)
     out = str(tmp_path / "out")
@@ -383,7 +383,7 @@ def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
     ("pooling", "unit"), [("cls", False), ("max", True), ("mean", False)]
 )
 def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
-    """Pooling, normalization and length survive both directions."""
+    """A round trip keeps pooling, normalisation and length."""
     there, ours, back = (tmp_path / name for name in ("there", "ours", "back"))
     convert(pretrained_dir, str(there), "sentence_transformers")
     modes = {"pooling_mode": pooling}
@@ -404,7 +404,7 @@ def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     [(24, 20, 24), (None, 20, 20), (None, None, 40), (64, 20, 40)],
 )
 def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
-    """The module's length wins, and no length exceeds the positions."""
+    """The module's length wins, up to the number of positions."""
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"model_max_length": of_tokenizer}))
     modules = Modules(str(tmp_path), "mean", True, own, False)
@@ -419,7 +419,7 @@ def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
     ],
 )
 def test_lengths_must_be_numbers(file, name, golden, tmp_path):
-    """A length that is a text is an error that names it."""
+    """The error names a length that is a text."""
     home = sentence_folder(tmp_path, golden)
     encoder = home / "0_Transformer"
     (encoder / "sentence_bert_config.json").write_text("{}")
@@ -434,7 +434,7 @@ def test_lengths_must_be_numbers(file, name, golden, tmp_path):
     [(True, True), ("true", True), (False, False), ("false", False)],
 )
 def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
-    """Its flag, even as text, overrides the tokenizer's own."""
+    """Its flag, even as text, overrides the tokenizer's."""
     home = sentence_folder(tmp_path, golden)
     path = home / "0_Transformer" / "sentence_bert_config.json"
     edit(path, lambda values: values | {"do_lower_case": flag})
@@ -444,7 +444,7 @@ def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
 
 
 def test_modules_that_have_no_place(golden, tmp_path):
-    """The message names them; the encoder can be kept."""
+    """The error names them and suggests keeping only the encoder."""
     kinds = ["Transformer", "Pooling", "Dense"]
     home = sentence_folder(tmp_path, golden, kinds=kinds)
     refuse(tmp_path, home, "modules=Transformer, Pooling, Dense")
@@ -456,7 +456,7 @@ def test_modules_that_have_no_place(golden, tmp_path):
 
 
 def test_a_prompt_is_named(golden, tmp_path):
-    """One that each text there begins with; others are for who asks."""
+    """A default prompt is named; optional prompts are not."""
     home = sentence_folder(tmp_path, golden)
     settings = {"prompts": {"query": "query: "}, "default_prompt_name": None}
     path = home / "config_sentence_transformers.json"
@@ -468,7 +468,7 @@ def test_a_prompt_is_named(golden, tmp_path):
 
 @pytest.mark.parametrize("rows", [{}, ["x"], [{"type": "a.Transformer"}]])
 def test_modules_that_are_none(rows, golden, tmp_path):
-    """They are an error of one line."""
+    """Invalid modules raise a one-line error."""
     home = sentence_folder(tmp_path, golden)
     (home / "modules.json").write_text(json.dumps(rows))
     refuse(tmp_path, home, "must be a list of modules")

@@ -1,4 +1,4 @@
-"""The table of names is complete, and one to one."""
+"""The table of names is complete and one-to-one."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ from albert_tf.training.checkpoints import named_variables
 
 TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 
-# The variables of each released file, slots and step included.
+# The number of variables in each released file, with slots and step.
 COUNTS = {
     "albert_base_v1": 33,
     "albert_base_v2": 33,
@@ -37,7 +37,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_the_table_has_the_variables_of_the_model(variant):
-    """Names and shapes from the table are those of the built model."""
+    """Names and shapes in the table equal those of the built model."""
     config = goldens.variant(variant)
     model = named_variables(AlbertForPretraining(config))
     assert variable_names.variable_shapes(config) == {
@@ -47,7 +47,7 @@ def test_the_table_has_the_variables_of_the_model(variant):
 
 @pytest.mark.parametrize("release", COUNTS)
 def test_released_files_map_completely(release, tmp_path):
-    """Every variable of the real releases has one place, both ways."""
+    """Each variable of the releases maps to one name, both ways."""
     table = TABLES[release]
     shapes = {n: tuple(s) for n, s in table["tensors"].items()}
     tensors = Tensors(shapes, read=None)
@@ -90,19 +90,19 @@ PAPER = {
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameters_of_the_paper(name):
-    """The ablations have the parameters that the paper prints."""
+    """The ablations have the paper's numbers of parameters."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
     config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
     shapes = variable_names.variable_shapes(config)
     size = sum(
         math.prod(s) for n, s in shapes.items() if n.startswith("albert/")
     )
-    # The paper rounds now up, now down.
+    # The paper rounds up or down.
     assert abs(size / 1e6 - PAPER[name]) < 1.1
 
 
 def test_what_released_files_cannot_hold():
-    """Architectures without a released name are refused, or renamed."""
+    """Architectures without released names are errors, or renamed."""
     shapes = variable_names.variable_shapes
     unshared = goldens.variant("unshared")
     released = variable_names.as_released(unshared)

@@ -1,4 +1,4 @@
-"""What is said of a model that was found."""
+"""Warnings about the models found in sources."""
 
 import dataclasses
 import json
@@ -36,7 +36,7 @@ def shipped(name: str) -> AlbertConfig:
 
 @pytest.mark.parametrize("name", RELEASES)
 def test_shipped_configs_have_released_sizes(name):
-    """All 16 of them, without a warning."""
+    """All 16 shipped configs load without a warning."""
     assert len(RELEASES) == 16
     found = compare_with_released(shipped(name))
     assert found == ("the sizes of a released model", [])
@@ -44,7 +44,7 @@ def test_shipped_configs_have_released_sizes(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_released_configs_are_not_warned_of(name, tmp_path):
-    """Nor that of the real copy whose embeddings are as wide as the encoder."""
+    """Released configs, even one with wide embeddings, give no warning."""
     shapes = {n: tuple(s) for n, s in TABLES[name]["tensors"].items()}
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(TABLES[name]["config"]))
@@ -70,7 +70,7 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     ],
 )
 def test_shapes_that_hide_a_trap(release, change, warning):
-    """What no shape shows is warned of: heads, layers and activation."""
+    """A warning names heads, layers or activation that shapes hide."""
     config = dataclasses.replace(shipped(release), **change)
     said, (text,) = compare_with_released(config)
     assert said == "the sizes of a released model" and warning in text
@@ -88,7 +88,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """Nothing is asked of them, whatever their heads and activation."""
+    """Unreleased sizes may have any heads and activation."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",

@@ -1,4 +1,4 @@
-"""Rules of the library `tokenizers` as a map of characters."""
+"""Rules of the `tokenizers` library as a map of characters."""
 
 import base64
 import re
@@ -81,7 +81,7 @@ TEXTS = [
     ],
 )
 def test_a_map_does_what_the_rules_do(rules, function):
-    """Whole texts become what Python's own functions make of them."""
+    """The map changes whole texts as Python's own functions do."""
     table, left_out = table_of(rules)
     assert not left_out
     normalize = map_function(charsmap_of(table))
@@ -102,7 +102,7 @@ def test_flags_of_bert_may_be_texts(name):
 
 @pytest.mark.slow
 def test_bert_and_nmt():
-    """Control characters go, spaces are unified, ideographs stand apart."""
+    """Control characters vanish, spaces are unified, ideographs separated."""
     table, _ = table_of([BERT])
     assert map_function(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
@@ -111,7 +111,7 @@ def test_bert_and_nmt():
 
 @pytest.mark.slow
 def test_a_map_within_the_rules_is_applied_too():
-    """The keys of a compiled map are found, sequences among them."""
+    """All keys of a compiled map are found, including sequences."""
     content = vocabularies.sentencepiece_model()
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     charsmap = proto.normalizer_spec.precompiled_charsmap
@@ -141,14 +141,14 @@ def test_a_map_within_the_rules_is_applied_too():
     ],
 )
 def test_what_no_map_does_is_named(rule, name):
-    """Only such a rule is left out."""
+    """Only a rule without a map is left out, and it is named."""
     table, left_out = table_of([rule, LOWER])
     assert len(left_out) == 1 and re.search(name, left_out[0])
     assert table["A"] == "a"
 
 
 def test_sequences_within_sequences():
-    """Nested sequences are one."""
+    """Nested sequences are flattened."""
     inner = {"type": "Sequence", "normalizers": [NFKC]}
     rules = {"type": "Sequence", "normalizers": [inner, LOWER]}
     assert list(flat(rules)) == [NFKC, LOWER]

@@ -1,6 +1,6 @@
-"""Both directions against transformers, forward and gradients.
+"""Conversion both ways: outputs and gradients equal transformers'.
 
-Slow, and only where the extra `convert` is installed, as `make interchange`
+Slow, and only run if the extra `convert` is installed, as `make interchange`
 does.
 """
 
@@ -28,7 +28,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import named_variables
 
-# Only looked for: they are imported in a process without TensorFlow.
+# Only find them here: a process without TensorFlow imports them.
 for package in ("torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -49,7 +49,7 @@ VARIANTS = {n: goldens.VARIANTS[n] for n in NAMES} | {"wide": WIDE}
 
 @pytest.fixture(scope="module")
 def there():
-    """Return what calls a function of `transformers_side` by its name."""
+    """Return a function that calls `transformers_side` by name."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -62,7 +62,7 @@ def inputs_of(config: AlbertConfig) -> dict[str, np.ndarray]:
     """Return inputs, and labels for both heads."""
     rng = np.random.default_rng(7)
     inputs = goldens.random_inputs(config)
-    # transformers gives the padding piece, id 0, no gradient as an input.
+    # In transformers, the padding piece, id 0, gets no gradient as an input.
     inputs["input_ids"] = np.maximum(inputs["input_ids"], 1)
     inputs["masked_lm_positions"] = np.tile(np.arange(4, dtype="i4"), (3, 1))
     return inputs | {
@@ -72,7 +72,7 @@ def inputs_of(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def ours(model, inputs):
-    """Return our outputs, and gradients of both losses added up."""
+    """Return our outputs, and the gradients of the sum of both losses."""
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     with tf.GradientTape() as tape:
         out = model(*(inputs[n] for n in names), return_all=True)
@@ -101,7 +101,7 @@ def compare(config, model, there, folder) -> dict:
     for name in ("mlm_logits", "sop_logits"):
         close(out[name], other[name], name)
     close(loss, other["loss"])
-    # Version 5 returns every inner block, older ones every layer.
+    # Version 5 returns every inner block, older versions every layer.
     every = len(out["hidden_states"]) // len(other["layers"])
     blocks = out["hidden_states"][every - 1 :: every]
     for states, layer in zip(blocks, other["layers"], strict=True):
@@ -121,7 +121,7 @@ def compare(config, model, there, folder) -> dict:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_here_to_transformers(variant, there, tmp_path):
-    """transformers loads what we write, whole, and computes the same."""
+    """transformers loads our files completely, and computes the same."""
     config = make_config(variant)
     table = goldens.random_weights(config)
     model = goldens.build(config, table)
@@ -137,7 +137,7 @@ def test_from_here_to_transformers(variant, there, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_transformers_to_here(variant, pickled, there, tmp_path):
-    """We load what transformers writes, and give it back bit by bit."""
+    """Files of transformers load here, and convert back bit by bit."""
     config = make_config(variant)
     released = as_released(config)
     values = dataclasses.asdict(released) | {
@@ -164,7 +164,7 @@ def test_from_transformers_to_here(variant, pickled, there, tmp_path):
 
 
 def test_the_config_of_a_release(there):
-    """Our `config.json` of base v2 says what transformers needs to know."""
+    """Our `config.json` for base v2 has all that transformers needs."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models"
     file = folder / "albert_base_v2.json"
     config = AlbertConfig.from_json_file(str(file))

@@ -1,4 +1,4 @@
-"""What the tests of the library share."""
+"""Fixtures of the library's tests."""
 
 import keras
 import pytest
@@ -9,7 +9,7 @@ from albert_tf.training.keras_optimizers import AdamW
 
 
 def new_classifier(folder):
-    """Return a model with a new head, ready to learn."""
+    """Return a compiled model with a new head."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(folder, LABELS)
     model.compile(AdamW(RATE), metrics=["accuracy"], run_eagerly=True)
@@ -18,11 +18,11 @@ def new_classifier(folder):
 
 @pytest.fixture
 def classifier(shallow):
-    """A model that no other test has seen."""
+    """A model that no other test has used."""
     return new_classifier(shallow)
 
 
 @pytest.fixture(scope="session")
 def same_classifier(shallow):
-    """A model for tests that leave it as it is."""
+    """A model for tests that do not change it."""
     return new_classifier(shallow)

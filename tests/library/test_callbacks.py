@@ -1,4 +1,4 @@
-"""Every callback of Keras runs with `fit`, and finds what `fit` prints."""
+"""All Keras callbacks work in `fit` and see its metrics."""
 
 import math
 
@@ -15,7 +15,7 @@ METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]
 UP = "val_accuracy val_f1 val_matthews val_auc accuracy auc".split()
 calls = keras.callbacks
 
-# Functions that make each for a folder, and the files that it writes there.
+# Functions that make each callback for a folder, and the files it writes there.
 CALLBACKS = {
     "BackupAndRestore": lambda p: calls.BackupAndRestore(p / "backup"),
     "CSVLogger": lambda p: calls.CSVLogger(p / "log.csv"),
@@ -59,19 +59,19 @@ def compiled(path, rate=RATE):
 
 @pytest.fixture(scope="module")
 def model(shallow):
-    """One model for the tests of all callbacks."""
+    """A model shared by the tests of all callbacks."""
     return compiled(shallow)
 
 
 def test_the_table_is_whole():
-    """A new callback of Keras fails here until it has a row."""
+    """Every Keras callback has a row in the table."""
     assert set(CALLBACKS) == {n for n in dir(calls) if n[0].isupper()}
 
 
 @pytest.mark.slow_after(4)
 @pytest.mark.parametrize("name", [n for n, make in CALLBACKS.items() if make])
 def test_a_callback_runs(name, model, tmp_path):
-    """It sees all metrics, official ones too, and writes its file."""
+    """A callback sees all metrics, official ones too, and writes its file."""
     callback = CALLBACKS[name](tmp_path)
     several = isinstance(callback, calls.CallbackList)
     if several:
@@ -84,7 +84,7 @@ def test_a_callback_runs(name, model, tmp_path):
 
 
 def test_every_metric_has_a_direction(model):
-    """Callbacks know without `mode` which values of a metric are better."""
+    """Callbacks know each metric's better direction without `mode`."""
     watches = {n: calls.EarlyStopping(n) for n in (*UP, "loss", "val_loss")}
     model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
     for name, watch in watches.items():
@@ -93,7 +93,7 @@ def test_every_metric_has_a_direction(model):
 
 @pytest.mark.slow
 def test_training_ends_when_an_official_metric_gets_no_better(shallow):
-    """Without learning nothing improves, so the second epoch is the last."""
+    """Early stopping ends a run without learning after the second epoch."""
     stop = calls.EarlyStopping("val_f1", patience=1, restore_best_weights=True)
     how = HOW | {"callbacks": [stop], "epochs": 9}
     history = compiled(shallow, 0.0).fit(TEXTS, NAMES, **how).history

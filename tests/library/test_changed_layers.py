@@ -1,4 +1,4 @@
-"""Low-rank matrices (LoRA) and quantized kernels, learnt, saved and loaded."""
+"""LoRA and quantized kernels can be trained, saved and loaded."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ def probabilities(model):
 
 @pytest.fixture
 def low_rank(shallow):
-    """A model that learned low-rank matrices for an epoch."""
+    """A model with low-rank matrices, trained for an epoch."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(
         shallow, LABELS, lora_rank=3, classifier_dropout=0.0
@@ -34,7 +34,7 @@ def low_rank(shallow):
 
 
 def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
-    """Kernels stay; outputs change as A B changes the kernels."""
+    """Training updates A, B and the head; kernels stay the same."""
     learnt = {v.path.rpartition("/")[2] for v in low_rank.trainable_variables}
     assert learnt == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
     heads = [v for v in low_rank.trainable_variables if v.name == "kernel"]
@@ -49,7 +49,7 @@ def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
 
 
 def test_a_folder_has_the_sum(low_rank, tmp_path):
-    """`load`, and so every program, reads a model without matrices."""
+    """A saved folder has merged kernels, which every program can read."""
     low_rank.save(tmp_path / "folder")
     query = low_rank.albert.encoder.attention_0_0.query
     sum_ = query._kernel.numpy() + (
@@ -63,7 +63,7 @@ def test_a_folder_has_the_sum(low_rank, tmp_path):
 
 
 def test_a_keras_file_learns_on(low_rank, tmp_path):
-    """Another epoch gives the weights of an uninterrupted run."""
+    """Training from a `.keras` file equals an uninterrupted run."""
     low_rank.save(tmp_path / "a.keras")
     again = keras.models.load_model(tmp_path / "a.keras")
     again.run_eagerly = True
@@ -76,7 +76,7 @@ def test_a_keras_file_learns_on(low_rank, tmp_path):
 
 @pytest.mark.slow
 def test_an_export_has_the_sum(low_rank, tmp_path):
-    """The SavedModel returns the probabilities of the model."""
+    """The SavedModel returns the probabilities of the Python model."""
     low_rank.export(tmp_path / "saved")
     saved = tf.saved_model.load(str(tmp_path / "saved"))
     found = saved.signatures["serving_default"](tf.constant(TEXTS))
@@ -85,7 +85,7 @@ def test_an_export_has_the_sum(low_rank, tmp_path):
 
 
 def test_keras_own_call_is_saved_too(shallow, tmp_path):
-    """LoRA of any dense layer, with its own scale."""
+    """A layer with its own `enable_lora` call and scale is saved too."""
     model = Classifier.load(shallow, LABELS)
     dense = model.albert.encoder.ffn_0_0.intermediate
     dense.enable_lora(2, lora_alpha=6)
@@ -104,7 +104,7 @@ def test_keras_own_call_is_saved_too(shallow, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
-    """A `.keras` file restores it; saving a folder fails and writes nothing."""
+    """A `.keras` file restores it; saving a folder fails without output."""
     model = Classifier.load(shallow, LABELS)
     exact = probabilities(model)
     model.quantize(mode)
@@ -121,13 +121,13 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
 
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
 def test_refuses_what_is_no_rank(shallow, rank):
-    """The error comes while the model loads."""
+    """An invalid rank fails while the model loads."""
     with pytest.raises(InputError, match="`lora_rank` must be"):
         albert_tf.load(shallow, lora_rank=rank)
 
 
 def test_a_copy_has_the_tokenizer_and_the_changes(low_rank):
-    """`clone_model` and `from_config`, by itself and inside another model."""
+    """`clone_model` and `from_config` keep the tokenizer and all changes."""
     text = keras.Input((), dtype="string")
     outer = keras.Model(text, low_rank(low_rank.preprocessor(text)))
     strings, ids = tf.constant(TEXTS), low_rank.tokenizer(TEXTS)

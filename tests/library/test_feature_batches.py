@@ -1,4 +1,4 @@
-"""Batches: the lifetime of their generator, and texts that are not repeated."""
+"""Batches: the lifetime of their generator, and repeated texts."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
 
 
 def test_a_generator_goes_with_its_data_set():
-    """Also after an iteration that stopped early."""
+    """A generator is freed with its data set, even if stopped early."""
     data = np.arange(5)
 
     def generate():
@@ -37,7 +37,7 @@ def test_a_generator_goes_with_its_data_set():
 @pytest.mark.parametrize("size", [1, 4, 7, 32])
 @pytest.mark.parametrize("pairs", [PAIRS, [*PAIRS, *PAIRS], [("a", "b")] * 3])
 def test_no_two_of_a_batch_share_a_text(pairs, size):
-    """Every example comes once; batches are full if enough texts differ."""
+    """Each example appears once; batches are full if enough texts differ."""
     order = np.random.default_rng(0).permutation(len(pairs)).tolist()
     batches = list(without_repeats(order, pairs, size))
     assert sorted(i for batch in batches for i in batch) == sorted(order)
@@ -49,7 +49,7 @@ def test_no_two_of_a_batch_share_a_text(pairs, size):
 
 
 def test_an_embedder_sees_no_partner_twice(shallow):
-    """In `fit`, by the ids of the partners in each batch."""
+    """In `fit`, no partner appears twice in a batch."""
     model = Embedder.load(shallow, max_length=8)
     words = "good great fine bad poor awful".split()
     first = [f"the film was {w}" for w in words * 4]
@@ -65,7 +65,7 @@ def test_an_embedder_sees_no_partner_twice(shallow):
 
 @pytest.mark.slow
 def test_models_that_are_dropped_leave_nothing(shallow):
-    """Neither a model nor a graph, after `fit` on lists or on data sets."""
+    """Neither a model nor a graph stays alive after `fit`."""
     texts, labels = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
     stream = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(8)
     graphs = []

@@ -1,4 +1,4 @@
-"""What `fit` and the methods beside it refuse, and with which words."""
+"""Errors of `fit` and related methods."""
 
 import keras
 import numpy as np
@@ -18,12 +18,12 @@ ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def of(name, *x, **how):
-    """Return what calls a method of a model."""
+    """Return a function that calls a method of a model."""
     return lambda model, path: getattr(model, name)(*x, **how)
 
 
 def load(*x, **how):
-    """Return what loads a model."""
+    """Return a function that loads a model."""
     return lambda model, path: Classifier.load(path, *x, **how)
 
 
@@ -38,20 +38,20 @@ def untrained(model, path):
         (of("fit", [1, 2], LABELS), "must be a list of strings"),
         (of("fit", TEXTS, ["bad", "x"]), "must be one of bad, good"),
         (of("fit", TEXTS, [0, 2]), "or a number below 2"),
-        (of("fit", TEXTS, LABELS, **ONE), "as many `sample"),
+        (of("fit", TEXTS, LABELS, **ONE), "`sample_weight` must have one"),
         (of("fit", TEXTS, LABELS, epochs="2"), "`epochs` must be a whole"),
         (of("fit", TEXTS, LABELS, epochs=1.5), "`epochs` must be a whole"),
-        (of("fit", TEXTS, LABELS, **SPLIT), "either side"),
-        (of("fit", NUMBERS, **SPLIT), "give `validation_data` beside"),
+        (of("fit", TEXTS, LABELS, **SPLIT), "each part"),
+        (of("fit", NUMBERS, **SPLIT), "pass `validation_data` along"),
         (of("predict", TEXTS, TEXTS), "must be a list of strings"),
         (of("predict", TEXTS, batch_size=-1), "`batch_size` must"),
-        (of("predict"), "one of each at least"),
+        (of("predict"), "at least one of each"),
         (of("predict", np.array("film")), "must be a list of str"),
         (of("predict", "film.tsv"), "must be a list of texts, or"),
-        (of("predict", TEXTS, steps=1), "takes no `steps`"),
+        (of("predict", TEXTS, steps=1), "not accept `steps`"),
         (
             of("fit", TEXTS, LABELS, class_weight={"bad": -1}),
-            "must be of finite numbers from 0",
+            "must be finite and at least 0",
         ),
         (
             of("fit", TEXTS, LABELS, class_weight={"ugly": 2.0}),
@@ -60,13 +60,13 @@ def untrained(model, path):
         (of("fit", STREAM.take(0)), "must have an example"),
         (of("fit", TEXTS), "`y` must be given"),
         (of("fit", STREAM.map(lambda x, y: x)), "`y` must be giv"),
-        (of("fit", STREAM, LABELS), "must stand in the data set"),
-        (of("fit", STREAM, **ONE), "must stand in the data set"),
+        (of("fit", STREAM, LABELS), "must be in the data set"),
+        (of("fit", STREAM, **ONE), "must be in the data set"),
         (of("compile", loss=ENTROPY), "`from_logits=True`"),
         (of("compile", loss=ENTROPY.name), "`from_logits=True`"),
         (of("save", "film.h5"), "must be `.keras`"),
         (load(), "`labels` must be given"),
-        (load(["a", "a"]), "that differ"),
+        (load(["a", "a"]), "different labels"),
         (load(LABELS, rate=1), "setting must"),
         (load(LABELS, 99), "`max_length` must"),
         (lambda m, path: Classifier.load("/no", LABELS), "`path` must be a"),
@@ -76,13 +76,13 @@ def untrained(model, path):
 def test_refuses_what_does_not_fit(
     same_classifier, pretrained, action, message
 ):
-    """Mistakes are one line, before anything is computed."""
+    """A mistake raises a one-line error before any computation."""
     with pytest.raises(InputError, match=message):
         action(same_classifier, pretrained)
 
 
 def test_the_usual_optimizer_is_that_of_none_alone(classifier):
-    """A name that Keras does not know is no way to ask for it."""
+    """An unknown optimizer name does not select the default."""
     classifier.compile(None, None)
     assert isinstance(classifier.optimizer, AdamW) and classifier.own_loss
     with pytest.raises(ValueError, match="optimizer identifier: autto"):

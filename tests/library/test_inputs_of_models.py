@@ -1,4 +1,4 @@
-"""Inputs of models: ids under each of their names, texts where they belong."""
+"""Inputs of models: ids under all their names, and misplaced texts."""
 
 import collections
 
@@ -18,7 +18,7 @@ Y = np.array([0, 1])
 
 @pytest.fixture(scope="module")
 def model(shallow):
-    """A model of pairs, and what it makes of a batch of ids."""
+    """A model for pairs, and its outputs for a batch of ids."""
     keras.utils.set_random_seed(2)
     model = PairClassifier.load(shallow, ["bad", "good"])
     model.compile(run_eagerly=True)
@@ -32,7 +32,7 @@ def of_others(batch):
 
 
 class Encoding(collections.UserDict):
-    """What tokenizers of transformers return: a mapping that is no dict."""
+    """A mapping other than a dict, like those of transformers' tokenizers."""
 
 
 @pytest.mark.slow_after(1)
@@ -46,7 +46,7 @@ class Encoding(collections.UserDict):
     ],
 )
 def test_names_of_hugging_face_mean_what_they_say(model, form):
-    """Mask and segments count in calls, `predict`, `evaluate` and `fit`."""
+    """Mask and segments affect calls, `predict`, `evaluate` and `fit`."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     wanted, x = model(batch).numpy(), form(batch)
     alone = model(batch["input_ids"]).numpy()
@@ -59,7 +59,7 @@ def test_names_of_hugging_face_mean_what_they_say(model, form):
 
 
 def test_names_of_hugging_face_are_keywords_too(model, shallow):
-    """Of a task's model, the encoder below it, and a pretrained model."""
+    """Task models, their encoders and pretrained models accept the names."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, named = batch["input_ids"], of_others(batch)
     more = {name: named[name] for name in ALIASES}
@@ -82,7 +82,7 @@ def test_names_of_hugging_face_are_keywords_too(model, shallow):
     ],
 )
 def test_other_names_are_refused(model, method, name, message):
-    """An unknown key would be ignored in silence."""
+    """An unknown key is an error, not ignored."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = batch | {name: batch["input_mask"]}
     if method == "fit_stream":
@@ -98,7 +98,7 @@ def test_other_names_are_refused(model, method, name, message):
 )
 @pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
 def test_masks_have_the_shape_of_the_ids(model, form, name, part):
-    """In a dict or as a keyword; a mask of one row would be broadcast."""
+    """A mask with one row is an error, not broadcast."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = form(batch[ALIASES.get(name, name)][part])
     ids = form(batch["input_ids"])
@@ -112,7 +112,7 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 
 
 def test_ids_are_rows(model):
-    """A scalar or a single row fails; shapes may be unknown."""
+    """A scalar or a single row fails; unknown shapes pass."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
         with pytest.raises(InputError, match="must be a batch of rows"):
             model(ids)
@@ -121,7 +121,7 @@ def test_ids_are_rows(model):
 
 
 def test_an_input_comes_once(model):
-    """Under one of its names, and either in the dict or beside it."""
+    """An input has one name, either in the dict or as a keyword."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, mask, _ = batch.values()
     for call, message in (
@@ -136,7 +136,7 @@ def test_an_input_comes_once(model):
 
 
 def test_choices_have_a_mask_of_their_own(shallow):
-    """Further inputs of a kind of task are legal names."""
+    """A task's additional inputs are legal names."""
     model = MultipleChoice.load(shallow)
     ids = np.ones([1, 3, 4], "int32")
     masked = model({"input_ids": ids, "choice_mask": np.array([[1.0, 1, 0]])})
@@ -163,14 +163,14 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, lambda x: x[0]])
 def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
-    """The error is one line: what makes ids of texts, or what takes texts."""
+    """A one-line error names a method that takes texts or makes ids."""
     with pytest.raises(InputError, match="^`.*(tokenizer|texts)") as error:
         call(model, load(shallow), form(TEXTS))
     assert "\n" not in str(error.value)
 
 
 def test_rows_in_lists_are_ids(model):
-    """Lists stand for arrays, if their rows are of one length."""
+    """Nested lists are arrays if their rows have the same length."""
     ids = [[2, 5, 3], [2, 6, 3]]
     np.testing.assert_array_equal(model(ids), model(np.array(ids, "int32")))
     with pytest.raises(InputError, match="`input_ids` must have rows of equal"):
@@ -179,7 +179,7 @@ def test_rows_in_lists_are_ids(model):
 
 @pytest.mark.slow
 def test_a_lone_text_has_one_answer(model, shallow):
-    """It is that of a list with this text, without the axis of examples."""
+    """A single text gets the answer of a one-text list, without its axis."""
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)
     np.testing.assert_array_equal(model.predict(one, other, verbose=0), both[0])

@@ -1,6 +1,6 @@
-"""Labels are read by one rule: in memory, in columns and in files.
+"""Labels are read by the same rules in memory, columns and files.
 
-Tags and answers are labels too. A message names what the user passed.
+Tags and answers are labels too. An error names the user's own argument.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ CHOOSER = "MultipleChoice", "multiple_choice"
 
 
 def model_of(name, kind, words, **changes):
-    """Return a model quickly: its network never runs."""
+    """Return a model quickly, without running its network."""
     task = dataclasses.replace(find(kind).updated(max_seq_length=16), **changes)
     return getattr(albert_tf, name)(tiny.CONFIG, task, words)
 
@@ -48,7 +48,7 @@ SETS = [["bad", "ugly"], [], ["good"]]
 
 
 def framed(columns):
-    """Return a frame of pandas."""
+    """Return a pandas frame."""
     return pytest.importorskip("pandas").DataFrame(columns)
 
 
@@ -81,7 +81,7 @@ def framed(columns):
 def test_labels_of_a_frame_stand_by_their_names(
     words, form, model, kind, y, rows
 ):
-    """Labels are one column, or one for each label in any order."""
+    """Labels are one column, or one named column per label in any order."""
     model = model_of(model, kind, words, labels=NAMES)
     found, _ = model.weighted_examples(TEXTS, form(y), None, "eval")
     wanted, _ = model.weighted_examples(
@@ -107,7 +107,7 @@ def test_labels_of_a_frame_stand_by_their_names(
     ],
 )
 def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
-    """Labels beside texts, in a column and in a file are the same classes."""
+    """Labels next to texts, in a column or in a file give the same classes."""
     wanted = [tuple(row) for row in SETS]
     if kind == "classification":
         wanted = [labels[2], labels[0], labels[1]]
@@ -135,7 +135,7 @@ def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
     ],
 )
 def test_tags_by_name_or_number(words, tmp_path, tags):
-    """In lists and columns, in tables of words or of texts."""
+    """Tags may be names or numbers, in lists, columns or tables."""
     model = model_of(*TAGGER, words, labels=TAGS)
     sources = [(WORDS, tags), (TEXTS, tags)]
     for texts in (WORDS, TEXTS):
@@ -148,7 +148,7 @@ def test_tags_by_name_or_number(words, tmp_path, tags):
 
 
 def test_a_word_a_row_of_a_frame(words):
-    """The column of sentences joins them, by a usual name or by `id_column`."""
+    """A sentence column, named as usual or by `id_column`, joins words."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
         {
@@ -179,7 +179,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
-    """Beside questions, in a column, and where `finetune` reads a table."""
+    """Answers next to questions, in columns and in tables give equal labels."""
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}
     table = columns | {"answers": answers}
@@ -226,7 +226,7 @@ FEW = [["a", "b"], ["a"], ["b"]]
 def test_a_mistake_is_named_as_it_was_passed(
     words, model, changes, x, y, message
 ):
-    """By the argument and its number there, not as a row of an inner table."""
+    """An error has the argument's name and index, not an inner row."""
     model = model_of(*model, words, **changes)
     with pytest.raises(InputError, match=message) as error:
         model.examples(x, y, "predict" if y is None else "train")
@@ -234,7 +234,7 @@ def test_a_mistake_is_named_as_it_was_passed(
 
 
 def test_a_batch_of_raw_texts_is_not_a_sentence(words):
-    """In a data set of examples or batches, with tags or without."""
+    """Texts in a data set stay texts, with or without batches or tags."""
     model = model_of(*TAGGER, words, labels=TAGS)
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
@@ -260,7 +260,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
 
 
 def test_the_scheme_is_that_of_the_labels(words, capsys):
-    """Whatever the first batch has; broken tags are one note, not an error."""
+    """The tag scheme comes from the labels; broken tags print one note."""
     model = model_of(*TAGGER, words, labels=TAGS)
     assert model.examples([["a"]], [["O"]], "train")
     assert model.task.scheme == "BIO"

@@ -1,4 +1,4 @@
-"""Models on disk: vocabularies and word tables that grow."""
+"""Models on disk, with vocabularies and word tables that grow."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_added_pieces_get_rows(pretrained_dir, tmp_path):
 
 
 def test_a_task_takes_added_pieces_too(pretrained_dir):
-    """A model with a new head encodes texts with them."""
+    """A model with a new head encodes texts with added pieces."""
     model = Classifier.load(pretrained_dir, ["a", "b"], added_pieces=["[E1]"])
     ids = model.tokenizer([TEXT])
     assert model.tokenizer.vocab_size - 1 in ids["input_ids"]
@@ -53,7 +53,7 @@ def test_a_task_takes_added_pieces_too(pretrained_dir):
     ],
 )
 def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
-    """The error comes before a model is built."""
+    """Invalid pieces fail before a model is built."""
     with pytest.raises(InputError, match=message):
         albert_tf.load(pretrained_dir, added_pieces=pieces)
 
@@ -62,7 +62,7 @@ def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
     "name", ["thesis.txt", "best/ckpt-7.index", "ckpt-0.h5", "empty/", ".git"]
 )
 def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
-    """The error names the other file, and the folder is unchanged."""
+    """The error names the foreign file, and the folder is unchanged."""
     model, folder = albert_tf.load(pretrained_dir), tmp_path / "model"
     model.save(folder)
     model.save(f"{folder}/", overwrite=True)
@@ -72,18 +72,16 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
     path.parent.mkdir(exist_ok=True)
     path.mkdir() if name.endswith("/") else path.write_text("mine")
     there = {*folder.rglob("*")}
-    with pytest.raises(
-        InputError, match=f"nothing else in it.*{name.rstrip('/')}"
-    ):
+    with pytest.raises(InputError, match=f"no other files.*{name.rstrip('/')}"):
         model.save(folder, overwrite=True)
     assert {*folder.rglob("*")} == there
 
 
 def test_a_file_is_not_replaced_by_a_model(pretrained_dir, tmp_path):
-    """Nor a folder that has a config and no weights."""
+    """Neither a file nor a folder without weights is replaced."""
     model = albert_tf.load(pretrained_dir)
     (tmp_path / "notes").write_text("mine")
     model.config.save(str(tmp_path / "configs"))
     for name in ("notes", "configs"):
-        with pytest.raises(InputError, match="nothing else"):
+        with pytest.raises(InputError, match="no other files"):
             model.save(tmp_path / name, overwrite=True)

@@ -1,4 +1,4 @@
-"""Strings in, the model's inputs out: eagerly, mapped, and in a graph."""
+"""Strings become the model's inputs: eagerly, mapped, and in a graph."""
 
 import json
 
@@ -17,12 +17,12 @@ LENGTH = 24
 
 @pytest.fixture(scope="module")
 def layer(tokenizer):
-    """A layer for rows of a few tokens."""
+    """A layer for rows with few tokens."""
     return Preprocessor(tokenizer, LENGTH)
 
 
 def agree(found, wanted):
-    """Assert that two batches are the same."""
+    """Assert that two batches are equal."""
     assert set(found) == set(wanted)
     for name, values in wanted.items():
         np.testing.assert_array_equal(found[name], values)
@@ -43,7 +43,7 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
 
 
 def test_what_keras_passes_is_read(layer, tokenizer):
-    """A column [B, 1], a list of two columns, and `Sequential`."""
+    """A column [B, 1], a list of two columns and `Sequential` work."""
     wanted, texts = tokenizer(TEXTS, max_length=LENGTH), tf.constant(TEXTS)
     for column in (
         texts[:, None],
@@ -68,7 +68,7 @@ def test_a_copy_has_the_vocabulary(layer):
 
 
 def test_a_new_global_seed_changes_nothing(layer, tokenizer):
-    """The vocabulary outlives `set_random_seed`, with which kernels go."""
+    """The vocabulary survives `set_random_seed`, which resets kernels."""
     texts = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(layer)
     first = next(iter(texts))
     keras.utils.set_random_seed(7)
@@ -77,7 +77,7 @@ def test_a_new_global_seed_changes_nothing(layer, tokenizer):
 
 
 def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
-    """A `.keras` file holds the tokenizer's files, and no path."""
+    """A `.keras` file includes the tokenizer, not its path."""
     text = keras.Input((), dtype="string")
     model = keras.Model(text, layer(text))
     model.save(tmp_path / "ids.keras")
@@ -86,7 +86,7 @@ def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
 
 
 def test_refuses_what_is_no_text(layer):
-    """Numbers are no strings; a layer may get its tokenizer later."""
+    """Numbers are an error, and so is a call without a tokenizer."""
     with pytest.raises(InputError, match="must be a list of strings"):
         layer([1, 2])
     with pytest.raises(InputError, match="must be a `tokenizer`"):

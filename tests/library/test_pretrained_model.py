@@ -1,4 +1,4 @@
-"""Looking into a pretrained model: vectors, attention, masked words."""
+"""A pretrained model's vectors, attention and masked words."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def albert(pretrained):
 
 
 def test_the_tokenizer_feeds_the_model(albert):
-    """What the tokenizer returns is what the model takes, in one call."""
+    """The model accepts the tokenizer's result in one call."""
     batch = albert.tokenizer(TEXTS[:2], ["so fine", ""], max_length=12)
     assert {x.shape for x in batch.values()} == {(2, 12)}
     outputs = albert(batch)
@@ -35,7 +35,7 @@ def test_the_tokenizer_feeds_the_model(albert):
 
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
 def test_every_layout_is_the_same_model(albert, pretrained, layout, tmp_path):
-    """A release's checkpoint and a Hugging Face folder load like our own."""
+    """Releases and Hugging Face folders load like our model directories."""
     folder = str(tmp_path / layout)
     convert(pretrained, folder, layout)
     again = load(folder)
@@ -47,7 +47,7 @@ def test_every_layout_is_the_same_model(albert, pretrained, layout, tmp_path):
 
 
 def test_fill_mask_is_the_softmax_of_the_logits(albert):
-    """Pieces and probabilities are those of the head at the mask's place."""
+    """Pieces and probabilities match the head's logits at the mask."""
     fillings = albert.fill_mask("the [MASK] was [MASK]", top_k=3)
     ids = albert.tokenizer.encode_masked("the [MASK] was [MASK]")
     row = np.array([[albert.tokenizer.cls_id, *ids, albert.tokenizer.sep_id]])
@@ -64,7 +64,7 @@ def test_fill_mask_is_the_softmax_of_the_logits(albert):
 
 
 def test_embed_is_the_program(albert, pretrained, tmp_path):
-    """Vectors are those of `python -m albert_tf.embed`, to the bit."""
+    """Vectors equal those of `python -m albert_tf.embed` to the bit."""
     text, vectors = tmp_path / "texts.txt", str(tmp_path / "x.npy")
     text.write_text("\n".join(TEXTS))
     embed_texts(EmbedConfig(pretrained, str(text), vectors))
@@ -75,7 +75,7 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
 
 
 def test_save_writes_what_load_reads(albert, tmp_path):
-    """A folder and a `.keras` file give the same model again."""
+    """A folder and a `.keras` file restore the same model."""
     batch = albert.tokenizer(TEXTS)
     wanted = albert(batch)["pooled_output"]
     albert.save(tmp_path / "folder")
@@ -91,7 +91,7 @@ def test_save_writes_what_load_reads(albert, tmp_path):
 
 @pytest.mark.slow
 def test_a_functional_model_of_two(pretrained, tmp_path):
-    """Two models behind one string input learn, save and load."""
+    """Two models on one string input can be trained, saved and loaded."""
     first, second = load(pretrained), load(pretrained)
     text = keras.Input((), dtype="string")
     ids = first.preprocessor(text)
@@ -110,7 +110,7 @@ def test_a_functional_model_of_two(pretrained, tmp_path):
 
 @pytest.mark.slow
 def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
-    """The SavedModel that Keras writes gives what the model gives."""
+    """A SavedModel written by Keras has the model's outputs."""
     ids = keras.Input([None], dtype="int32")
     model = keras.Model(ids, albert(ids)["pooled_output"])
     model.export(tmp_path / "saved", verbose=False)
@@ -139,17 +139,17 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: a.embed(["a"], batch_size=0), "`batch_size` must be"),
         (lambda a, path: a.embed([]), "must have a text"),
         (lambda a, path: a.fill_mask("[MASK]", 0), "`top_k` must be at least"),
-        (lambda a, path: a.fill_mask("a " * 99 + "[MASK]"), "within the first"),
+        (lambda a, path: a.fill_mask("a " * 99 + "[MASK]"), "among the first"),
     ],
 )
 def test_refuses_what_does_not_fit(albert, pretrained, action, message):
-    """Mistakes are one line that names what was passed."""
+    """A mistake raises a one-line error with the argument."""
     with pytest.raises(InputError, match=message):
         action(albert, pretrained)
 
 
 def test_refuses_what_there_is_no_head_for(finished):
-    """A fine-tuned model, loaded without its head, fills no mask."""
+    """A fine-tuned model without the masked-word head cannot fill masks."""
     model = load(finished[0])
     assert model.heads == ()
     with pytest.raises(InputError, match="must have the head `mlm`"):

@@ -1,4 +1,4 @@
-"""What is passed to `fit`: columns, rows, weights; and what is refused."""
+"""Arguments of `fit`: columns, rows and weights, and their errors."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 
 
 def test_a_frame_beside_labels_is_its_column():
-    """Not the names of its columns, which are what it yields."""
+    """A frame passed with labels is read as its column, not its names."""
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
     table = user_data.table_of(frame, ["good"], COLUMNS)
     assert table.data == {"text": ["a"], "label": ["good"]}
@@ -28,14 +28,14 @@ def test_a_frame_beside_labels_is_its_column():
 
 
 def test_a_table_may_be_of_tensors():
-    """As a data set of TensorFlow yields it."""
+    """Dicts of tensors, as in a `tf.data.Dataset`, are tables."""
     table = {"text": tf.constant(["a"]), "label": tf.constant([1])}
     table = user_data.table_of(table, None, COLUMNS)
     assert table.data == {"text": ["a"], "label": [1]}
 
 
 def test_an_endless_generator_is_refused():
-    """At its first value that is no text, not when memory is full."""
+    """An endless generator fails at its first value that is not a text."""
     batches = iter(lambda: (["a film"], ["good"]), None)
     with pytest.raises(InputError, match=r"list of strings. Received: text\[0"):
         user_data.text_columns(batches, COLUMNS)
@@ -45,14 +45,14 @@ def test_an_endless_generator_is_refused():
     "weights", [1.0, [1.0, np.nan], ["a", "b"], np.ones([2, 1]), [1, None]]
 )
 def test_weights_are_a_number_for_each_example(weights):
-    """Others would come out as another loss, or none."""
+    """Other weights are an error, as they would change the loss."""
     user_data.check_weights([1, 0.5], ["a", "b"])
-    with pytest.raises(InputError, match="finite numbers"):
+    with pytest.raises(InputError, match="finite number"):
         user_data.check_weights(weights, ["a", "b"])
 
 
 def test_weights_of_classes_are_by_name_where_names_are_numbers():
-    """And 1 where none is given."""
+    """Numeric class names win, and other classes have weight 1."""
     assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
     assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}
@@ -62,10 +62,10 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 
 
 def test_labels_have_an_order():
-    """A set's differs from process to process; a dict yields its keys."""
+    """Sets and dicts are errors, as they are not ordered lists of labels."""
     assert label_names(np.array([0, 1])) == ("0", "1")
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
-        with pytest.raises(InputError, match="list of the classes, in their"):
+        with pytest.raises(InputError, match="list of the classes, in order"):
             label_names(labels)
 
 
@@ -92,10 +92,10 @@ IN_COLUMNS = (
     "task", [*TASKS.values(), *IN_COLUMNS], ids=lambda task: task.name
 )
 def test_lists_have_no_columns_of_a_data_set(words, task):
-    """A model of any data set takes texts and labels, and asks for no more.
+    """A model of any data set needs only texts and labels.
 
-    Its files may number their rows, mark spans, or have other columns to
-    predict.
+    Its files may number their rows, mark spans, or have other columns for
+    prediction.
     """
     task = task.updated(max_seq_length=16)
     if task.has_classes and not task.labels:

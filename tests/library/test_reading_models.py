@@ -40,7 +40,7 @@ def agree(model, path, *x):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_learnt_from_a_data_set(shallow, head):
-    """It has the loss of the same questions in memory, in windows too."""
+    """A data set has the loss of the same questions in memory."""
     model = QuestionAnswerer.load(
         shallow, answer_head=head, classifier_dropout=0.0
     )
@@ -55,7 +55,7 @@ def test_answers_are_learnt_from_a_data_set(shallow, head):
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_answers_are_learnt(tmp_path, head):
-    """After a while the answers are those of the examples, "" too."""
+    """Training reproduces the examples' answers, including ""."""
     answers = ANSWERS if head == "simple" else ["bad", ""] * 8
     keras.utils.set_random_seed(1)
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
@@ -73,7 +73,7 @@ def test_answers_are_learnt(tmp_path, head):
 
 
 def test_answers_of_squad_have_places(pretrained):
-    """Texts and dicts of texts and places give the same labels."""
+    """Texts, and dicts of texts and offsets, give the same labels."""
     model = QuestionAnswerer.load(pretrained)
     places = [
         {"text": [a], "answer_start": [c.index(a)]}
@@ -100,7 +100,7 @@ def test_answers_of_squad_have_places(pretrained):
 
 
 def test_a_question_without_an_answer_may_come_late(pretrained):
-    """In a later batch of a data set, or a later `fit`."""
+    """A later batch or `fit` may introduce questions without answers."""
     model = QuestionAnswerer.load(pretrained)
     model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
     assert model.task.scoring == "squad1"
@@ -116,7 +116,7 @@ KINDS = ["O", "B-GOOD", "B-BAD"]
 
 @pytest.mark.slow
 def test_tags_are_learnt(shallow, tmp_path):
-    """Words get the tags of the examples; the accuracy is that of words."""
+    """Words get the examples' tags, and accuracy counts words."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, KINDS)
     model.compile(tiny_fits.optimizer(60), metrics=["accuracy"])
@@ -145,7 +145,7 @@ def test_tags_are_learnt(shallow, tmp_path):
 
 
 def test_texts_are_divided_wherever_they_stand(shallow):
-    """In a list, a column, a row or a frame, beside words or alone."""
+    """Texts in lists, columns, rows and frames are split into words."""
     model = Tagger.load(shallow, KINDS)
     texts = [" ".join(WORDS[0]), WORDS[1]]
     column = {"tokens": texts}
@@ -160,7 +160,7 @@ def test_texts_are_divided_wherever_they_stand(shallow):
 
 @pytest.mark.slow
 def test_choices_are_learnt(shallow, tmp_path):
-    """Examples may have fewer choices; those that lack have probability 0."""
+    """Examples may lack choices, which get probability 0."""
     contexts = ["the film was good", "the film was bad"] * 8
     questions = ["film is"] * 16
     choices = [["good", "bad"], ["good", "poor", "bad"]] * 8
@@ -188,7 +188,7 @@ def test_choices_are_learnt(shallow, tmp_path):
 
 
 def test_a_model_of_race_takes_texts(pretrained_dir, tmp_path):
-    """Its files hold articles; texts are columns, as of any choices."""
+    """A RACE model takes columns of texts, although its files are articles."""
     config = TaskConfig(max_seq_length=12, max_qa_length=6)
     task = find("race").updated(**vars(config))
     exporting.model_dir(tmp_path / "model", pretrained_dir, task)

@@ -59,7 +59,7 @@ def test_pairs_come_as_columns_or_rows(shallow, ways):
 def test_a_model_of_official_files_takes_texts(
     name, cls, columns, pretrained_dir, tmp_path
 ):
-    """Names of rows, and what files to predict are like, are the files'."""
+    """A model of an official data set needs only texts and labels."""
     task = find(name).updated(max_seq_length=12)
     exporting.model_dir(tmp_path / "model", pretrained_dir, task)
     model = cls.load(tmp_path / "model")
@@ -99,7 +99,7 @@ def test_a_set_of_classes(shallow, tmp_path):
 
 
 def test_a_number(shallow):
-    """Errors are squared; official metrics are correlations."""
+    """The loss is the squared error; official metrics are correlations."""
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow)
     model.compile(AdamW(0.001), run_eagerly=True)
@@ -117,7 +117,7 @@ def test_a_number(shallow):
 
 @pytest.mark.slow
 def test_shares_of_classes_are_learnt(shallow):
-    """The loss is the cross entropy of the shares; one-hot rows are labels."""
+    """The loss is the shares' cross entropy; one-hot rows equal labels."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)
@@ -142,7 +142,7 @@ def test_shares_of_classes_are_learnt(shallow):
 
 
 def test_shares_of_a_set_of_classes(shallow):
-    """Each class has a share of its own, which need not add up to 1."""
+    """The shares of multilabel classes need not add up to 1."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -158,7 +158,7 @@ def test_shares_of_a_set_of_classes(shallow):
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )
 def test_several_numbers(shallow, tmp_path, how):
-    """Errors are squared and averaged; a folder keeps how many there are."""
+    """The loss is the mean squared error; a folder keeps the count."""
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow, **how)
     model.compile(AdamW(0.001), metrics=["pearson"], run_eagerly=True)
@@ -196,7 +196,7 @@ def test_several_numbers(shallow, tmp_path, how):
     ],
 )
 def test_vectors_learn_from_what_there_is(shallow, data):
-    """Texts, pairs, triplets and rated pairs: the loss gets smaller."""
+    """Texts, pairs, triplets and rated pairs all reduce the loss."""
     keras.utils.set_random_seed(1)
     model = Embedder.load(shallow)
     model.compile(tiny_fits.optimizer(8, 0.01), run_eagerly=True)
@@ -209,7 +209,7 @@ def test_vectors_learn_from_what_there_is(shallow, data):
 
 @pytest.mark.slow
 def test_one_model_takes_texts_and_pairs_in_turn(shallow):
-    """Compiled once it learns from either, and answers for either."""
+    """A model compiled once trains on, and predicts, texts and pairs."""
     model, pairs = Embedder.load(shallow), (TEXTS, TEXTS[::-1])
     model.compile(AdamW(0.001))
     for data in (TEXTS, pairs):
@@ -219,7 +219,7 @@ def test_one_model_takes_texts_and_pairs_in_turn(shallow):
 
 
 def test_weights_of_pairs_leave_them_partners(shallow):
-    """A pair that counts less is still one that others are told from."""
+    """A pair with a smaller weight is still a negative for others."""
     keras.utils.set_random_seed(1)
     model = Embedder.load(shallow)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -250,7 +250,7 @@ def test_scores_of_ids_may_be_a_column(shallow, shape):
 
 
 def test_vectors_of_a_data_set(shallow):
-    """Those of its texts, or of the first of pairs, rated or not."""
+    """`predict` encodes texts, or the first text of each pair."""
     model = Embedder.load(shallow)
     wanted = model.encode(TEXTS)
     pairs, data = (TEXTS, TEXTS[::-1]), tf.data.Dataset.from_tensor_slices
@@ -259,7 +259,7 @@ def test_vectors_of_a_data_set(shallow):
 
 
 def test_scores_are_of_pairs(shallow):
-    """Scores beside lone texts, or triplets, would not be learnt."""
+    """Scores for single texts or triplets are an error."""
     model = Embedder.load(shallow)
     with pytest.raises(InputError, match="may be accuracy, mrr, pearson"):
         model.compile(metrics=["ndcg"])
@@ -271,12 +271,12 @@ def test_scores_are_of_pairs(shallow):
     stream = tf.data.Dataset.from_tensor_slices(((TEXTS, TEXTS), NUMBERS))
     with pytest.raises(InputError, match="Scores must be in memory"):
         model.fit(stream.batch(2))
-    with pytest.raises(InputError, match="one of each at least"):
+    with pytest.raises(InputError, match="at least one of each"):
         model.encode(())
 
 
 def test_a_batch_may_have_no_class(shallow):
-    """Sets of a data set that is read in batches may all be empty in one."""
+    """All label sets in a batch of a data set may be empty."""
     model = Classifier.load(shallow, ["x", "y"], multilabel=True)
     model.compile(run_eagerly=True)
     sets = [[0, 1], [0, 0], [0, 0]]

@@ -1,4 +1,4 @@
-"""Settings of `load`: read as a program's, and converted at the door."""
+"""Settings of `load` are read like a program's and converted early."""
 
 import json
 
@@ -28,7 +28,7 @@ from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
     ],
 )
 def test_columns_are_read_as_flags(pretrained, setting, value, wanted):
-    """A name is a name, wherever it is said and whatever its type."""
+    """A column name is a string, wherever and however it is set."""
     model = Classifier.load(pretrained, LABELS, **{setting: value})
     field = setting.removesuffix("_column")
     assert getattr(model.task.columns, field) == wanted
@@ -52,13 +52,13 @@ def test_columns_are_read_as_flags(pretrained, setting, value, wanted):
     ],
 )
 def test_a_setting_of_another_type_is_refused(pretrained, settings, message):
-    """The message has the setting, or the name that was meant."""
+    """The error has the setting, or the name that was probably meant."""
     with pytest.raises(InputError, match=message):
         Classifier.load(pretrained, LABELS, **settings)
 
 
 def test_classes_without_names_are_counted(pretrained, finished):
-    """They are named by number; a fine-tuned model keeps its names."""
+    """Numbers name new classes; a fine-tuned model keeps its names."""
     for cls in (Classifier, Tagger):
         assert cls.load(pretrained, num_labels=2).task.labels == ("0", "1")
     assert Classifier.load(finished[0], num_labels=2).task.labels == LABELS
@@ -76,7 +76,7 @@ def test_classes_without_names_are_counted(pretrained, finished):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
 def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
-    """A model made with them can be saved and loaded."""
+    """A model made with NumPy numbers can be saved and loaded."""
     half = np.float32(0.25)
     model = Classifier.load(
         pretrained,
@@ -110,7 +110,7 @@ def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
 
 
 def test_optimizers_and_schedules_take_numbers_of_numpy():
-    """Their configs are JSON, with Python's own numbers."""
+    """Their configs are JSON with plain Python numbers."""
     schedule = WarmupDecay(
         np.float32(0.5), np.int64(10), num_warmup_steps=np.int32(2)
     )
@@ -128,7 +128,7 @@ def test_optimizers_and_schedules_take_numbers_of_numpy():
 
 @pytest.mark.slow
 def test_weights_of_classes_may_be_of_numpy(classifier):
-    """As scikit-learn computes them, and by classes as NumPy lists them."""
+    """Class weights may come from scikit-learn and NumPy."""
     texts, labels = ["a good film", "a bad plot"], np.array(["good", "bad"])
     classifier.compile(AdamW(0.0), run_eagerly=True)
     weights = np.array([0.0, 2.0], np.float32)

@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict` on strings, beside the program."""
+"""`fit`, `evaluate` and `predict` on strings agree with the program."""
 
 import keras
 import numpy as np
@@ -22,14 +22,14 @@ OF_LOSS = ("labels", "example_weights")
 
 
 def columns(number, seed):
-    """Return texts and labels of the learnable task."""
+    """Return the texts and labels of the learnable task."""
     texts, labels = zip(*tiny_tasks.opinions(number, seed), strict=True)
     return list(texts), list(labels)
 
 
 @pytest.mark.slow
 def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
-    """The same batches and no dropout: the same weights, to rounding."""
+    """The same batches without dropout give the same weights."""
     seed = TrainingConfig().random_seed
     output = str(tmp_path / "run")
     tiny_runs.run(
@@ -62,7 +62,7 @@ def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
 
 
 def test_strings_are_evaluated_like_ids(classifier):
-    """A `tf.data` set of text has the batches, in order, of its ids."""
+    """A `tf.data.Dataset` of texts has the batches of its ids, in order."""
     texts, labels = columns(16, 1)
     numbers = np.array([LABELS.index(label) for label in labels])
     layer, slices = classifier.preprocessor, tf.data.Dataset.from_tensor_slices
@@ -78,7 +78,7 @@ def test_strings_are_evaluated_like_ids(classifier):
 
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
-    """Probabilities are those of the files, and of what is exported."""
+    """Probabilities equal those of the program and the export."""
     output, _ = finished
     rows = tiny_runs.predictions(f"{output}/predictions.tsv")
     texts, _ = columns(37, 3)
@@ -96,7 +96,7 @@ def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
 
 
 def test_score_is_the_evaluation_of_the_program(finished, opinions):
-    """The official metrics are those that the run wrote."""
+    """The official metrics equal those that the run wrote."""
     output, metrics = finished
     found = Classifier.load(output).score(opinions["eval_file"])
     for name, value in found.items():
@@ -105,7 +105,7 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions):
 
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
-    """Losses and accuracies of both sets are in the history; words count."""
+    """The history has the loss and accuracy of both sets."""
     train, dev = columns(300, 1), columns(53, 2)
     shape = {"initializer_range": 0.2, "num_hidden_layers": 1}
     folder = tiny_tasks.make_model_dir(tmp_path, **shape)
@@ -124,9 +124,9 @@ def test_fit_learns_and_tells(tmp_path):
 
 
 def test_a_file_has_everything(classifier, tmp_path, monkeypatch):
-    """`.keras` keeps weights, tokenizer, optimizer and metrics.
+    """A `.keras` file keeps weights, tokenizer, optimizer and metrics.
 
-    With `overwrite=False` Keras asks before it replaces one.
+    With `overwrite=False`, Keras asks before it replaces a file.
     """
     texts, labels = columns(33, 2)
     classifier.fit(texts, labels, verbose=0)
@@ -149,9 +149,9 @@ def test_a_file_has_everything(classifier, tmp_path, monkeypatch):
 
 
 def test_what_is_frozen_stays_frozen(classifier, tmp_path):
-    """In a file and a copy, also a layer that learns within one that does not.
+    """Files and copies keep frozen layers, and trainable layers in them.
 
-    Else the optimizer's slots do not fit, and `fit` goes on with all weights.
+    Otherwise the optimizer's slots do not match, and `fit` trains all weights.
     """
     classifier.albert.trainable = False
     classifier.albert.pooler.trainable = True
@@ -169,7 +169,7 @@ def test_what_is_frozen_stays_frozen(classifier, tmp_path):
 
 
 def test_dropout_acts_while_it_learns(pretrained):
-    """Calls differ from each other with `training=True`, and not without."""
+    """Calls differ with `training=True`, and agree without it."""
     model = Classifier.load(pretrained, LABELS, hidden_dropout_prob=0.5)
     batch = model.tokenizer(columns(4, 1)[0], max_length=16)
     assert np.array_equal(model(batch), model(batch, training=False))
@@ -178,7 +178,7 @@ def test_dropout_acts_while_it_learns(pretrained):
 
 
 def test_weights_of_examples_and_classes_count(classifier):
-    """The loss is the mean by the weights; weights of classes reach Keras."""
+    """The loss is the weighted mean; Keras gets the class weights."""
     texts, labels = columns(20, 4)
     weights, how = np.linspace(0, 1, 20), {"verbose": 0, "batch_size": 20}
     shares = classifier.predict(texts, verbose=0)
@@ -193,7 +193,7 @@ def test_weights_of_examples_and_classes_count(classifier):
         texts, labels, class_weight=of_classes, **how
     ).history
     good = losses[np.array(labels) == "good"].mean()
-    # Dropout before the head moves it a little.
+    # Dropout before the head changes the loss a little.
     assert history["loss"][0] == pytest.approx(good, abs=0.1)
 
 
@@ -211,14 +211,14 @@ def test_another_loss_and_a_share_to_evaluate_on(classifier):
     history = classifier.fit(texts, labels, **how).history
     assert "val_accuracy" in history
     classifier.compile(AdamW(0.0), run_eagerly=True)
-    few = texts[:3], labels[:3]  # which win over a share
+    few = texts[:3], labels[:3]  # these take precedence over a share
     history = classifier.fit(texts, labels, validation_data=few, **how).history
     wanted = classifier.evaluate(*few, verbose=0)
     assert history["val_loss"][0] == pytest.approx(wanted)
 
 
 def test_a_share_of_ids_to_evaluate_on(classifier):
-    """It is divided by Keras, and is the same as of texts."""
+    """Keras splits ids into the same parts as texts."""
     texts, labels = columns(8, 1)
     numbers = np.array([LABELS.index(label) for label in labels])
     classifier.compile(AdamW(0.0), run_eagerly=True)
@@ -230,7 +230,7 @@ def test_a_share_of_ids_to_evaluate_on(classifier):
 
 
 def test_bfloat16_is_the_global_policy(pretrained, tmp_path):
-    """A policy reaches every layer, and comes back with the file."""
+    """A policy reaches every layer, and a file restores it."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         model = Classifier.load(pretrained, LABELS)
@@ -247,10 +247,10 @@ def test_bfloat16_is_the_global_policy(pretrained, tmp_path):
 
 
 def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
-    """Its labels come back, no others; another task takes the encoder alone."""
+    """Its labels are restored; another task loads only the encoder."""
     model = Classifier.load(finished[0])
     assert model.task.labels == LABELS
-    with pytest.raises(InputError, match="must be those of the model"):
+    with pytest.raises(InputError, match="must be the model's"):
         Classifier.load(finished[0], ["bad", "good", "fine"])
     with pytest.raises(InputError, match="must be fine-tuned for regression"):
         Regressor.load(finished[0])
@@ -262,9 +262,9 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 
 @pytest.mark.slow
 def test_two_replicas_learn(tmp_path):
-    """Under MirroredStrategy `fit` ends with the weights of one replica.
+    """Two replicas end with the weights of one, to rounding.
 
-    Also where the gradients, of weights far from 0, are clipped.
+    Gradients of weights far from 0 are clipped in the same way.
     """
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
     ends = []
@@ -282,7 +282,7 @@ def test_two_replicas_learn(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["albert_tf, keras", "keras, albert_tf"])
 def test_a_fresh_process_loads_the_file(classifier, tmp_path, first):
-    """`import albert_tf` is enough for Keras to know the classes."""
+    """`import albert_tf` registers the classes with Keras."""
     classifier.save(tmp_path / "film.keras")
     texts = ["a good film", "a bad film"]
     program = (

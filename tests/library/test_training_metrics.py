@@ -1,4 +1,4 @@
-"""Losses and metrics of `compile`, compared with ones computed from logits."""
+"""Losses and metrics of `compile` equal values computed from logits."""
 
 import functools
 
@@ -64,7 +64,7 @@ losses, measures = keras.losses, keras.metrics
     ],
 )
 def test_what_takes_probabilities_is_told_apart(thing, wrong):
-    """By thresholds, and by `from_logits`, of functions and of objects."""
+    """Thresholds and `from_logits` tell, for functions and for objects."""
     assert takes_probabilities(thing) == wrong
 
 
@@ -80,19 +80,19 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
-    """From logits it would be wrong, in silence."""
+    """Such a loss would be wrong for logits without any error."""
     with pytest.raises(InputError, match="`loss` must take logits"):
         classifier.compile(loss=loss)
 
 
 def measured(model, metrics, y=NUMBERS, **compiled):
-    """Return {name: value} of Keras's metrics."""
+    """Return {name: value} for Keras metrics."""
     model.compile(AdamW(0.0), metrics=metrics, run_eagerly=True, **compiled)
     return model.evaluate(TEXTS, y, verbose=0, return_dict=True)
 
 
 def threshold(model):
-    """Return a probability that half of the texts exceed, by far."""
+    """Return a probability that half of the texts clearly exceed."""
     kernel = model.network.classifier.kernel
     kernel.assign(np.random.default_rng(0).normal(size=kernel.shape) * 50)
     shares = np.sort(model.predict(TEXTS, verbose=0), axis=None)
@@ -131,7 +131,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
 
 
 def test_metrics_of_a_set_of_classes(shallow):
-    """Each class is a decision, made by probability, not by logit."""
+    """Each class is a decision by probability, not by logit."""
     keras.utils.set_random_seed(3)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     flags, half = np.eye(2)[NUMBERS], threshold(model)
@@ -151,7 +151,7 @@ def test_metrics_of_a_set_of_classes(shallow):
 
 @pytest.mark.slow
 def test_official_metrics_are_those_of_score(classifier):
-    """They come from all validation examples, and are not means of batches."""
+    """They use all validation examples and are not means of batches."""
     names = ["accuracy", "macro_f1", "matthews", "f1"]
     classifier.compile(AdamW(0.01), metrics=names, run_eagerly=True)
     how = {"batch_size": 5, "epochs": 2, "verbose": 0}
@@ -179,7 +179,7 @@ def test_official_metrics_are_those_of_score(classifier):
 
 
 def test_a_file_keeps_the_metrics(classifier, tmp_path):
-    """Official metrics and Keras's own are restored."""
+    """A file restores official metrics and Keras's."""
     metrics = ["accuracy", "f1", measures.AUC(name="auc")]
     classifier.compile(
         AdamW(0.0), metrics=metrics, label_smoothing=0.2, run_eagerly=True
@@ -204,7 +204,7 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     ],
 )
 def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
-    """Labels have any type, in a row or a column; loss and accuracy agree."""
+    """Labels of any type, as rows or columns, have the same loss."""
     flags = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype)
     row = np.array([1, 0, 1, 1], dtype)
     cases = [
@@ -230,18 +230,18 @@ def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
 
 
 def test_official_metrics_need_texts(classifier):
-    """They cannot be computed from ids."""
+    """Official metrics for ids are an error."""
     classifier.compile(AdamW(0.0), metrics=["f1"], run_eagerly=True)
     ids = classifier.tokenizer(TEXTS)
     for how in ({"validation_data": (ids, NUMBERS)}, {"validation_split": 0.5}):
-        with pytest.raises(InputError, match="follow from texts"):
+        with pytest.raises(InputError, match="need texts and labels"):
             classifier.fit(ids, NUMBERS, **how)
-    with pytest.raises(InputError, match="follow from texts"):
+    with pytest.raises(InputError, match="need texts and labels"):
         classifier.evaluate(ids, NUMBERS)
 
 
 def test_smoothed_labels_are_of_training_alone(shallow):
-    """The target of each class is (1 - s) y + s / C; `val_loss` is plain."""
+    """Targets are (1 - s) y + s / C; `val_loss` is not smoothed."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), label_smoothing=0.2, run_eagerly=True)
@@ -256,7 +256,7 @@ def test_smoothed_labels_are_of_training_alone(shallow):
     for how in ({"label_smoothing": 1.0}, {"label_smoothing": "0.1"}):
         with pytest.raises(InputError, match="`label_smoothing` must"):
             model.compile(**how)
-    with pytest.raises(InputError, match="needs a task of classes"):
+    with pytest.raises(InputError, match="needs a task with classes"):
         QuestionAnswerer.load(shallow).compile(label_smoothing=0.1)
 
 
@@ -272,7 +272,7 @@ def test_losses_that_want_one_hot_labels_get_them(classifier):
 
 
 def test_tokens_without_a_tag_count_in_no_metric(shallow):
-    """Keras's losses and metrics see only words, as the task's own do."""
+    """Keras's losses and metrics only see words, like the task's."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, ["O", "B-X"])
     words, tags = [["a", "good", "film"], ["so", "bad"]], [[0, 1, 0], [1, 1]]
@@ -288,7 +288,7 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
 
 
 def test_xla_leaves_out_tokens_without_a_tag():
-    """Keras's losses and metrics follow from the words and their weights."""
+    """Compiled losses and metrics only depend on words and weights."""
     rng = np.random.default_rng(2)
     tags = np.array([[-1, 0, 2, -1], [1, -1, -1, -1]], np.int32)
     logits = rng.normal(size=[2, 4, 3]).astype("f4")
@@ -320,9 +320,9 @@ def test_xla_leaves_out_tokens_without_a_tag():
 
 @pytest.mark.parametrize("metric", ["f1", "accurcy", 7])
 def test_a_metric_that_nobody_has_is_refused(shallow, metric):
-    """The error has the names of the task's metrics."""
+    """The error lists the task's metrics."""
     model = Classifier.load(shallow, ["a", "b", "c"])
-    message = "may be accuracy, .*, and those of Keras. Received: metrics="
+    message = "may be accuracy, .*, and Keras's metrics. Received: metrics="
     with pytest.raises(InputError, match=message):
         model.compile(metrics=["accuracy", metric])
 
@@ -336,7 +336,7 @@ def test_a_metric_that_nobody_has_is_refused(shallow, metric):
     ],
 )
 def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
-    """Numbers of classes would broadcast over the outputs of as many texts."""
+    """Each output's loss gets its own labels; they do not broadcast."""
     model = Classifier.load(shallow, LABELS)
     model.compile(loss=loss, metrics=["mse"], run_eagerly=True)
     y, outputs = np.array([1, 1]), np.array([[0.5, 2.0], [0.25, -1.0]], "f4")
@@ -350,13 +350,13 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
 
 
 def test_a_loss_that_nobody_has_is_refused(shallow):
-    """The error comes from `compile`."""
-    with pytest.raises(InputError, match="`loss` must be one of Keras"):
+    """`compile` raises the error."""
+    with pytest.raises(InputError, match="`loss` must be a Keras loss"):
         Classifier.load(shallow, LABELS).compile(loss="crossentropie")
 
 
 def test_a_thawed_encoder_has_no_layer_without_a_gradient(shallow):
-    """Keras thaws all layers, also a pooler that the head does not read."""
+    """A pooler that the head does not use stays frozen."""
     for cls, reads in ((Tagger, False), (Classifier, True)):
         model = cls.load(shallow, LABELS)
         model.albert.trainable = False

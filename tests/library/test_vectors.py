@@ -1,4 +1,4 @@
-"""Cosines and search, compared with scikit-learn."""
+"""Cosines and search agree with scikit-learn."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ QUERIES, VECTORS = RNG.normal(size=(5, 4)), RNG.normal(size=(17, 4))
 
 
 def test_similarity_is_the_cosine():
-    """Vectors have any length; they may be zeros or have large numbers."""
+    """Vectors may have any length, be zero or have large numbers."""
     first = np.concatenate([3 * QUERIES, np.zeros([1, 4])])
     wanted = cosine_similarity(first, VECTORS)
     found = albert_tf.similarity(first.astype("f4"), VECTORS)
@@ -25,7 +25,7 @@ def test_similarity_is_the_cosine():
 @pytest.mark.parametrize("block", [1, 40, 1 << 20])
 @pytest.mark.parametrize("number", [1, 3, 99])
 def test_search_sorts_the_cosines(monkeypatch, block, number):
-    """In blocks of any size; if there are too few vectors, all are found."""
+    """Blocks of any size give sorted results; `top_k` may exceed M."""
     monkeypatch.setattr(vectors, "BLOCK", block)
     found = albert_tf.search(QUERIES, VECTORS, number)
     scores = cosine_similarity(QUERIES, VECTORS)
@@ -37,7 +37,7 @@ def test_search_sorts_the_cosines(monkeypatch, block, number):
 
 
 def test_a_lone_vector_has_a_lone_answer():
-    """The answer for one row of many, as `embed` returns a lone vector."""
+    """A single vector gets the answer of its row, without the axis."""
     wanted = albert_tf.search(QUERIES, VECTORS, np.int64(2))
     assert albert_tf.search(QUERIES[1], VECTORS, np.array(2)) == wanted[1]
     cosines = cosine_similarity(QUERIES, VECTORS)
@@ -58,14 +58,17 @@ def test_a_lone_vector_has_a_lone_answer():
         (lambda: albert_tf.search(QUERIES, VECTORS[0]), "must be .M, H."),
         (lambda: albert_tf.search(QUERIES, VECTORS, 2.5), "a whole number"),
         (lambda: albert_tf.search(QUERIES, VECTORS, "2"), "a whole number"),
-        (lambda: albert_tf.similarity(["a"], VECTORS), "`first` must be vec"),
+        (lambda: albert_tf.similarity(["a"], VECTORS), "`first` must be fin"),
         (lambda: albert_tf.similarity(QUERIES, [[np.nan] * 4]), "`second`"),
-        (lambda: albert_tf.search(QUERIES, VECTORS[:, :3]), "one width. Rec"),
+        (
+            lambda: albert_tf.search(QUERIES, VECTORS[:, :3]),
+            "the same width. Rec",
+        ),
         (lambda: albert_tf.search(QUERIES, VECTORS[:0]), "at least one"),
         (lambda: albert_tf.search(QUERIES, VECTORS, 0), "`top_k` must be at"),
     ],
 )
 def test_refuses_what_are_no_vectors(action, message):
-    """The error has the name of the argument."""
+    """The error names the argument."""
     with pytest.raises(InputError, match=message):
         action()

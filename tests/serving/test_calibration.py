@@ -1,4 +1,4 @@
-"""What a model is calibrated and measured with."""
+"""Inputs from files that calibrate and evaluate a model."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
-    """Lines without text are left out; the last batch may be short."""
+    """Blank lines are left out; the last batch may be smaller."""
     file = tmp_path / "text.txt"
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))
@@ -26,14 +26,14 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
     (first,) = litert.calibration_batches(found, 5, 1)
     assert len(first["input_ids"]) == 1
     file.write_text("\n\n")
-    with pytest.raises(InputError, match="must hold text"):
+    with pytest.raises(InputError, match="must have text"):
         litert.calibration_features(server, str(file))
 
 
 def test_files_with_or_without_labels_are_read(
     pretrained_dir, tokenizer, tmp_path
 ):
-    """MRPC's files to evaluate on have other columns than its test file."""
+    """MRPC's evaluation and test files, whose columns differ, are read."""
     task = find("mrpc").updated(max_seq_length=12)
     model_dir(tmp_path / "model", pretrained_dir, task)
     server = server_of(tmp_path / "model")
@@ -50,7 +50,7 @@ def test_files_with_or_without_labels_are_read(
 
 
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
-    """A model of ids alone cannot read text."""
+    """A model without a tokenizer cannot read text."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     with pytest.raises(InputError, match="needs .* tokenizer"):

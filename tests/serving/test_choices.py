@@ -1,4 +1,4 @@
-"""Choices of any number, together as alone."""
+"""Examples may have any number of choices, alone or in a batch."""
 
 import pytest
 import tensorflow as tf
@@ -15,7 +15,7 @@ CHOICES = (("writes", "paints", "reads"), ("a teacher", "the river"), ())
 
 @pytest.fixture(scope="module")
 def folder(pretrained_dir, tmp_path_factory):
-    """A model directory of multiple choice, its weights random."""
+    """A model directory for multiple choice, with random weights."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     folder = tmp_path_factory.mktemp("choices") / "model"
     model_dir(folder, pretrained_dir, find("race").updated(**vars(config)))
@@ -23,7 +23,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_examples_have_any_number_of_choices(folder):
-    """Beside others, even with no choice, an example's answer stays its own."""
+    """An example's answer is independent of its batch, even without choices."""
     server = server_of(folder)
     rows = list(zip(CONTEXTS, QUESTIONS, CHOICES, strict=True))
     examples = [
@@ -46,7 +46,7 @@ def test_examples_have_any_number_of_choices(folder):
 
 
 def test_a_fixed_batch_has_any_number_of_choices(folder):
-    """The batch that is fixed is that of the questions, not of the rows."""
+    """A fixed batch size counts questions, not rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])
     inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
     found = server_of(folder, batch_size=2).call("choose", *inputs)
@@ -57,6 +57,8 @@ def test_a_fixed_batch_has_any_number_of_choices(folder):
 def test_rows_must_agree(folder):
     """Two contexts for one row of choices are an error."""
     server = server_of(folder)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="same number of rows"
+    ):
         two = strings(CONTEXTS[:2]), strings(QUESTIONS[:2])
         server.call("choose", *two, tf.constant([["a"]]))

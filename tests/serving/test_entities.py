@@ -1,4 +1,4 @@
-"""Entities end where their text and their tags say."""
+"""Entities end where their texts and their tags require."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ TEXTS = ("night day", "walks", "", "day")
 
 @pytest.fixture(scope="module")
 def server(pretrained_dir, tmp_path_factory):
-    """The server of a model of entities."""
+    """The server of an entity model."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIOES")
     task = task.updated(max_seq_length=14)
     folder = tmp_path_factory.mktemp("entities") / "model"
@@ -38,7 +38,7 @@ def set_tag(server, tag):
     ],
 )
 def test_every_word_has_one_tag(server, tag, first):
-    """No entity goes on in the next text, or past what its tag allows."""
+    """No entity continues in the next text, or past what its tag allows."""
     set_tag(server, tag)
     found = server.call("entities", strings(TEXTS))
     rest = [] if tag == "O" else [["walks"], [], ["day"]]
@@ -54,7 +54,7 @@ def test_every_word_has_one_tag(server, tag, first):
 
 
 def test_short_rows_are_padded(server):
-    """Behind a text's words and entities stand "", 0 and -1."""
+    """Rows of words and entities are padded with "", 0 and -1."""
     set_tag(server, "S-X")
     found = server.call("entities", strings(TEXTS))
     fills = {

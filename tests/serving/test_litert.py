@@ -1,4 +1,4 @@
-"""LiteRT files: their answers beside the Python model's, their size."""
+"""LiteRT files agree with the Python model, and are small."""
 
 import dataclasses
 import functools
@@ -44,7 +44,7 @@ def pretrained(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def classifier(pretrained_dir, tmp_path_factory):
-    """The model directory of a classifier of pairs, and its Python model."""
+    """The model directory of a pair classifier, and its Python model."""
     folder = tmp_path_factory.mktemp("classifier") / "model"
     model = finetuned(folder, pretrained_dir, "classification", LABELS, "pair")
     return str(folder), model
@@ -53,7 +53,7 @@ def classifier(pretrained_dir, tmp_path_factory):
 def test_fills_masks_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """Every mask of a text gets Python's likeliest pieces, of many too."""
+    """Every mask of a text, even if there are many, gets Python's pieces."""
     runner = Runner(pretrained)
     for text in MASKED:
         ids = tokenizer.encode_masked(text)
@@ -74,7 +74,7 @@ def test_fills_masks_as_the_python_model(
 def test_scores_pairs_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """The numbers of pairs of any kind are Python's, and so is their order."""
+    """Scores of all kinds of pairs, and their order, equal Python's."""
     runner = Runner(pretrained)
     found = runner.scores(TEXTS, TEXTS[::-1])
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
@@ -99,7 +99,7 @@ def test_scores_pairs_as_the_python_model(
 def test_precisions_of_a_classifier(
     classifier, tokenizer, tmp_path, precision, tolerance
 ):
-    """Labels are named; probabilities are Python's within the precision."""
+    """Labels have names, and probabilities are close to Python's."""
     folder, model = classifier
     out = exported(folder, tmp_path / "out", precision=precision)
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
@@ -112,7 +112,7 @@ def test_precisions_of_a_classifier(
 
 
 def test_a_score_is_the_number_of_the_model(tokenizer):
-    """Of a pair where the task has pairs; else a second text is refused."""
+    """A pair gets a score; a single-text task rejects a second text."""
     query, asked = {"text": "a", "text_pair": "the river"}, []
 
     def run(features):
@@ -128,7 +128,7 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
 
 
 def test_int8_needs_text(classifier, tmp_path):
-    """Without text to calibrate with, int8 is refused and nothing written."""
+    """Without a calibration file, int8 is an error and writes nothing."""
     with pytest.raises(InputError, match="calibration_file.*precision=int8"):
         exported(classifier[0], tmp_path / "out", precision="int8")
     assert not (tmp_path / "out").exists()
@@ -144,19 +144,19 @@ def test_weights_are_stored_once(pretrained, pretrained_model):
     names = checkpoints.named_variables(pretrained_model)
     kernels = [names[n] for n in names if "/ffn_" in n and "kernel" in n]
     assert len(kernels) == 2
-    for kernel in kernels:  # which LiteRT keeps transposed
+    for kernel in kernels:  # LiteRT stores them transposed
         assert content.count(kernel.numpy().T.tobytes()) == 1
 
 
 def test_the_runner_writes_its_answers_alone(pretrained):
-    """They are JSON, and nothing else is on standard output."""
+    """Standard output has JSON answers, and nothing else."""
     flags = f"--model={pretrained}", "--text=[MASK]"
     done = programs.run("-m", "albert_tf.litert_runner", *flags)
     assert "fill_mask" in json.loads(done.stdout)
 
 
 def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
-    """JSON can hold one, and an answer repeats it; the next one follows."""
+    """A lone surrogate is printed as `?`, and the next query is answered."""
     said = [{"text": "\ud800 好"}, {"text": "b"}]
     monkeypatch.setattr(litert_runner, "answers", lambda config: said)
     litert_runner.ask(model="m")
@@ -168,7 +168,7 @@ def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
 def test_an_encoder_without_heads_gives_vectors(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """Those of the Python model, for a text and for a pair."""
+    """Vectors of a text and of a pair equal the Python model's."""
     folder = tmp_path / "model"
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
@@ -211,13 +211,13 @@ def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
 
 
 def test_foreign_folders_are_refused(pretrained, tmp_path):
-    """A folder without a model of this project is named."""
+    """The error names a folder without a LiteRT model."""
     with pytest.raises(InputError, match="--to=litert.*tokenizer.json"):
         Runner(str(tmp_path))
     for name in ("tokenizer.json", "spiece.model"):
         files.copy(f"{pretrained}/{name}", str(tmp_path / name))
     (tmp_path / "model.tflite").write_bytes(b"no model")
-    with pytest.raises(InputError, match="must hold a LiteRT model"):
+    with pytest.raises(InputError, match="must have a LiteRT model"):
         Runner(str(tmp_path))
 
 
@@ -236,10 +236,10 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     ],
 )
 def test_fields_of_other_models_are_an_error(kind, line, named):
-    """It is an error; other columns of the data are ignored."""
+    """Fields of other models are errors; other columns are ignored."""
     fields = KINDS[kind].fields if kind else Task.fields
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}
         return
-    with pytest.raises(InputError, match=f"and nothing else.*{named}"):
+    with pytest.raises(InputError, match=f"only takes.*{named}"):
         litert_runner.fields_of(line, fields)

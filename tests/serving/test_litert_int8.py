@@ -1,4 +1,4 @@
-"""LiteRT files of 8 bits, by the quantizer of the LiteRT project."""
+"""8-bit LiteRT files, made by the LiteRT project's quantizer."""
 
 import importlib.util
 
@@ -19,14 +19,14 @@ pytest.importorskip("ai_edge_quantizer")
 
 @pytest.fixture
 def calibration_file(tmp_path):
-    """A file of text, a line each."""
+    """A text file with one text per line."""
     lines = [" ".join(text.split()) or "a" for text in TEXTS]
     (tmp_path / "text.txt").write_text("\n".join(["text", *lines]))
     return str(tmp_path / "text.txt")
 
 
 def exported(model, out, precision, calibration_file) -> str:
-    """Write an export of 8 bits; return its folder."""
+    """Write an 8-bit export; return its folder."""
     config = ExportConfig(
         str(model),
         str(out),
@@ -39,7 +39,7 @@ def exported(model, out, precision, calibration_file) -> str:
 
 
 def tables(folder: str, shape: tuple) -> list:
-    """Return the types of the tensors of a shape that a file has values of."""
+    """Return the types of a file's constant tensors with a shape."""
     from ai_edge_litert import schema_py_generated as schema
 
     with open(f"{folder}/model.tflite", "rb") as file:
@@ -67,7 +67,7 @@ def test_masks_are_filled_from_the_one_table(
     precision,
     tolerance,
 ):
-    """A pretrained model's file has it once; numbers stay near Python's."""
+    """The file has a single word table, and numbers are close to Python's."""
     from ai_edge_litert.schema_py_generated import TensorType
 
     out = exported(pretrained_dir, tmp_path / "o", precision, calibration_file)
@@ -90,9 +90,9 @@ def test_masks_are_filled_from_the_one_table(
 def test_padding_has_no_part_in_int8(
     pretrained_dir, tokenizer, tmp_path, calibration_file, capfd
 ):
-    """Vectors of texts, means over tokens, are the same whatever is padded.
+    """Mean vectors of texts do not depend on padding.
 
-    The quantizer's bars and LiteRT's lines do not stand beside the export's.
+    The export prints neither the quantizer's progress bars nor LiteRT's lines.
     """
     task = find("embedding").updated(max_seq_length=12)
     model = model_dir(tmp_path / "model", pretrained_dir, task)
@@ -113,7 +113,7 @@ def test_padding_has_no_part_in_int8(
 
 
 def test_a_missing_extra_is_named(pretrained_dir, tmp_path, monkeypatch):
-    """What to install is said before any work."""
+    """The error says what to install before any work."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"albert-tf\[litert\].*dynamic_int8"):
         exported(pretrained_dir, tmp_path / "o", "dynamic_int8", None)

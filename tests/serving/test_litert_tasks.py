@@ -1,4 +1,4 @@
-"""Questions, choices and entities of LiteRT files, beside the SavedModel's."""
+"""Questions, choices and entities: LiteRT files equal the SavedModel."""
 
 import dataclasses
 import functools
@@ -51,9 +51,9 @@ def converted(folder):
 
 @pytest.fixture(scope="module")
 def questions(pretrained_dir, tmp_path_factory):
-    """Return what exports a model of questions with a head, once.
+    """Return a cached function that exports a question-answering model.
 
-    It gives the folder, what the SavedModel answers, and the threshold.
+    It returns the folder, the SavedModel's answers and the threshold.
     """
 
     @functools.cache
@@ -75,9 +75,9 @@ def questions(pretrained_dir, tmp_path_factory):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_those_of_the_savedmodel(questions, head):
-    """Text, place, score and odds of every question, in many windows.
+    """Texts, offsets, scores and odds agree, even in many windows.
 
-    The threshold of `task.json` decides which of them have an answer.
+    The threshold in `task.json` decides whether there is an answer.
     """
     folder, wanted, threshold = questions(head)
     runner = Runner(folder)
@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
     [(("O", "B-E", "I-E"), ["two"]), (("NOUN", "E", "VERB"), [])],
 )
 def test_classes_of_words_mark_no_entities(labels, found):
-    """Even if one of them is called as a mark of entities is."""
+    """Classes of words mark no entities, even if one is named like a mark."""
     task = dataclasses.replace(find("conll2003"), labels=labels)
     prediction = types.SimpleNamespace(
         tags=(labels[0], labels[1]), probabilities=np.array([0.75, 0.5])
@@ -125,7 +125,7 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A phone's file may take shorter inputs than in fine-tuning."""
+    """A file may take shorter inputs than in fine-tuning."""
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")
@@ -145,7 +145,7 @@ def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """Blanks are filled, and questions and choices that are too long cut."""
+    """Blanks are filled, and long questions and choices are cut."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = find("race").updated(**vars(config))
     server, runner = exported(tmp_path, pretrained_dir, task)
@@ -167,7 +167,7 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
 
 
 def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """Words, tags and spans, of a text longer than the model too."""
+    """Words, tags and spans agree, even for texts longer than the input."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     server, runner = exported(tmp_path, pretrained_dir, task)
@@ -210,9 +210,9 @@ print([m for m in sys.modules if m.split(".")[0] in sys.argv[3:]])
 
 
 def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
-    """By the flag and by lines of JSON; what is missing is named."""
+    """A flag or JSON lines ask questions; errors name missing fields."""
     folder, _, _ = questions("simple")
-    # What the runner's page of the documentation does not install.
+    # Packages that the documentation does not install for the runner.
     foreign = "tensorflow", "keras", "sklearn", "scipy"
     query = '{"question": "who", "context": "she reads a letter"}'
     said = programs.fresh("-c", FRESH, folder, query, *foreign)

@@ -1,4 +1,4 @@
-"""The server of a model directory: what it refuses, what it restores."""
+"""The server of a model directory, and its errors."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ from albert_tf.training import checkpoints
 def test_foreign_weights_are_refused(
     pretrained_dir, pretrained_model, tmp_path
 ):
-    """A head that the model has not, or a missing weight, is named."""
+    """The error names an unexpected head or a missing weight."""
     folder = copied(pretrained_dir, tmp_path / "model")
     weights = checkpoints.named_variables(pretrained_model)
     extra = weights | {"classifier/bias": tf.Variable([0.0])}
@@ -29,7 +29,7 @@ def test_foreign_weights_are_refused(
 
 
 def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
-    """What a model was trained in does not change what is signatures."""
+    """A server computes in float32, whatever the training precision."""
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     trained = AlbertForPretraining(config, dtype="mixed_bfloat16")
@@ -61,7 +61,7 @@ def test_impossible_settings_are_refused(pretrained_dir, values, message):
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
-    """Ids that the model has no embedding for cannot arise."""
+    """A tokenizer with ids outside the word table is an error."""
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     dataclasses.replace(config, vocab_size=149).save(folder)

@@ -1,4 +1,4 @@
-"""ONNX files: their answers in onnxruntime, and their size."""
+"""ONNX files agree with Python in onnxruntime, and are small."""
 
 import numpy as np
 import pytest
@@ -23,20 +23,20 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def feed_of(tokenizer, texts, length):
-    """Return inputs as Hugging Face's tokenizers give them."""
+    """Return inputs in the form of Hugging Face's tokenizers."""
     names = "input_ids", "attention_mask", "token_type_ids"
     inputs = packed(tokenizer, texts, length=length)
     return {k: x.astype(np.int64) for k, x in zip(names, inputs, strict=True)}
 
 
 def outputs_of(session, feed):
-    """Return {name: array} of a session."""
+    """Return a session's outputs as {name: array}."""
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, feed), strict=True))
 
 
 def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
-    """onnxruntime gives Python's numbers for any batch size and length."""
+    """Outputs equal Python's for any batch size and length."""
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         feed = feed_of(tokenizer, texts, length)
@@ -52,7 +52,7 @@ def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
 
 
 def test_inputs_are_hugging_faces(folder, tokenizer):
-    """Names, int64 and named axes; `mlm_positions` is optional."""
+    """Names, int64 and axes are Hugging Face's; `mlm_positions` is optional."""
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     names = "input_ids", "attention_mask", "token_type_ids"
     inputs = {x.name: (x.type, x.shape) for x in session.get_inputs()}
@@ -71,7 +71,7 @@ def test_inputs_are_hugging_faces(folder, tokenizer):
 
 
 def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
-    """The vectors of texts are the normalized means of their tokens."""
+    """Vectors of texts are the normalised means of their tokens."""
     of_kind("embedding", tmp_path / "model", pretrained_dir)
     out = written(tmp_path / "model", tmp_path / "out", to="onnx")
     session = runtime.InferenceSession(f"{out}/model.onnx")
@@ -94,7 +94,7 @@ def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
 
 
 def test_weights_are_stored_once(folder, pretrained_model):
-    """Shared layers and the tied word table stand in the file once."""
+    """Shared layers and the tied word table appear only once in the file."""
     import onnx
 
     model = onnx.load(str(folder / "model.onnx"))
@@ -112,6 +112,6 @@ def test_weights_are_stored_once(folder, pretrained_model):
 
 
 def test_vocabulary_and_config_lie_beside(folder):
-    """What is needed to make ids is in the folder."""
+    """The folder has all files needed to make ids."""
     names = "model.onnx albert_config.json tokenizer.json spiece.model"
     assert {path.name for path in folder.iterdir()} == set(names.split())

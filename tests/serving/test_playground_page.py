@@ -1,4 +1,4 @@
-"""The local page: answers are the model's, limits hold, nothing is foreign."""
+"""The local page: answers, limits and isolation."""
 
 import json
 import re
@@ -27,7 +27,7 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def model(exported_dir):
-    """The exported model as the page has it."""
+    """The exported model that the page uses."""
     return playground_model.ExportedModel(exported_dir)
 
 
@@ -47,7 +47,7 @@ def address(model):
 
 
 def ask(address, name, *values):
-    """Return the event and the data that the page answers a form with."""
+    """Return the event and the data of the page's response to a form."""
     address = f"{address}/gradio_api/call/{name}"
     body = json.dumps({"data": values}).encode()
     kind = {"Content-Type": "application/json"}
@@ -60,7 +60,7 @@ def ask(address, name, *values):
 
 
 def test_the_page_offers_what_the_model_can(model, address):
-    """Every signature that the page knows has a form; all is local."""
+    """Each supported signature has a form, and everything is local."""
     names = ["fill_mask", "sentence_order", "attention"]
     assert list(model.inputs) == names
     with urllib.request.urlopen(address) as reply:
@@ -73,7 +73,7 @@ def test_the_page_offers_what_the_model_can(model, address):
 
 
 def test_answers_are_the_signatures(model, signatures, address):
-    """What the page shows is what the SavedModel says."""
+    """The page shows the SavedModel's answers."""
     text = "the [MASK] garden on the [MASK]."
     wanted = signatures["fill_mask"](tf.constant([text]))
     filled = model.ask("fill_mask", {"text": text})
@@ -89,7 +89,7 @@ def test_answers_are_the_signatures(model, signatures, address):
 
 
 def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
-    """A row of a head's map, or of their mean, the strongest being 1."""
+    """A row of a head, or of the heads' mean, is scaled to at most 1."""
     texts = {"text": "the garden", "text_pair": "a river"}
     inputs = {k: tf.constant([v]) for k, v in texts.items()}
     wanted = signatures["attention"](**inputs)["attention"].numpy()[0]
@@ -112,7 +112,7 @@ def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
     ],
 )
 def test_any_text_is_only_text(model, text):
-    """Null bytes, emoji, half of one, and markup are just text."""
+    """Null bytes, emoji, lone surrogates and markup are plain text."""
     shares = model.ask("sentence_order", {"text": text, "text_pair": text})
     assert sum(shares.values()) == pytest.approx(1.0)
 
@@ -127,13 +127,13 @@ def test_any_text_is_only_text(model, text):
     ],
 )
 def test_bad_requests_say_what_is_wrong(address, values, message):
-    """A user's mistake is a clear sentence."""
+    """A user's mistake gets a clear message."""
     event, data = ask(address, "fill_mask", *values)
     assert event == "event: error" and message in data["error"]
 
 
 def test_large_requests_are_refused(address):
-    """Status 413 for too many bytes, and where their number is not given."""
+    """Requests that are too large, or have no length, get status 413."""
     with pytest.raises(urllib.error.HTTPError, match="413"):
         ask(address, "fill_mask", "a" * 20_000)
     host, port = address.removeprefix("http://").split(":")
@@ -146,7 +146,7 @@ def test_large_requests_are_refused(address):
 
 
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
-    """One is worked on, one waits, four are told so; then all is well."""
+    """One request runs, one waits, four are rejected; later ones work."""
     inside, leave, done = threading.Event(), threading.Event(), []
     answered = threading.Semaphore(0)
 
@@ -167,7 +167,7 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
     for thread in threads:
         thread.start()
     assert inside.wait(30)
-    # All but the one inside and the one that waits come back at once.
+    # All except the running and the waiting one return at once.
     for _ in range(4):
         assert answered.acquire(timeout=30)
     assert done == ["503"] * 4
@@ -178,7 +178,7 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
 
 
 def test_unexpected_errors_show_no_trace(model, address, monkeypatch):
-    """What fails inside says nothing of it."""
+    """An internal error reveals no details."""
     monkeypatch.setattr(model, "ask", lambda *_: 1 / 0)
     event, data = ask(address, "fill_mask", "[MASK]")
     assert event == "event: error" and not data["error"]
@@ -193,7 +193,7 @@ class Foreign(tf.Module):
 
 
 def test_foreign_models_are_refused(tmp_path):
-    """A folder that the export did not write is named."""
+    """The error names a folder that the export did not write."""
     tf.saved_model.save(Foreign(), str(tmp_path / "model"))
     for folder in (tmp_path, tmp_path / "model", tmp_path / "none"):
         with pytest.raises(InputError, match="saved_model.*export"):
@@ -201,7 +201,7 @@ def test_foreign_models_are_refused(tmp_path):
 
 
 def test_texts_are_marked_where_the_model_says():
-    """Spans count characters; what does not apply is not marked."""
+    """Spans count characters, and `O` words are not marked."""
     row = {
         "entity_count": np.array(1),
         "starts": np.array([2, 0]),
@@ -215,7 +215,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """Places of one text add up; no answer is one where the model knows it."""
+    """The shares of one text are added; no answer gets a share too."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),
@@ -250,9 +250,10 @@ def test_answers_are_shares_of_one():
     ],
 )
 def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
-    """The likeliest entry is the model's answer, whatever the threshold.
+    """The top entry is the model's answer, whatever the threshold.
 
-    It may let an answer pass with null odds above 0, or withhold one below.
+    A threshold may accept an answer with null odds above 0, or reject one with
+    null odds below 0.
     """
     row = {
         "starts": np.array([0, 5, 20][: len(texts)]),
@@ -274,7 +275,7 @@ def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
 @pytest.mark.parametrize("shares", [(0.3, 0.1), (0.8, 0.1), (0.8, 0.7)])
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])
 def test_the_page_shows_which_labels_were_chosen(shares, threshold):
-    """The headline is a label only if the model chose one."""
+    """The top entry is a label only if the model chose one."""
     chosen = np.array(shares) > threshold
     row = {
         "labels": np.array([b"good", b"long"]),
@@ -322,7 +323,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "values"), MISTAKES)
 def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
-    """The operator's terminal stays empty, whatever is sent."""
+    """A visitor's mistake prints nothing to the terminal."""
     capfd.readouterr()
     event, data = ask(address, name, *values)
     if event == "event: error":
@@ -332,7 +333,7 @@ def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
 
 
 def test_choices_are_one_a_line(model, monkeypatch):
-    """Empty lines are none; equal choices stay apart; one is too few."""
+    """Empty lines are ignored, equal choices kept, and one is too few."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

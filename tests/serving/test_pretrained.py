@@ -1,4 +1,4 @@
-"""Filled masks and the order of sentences, against the Python model."""
+"""Filled masks and sentence order agree with the Python model."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 def test_masks_are_filled_as_by_the_python_model(
     signatures, pretrained_model, tokenizer
 ):
-    """Every `[MASK]` that is kept gets its likeliest pieces in order."""
+    """Each `[MASK]` that is not cut off gets its likeliest pieces, in order."""
     found = {
         k: v.numpy()
         for k, v in signatures["fill_mask"](strings(MASKED)).items()
@@ -55,7 +55,7 @@ def test_masks_are_filled_as_by_the_python_model(
 def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
     pretrained_dir, tokenizer, tmp_path
 ):
-    """They take their share of the probability, as in training."""
+    """Extra rows of the table take probability, but are never returned."""
     folder = copied(pretrained_dir, tmp_path / "model")
     known = tokenizer.vocab_size
     config = AlbertConfig.from_model_dir(folder)
@@ -84,7 +84,7 @@ def test_a_batch_without_masks_has_no_fillings(signatures):
 def test_absent_heads_are_not_served(
     pretrained_dir, pretrained_model, tmp_path
 ):
-    """Converted weights without heads give a model without their outputs."""
+    """A model without heads is served without their outputs."""
     folder = copied(pretrained_dir, tmp_path / "model")
     weights = checkpoints.named_variables(pretrained_model)
     for absent, rest in ((("sop/",), {"fill_mask"}), (("sop/", "mlm/"), set())):
@@ -104,10 +104,10 @@ def test_absent_heads_are_not_served(
 def test_the_last_block_has_the_places_asked_for(
     pretrained_dir, name, places, absent
 ):
-    """The products are as many as the formula counts for masks, or [CLS]."""
+    """The graph has the products that the formula counts."""
     server = server_of(pretrained_dir)
     encoder = server.encoder
-    # So that all products stand in one graph.
+    # This puts all products in one graph.
     encoder.encode, encoder.pool = encoder.outputs, encoder.pooled
     run, computes = encoder.run, []
 

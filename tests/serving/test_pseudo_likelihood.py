@@ -1,4 +1,4 @@
-"""Scores of minimal pairs against one row at a time."""
+"""Scores of minimal pairs agree with row-by-row computation."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ ROWS = [
 
 
 def make_scorer(tokenizer, **changes):
-    """Return that of a model whose masked words depend on all others."""
+    """Return a scorer whose masked words depend on all other words."""
     config = dataclasses.replace(
         tiny.CONFIG,
         **{"vocab_size": tokenizer.vocab_size, "initializer_range": 0.3},
@@ -43,13 +43,13 @@ def make_scorer(tokenizer, **changes):
 
 @pytest.fixture(scope="module")
 def scorer(tokenizer):
-    """The scorer of a usual model."""
+    """The scorer of a typical model."""
     return make_scorer(tokenizer)
 
 
 @functools.cache
 def one_by_one(scorer, sentence):
-    """Return the score as its definition says, a row at a time."""
+    """Compute the score by its definition, one row at a time."""
     ids, total = scorer.row(sentence), 0.0
     for i in range(1, len(ids) - 1):
         row = ids.copy()
@@ -60,7 +60,7 @@ def one_by_one(scorer, sentence):
 
 
 def test_scores_equal_their_definition(scorer, monkeypatch):
-    """Of each sentence, in order, however they are batched."""
+    """Scores are in order and do not depend on batches."""
     sentences = [s for row in ROWS for s in row[:2]] * 2
     expected = [one_by_one(scorer, s) for s in sentences]
     assert len({round(x, 3) for x in expected}) > 4
@@ -78,7 +78,7 @@ def test_scores_equal_their_definition(scorer, monkeypatch):
     ],
 )
 def test_whatever_is_shared(tokenizer, changes):
-    """Scores equal their definition where layers have several blocks."""
+    """Scores are right for layers with several blocks."""
     scorer = make_scorer(tokenizer, **changes)
     sentences = ROWS[0][:2]
     expected = [one_by_one(scorer, s) for s in sentences]
@@ -86,7 +86,7 @@ def test_whatever_is_shared(tokenizer, changes):
 
 
 def test_the_overall_accuracy_is_the_mean_over_paradigms():
-    """Not over pairs; intervals are Wilson's, worked out by hand."""
+    """Paradigms count equally; Wilson intervals equal a hand calculation."""
     pairs = [Pair(*row) for row in ROWS]
     summary = summarize(pairs, [True, False, True])
     assert summary["accuracy"] == 0.75
@@ -109,7 +109,7 @@ def write(path, rows, names=NAMES):
 
 @pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
 def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
-    """The written accuracies are those of the sentences' scores."""
+    """The written accuracies follow from the sentences' scores."""
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     path = write(tmp_path / "x.jsonl", ROWS, names)
     config = MinimalPairsConfig("model", path, str(tmp_path / "out.json"))
@@ -130,7 +130,7 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
     ],
 )
 def test_wrong_lines_are_named(rows, message, tmp_path):
-    """With the file and the number of the line."""
+    """The error names the file and the line number."""
     path = write(tmp_path / "x.jsonl", rows)
     with pytest.raises(InputError, match=message):
         read_pairs(MinimalPairsConfig("m", path, "out"))
@@ -138,7 +138,7 @@ def test_wrong_lines_are_named(rows, message, tmp_path):
 
 @pytest.mark.parametrize("output", ["x.jsonl", "y/../x.jsonl", "y"])
 def test_what_is_read_is_not_written(output, tmp_path):
-    """Nor is a folder, and both are said before anything is scored."""
+    """An input file or a folder as output fails before any scoring."""
     (tmp_path / "y").mkdir()
     path = write(tmp_path / "x.jsonl", ROWS)
     config = MinimalPairsConfig("model", path, str(tmp_path / output))
@@ -147,13 +147,13 @@ def test_what_is_read_is_not_written(output, tmp_path):
 
 
 def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
-    """Rounding, which differs from row to row, makes no pair right."""
+    """Rounding, which differs between rows, makes no pair correct."""
     monkeypatch.setattr(scorer, "of_rows", lambda rows: np.arange(len(rows)))
     assert scorer(["the cat", "cat", "The  cat"]).tolist() == [0, 1, 0]
 
 
 def test_a_model_without_the_head_is_refused(scorer, tmp_path):
-    """A fine-tuned one has lost it; the rule says so, with the folder."""
+    """A fine-tuned model has no masked-word head, as the error says."""
     encoder = checkpoints.named_variables(scorer.model.albert)
     checkpoints.save(str(tmp_path), encoder)
     with pytest.raises(InputError, match=f"masked-word head.*{tmp_path}"):
@@ -161,13 +161,13 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
 
 
 def test_a_sentence_must_fit_the_model(scorer):
-    """Longer ones would be cut, and their score be another's."""
+    """A longer sentence is an error, as cutting it would change its score."""
     with pytest.raises(InputError, match="1 to 14 pieces"):
         scorer(["a b c d e f g h i j k l m n o p q r s t u v w x y z"])
 
 
 def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):
-    """The message names the file and the line, and what is too long."""
+    """The error names the file, the line and the sentence."""
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     limit = scorer.model.config.max_position_embeddings
     long = " ".join(["river"] * limit)

@@ -1,4 +1,4 @@
-"""What every exported model serves, against Python's tokenizer and model."""
+"""Basic signatures agree with Python's tokenizer and model."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
-    """`ids` gives the model's outputs for any batch size and length."""
+    """`ids` returns the model's outputs for any batch size and length."""
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         inputs = packed(tokenizer, texts, length=length)
         wanted = pretrained_model.albert(*map(tf.constant, inputs))
@@ -37,7 +37,7 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
 def test_every_signature_encodes_once(
     tmp_path, pretrained_dir, pretrained_model
 ):
-    """The outputs of heads come from the encoding that is served with them."""
+    """Heads reuse the encoding that is returned with their outputs."""
     finetuned(tmp_path / "m", pretrained_dir, "classification", ("a", "b"))
     products = 2 * pretrained_model.config.num_hidden_layers
     for folder, names in (
@@ -46,14 +46,14 @@ def test_every_signature_encodes_once(
     ):
         server = server_of(folder)
         for name, served in concrete(server, *names).items():
-            # Keras 3.12 has one for a layer over all tokens, too.
+            # Keras 3.12 also has one for a layer over all tokens.
             number = operations(served, "BatchMatMulV2")
             assert products <= number < 2 * products, name
 
 
 @pytest.mark.parametrize("pair", [False, True])
 def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
-    """Ids, mask and segments are Python's, for texts of any kind."""
+    """Ids, mask and segments equal Python's for texts of any kind."""
     second = TEXTS[::-1] if pair else None
     ids, mask, segments = packed(tokenizer, TEXTS, second)
     name, texts = "tokenize", {"text": strings(TEXTS)}
@@ -67,7 +67,7 @@ def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
 
 
 def test_text_equals_the_python_model(signatures, pretrained_model, tokenizer):
-    """`text` and `text_pair` give the outputs of Python from end to end."""
+    """`text` and `text_pair` return Python's end-to-end outputs."""
     inputs = map(tf.constant, packed(tokenizer, TEXTS))
     wanted = pretrained_model.albert(*inputs)
     for name in ("text", "serving_default"):
@@ -85,7 +85,7 @@ def test_text_equals_the_python_model(signatures, pretrained_model, tokenizer):
 
 
 def test_inputs_are_as_long_as_the_longest_text(signatures, tokenizer):
-    """Without a fixed length a batch has no more padding than it needs."""
+    """Without a fixed length, a batch has no unnecessary padding."""
     ids = tokenizer.encode(TEXTS[0])
     found = signatures["tokenize"](strings([TEXTS[0], "a"]))
     assert found["input_ids"].shape == [2, len(ids) + 2]
@@ -94,7 +94,7 @@ def test_inputs_are_as_long_as_the_longest_text(signatures, tokenizer):
 def test_embeddings_are_the_outputs_and_their_mean(
     signatures, pretrained_model, tokenizer
 ):
-    """`embed` is the pooled output, every token, and the mean of tokens."""
+    """`embed` returns the pooled output, every token and their mean."""
     ids, mask, segments = packed(tokenizer, TEXTS)
     wanted = pretrained_model.albert(*map(tf.constant, (ids, mask, segments)))
     found = signatures["embed"](strings(TEXTS))
@@ -106,7 +106,7 @@ def test_embeddings_are_the_outputs_and_their_mean(
 
 
 def test_a_batch_of_nothing_has_no_results(signatures):
-    """A batch of 0 gives outputs with 0 rows from every signature."""
+    """A batch of 0 gives outputs with 0 rows in every signature."""
     for name, function in signatures.items():
         if name == "ids":
             continue
@@ -126,7 +126,7 @@ def test_a_batch_of_nothing_has_no_results(signatures):
     ],
 )
 def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
-    """Inputs that would be broadcast, or read beyond, are errors instead."""
+    """Inputs that would broadcast or be read out of bounds are errors."""
     ones = [tf.ones(shape, tf.int32) for shape in shapes]
     inputs = dict(zip(INPUTS, ones, strict=True))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -134,15 +134,15 @@ def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
 
 
 def test_pairs_of_unequal_number_are_refused(signatures):
-    """A text without its pair is an error, not another request's answer."""
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as many"):
+    """A text without its partner is an error, not another pair's answer."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="same number"):
         signatures["text_pair"](
             text=strings(["a", "b"]), text_pair=strings(["c"])
         )
 
 
 def test_shapes_can_be_fixed(pretrained_dir):
-    """Batch and length are static in every function when flags fix them."""
+    """Flags make batch and length static in every function."""
     server = server_of(
         pretrained_dir, max_seq_length=10, fixed_length=True, batch_size=2
     )
@@ -170,7 +170,7 @@ def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
 def test_attention_is_that_of_every_head(
     signatures, pretrained_model, tokenizer, pair
 ):
-    """`attention` gives Python's probabilities, [B, L, A, T, T]."""
+    """`attention` returns Python's probabilities, [B, L, A, T, T]."""
     second = TEXTS[::-1] if pair else [""] * len(TEXTS)
     inputs = packed(tokenizer, TEXTS, second)
     wanted = pretrained_model.albert(
@@ -186,7 +186,7 @@ def test_attention_is_that_of_every_head(
 def test_examples_in_bulk_give_embeddings(
     signatures, pretrained_model, tokenizer
 ):
-    """Serialized examples of one or two texts are pooled as in Python."""
+    """Serialized examples with one or two texts are pooled as in Python."""
     second = ["the night", ""] * (len(TEXTS) // 2)
     examples = [
         serialized(text=[a], **{"text_pair": [b]} if b else {})

@@ -1,4 +1,4 @@
-"""Answers, choices and entities from raw text, against the tasks in Python."""
+"""Answers, choices and entities from raw text agree with Python tasks."""
 
 import dataclasses
 import types
@@ -46,10 +46,10 @@ def texts_of(predictions):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
-    """Texts and places of answers are Python's, also in many windows.
+    """Texts and offsets of answers equal Python's, even in many windows.
 
-    Probabilities are those of the scores, and each question has a context. The
-    threshold comes from `task.json`, and so does the longest answer.
+    Probabilities follow from the scores, and each question has a context. The
+    threshold and the longest answer come from `task.json`.
     """
     folder, task = tmp_path / "model", question_task(head)
     model_dir(folder, pretrained_dir, task)
@@ -67,7 +67,7 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
     found = {k: v.numpy() for k, v in found.items()}
     for i, prediction in enumerate(wanted):
-        # What is served may have a text twice.
+        # The served answers may repeat a text.
         texts = list(dict.fromkeys(x.decode() for x in found["answers"][i]))
         shared = min(len(texts), len(prediction.best))
         assert texts[:shared] == [a.text for a in prediction.best[:shared]]
@@ -87,15 +87,17 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
         assert found["answer"][i].decode() == answer
     none = served(question=strings([]), context=strings([]))
     assert all(value.shape[0] == 0 for value in none.values())
-    with pytest.raises(tf.errors.InvalidArgumentError, match="as many rows"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="same number of rows"
+    ):
         served(question=strings(["who", "what"]), context=strings(["a"]))
 
 
 @pytest.mark.slow
 def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
-    """Windows and questions are cut in the same way for shorter inputs.
+    """Windows and questions are cut as in Python for shorter inputs.
 
-    The settings of fine-tuning would leave parts of the context out.
+    The settings of fine-tuning would leave out parts of the context.
     """
     folder, task = tmp_path / "model", question_task("simple", False)
     model_dir(folder, pretrained_dir, task)
@@ -110,7 +112,7 @@ def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
 
 
 def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
-    """Probabilities are Python's; blanks are filled; missing ones are none."""
+    """Probabilities equal Python's; blanks are filled, missing ones ignored."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = dataclasses.replace(find("race"), number=3).updated(**vars(config))
     folder = tmp_path / "model"
@@ -143,7 +145,7 @@ WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
 def test_classes_of_words_mark_no_entities():
-    """Even if a class has the name of a mark, such as E."""
+    """Classes mark no entities, even if one is named like a mark, such as E."""
     tokenizer = types.SimpleNamespace(config=TextConfig())
     encoder = types.SimpleNamespace(tokenizer=tokenizer, graphs=[])
     for labels, marks in ((TAGS, 4), (("NOUN", "E", "S", "O", "VERB"), 0)):
@@ -155,7 +157,7 @@ def test_classes_of_words_mark_no_entities():
 
 
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
-    """Tags of words are Python's; entities are the runs that they mark."""
+    """Tags of words equal Python's; entities are the runs that they mark."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     folder = tmp_path / "model"

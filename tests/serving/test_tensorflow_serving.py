@@ -1,4 +1,4 @@
-"""Files for TensorFlow Serving, and whether an operator changed them."""
+"""Files for TensorFlow Serving, and changes to them by an operator."""
 
 import types
 
@@ -29,8 +29,8 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def test_a_request_has_the_bytes_of_tensorflow_servings_message():
-    """PredictionLog of predict_log (6), request (1), inputs (2), by hand."""
-    # int32 is 3 and string 7; a shape of one dimension (2) of size (1) 1.
+    """A PredictionLog equals one written by hand."""
+    # int32 is 3 and string is 7; one dimension (2) has size (1) 1.
     tensor = b"\x08\x07" + field(2, field(2, b"\x08\x01")) + field(8, b"hello")
     request = field(1, field(3, b"classify"))
     request += field(2, field(1, b"text") + field(2, tensor))
@@ -41,7 +41,7 @@ def test_a_request_has_the_bytes_of_tensorflow_servings_message():
 
 @pytest.mark.slow
 def test_an_export_answers_its_own_requests(exported_dir, signatures):
-    """Each request warms one signature, the default one first."""
+    """Each request warms up one signature, the default one first."""
     asked = []
 
     def watch(name):
@@ -101,7 +101,7 @@ def requests_of(signature, *names):
 
 
 def test_an_operators_files_are_kept(echo, write, tmp_path):
-    """Recorded requests and changed parameters are copied to the new one."""
+    """Recorded requests and edited parameters are copied to the new export."""
     assert write(tmp_path / "none") == []
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}
@@ -118,7 +118,7 @@ def test_an_operators_files_are_kept(echo, write, tmp_path):
 
 @pytest.mark.parametrize("rows", [None, 8])
 def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
-    """Its own requests and parameters are replaced, whatever their values."""
+    """Requests and parameters of an earlier export are replaced."""
     (tmp_path / "assets.extra").mkdir()
     records = warm_up_records({"answer": HELLO})
     tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
@@ -139,7 +139,7 @@ def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
     ],
 )
 def test_a_request_that_fails_stops_the_export(record, said, write, tmp_path):
-    """A server would not load the model; the error names the file."""
+    """The error names the file, as a server would not load the model."""
     (tmp_path / "assets.extra").mkdir()
     right = requests_of("classify", "text")
     tfrecord.write(f"{tmp_path}/{WARM_UP}", [right, record])
@@ -148,7 +148,7 @@ def test_a_request_that_fails_stops_the_export(record, said, write, tmp_path):
 
 
 def test_a_request_is_answered():
-    """Strings arrive as they were recorded."""
+    """The signature gets the recorded strings."""
     found = []
 
     def classify(text):

@@ -1,4 +1,4 @@
-"""An export runs in its engine, or is not left behind."""
+"""An export that its engine cannot run is not kept."""
 
 import dataclasses
 import os
@@ -57,7 +57,7 @@ def by_litert(folder, inputs):
 
 
 def by_onnxruntime(folder, inputs):
-    """Return the outputs of an ONNX file, by our names."""
+    """Return the outputs of an ONNX file, under our names."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
@@ -85,7 +85,7 @@ QUICK = {("gelu_erf", "onnx"), ("gelu_erf", "litert")}
     ],
 )
 def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
-    """Each engine returns Python's numbers, and the difference is printed."""
+    """Each engine returns Python's numbers; the difference is printed."""
     model = model_of(tmp_path / "model", hidden_act=activation)
     out = written(tmp_path / "model", tmp_path / "out", to=to)
     assert (
@@ -101,7 +101,7 @@ def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
 
 
 def test_the_erf_form_is_that_of_tensorflow():
-    """Equal to the form that ONNX lacks, also far from 0 and in 16 bits."""
+    """Both forms are equal, even far from 0 and in 16 bits."""
     x = tf.constant(np.linspace(-30, 30, 6001), tf.float32)
     wanted = tf.nn.gelu(x, approximate=False)
     close(ACTIVATIONS["gelu_erf"](x), wanted, 1e-6)
@@ -139,7 +139,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, said, tmp_path, monkeypatch
 ):
-    """Neither a file that cannot run nor a wrong one; the old one stays."""
+    """A file that fails or is wrong is not kept; the old one stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]
@@ -168,7 +168,7 @@ def test_a_bad_export_is_not_left_behind(
     ],
 )
 def test_differences(found, size, share):
-    """Shares are of the largest number; NaN and infinity are never close."""
+    """Shares refer to the largest number; NaN and infinity always differ."""
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)
     assert got == (size, share, "x")
