@@ -225,6 +225,6 @@ def test_every_task_of_several_is_balanced(pretrained, tmp_path):
     ids=str,
 )
 def test_weights_that_are_none(entries):
-    """Each is an error before anything is read."""
+    """Malformed weights are errors before anything is read."""
     with pytest.raises(InputError, match="balanced, or label:weight"):
         RecipeConfig(class_weights=entries)

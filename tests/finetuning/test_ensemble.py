@@ -62,7 +62,7 @@ def test_a_run_of_several_seeds_is_several_runs(
 
 @pytest.mark.slow
 def test_the_summary_of_several_seeds(seeds):
-    """It has the runs' median, minimum and maximum, and the best folder."""
+    """The summary has median, minimum, maximum, and the best run's folder."""
     output, metrics = seeds
     with open(os.path.join(output, "metrics.json")) as file:
         written = json.load(file)

@@ -21,7 +21,7 @@ from albert_tf.training import distribution
 def test_workers_need_the_same_settings_and_examples(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Their paths may differ if the contents are equal."""
+    """Workers' paths may differ if the contents are equal."""
     compared = []
     monkeypatch.setattr(
         distribution,
