@@ -140,7 +140,7 @@ def test_balanced_classes():
 
 
 def test_named_classes_of_sets():
-    """A number is the weight of its class's yes; all others are 1."""
+    """A class's number weights its positive labels; all others have 1."""
     task = find("multilabel").fitted(examples_of("multilabel"))
     found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]

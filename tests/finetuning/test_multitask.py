@@ -78,7 +78,7 @@ def arguments(data_dir, model_dir, output, **values):
 def together(data_dir, finished, tmp_path_factory):
     """Return the folder and the metrics of a run of both tasks.
 
-    The first of its two evaluations is made the best.
+    The first of its two evaluations is forced to be the best.
     """
     output = tmp_path_factory.mktemp("together") / "o"
     values = arguments(data_dir, finished[0], output, num_train_steps=150)
@@ -97,7 +97,7 @@ def together(data_dir, finished, tmp_path_factory):
 
 
 def test_portions_of_a_batch():
-    """Portions are as close to the weights as whole units allow, at least one."""
+    """Portions are as close to the weights as whole units allow."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32

@@ -45,7 +45,7 @@ ODDS = [-3.0, -1.0, -2.0, 5.0, -4.0]
 
 
 def test_squad2_with_a_threshold():
-    """Above the threshold there is no answer, right if there is none."""
+    """Null odds above the threshold mean no answer."""
     found = squad2(ANSWERS, PREDICTIONS, ODDS, threshold=-1.5)
     # red: F1 2/3, exact 0; blue: none, right; x y: right; green: none, right;
     # "the" has no words, like the prediction.

@@ -56,7 +56,7 @@ def write_clue(folder, name, row):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_layouts_of_clue(tmp_path, name):
-    """Rows have texts and labels; rows to predict have numbers instead."""
+    """Rows have texts and labels; rows to predict have ids but no labels."""
     row, expected = ROWS[name]
     write_clue(tmp_path, name, row)
     task, data = find(name), DataConfig(data_dir=str(tmp_path))

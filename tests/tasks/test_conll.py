@@ -154,7 +154,7 @@ def test_columns_by_the_names_of_a_header(tmp_path):
 
 
 def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
-    """Without one, each word would be a sentence, or all words one sentence."""
+    """A word table without a column of sentence names is an error."""
     rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
     with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
         read(tmp_path, rows, name="t.jsonl")
@@ -192,7 +192,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """Compressed files have the plain file's sentences, whatever their names."""
+    """Compressed files have the plain file's sentences, whatever their name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]

@@ -71,7 +71,7 @@ def test_windows_of_the_release():
     [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
 )
 def test_the_window_with_most_context(number, size, stride):
-    """The best window is the first with the largest context."""
+    """The first with the largest min(left, right) + length / 100 is best."""
     windows = make_windows(number, size, stride)
     expected = []
     for token in range(number):
@@ -85,7 +85,7 @@ def test_the_window_with_most_context(number, size, stride):
 
 
 def test_windows_of_a_book_fit_into_memory():
-    """Memory grows with the text, not its square, 2.5 GB."""
+    """Memory grows with the text, not with its square, which is 2.5 GB."""
     number = 200_000
     windows = make_windows(number, 381, 128)
     tracemalloc.start()
