@@ -54,7 +54,7 @@ class FinetuningConfig:
     )
     do_train: bool = setting(False, "Train.")
     do_eval: bool = setting(
-        False, "Evaluate; while training too, to keep the best weights."
+        False, "Evaluate, also during training to keep the best weights."
     )
     do_predict: bool = setting(
         False, "Write predictions for the test split or `predict_file`."

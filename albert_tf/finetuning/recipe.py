@@ -84,7 +84,7 @@ class RecipeConfig:
     )
     distillation_weight: float = setting(
         0.5,
-        "Share of the teacher in the loss.",
+        "Share of the loss that the teacher provides.",
         minimum=0.0,
         maximum=1.0,
     )

@@ -173,7 +173,7 @@ def training_batches(
 def evaluation_batches(
     features: Features, batch_size: int, bucketed: bool = False
 ) -> tf.data.Dataset:
-    """Return each example once; the last batch is padded.
+    """Return batches with each example once; the last batch is padded.
 
     Args:
       features: the features to return.

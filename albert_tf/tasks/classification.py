@@ -50,7 +50,7 @@ def shares_in(
     legal = legal and (
         are_sets or all(abs(sum(row) - 1) < 1e-3 for row in rows)
     )
-    rule = "Rows of labels must have a share from 0 to 1 for each of  "
+    rule = "Rows of labels must have a share from 0 to 1 for each of "
     rule += shown(classes)
     rule += "." if are_sets else ", and add up to 1."
     require(legal, rule, y=str(rows[:1])[:60])

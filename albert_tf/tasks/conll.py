@@ -1,4 +1,4 @@
-"""CoNLL files, tag schemes and spans."""
+"""CoNLL files, tag schemes and entity spans."""
 
 import collections
 import dataclasses
@@ -225,7 +225,7 @@ def is_table_of(
 
 
 def has_word(line: Line) -> bool:
-    """Return whether a line's number is a single word's."""
+    """Return whether a line is a single word, according to its number."""
     return not ID.fullmatch(line.cells[0])[2]
 
 
@@ -234,7 +234,7 @@ def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
     lines = {
         "a header": header,
         f"{comments} comment lines": comments,
-        f"{ids} lines whose number is not a word's": ids,
+        f"{ids} lines of joined or empty words": ids,
     }
     found = [text for text, number in lines.items() if number]
     if found:

@@ -184,7 +184,7 @@ def load_scorer(model_dir: str) -> Scorer:
     stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
     require(
         any(name.startswith("mlm/") for name in stored),
-        "`model_dir` must hold a pretrained model with its masked-word head; "
+        "`model_dir` must contain a pretrained model with a masked-word head; "
         "fine-tuned ones have none.",
         model_dir=model_dir,
     )

@@ -354,7 +354,7 @@ class Task(abc.ABC):
         return self.replaced(null_score_diff_threshold=None).description()
 
     def save(self, model_dir: str) -> None:
-        """Write `task.json` into a model directory."""
+        """Write `task.json` to a model directory."""
         files.write_json(files.join(model_dir, TASK_FILE), self.description())
 
 
@@ -379,7 +379,7 @@ def example_file(task: Task, data: DataConfig, file: str) -> str:
 
 
 def split_paths(task: Task, data: DataConfig, part: str) -> dict[str, str]:
-    """Return {split: path} of "train", "eval" or "predict"."""
+    """Return {split: path} for "train", "eval" or "predict"."""
     name = f"{part}_file"
     if getattr(data, name):
         return {"": getattr(data, name)}
@@ -395,7 +395,7 @@ def split_paths(task: Task, data: DataConfig, part: str) -> dict[str, str]:
 def read_splits(
     task: Task, data: DataConfig, part: str
 ) -> dict[str, Sequence[Any]]:
-    """Return {split: examples} of "train", "eval" or "predict"."""
+    """Return {split: examples} for "train", "eval" or "predict"."""
     splits = {}
     for split, path in split_paths(task, data, part).items():
         if getattr(data, f"{part}_file"):

@@ -140,7 +140,7 @@ def test_balanced_classes():
 
 
 def test_named_classes_of_sets():
-    """A number is the weight of its class's yes; all others are 1."""
+    """A class's number weights its positive labels; all others have 1."""
     task = find("multilabel").fitted(examples_of("multilabel"))
     found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
@@ -225,6 +225,6 @@ def test_every_task_of_several_is_balanced(pretrained, tmp_path):
     ids=str,
 )
 def test_weights_that_are_none(entries):
-    """Each is an error before anything is read."""
+    """Malformed weights are errors before anything is read."""
     with pytest.raises(InputError, match="balanced, or label:weight"):
         RecipeConfig(class_weights=entries)

@@ -63,7 +63,7 @@ def job_of(task, model_dir):
     ],
 )
 def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
-    """Their order must be the same too, or outputs would be mixed up."""
+    """A teacher must have the same labels in the same order."""
     job = job_of(own, pretrained)
     assert load_teacher(teacher(own), job) == own
     with pytest.raises(InputError, match="labels"):
@@ -71,7 +71,7 @@ def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
 
 
 def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
-    """A teacher must be fine-tuned, of the same kind, fit pieces and length."""
+    """A teacher needs the same kind of task, the same pieces and the length."""
     own = classes("a", "b")
     job = job_of(own, pretrained)
     with pytest.raises(InputError, match="fine-tuned"):
@@ -91,7 +91,7 @@ def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
 
 
 def test_a_beam_cannot_teach_logits(pretrained, teacher):
-    """Its outputs differ from those of the student's simple head."""
+    """A beam head's outputs differ from those of the student's simple head."""
     config = TaskConfig(
         max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
     )

@@ -108,7 +108,7 @@ def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
 
 
 def test_the_loss_is_that_of_the_real_rows(trained, tables):
-    """It is the cross entropy over matches and negatives, without padding."""
+    """The loss is the cross entropy over matches and negatives, not padding."""
     folder, _ = trained
     task = load_task(folder)
     examples = task.read("train", tables["triplets"])[:5]

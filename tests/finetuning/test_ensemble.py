@@ -62,7 +62,7 @@ def test_a_run_of_several_seeds_is_several_runs(
 
 @pytest.mark.slow
 def test_the_summary_of_several_seeds(seeds):
-    """It has the runs' median, minimum and maximum, and the best folder."""
+    """The summary has median, minimum, maximum, and the best run's folder."""
     output, metrics = seeds
     with open(os.path.join(output, "metrics.json")) as file:
         written = json.load(file)
@@ -91,7 +91,7 @@ def test_medians_of_three():
 
 
 def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
-    """Metrics of a labelled test set do not select it."""
+    """Metrics of a labelled test set do not select the best seed."""
     scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
 
     def run_job(s, job, strategy):
@@ -151,7 +151,7 @@ def test_hours_are_of_all_seeds_and_a_step_of_each(
 
 
 def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
-    """The run is an error, because it would overwrite the model's metrics."""
+    """A run with seeds that would overwrite a model's metrics is an error."""
     message = refusal(
         model_dir=pretrained,
         output_dir=str(copy),

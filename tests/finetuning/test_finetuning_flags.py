@@ -140,7 +140,7 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
-    """A folder with a model with other labels is not overwritten."""
+    """A folder whose model has other labels is not overwritten."""
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "label"), ("a", "x"), ("b", "y")
     )
@@ -154,7 +154,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """Nothing is written to it, whatever the spelling of its path."""
+    """Nothing is written to a pretrained model, however its path is spelt."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     said = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}

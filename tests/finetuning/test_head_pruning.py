@@ -87,7 +87,7 @@ def oracle_losses(table, config, inputs):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_importance_is_the_mean_size_of_the_derivative(variant):
-    """It is NumPy's mean |L(1 + e) - L(1 - e)| / 2e of a head's factor."""
+    """Importance is NumPy's mean |L(1 + e) - L(1 - e)| / 2e over examples."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     inputs = goldens.random_inputs(config)

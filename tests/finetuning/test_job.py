@@ -21,7 +21,7 @@ from albert_tf.training import distribution
 def test_workers_need_the_same_settings_and_examples(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Their paths may differ if the contents are equal."""
+    """Workers' paths may differ if the contents are equal."""
     compared = []
     monkeypatch.setattr(
         distribution,
@@ -49,7 +49,7 @@ def test_workers_need_the_same_settings_and_examples(
 
 
 def test_the_first_split_chooses_the_best_weights():
-    """Of MNLI's two splits, it is the matched one."""
+    """MNLI's matched split chooses the best weights."""
     names = "eval_matched", "eval_mismatched"
     splits = tuple(Split(name, (), None) for name in names)
     job = Job(find("mnli"), None, None, (), splits, ())
@@ -106,7 +106,7 @@ def test_dropout_of_the_encoder_can_be_set(pretrained):
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """`output_dir` may contain that model, but no other fine-tuned one."""
+    """`output_dir` may contain the evaluated model, but no other one."""
     pretrained = tmp_path / "pretrained"
     for folder, expected in (
         (finished[0], finished[0]),

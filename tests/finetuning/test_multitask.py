@@ -78,7 +78,7 @@ def arguments(data_dir, model_dir, output, **values):
 def together(data_dir, finished, tmp_path_factory):
     """Return the folder and the metrics of a run of both tasks.
 
-    The first of its two evaluations is made the best.
+    The first of its two evaluations is forced to be the best.
     """
     output = tmp_path_factory.mktemp("together") / "o"
     values = arguments(data_dir, finished[0], output, num_train_steps=150)
@@ -97,7 +97,7 @@ def together(data_dir, finished, tmp_path_factory):
 
 
 def test_portions_of_a_batch():
-    """They are as close to the weights as whole units allow, at least one."""
+    """Portions are as close to the weights as whole units allow."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
@@ -168,7 +168,7 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
 
 
 def test_weights_of_tasks(data_dir, pretrained, tmp_path):
-    """They add up to 1; by default, they are the tasks' sizes."""
+    """Weights add up to 1; by default, they are the tasks' sizes."""
     values = arguments(data_dir, pretrained, tmp_path)
     s, jobs = prepared(values)
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
@@ -215,7 +215,7 @@ def test_tasks_drop_units_apart():
 
 
 def test_the_model_has_one_encoder():
-    """Its variables are those of one encoder and a head per task."""
+    """The model has variables of one encoder and of a head per task."""
     labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
     row = TASKS["classification"]
     tasks = {
@@ -257,7 +257,7 @@ def test_both_tasks_are_learnt(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
-    """It has the same metrics alone as together, and can be served."""
+    """A task's directory has the same metrics alone, and can be served."""
     folder = os.path.join(together[0], task)
     found = run(
         model_dir=folder,
@@ -278,7 +278,7 @@ def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
 
 @pytest.mark.slow
 def test_both_directories_share_the_encoder(together):
-    """Both encoders are equal, and the best; the heads differ."""
+    """The tasks share the best encoder; their heads differ."""
     one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))
     name = "albert/pooler/kernel"
     np.testing.assert_array_equal(weights(one, name), weights(two, name))
@@ -302,7 +302,7 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """Both a single task's model and other lengths stay unchanged.
+    """A model of one task, or with another length, stays unchanged.
 
     The note on the rate is printed once, not for each task.
     """

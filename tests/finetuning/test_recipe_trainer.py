@@ -243,7 +243,7 @@ def rates(folder):
 def test_the_rate_falls_on_plateaus(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """It is halved after every two evaluations without gain."""
+    """The rate is halved after every two evaluations without gain."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"model_dir": pretrained}
     values |= {

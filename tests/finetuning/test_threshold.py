@@ -116,7 +116,7 @@ def withheld(texts):
 def test_the_threshold_is_that_of_the_best_weights(
     stopped, questions, tmp_path
 ):
-    """It is saved with them during the run, and other runs use it.
+    """The threshold is saved with the best weights, and other runs use it.
 
     The official search finds it again on the best weights' predictions.
     """
@@ -137,7 +137,7 @@ def test_the_threshold_is_that_of_the_best_weights(
 
 @pytest.mark.slow
 def test_predictions_of_the_same_run_use_it(whole, stopped):
-    """This includes questions with unknown answers."""
+    """The threshold applies to questions with unknown answers too."""
     output, metrics = whole
     assert checkpoints.for_inference(output).endswith("ckpt-2")
     assert threshold(output) == pytest.approx(threshold(stopped), abs=1e-5)
@@ -177,7 +177,7 @@ def test_what_is_served_answers_as_the_predictions(whole, questions):
 
 @pytest.mark.slow
 def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
-    """It uses the threshold in `task.json`, or the one passed to export."""
+    """LiteRT uses the threshold in `task.json` or the one passed to export."""
     pytest.importorskip("ai_edge_litert")
     output, lite = whole[0], str(tmp_path / "lite")
     odds = read(output, "null_odds")
@@ -221,7 +221,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
 
 
 def test_thresholds_that_mean_nothing(pretrained, finished):
-    """They are errors for models of other tasks."""
+    """Thresholds are errors for models of other tasks."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
     for folder in (pretrained, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
@@ -230,7 +230,7 @@ def test_thresholds_that_mean_nothing(pretrained, finished):
 
 @eagerly()
 def test_a_given_threshold_wins(whole, questions, tmp_path):
-    """It applies to training and prediction; only training saves it."""
+    """A given threshold applies everywhere, but only training saves it."""
     output = shutil.copytree(whole[0], tmp_path / "o")
     odds = read(output, "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
@@ -277,7 +277,7 @@ def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
-    """After evaluation, it has the best threshold for its averages."""
+    """After evaluation, an ensemble has the best threshold for its averages."""
     members = [str(tmp_path / name) for name in "ab"]
     odds = sorted(read(whole[0], "null_odds").values())
     for folder, value in zip(members, (odds[3], odds[-3] + 1.0), strict=True):
@@ -302,7 +302,7 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_a_task_of_several_has_its_threshold(questions, tmp_path):
-    """It is in the task's own folder; the others have none."""
+    """The threshold is in the task's own folder; other tasks have none."""
     folder, output = tmp_path / "squad", str(tmp_path / "o")
     for version, impossible in (("1.1", False), ("2.0", True)):
         for part, number in (("train", 40), ("dev", 30)):

@@ -45,7 +45,7 @@ ODDS = [-3.0, -1.0, -2.0, 5.0, -4.0]
 
 
 def test_squad2_with_a_threshold():
-    """Above the threshold there is no answer, right if there is none."""
+    """Null odds above the threshold mean no answer."""
     found = squad2(ANSWERS, PREDICTIONS, ODDS, threshold=-1.5)
     # red: F1 2/3, exact 0; blue: none, right; x y: right; green: none, right;
     # "the" has no words, like the prediction.
@@ -66,7 +66,7 @@ def test_the_search_for_a_threshold():
 
 
 def test_answering_nothing_can_be_best():
-    """If so, the official threshold is 0, and nothing is answered."""
+    """If answering nothing is best, the official threshold is 0."""
     found = squad2([[], [], ["x"]], ["a", "b", "c"], [-9.0, -8.0, -7.0])
     assert found["best_f1"] == pytest.approx(2 / 3)
     assert found["best_f1_thresh"] == 0.0
@@ -93,7 +93,7 @@ def test_silence_of_the_model_costs_nothing():
     ],
 )
 def test_the_threshold_keeps_its_distance(answers, odds, expected):
-    """It is halfway between two questions, or well beyond all of them."""
+    """The threshold is halfway between two odds, or well beyond all odds."""
     answers = [[text] if text else [] for text in answers]
     predictions = ["a"] * len(answers)
     assert decision_threshold(answers, predictions, odds) == expected

@@ -56,7 +56,7 @@ def write_clue(folder, name, row):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_layouts_of_clue(tmp_path, name):
-    """Rows have texts and labels; rows to predict have numbers instead."""
+    """Rows have texts and labels; rows to predict have ids but no labels."""
     row, expected = ROWS[name]
     write_clue(tmp_path, name, row)
     task, data = find(name), DataConfig(data_dir=str(tmp_path))
@@ -71,7 +71,7 @@ def test_layouts_of_clue(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["cmnli", "ocnli"])
 def test_rows_without_an_agreed_label(tmp_path, name, capsys):
-    """They are skipped and counted, as their authors ask.
+    """Rows without an agreed label are skipped and counted.
 
     The others keep their row numbers.
     """
@@ -104,7 +104,7 @@ def test_tables(tmp_path):
     ],
 )
 def test_spans_are_marked(first, second, expected):
-    """In either order, the noun has underscores and the pronoun brackets."""
+    """The noun has underscores and the pronoun brackets, in either order."""
     target = {
         f"span{i}_{k}": v
         for i, span in ((1, first), (2, second))

@@ -233,7 +233,7 @@ def test_files_that_nobody_named():
 
 
 def test_own_files_and_columns_go_before_official_ones(tmp_path):
-    """They take precedence for official data sets too, and for prediction."""
+    """A user's files take precedence over official ones in every part."""
     rows = ("said", "truth"), ("a good film", 1)
     path = tiny_tasks.write_tsv(tmp_path / "own.tsv", *rows)
     folder = str(tmp_path)
@@ -251,7 +251,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
 
 
 def test_the_file_of_predictions(tmp_path):
-    """It has a line per example, in order, with all probabilities."""
+    """Prediction files have a line per example with all probabilities."""
     task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
     logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)
     predictions = task.predictions(examples, {"logits": logits}, None)

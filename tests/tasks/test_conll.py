@@ -119,7 +119,7 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     [("words", "labels"), ("tokens", "tags"), ("Text", "pos_tags")],
 )
 def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
-    """They are as in a file's header; the default wins over other names."""
+    """Tables accept the names in headers; the default wins over others."""
     row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
     found = read(tmp_path, json.dumps(row), name="t.jsonl")
     assert columns(found) == [("EU said", "B-ORG O")]
@@ -137,7 +137,7 @@ def test_universal_dependencies(tmp_path, capsys):
     assert columns(found) == [("a de le", "DET ADP DET"), (".", "PUNCT")]
     assert [found[0].where(i)[-2:] for i in range(3)] == [":3", ":5", ":6"]
     note = capsys.readouterr().out
-    assert "2 comment lines, 2 lines whose number" in note
+    assert "2 comment lines, 2 lines of joined or empty" in note
     found = read(tmp_path, CONLLU, word="3", tag="5")
     assert columns(found)[0] == ("a de le", "DT IN DT")
 
@@ -154,7 +154,7 @@ def test_columns_by_the_names_of_a_header(tmp_path):
 
 
 def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
-    """Without one, each word would be a sentence, or all words one sentence."""
+    """A word table without a column of sentence names is an error."""
     rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
     with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
         read(tmp_path, rows, name="t.jsonl")
@@ -174,7 +174,7 @@ def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
 
 
 def test_a_text_without_tags_is_divided_into_words(tmp_path):
-    """It is split at white space, punctuation marks and ideographs."""
+    """Texts are split at white space, punctuation marks and ideographs."""
     text = json.dumps({"tokens": "In\u00a0\u5317\u4eac2, (e.g.)\n n\u00e9e"})
     found = read(tmp_path, text + "\n", tags=False, name="t.jsonl")
     wanted = "In \u5317 \u4eac 2 , ( e . g . ) n\u00e9e".split()
@@ -192,7 +192,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """They have the plain file's sentences, whatever their names."""
+    """Compressed files have the plain file's sentences, whatever their name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]

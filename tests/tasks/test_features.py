@@ -71,7 +71,7 @@ def test_windows_of_the_release():
     [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
 )
 def test_the_window_with_most_context(number, size, stride):
-    """It is the first with the largest min(left, right) + length / 100."""
+    """The first with the largest min(left, right) + length / 100 is best."""
     windows = make_windows(number, size, stride)
     expected = []
     for token in range(number):
@@ -85,7 +85,7 @@ def test_the_window_with_most_context(number, size, stride):
 
 
 def test_windows_of_a_book_fit_into_memory():
-    """Memory grows with the text, not its square, 2.5 GB."""
+    """Memory grows with the text, not with its square, which is 2.5 GB."""
     number = 200_000
     windows = make_windows(number, 381, 128)
     tracemalloc.start()
@@ -124,7 +124,7 @@ def whole_features(**changes):
 
 
 def test_a_fingerprint_tells_features_apart():
-    """It changes with any field and with the name of an array."""
+    """A fingerprint changes with any field and with an array's name."""
     changes = {
         "tokens": np.arange(1, 10, dtype=np.int32),
         "row_splits": np.array([0, 3, 5, 7, 9]),

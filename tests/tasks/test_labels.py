@@ -71,7 +71,7 @@ def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
 def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
-    """It is removed in all formats, and in sets of classes."""
+    """White space around labels is removed in all formats and in sets."""
     texts = ["pos", " pos", "pos ", "very  neg"]
     expected = ["pos", "pos", "pos", "very  neg"]
     found = read(tmp_path, "classification", texts, ending=ending)

@@ -27,7 +27,7 @@ def make_task(**config):
 
 
 def test_where_a_choice_belongs():
-    """It fills every blank of the question, or follows it."""
+    """A choice fills every blank of the question, or follows the question."""
     assert with_choice("a _ b _?", "X") == "a X b X?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"

@@ -9,7 +9,7 @@ from albert_tf.tasks.numerics import candidates, likeliest, sigmoid, softmax
 
 
 def test_rows_beyond_the_pieces_are_never_the_likeliest():
-    """They take a share of the probability, as in training."""
+    """Rows without a piece take a share of the probability, as in training."""
     tokenizer = vocabularies.chinese()
     logits = np.full(tokenizer.vocab_size + 2, -np.inf)
     logits[[8, 6, -1]] = np.log([1, 2, 5])

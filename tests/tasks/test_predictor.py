@@ -29,7 +29,7 @@ def test_absent_choices_are_never_chosen(words):
 
 
 def test_a_text_without_words_has_no_tags(words):
-    """It has none alone or in a batch; the others get their words' tags."""
+    """A text without words has no tags, even in a batch with other texts."""
     task = find("token_classification")
     task = dataclasses.replace(task, labels=("O", "B-A", "I-A"))
 
@@ -72,7 +72,7 @@ def test_the_number_of_answers_is_limited(words):
 
 
 def test_a_second_text_needs_a_task_of_pairs(words):
-    """It is an error, because it would be ignored."""
+    """A second text that would be ignored is an error."""
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="takes pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])

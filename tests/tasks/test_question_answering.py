@@ -168,7 +168,7 @@ def test_both_heads_answer(words, head):
 
 
 def test_loss_of_the_simple_head():
-    """It is the mean of two cross-entropies over the row's tokens."""
+    """The loss is the mean of two cross-entropies over the row's tokens."""
     rng = np.random.default_rng(1)
     start, end = rng.normal(size=(2, 3, 5)).astype(np.float32)
     labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
@@ -187,7 +187,7 @@ def test_loss_of_the_simple_head():
 
 
 def test_loss_of_the_beam_head():
-    """It is half the sum of the span and answer-class cross-entropies."""
+    """The loss is half the sum of span and answer-class cross-entropies."""
     start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
     labels = np.array([[2, 3], [0, 0]], np.int32)
     logits = np.array([1.5, -0.5], np.float32)

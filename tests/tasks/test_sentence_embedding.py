@@ -121,7 +121,7 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_crops_are_spans_of_the_text(rate):
-    """Both lack the share given by the rate, in different places."""
+    """Two crops each lack the share given by the rate, in different places."""
     lengths = np.array([12, 7, 2, 3])
     inside = np.arange(12) < lengths[:, None]
     ids = np.where(inside, 100 * np.arange(4)[:, None] + np.arange(12), 0)

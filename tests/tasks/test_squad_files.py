@@ -53,7 +53,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
 
 
 def test_an_answer_that_is_not_there(tmp_path, capsys):
-    """It is an error in training; in evaluation, it counts but is not found."""
+    """An absent answer is an error in training, and counts in evaluation."""
     absent = question("q7", [("bird", 2)])
     with pytest.raises(InputError, match="f.json, question q7.*'bird'"):
         read(tmp_path, absent)
@@ -98,7 +98,7 @@ def test_malformed_questions(tmp_path, broken, said):
 
 
 def test_two_questions_of_one_name(tmp_path):
-    """This is an error, because predictions could not tell them apart."""
+    """Two questions with one name are an error."""
     with pytest.raises(InputError, match="unique `id`.*'q1'"):
         read(tmp_path, question(), question())
 
@@ -227,7 +227,7 @@ def test_another_format(tmp_path):
 
 
 def test_compressed_questions(tmp_path):
-    """They are read like the plain file, on one or several lines."""
+    """Compressed files are read like plain ones, on one or several lines."""
     path = write(tmp_path, question())
     content = json.load(open(path, encoding="utf-8"))
     wanted = [(x.context, x.qa) for x in entries(path)]

@@ -105,7 +105,7 @@ def test_scores_are_those_of_conlleval(letters):
     ],
 )
 def test_tags_that_cannot_follow_each_other(scheme, tags, words):
-    """They count at the word after the break."""
+    """Illegal transitions count at the word after the break."""
     assert breaks_of(tags.split(), scheme) == words
 
 

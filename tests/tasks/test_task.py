@@ -125,7 +125,7 @@ TWO = {"label_column": ("a", "b")}
     ],
 )
 def test_columns_and_metrics_that_a_kind_lacks(name, data, said):
-    """They are errors before any file is read."""
+    """Columns and metrics that a kind lacks are errors before any reading."""
     with pytest.raises(InputError, match=said):
         find(name).updated(**data)
 
@@ -148,7 +148,7 @@ def test_task_json_holds_the_whole_task(tmp_path, name):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_task_json_of_earlier_versions(tmp_path, name):
-    """It is read, and written back unchanged."""
+    """Files of earlier versions are read, and written back unchanged."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name]))
     task = load_task(str(tmp_path))

@@ -152,7 +152,7 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
 
 
 def test_files(words, tmp_path):
-    """They have columns for word, tag and prediction, and a table of types."""
+    """Prediction files have words, tags and predictions, and a type table."""
     task, found = tagged(words)
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
     lines = (tmp_path / "eval_predictions.conll").read_text().split("\n")
@@ -204,7 +204,7 @@ def test_the_tags_of_another_data_set_are_the_models():
 
 
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
-    """They are learnt unchanged, and the note names the first."""
+    """Illegal tags are learnt unchanged, and the note names the first."""
     fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
     sentences = read(tmp_path, text, fresh)
@@ -220,7 +220,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
 
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
-    """They are scored by accuracy, and a confusion matrix is written."""
+    """Tags without prefixes have accuracy and a confusion matrix."""
     task = find("token_classification")
     text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
     examples = read(tmp_path, text, task)
