@@ -42,5 +42,5 @@ def test_a_warmup_that_outlasts_the_run_is_said(start, warmup, late, capsys):
     )
     trainer = tiny.new_trainer(optimizer=config, num_train_steps=10)
     describe_run(trainer, PHASES)
-    said = f"0.5 after {start + warmup:,} steps of warm-up, and the run ends"
+    said = f"0.5 after {start + warmup:,} steps of warm-up, but the run ends"
     assert (said in capsys.readouterr().out) == late

@@ -114,9 +114,9 @@ def test_every_example_of_a_folder_is_read_once():
     "depth, changes, message",
     [
         ("2:0.5,4", {}, "must end with `num_hidden_layers`.* 6"),
-        ("8:0.5,6", {}, "never have more"),
-        ("0:0.5,6", {}, "nor less"),
-        ("2:0.5,6", {"num_hidden_groups": 3}, "nor less.* 3"),
+        ("8:0.5,6", {}, "never exceed it"),
+        ("0:0.5,6", {}, "or fall below"),
+        ("2:0.5,6", {"num_hidden_groups": 3}, "or fall below.* 3"),
         ("2:0.5,6", {"sharing": "attention"}, "sharing=attention"),
     ],
 )

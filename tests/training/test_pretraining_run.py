@@ -132,7 +132,7 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
     shutil.copytree(output, tuned)
     checkpoints.save(str(tuned), {"classifier/bias": tf.Variable(0.5)}, 5)
     before = contents(tuned)
-    with pytest.raises(InputError, match="must hold a run"):
+    with pytest.raises(InputError, match="but no optimizer state"):
         run(data_dir, path, tuned, {"random_seed": 7})
     assert contents(tuned) == before
 

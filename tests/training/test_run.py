@@ -55,7 +55,7 @@ def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
     resumed = make_run(tmp_path, stop_step=4)
     go(resumed)
     assert resumed.step == 7
-    assert "Nothing is left to train: step 7 of 4" in capfd.readouterr().err
+    assert "Nothing left to train: step 7 of 4" in capfd.readouterr().err
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):
@@ -239,7 +239,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
         "learning_rate was 0.01 and is 0.02": "another update rule",
         "beta_2 was 0.999 and is 0.99": "another update rule",
         "random_seed was 12345 and is 5": "data in another order",
-        "jit_compile was None and is True": "masks are others",
+        "jit_compile was None and is True": "masks differ",
         "dtype was float32 and is bfloat16": "another precision",
         "gradient_accumulation_steps was 1 and is 2": "to rounding",
     }

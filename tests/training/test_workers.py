@@ -48,7 +48,9 @@ def test_a_wrong_tf_config_is_refused(config, monkeypatch):
         devices = DistributionConfig(distribution_strategy=strategy)
         with pytest.raises(InputError) as error:
             prepare_devices(devices)
-        assert str(error.value).startswith('`TF_CONFIG` must be as {"cluster"')
+        assert str(error.value).startswith(
+            '`TF_CONFIG` must look like {"cluster"'
+        )
         assert str(error.value).endswith(f"TF_CONFIG={text}")
 
 
