@@ -46,7 +46,7 @@ def test_a_models_tokenizer_is_not_replaced(tmp_path):
     english().save(str(tmp_path))
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
-    with pytest.raises(InputError, match="not hold a model with another"):
+    with pytest.raises(InputError, match="not contain a model with another"):
         english().save(str(tmp_path))
     english(do_lower_case=False).save(str(tmp_path))
     assert not load_tokenizer(str(tmp_path)).config.do_lower_case
@@ -154,7 +154,7 @@ def test_not_a_sentencepiece_model(content, tmp_path):
 def test_one_vocabulary_must_be_given(tmp_path):
     """Both files, none, or one that is not there are errors."""
     path = write(tmp_path / "m", sentencepiece_model())
-    with pytest.raises(InputError, match="Give one of"):
+    with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)
     with pytest.raises(InputError, match="Give one of"):
         tokenizer_from_files()

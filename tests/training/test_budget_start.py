@@ -178,13 +178,15 @@ def test_a_budget_chooses_ends_and_is_replayed(
     pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
     told = capsys.readouterr()
     assert "Chosen" not in told.out and "Note:" not in told.err
-    assert "is over, its rate has fallen to its end" in told.out
+    assert "is up and its rate has decayed" in told.out
     assert tiny.largest_difference(before, values(output)) == 0.0
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
     """A run that began without one is refused before anything is compiled."""
-    with pytest.raises(InputError, match="goes on with a run that it began"):
+    with pytest.raises(
+        InputError, match="can only resume a run that had a budget"
+    ):
         pretrain(data_dir, (str(trained[0]),), trained[1])
     with pytest.raises(InputError, match="follows from `budget_hours`"):
         tiny_pretraining.run(data_dir, config[0], "x", budget_hours=1.0)

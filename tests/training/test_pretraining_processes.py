@@ -213,7 +213,7 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
     alone = [[*line, "--do_train=false", "--do_eval"] for line in lines]
     codes, told = outcome(start_workers(alone))
     assert codes == [1, 1], told
-    assert "Another worker stops; it says why" in errors(told[0])[0]
+    assert "Another worker failed; see its error" in errors(told[0])[0]
     assert "must hold a checkpoint" in errors(told[1])[0]
 
 
@@ -226,7 +226,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
         codes, told = outcome(start_workers(line))
     assert codes == [1, 1], told
     assert "another run is still writing to it" in errors(told[0])[0]
-    assert "Another worker stops; it says why" in errors(told[1])[0]
+    assert "Another worker failed; see its error" in errors(told[1])[0]
     assert not list(output.iterdir())
 
 

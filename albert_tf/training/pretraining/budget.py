@@ -1,4 +1,4 @@
-"""Budgets: measure the speed of a run, and choose settings that fit its hours."""
+"""Budgets: measure a run's speed, and choose settings that fit its hours."""
 
 import dataclasses
 import functools
