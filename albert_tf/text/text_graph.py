@@ -36,7 +36,7 @@ def characters() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first code points of runs with equal values, and the values."""
+    """Return first code points of runs of equal values, and the values."""
     every = characters()
     values = np.array([int(rule(c, config)) for c in every])
     starts = np.flatnonzero(np.diff(values, prepend=-1))
@@ -63,7 +63,7 @@ def is_space(character: str, config: TextConfig) -> bool:
 
 
 def decode(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return the code points [B, C] of strings [B]; bad UTF-8 becomes U+FFFD."""
+    """Return the code points [B, C] of strings; bad UTF-8 becomes U+FFFD."""
     return tf.strings.unicode_decode(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
@@ -160,7 +160,7 @@ class WordPieceGraph(tf.Module):
         return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Return the ids of words [W], and their byte starts and ends [W, N]."""
+        """Return the ids of words [W], and their start and end bytes [W, N]."""
         short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
         return self._wordpiece.tokenize_with_offsets(short)
 
@@ -341,7 +341,7 @@ class Characters:
         self._first = first + tf.gather(self._bytes, rows)
 
     def places(self, within: tf.RaggedTensor) -> tf.Tensor:
-        """Return flat character indices of byte offsets [B, N] in the strings."""
+        """Return flat character indices for byte offsets [B, N] in strings."""
         base = tf.gather(self._bytes, within.value_rowids())
         byte = tf.cast(within.values, tf.int32) + base
         return tf.searchsorted(self._first, byte)
@@ -425,7 +425,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _spans(text: Characters, parts: tf.RaggedTensor, first):
-        """Return character indices of parts' starts and ends, and their rows."""
+        """Return parts' starts and ends as character indices, and rows."""
         rows = parts.value_rowids()
         begin = text.places(first)
         # A part ends where the next part with another source begins.

@@ -156,7 +156,7 @@ def test_one_vocabulary_must_be_given(tmp_path):
     path = write(tmp_path / "m", sentencepiece_model())
     with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)
-    with pytest.raises(InputError, match="Give one of"):
+    with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files()
     with pytest.raises(InputError, match="existing file. Received: .*none"):
         tokenizer_from_files(vocab_file=str(tmp_path / "none"))

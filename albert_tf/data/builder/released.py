@@ -146,7 +146,7 @@ def cover(
     config: MaskingConfig,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose spans like the released code; for arguments see `masking.cover`."""
+    """Choose spans like the released code; for arguments see `masking`."""
     # The positions of the tokens of A and B in order, then all others.
     places = np.argsort(~maskable, axis=1, kind="stable")
     words = np.take_along_axis(maskable, places, axis=1)
