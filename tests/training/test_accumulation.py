@@ -13,7 +13,7 @@ from albert_tf.training.trainer import accumulated
 def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
     """Every example is used once, in equal parts, and the results are summed.
 
-    A part starts when the previous one is done, though it does not depend on it.
+    A part starts when the previous one is done, though it does not need it.
     """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
     seen, begun, most = [], [], []

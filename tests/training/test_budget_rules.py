@@ -79,7 +79,7 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """There are ten in 5 % of the time, fewer if they are slow, but at least two.
+    """There are ten in 5 % of the time, or fewer slow ones, but at least two.
 
     An example takes 1.6 ms, so 19,200 fit into 30 s.
     """

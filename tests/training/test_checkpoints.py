@@ -32,7 +32,7 @@ def test_every_weight_is_restored(saved):
 
 
 def test_names_may_hold_any_mark(tmp_path):
-    """A task's head may be called squad-2.0/..., or have a dot before a slash."""
+    """A task's head may be called squad-2.0/..., or have a dot before "/"."""
     names = ("squad-2.0/kernel", "a./b", "a.S/..c", "plain")
     saved, found = (
         {name: tf.Variable(x * i) for i, name in enumerate(names, 1)}

@@ -22,8 +22,8 @@ from albert_tf.training.run import SIGTERM, Hook
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     """The error names the exact step and the last good checkpoint.
 
-    The first update of 1e29 leaves weights whose losses are not finite, so
-    that it is the second step at which they show.
+    The first update of 1e29 leaves weights whose losses are not finite, so the
+    second step fails.
     """
     wild = OptimizerConfig("adamw", learning_rate=1e30, num_warmup_steps=8)
     save_steps, good = (1, "ckpt-1") if steps_per_loop == 1 else (7, "none yet")

@@ -125,7 +125,7 @@ def rates_of(schedule, steps, total, warmup, rate=1.0, **values):
 
 
 def test_released_schedule_equals_the_recorded_rates():
-    """Rates equal the released code's for several settings, even if negative."""
+    """Rates equal the released code's for several settings, even below 0."""
     cases = json.loads((TESTDATA / "lr_schedule.json").read_text())
     assert len(cases) > 3
     for case in cases:
@@ -140,7 +140,7 @@ def test_released_schedule_equals_the_recorded_rates():
 @pytest.mark.parametrize("power", [1.0, 2.0])
 @pytest.mark.parametrize("start", [0, 40])
 def test_corrected_schedule_is_positive_and_does_not_jump(power, start):
-    """The first step has a rate, and warm-up ends at the peak, without a drop."""
+    """The first rate is not 0, and warm-up ends at the peak, without a drop."""
     values = {"poly_power": power, "start_warmup_step": start}
     rates = rates_of("corrected", range(201), 200, 10, **values)
     assert (rates[:-1] > 0).all() and rates[-1] == 0

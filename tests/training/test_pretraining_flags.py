@@ -61,7 +61,7 @@ def test_every_size_has_its_flagfiles():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
-    """They are LAMB, batch 4096, rate 0.00176 and 125,000 steps (section 4.1)."""
+    """Section 4.1 has LAMB, batch 4096, rate 0.00176 and 125,000 steps."""
     expected = {
         "optimizer": "lamb",
         "learning_rate": 0.00176,

@@ -82,8 +82,8 @@ def test_each_phase_reads_its_own(train, reads, capsys):
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
     """The result is an uninterrupted run's bits, without a note of a change.
 
-    They are an ordinary checkpoint: variables and slots of a plain run, all of
-    which have moved.
+    The checkpoint is an ordinary one: it has the variables and slots of a plain
+    run, and all have changed.
     """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
