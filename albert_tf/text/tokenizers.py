@@ -76,7 +76,7 @@ class Tokenizer(abc.ABC):
       vocab_size: number of pieces, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
       word_starts: bool [V], whether a piece begins a word.
-      not_words: int32 ids that stand for no text (special, control, unused).
+      not_words: int32 ids that represent no text (special, control, unused).
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
       with_rules: a SentencePiece model with the rules of `config` compiled in,
@@ -121,7 +121,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _unused(self) -> list[int]:
-        """Return further ids, besides special ones, that stand for no text."""
+        """Return other ids, besides special ones, that represent no text."""
 
     @abc.abstractmethod
     def _starts_word(self, piece: str) -> bool:

@@ -32,7 +32,7 @@ MAX_CACHED_WORDS = 200_000
 # Replaces NUL, which no map can contain; cleaning drops both.
 DROPPED = "\1"
 
-# Replaces ideographs that are in no piece; it is in no piece either.
+# Replaces ideographs that no piece contains; no piece contains this either.
 OTHER_IDEOGRAPH = "\ufffe"
 
 # Ideographs; each one is a separate word.

@@ -64,7 +64,7 @@ class DistributionConfig:
         validate(self)
         require(
             self.distribution_strategy != "tpu" or self.tpu_name,
-            "`tpu_name` must be given with distribution_strategy=tpu (`local` "
+            "`tpu_name` must be set with distribution_strategy=tpu (`local` "
             "on a TPU VM).",
             tpu_name=None,
         )

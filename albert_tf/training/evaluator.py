@@ -47,7 +47,7 @@ class Objective(Protocol):
     metrics: tuple[str, ...]
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's float32 weight in a batch, from labels alone."""
+        """Return each term's float32 weight in a batch, from labels only."""
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
         """Return ({term: weighted sum of losses}, {metric: (sum, weight)})."""

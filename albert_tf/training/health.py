@@ -107,7 +107,7 @@ def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
     if accuracy > TOO_GOOD:
         return {
             "sop_solved": f"SOP accuracy is {accuracy:.4f}, too good for real "
-            "text: something in the records gives the order away, or they are "
+            "text: something in the records reveals the order, or they are "
             "memorised. Compare it with the held-out accuracy"
         }
     return {}

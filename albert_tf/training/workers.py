@@ -92,7 +92,7 @@ def listening(port: int) -> Iterator[None]:
         )
     except OSError as error:
         raise InputError(
-            "The port that `TF_CONFIG` gives this worker must be free "
+            "The port of this worker in `TF_CONFIG` must be free "
             f"({error.strerror or error}). Received: port={port}"
         ) from None
     with server:

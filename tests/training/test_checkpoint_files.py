@@ -83,7 +83,7 @@ def test_no_whole_checkpoint_is_an_error(folder):
     """A run must not start over in a folder of damaged checkpoints."""
     for path in folder.glob("ckpt-*.data*"):
         path.write_bytes(b"")
-    with pytest.raises(InputError, match="(?s)begin anew.*ckpt-3.*ckpt-1"):
+    with pytest.raises(InputError, match="(?s)start over.*ckpt-3.*ckpt-1"):
         newest(folder)
 
 

@@ -84,7 +84,7 @@ def test_a_truncated_checkpoint_is_named(saved, tmp_path):
 
 def test_a_directory_without_a_checkpoint_is_named(tmp_path):
     """The error says what a model directory must contain."""
-    with pytest.raises(InputError, match="must hold a checkpoint"):
+    with pytest.raises(InputError, match="must contain a checkpoint"):
         checkpoints.for_inference(str(tmp_path))
 
 

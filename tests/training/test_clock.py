@@ -25,7 +25,7 @@ class Machine:
 
     Attributes:
       pace: seconds per step at a share of the time.
-      evaluation: seconds of one, where a step takes 0.8.
+      evaluation: seconds of one if a step takes 0.8.
       checkpoint: seconds of one.
       compiling: seconds of the first step of a phase in a process.
     """
@@ -176,7 +176,7 @@ def test_a_run_ends_in_time_with_the_rate_decayed(name):
     assert simulation.jump() < 0.08
 
 
-# {place of the end: layers}, of one schedule and of two with different borders.
+# {position of the end: layers}, for one schedule and for two.
 SCHEDULES = {
     "depth": {300: 1, 600: 2, PLANNED: 3},
     "two": {300: 1, 350: 2, 600: 3, 640: 4, PLANNED: 5},

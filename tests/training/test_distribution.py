@@ -55,7 +55,7 @@ def test_auto_takes_the_workers_of_tf_config(monkeypatch):
 
 def test_a_tpu_must_be_named():
     """The strategy `tpu` without a name is an error before any device."""
-    with pytest.raises(InputError, match="`tpu_name` must be given"):
+    with pytest.raises(InputError, match="`tpu_name` must be set"):
         DistributionConfig(distribution_strategy="tpu")
 
 

@@ -44,7 +44,7 @@ def falling(x):
         (rows(falling, 0.999), {"sop_solved"}),
         (rows(7.0, 0.8, accuracy=0.06), {"flat_loss"}),
         (rows(lambda x: 7 - 0.06 * x, 0.8, accuracy=0.06), {"flat_loss"}),
-        (rows(2.0, 0.8, accuracy=0.6), set()),  # flat, for it is learnt
+        (rows(2.0, 0.8, accuracy=0.6), set()),  # flat, because it is learnt
         (rows(7.0, 0.8, accuracy=lambda x: 0.05 + 0.2 * x), set()),
         (rows(lambda x: 3 + 4 * max(0, x - 0.7), 0.8), {"diverged"}),
         (rows(lambda x: 8 - 12 * x if x < 0.5 else 4, 0.8), {"diverged"}),

@@ -78,7 +78,7 @@ def test_large_variables_are_updated_as_small_ones(optimizer, decay_placement):
 
 
 def test_a_zero_weight_moves_by_the_plain_update():
-    """The trust ratio is 1 where a norm is 0, and never NaN."""
+    """The trust ratio is 1 if a norm is 0, and never NaN."""
     config = OptimizerConfig(weight_decay_rate=0.0)
     ones, zeros = tf.ones([3]), tf.zeros([3])
     slots = zeros, zeros, 0.5, 1.0, False, config
@@ -205,6 +205,6 @@ def test_three_steps_equal_the_released_ones(rule):
             expected = goldens.to_ours(recorded, golden.config)
             for name, value in expected.items():
                 found = trainer.weights[name].numpy()
-                # Where a gradient is next to nothing AdamW divides it by its
+                # AdamW divides a gradient that is nearly 0 by its
                 # own size: machines differ by up to 2.3e-5 of steps of 0.01.
                 np.testing.assert_allclose(found, value, atol=5e-5)

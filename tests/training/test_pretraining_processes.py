@@ -214,7 +214,7 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
     codes, told = outcome(start_workers(alone))
     assert codes == [1, 1], told
     assert "Another worker failed; see its error" in errors(told[0])[0]
-    assert "must hold a checkpoint" in errors(told[1])[0]
+    assert "must contain a checkpoint" in errors(told[1])[0]
 
 
 def test_workers_share_a_refusal(data_dir, config, tmp_path):

@@ -115,7 +115,7 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
     found = run(data_dir, path, output, {"random_seed": 7}, **evaluated)
     assert found == pytest.approx(metrics, rel=1e-6)
     assert contents(output) == before
-    with pytest.raises(InputError, match=f"hold a checkpoint.*={other}, "):
+    with pytest.raises(InputError, match=f"contain a checkpoint.*={other}, "):
         run(data_dir, path, other, **evaluated)
     assert not other.exists()
 
@@ -169,7 +169,7 @@ def test_a_source_that_does_not_fit_is_refused(
     described.write_text(text)
     for file in ("checkpoint", *source.glob("ckpt-*")):
         (source / file).unlink()
-    with pytest.raises(InputError, match="must hold a checkpoint"):
+    with pytest.raises(InputError, match="must contain a checkpoint"):
         run(data_dir, config[0], new, init_checkpoint=str(source))
     assert not new.exists()
 

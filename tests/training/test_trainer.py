@@ -38,7 +38,7 @@ def one_replica():
     ids=str,
 )
 def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
-    """Replicas, micro-batches and XLA give the same weights and slots."""
+    """Replicas, micro-batches and XLA produce the same weights and slots."""
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
 

@@ -58,5 +58,5 @@ def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
     assert any(name.startswith(AVERAGE) for name in values(tmp_path))
     elsewhere["output_dir"] = tmp_path / "without"
     for how in (asked, elsewhere):
-        with pytest.raises(InputError, match="`ema_decay` must be given"):
+        with pytest.raises(InputError, match="`ema_decay` must be set"):
             run(**how, do_train=False, do_eval=True)

@@ -98,8 +98,8 @@ def check_weights(run: PretrainingConfig) -> None:
         run.do_train
         or run.init_checkpoint
         or checkpoints.has_weights(run.output_dir),
-        "Without `do_train`, `output_dir` must hold a checkpoint, or "
-        "`init_checkpoint` name one.",
+        "Without `do_train`, `output_dir` must contain a checkpoint, or "
+        "`init_checkpoint` must.",
         output_dir=run.output_dir,
         init_checkpoint=None,
     )

@@ -75,7 +75,7 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
     This is one id if the old vocabulary has the piece, and none if it lacks any
     of its characters. Special pieces are matched by role, other pieces that
-    stand for no text by name.
+    represent no text by name.
     """
     silent = set(old.not_words.tolist())
     words = written(old)
