@@ -1,7 +1,7 @@
-"""Random numbers for examples: hashes of a seed and of their positions.
+"""Random numbers for examples: hashes of a seed and their positions.
 
-They depend neither on the batch that an example is in nor on the machine, so
-that a resumed run masks like an unbroken one.
+They do not depend on the batch of an example or on the machine, so that a
+resumed run masks like an uninterrupted one.
 
 Glossary: B examples.
 """
@@ -22,11 +22,11 @@ def splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 class Draws:
-    """Sequences of random numbers, a new one at each call.
+    """Random numbers for a batch of examples, different at each call.
 
     Args:
-      seed: of all examples.
-      positions: [B] where each stands among those of the seed.
+      seed: the seed of all examples.
+      positions: [B] the position of each example in the stream of examples.
     """
 
     def __init__(self, seed: int, positions: np.ndarray):
@@ -36,7 +36,7 @@ class Draws:
         self.sequences = 0
 
     def bits(self, count: int) -> np.ndarray:
-        """Return 63 random bits for each place of examples, [B, count]."""
+        """Return integers of 63 random bits for each example, [B, count]."""
         places = np.arange(1, count + 1, dtype=np.uint64)
         places += np.uint64(self.sequences << 32)
         self.sequences += 1
@@ -44,5 +44,5 @@ class Draws:
         return (bits >> np.uint64(1)).astype(np.int64)
 
     def uniform(self, count: int) -> np.ndarray:
-        """Return numbers from 0 to below 1, float32 [B, count]."""
+        """Return uniform random numbers in [0, 1), float32 [B, count]."""
         return (self.bits(count) >> 39).astype(np.float32) * np.float32(2**-24)

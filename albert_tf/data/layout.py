@@ -1,4 +1,4 @@
-"""Segment pairs as rows of tokens: what the builder writes and readers mask.
+"""Layout: segment pairs as rows of tokens, for the builder and for readers.
 
 Glossary: N tokens, n pairs, T tokens of an example.
 """
@@ -18,7 +18,7 @@ class Pairs:
     a_end: np.ndarray
     b_start: np.ndarray
     b_end: np.ndarray
-    swapped: np.ndarray  # bool, the label
+    swapped: np.ndarray  # bool, the sentence-order label
 
     def take(self, index: np.ndarray) -> "Pairs":
         """Return the pairs at the given indices."""

@@ -1,8 +1,8 @@
-"""The words that are masked together, as arrays; no setting and no id.
+"""Masking: settings, the choice of n-grams of words, and masked examples.
 
-Source: ALBERT paper, Section 3.1; `masking` says which words these are.
+Source: ALBERT paper, Section 3.1.
 
-Glossary: B instances, T tokens, N longest n-gram.
+Glossary: B instances, T tokens, N longest n-gram, P prediction slots.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from albert_tf.data.draws import Draws
 def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
     """Return where words begin, [B, T] bool.
 
-    The first token of a segment begins a word even where its piece does not,
-    so that no word reaches across [SEP].
+    The first token of a segment always begins a word, even if its piece does
+    not, so that no word crosses [SEP].
     """
     after_special = np.zeros_like(maskable)
     after_special[:, 1:] = ~maskable[:, :-1]
@@ -40,8 +40,8 @@ def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Return the positions of word starts in random order, [B, T] int64.
 
-    A row's other columns hold T. Sorting (random number, position) packed
-    into one integer is several times faster than an argsort.
+    The remaining columns of a row are T. Sorting integers that pack a random
+    number and a position is several times faster than an argsort.
 
     Args:
       starts: [B, T] bool.
@@ -58,12 +58,12 @@ def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
 def visits(
     order: np.ndarray, ngrams: np.ndarray, left: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the rows that go on, where each is, and the n drawn there.
+    """Yield the unfinished rows, their next word starts, and the n drawn there.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
       ngrams: [B, T] the n of the n-gram drawn at each visit, 1..N.
-      left: [B] tokens still to cover; the caller lowers it, to 0 at the end.
+      left: [B] tokens still to cover; the caller reduces it to 0.
     """
     tokens = order.shape[1]
     rows = np.arange(len(order))
@@ -86,11 +86,11 @@ def _follow(
     room: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Go on from word to word, up to a barred one or to the end of the room.
+    """Collect consecutive words up to a barred one or the end of the room.
 
     Returns:
-      where the words begin [n, N], filled with the first; where the last of
-      them ends, and how many they are, [n].
+      The starts of the words [n, N], padded with the first; the end of the last
+      word and the number of words, each [n].
     """
     end, taken, heads = start, np.zeros_like(wanted), []
     for n in range(longest):
@@ -113,7 +113,7 @@ def choose_spans(
     longest: int,
     released: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the covered tokens and the n-gram counts; no randomness here.
+    """Return the covered tokens and the n-gram counts, deterministically.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
@@ -123,18 +123,18 @@ def choose_spans(
       budget: [B] tokens to cover.
       ngrams: [B, T] the n of the n-gram begun at each visit, 1..N.
       longest: N.
-      released: an n-gram that meets a masked word is left out instead of
-        shortened; its length is drawn also where it begins at one.
+      released: whether to skip an n-gram that reaches a masked word, instead of
+        shortening it, and to count lengths drawn at a masked word too.
 
     Returns:
-      covered [B, T] bool; n-grams by length drawn and by length used, each
-      [N + 1].
+      Covered tokens [B, T] bool; counts of n-grams by length drawn and by
+      length used, each [N + 1].
     """
     closed = np.pad(~free, ((0, 0), (0, 1)), constant_values=True)
     barred = closed
     if released:
         barred = np.pad(~words, ((0, 0), (0, 1)), constant_values=True)
-    steps = np.zeros(closed.shape, np.int8)  # +1 begins, -1 ends a span
+    steps = np.zeros(closed.shape, np.int8)  # +1 starts, -1 ends a span
     drawn, used = np.zeros((2, longest + 1), np.int64)
     left = budget.copy()
     for rows, start, wanted in visits(order, ngrams, left):
@@ -148,29 +148,29 @@ def choose_spans(
         steps[rows, start] += clear
         steps[rows, end] -= clear
         left[rows] -= np.where(clear, end - start, 0)
-        if released:  # after the last word of a record n counts on
+        if released:  # at the end of a record the drawn n counts
             taken = np.where(barred[rows, end], wanted, taken)
         used += np.bincount(taken[clear], minlength=longest + 1)
     covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
     return covered, drawn, used
 
 
-# Shares of the masked tokens that become [MASK], that stay themselves, and that
-# become random words (ALBERT paper, Section 4.1, after BERT).
+# Shares of the masked tokens that become [MASK], stay unchanged, and become
+# random words (ALBERT paper, Section 4.1, after BERT).
 RELEASED_SHARES = [0.8, 0.1, 0.1]
 
-# When records are masked: as they are written, or as they are read.
+# Whether records are masked when they are written, or when they are read.
 STATIC, DYNAMIC = "static", "dynamic"
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
-    """How many tokens are predicted, and in which units they are masked."""
+    """How many tokens to predict, and how to mask them."""
 
     masking: str = setting(
         STATIC,
         "static writes masked records; dynamic writes compact unmasked ones, "
-        "which pretrain.py masks anew each time that it reads them.",
+        "which pretrain.py masks differently each time it reads them.",
         choices=(STATIC, DYNAMIC),
     )
     masked_lm_prob: float = setting(
@@ -178,8 +178,8 @@ class MaskingConfig:
     )
     max_predictions_per_seq: int | None = setting(
         None,
-        "Most predictions of one example; by default masked_lm_prob times "
-        "max_seq_length.",
+        "Largest number of predictions per example; by default masked_lm_prob "
+        "times max_seq_length.",
         minimum=1,
         maximum=65536,
     )
@@ -187,20 +187,20 @@ class MaskingConfig:
         3, "Longest masked n-gram, in words.", minimum=1, maximum=100
     )
     favor_shorter_ngram: bool = setting(
-        True, "Draw n-grams with p(n) ~ 1/n; false reverses the order."
+        True, "Draw n-grams with p(n) ~ 1/n; false reverses this order."
     )
     do_whole_word_mask: bool = setting(
         True, "Mask whole words; false masks single pieces."
     )
     mask_same_random: tuple = setting(
         ("0.8", "0.1", "0.1"),
-        "Shares of the predicted tokens that become [MASK], stay themselves, "
-        "and become random words; 0.9,0,0.1 keeps none.",
+        "Shares of the predicted tokens that become [MASK], stay unchanged, "
+        "and become random words; 0.9,0,0.1 leaves none unchanged.",
     )
     do_permutation: bool = setting(
         False,
-        "Predict as many tokens again, which exchange their places instead of "
-        "being masked; doubles the prediction slots.",
+        "Also predict the same number of permuted tokens, which swap positions "
+        "instead of being masked; doubles the prediction slots.",
     )
 
     def __post_init__(self):
@@ -223,9 +223,10 @@ class MaskingConfig:
         return list(map(float, self.mask_same_random))
 
     def written(self) -> dict:
-        """Return the settings that `metadata.json` keeps, as JSON reads them.
+        """Return the settings for `metadata.json`, as JSON values.
 
-        The released shares go without saying, as where they were the only ones.
+        Released shares are omitted, as in records made before they were a
+        setting.
         """
         values = dataclasses.asdict(self) | {"mask_same_random": self.shares}
         if self.shares == RELEASED_SHARES:
@@ -233,7 +234,7 @@ class MaskingConfig:
         return values
 
     def most_masked(self, max_seq_length: int) -> int:
-        """Return the most tokens of an example that are masked."""
+        """Return the largest number of masked tokens in an example."""
         asked = max(1, round(max_seq_length * self.masked_lm_prob))
         return self.max_predictions_per_seq or asked
 
@@ -250,22 +251,22 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return the uniform numbers at which n grows by one, [N - 1]."""
+        """Return the thresholds of a uniform number for n > 1, [N - 1]."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """What a tokenizer says about masking: its ids and their roles."""
+    """The ids of a vocabulary that masking needs."""
 
     mask_id: int
     replacements: np.ndarray  # ids that a random word is drawn from
 
     @classmethod
     def of(cls, tokenizer, released: bool = False) -> "Words":
-        """Take the roles from a tokenizer.
+        """Return the ids of a tokenizer.
 
-        Special tokens are no words; in the `released` code they are.
+        Special tokens never replace a word, except in the `released` code.
         """
         every = np.arange(tokenizer.vocab_size, dtype=np.int32)
         words = np.setdiff1d(every, tokenizer.not_words)
@@ -286,20 +287,20 @@ class Instances:
 
 @dataclasses.dataclass(frozen=True)
 class Masked:
-    """Masked instances, and what happened while they were masked."""
+    """Masked instances, with counts of what was masked."""
 
     input_ids: np.ndarray  # [B, T] int32, masks applied
     positions: np.ndarray  # [B, P] int32, ascending, padded with 0
     labels: np.ndarray  # [B, P] int32, the ids before masking
-    weights: np.ndarray  # [B, P] float32, 1 for a prediction and 0 for padding
-    budget: np.ndarray  # [B] int64, the predictions that were due
+    weights: np.ndarray  # [B, P] float32, 1 for predictions and 0 for padding
+    budget: np.ndarray  # [B] int64, the requested number of predictions
     drawn: np.ndarray  # [N + 1] int64, n-grams by the length drawn
     used: np.ndarray  # [N + 1] int64, n-grams by the length after shortening
     kinds: np.ndarray  # [3] int64, tokens by outcome: [MASK], itself, random
 
 
 def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
-    """Return the predictions due in each instance, [B] int64.
+    """Return the number of predictions for each instance, [B] int64.
 
     As released, [CLS] and [SEP] count as tokens, and halves round to even.
     """
@@ -325,11 +326,11 @@ def replace(
     words: Words,
     shares: Sequence[float],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what each masked token becomes, and the counts of the kinds.
+    """Return the replacements of masked tokens, and the count of each kind.
 
     Args:
       originals: [n] ids.
-      uniform, picks: [n] random numbers, from 0 to below 1 and integers.
+      uniform, picks: [n] random numbers, floats in [0, 1) and integers.
       words: the ids of the vocabulary.
       shares: see `MaskingConfig.shares`.
     """
@@ -351,14 +352,14 @@ def cover(
     config: MaskingConfig,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw an order and lengths, and choose spans as `choose_spans` does.
+    """Draw an order and lengths of n-grams, and pass them to `choose_spans`.
 
     Args:
       starts: [B, T] bool, true where a piece begins a word.
       maskable: [B, T] bool, false at [CLS], [SEP] and padding.
-      free: [B, T] bool, false also where spans were chosen before.
+      free: [B, T] bool, also false in spans chosen before.
       budget: [B] tokens to cover.
-      config: what to mask.
+      config: the masking settings.
       draws: the source of randomness.
     """
     begins = maskable
@@ -376,7 +377,7 @@ def cover(
 
 
 def permute(ids: np.ndarray, moved: np.ndarray, draws: Draws) -> np.ndarray:
-    """Return ids [B, T] with the tokens at `moved` of a row exchanged."""
+    """Return ids [B, T] with the `moved` tokens of each row permuted."""
     rows, columns = np.nonzero(moved)
     keys = draws.bits(ids.shape[1])[rows, columns]
     source = columns[np.lexsort((keys, rows))]
@@ -386,7 +387,7 @@ def permute(ids: np.ndarray, moved: np.ndarray, draws: Draws) -> np.ndarray:
 
 
 def _cells(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return row and column of chosen tokens, and their number in the row."""
+    """Return the rows and columns of chosen tokens, and their slots in rows."""
     rows, columns = np.nonzero(chosen)
     counts = np.bincount(rows, minlength=len(chosen))
     slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -420,10 +421,10 @@ def mask(
     Args:
       instances: the batch.
       most: see `MaskingConfig.most_masked`.
-      config: what to mask.
+      config: the masking settings.
       words: the ids of the vocabulary.
       draws: the source of randomness.
-      cover: chooses the tokens, as the function of this name does.
+      cover: chooses the tokens, like the function of this name.
     """
     ids, starts = instances.input_ids, instances.starts
     maskable = free = instances.maskable

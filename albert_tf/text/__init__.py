@@ -1,1 +1,1 @@
-"""Text to pieces: rules of normalization, and tokenizers as graphs."""
+"""Text to ids: normalization rules, tokenizers and tokenizer graphs."""

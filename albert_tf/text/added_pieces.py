@@ -1,4 +1,4 @@
-"""Vocabularies that change: pieces appended, special pieces renamed."""
+"""Appending pieces to a tokenizer's vocabulary."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ from albert_tf.text.wordpiece import (
     vocabulary_lines,
 )
 
-# The type of a piece in a SentencePiece model
+# Types of pieces in a SentencePiece model.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
@@ -40,10 +40,10 @@ def with_pieces(
     """Return a tokenizer with pieces appended to its vocabulary, in order.
 
     Args:
-      tokenizer: its ids stay as they are.
+      tokenizer: the original tokenizer; its ids do not change.
       pieces: texts that become one piece each wherever they occur; with
-        WordPiece, only where they are a whole word.
-      control: whether the pieces, like `[CLS]`, are never found in a text.
+        WordPiece, only as a whole word.
+      control: whether the pieces are never found in text, like `[CLS]`.
 
     Raises:
       InputError: a piece exists, or WordPiece would never find it.

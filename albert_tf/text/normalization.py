@@ -1,9 +1,9 @@
-"""Rules that change text before it is cut into pieces.
+"""Rules that normalise text before it is split into pieces.
 
-They are compiled into the map of characters of a SentencePiece model. The
-model replaces the longest sequence of characters that its map contains, then
-continues behind it. It does so in C++, alike in Python and TensorFlow, and
-knows the position in the text of every character.
+They are compiled into the character map of a SentencePiece model. The model
+repeatedly replaces the longest sequence of characters in its map, and continues
+after it. It does so in C++, identically in Python and TensorFlow, and tracks
+the position of every character in the text.
 """
 
 import dataclasses
@@ -22,20 +22,20 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.base.settings import Checked, setting
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 
-# What becomes of a piece that ends in a digit and a comma ("2010,"):
-# "released": the number is encoded anew and the comma follows. The new
-#   encoding begins with the word mark, even inside a word ("1,000,"). The
-#   default, because released models must get the released code's ids.
-# "strip": as "released", but a number inside a word loses the mark, as in
+# How to split a piece that ends in a digit and a comma ("2010,"):
+# "released": encode the number again and append the comma. The new encoding
+#   begins with the word mark, even inside a word ("1,000,"). The default,
+#   because released models must get the released code's ids.
+# "strip": like "released", but a number inside a word loses the mark, as in
 #   Hugging Face's slow tokenizer. The released code has a branch for it that
-#   compares text with bytes and so never runs.
-# "none": the piece stays, as in plain SentencePiece.
+#   compares text with bytes, and so never runs.
+# "none": keep the piece, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
-# The value of a setting that the text, or its vocabulary, decides.
+# The value of a setting that depends on the text or the vocabulary.
 AUTO = "auto"
 
-# Half of a UTF-16 pair is no character; UTF-8 cannot hold it.
+# Halves of UTF-16 pairs are not characters; UTF-8 cannot encode them.
 SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 
@@ -48,7 +48,7 @@ WHITE_SPACE = (
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Checked):
-    """How text is normalised; kept in `tokenizer.json` beside the vocabulary.
+    """How text is normalised; saved as `tokenizer.json` with the vocabulary.
 
     The defaults are those of the released English models. A tokenizer replaces
     `auto` with True or False.
@@ -58,25 +58,25 @@ class TextConfig(Checked):
     strip_accents: bool | str = setting(
         True,
         "Whether to decompose characters and drop accents and other marks, "
-        "which tell words apart in many languages; WordPiece does so only "
-        "when it lower-cases. auto follows the tokenizer.json beside the "
+        "which distinguish words in many languages; WordPiece does so only "
+        "when it lower-cases. auto follows the tokenizer.json next to the "
         "vocabulary or, without one, keeps marks if a piece has any; a new "
         "vocabulary keeps them if its text has more than a few.",
         choices=(True, False, AUTO),
     )
     replace_quotes: bool = setting(
-        False, "Whether `` and '' become \", as in Hugging Face's tokenizer."
+        False, "Replace `` and '' by \", as Hugging Face's tokenizer does."
     )
     digit_comma: str = setting(
         "released",
-        "How SentencePiece pieces like `1,` are split; `released` gives the "
+        "How to split SentencePiece pieces like `1,`; `released` returns the "
         "ids of the released code.",
         choices=DIGIT_COMMA,
     )
 
 
 def drop_marks(text: str) -> str:
-    """Return text decomposed (NFKD) without characters that combine."""
+    """Return text decomposed (NFKD), without combining characters."""
     text = unicodedata.normalize("NFKD", text)
     marks = map(ord, filter(unicodedata.combining, set(text)))
     return text.translate(dict.fromkeys(marks))
@@ -90,14 +90,14 @@ def has_marks(text: str) -> bool:
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Return text as the SentencePiece models saw it.
+    """Return text normalised as for training the SentencePiece models.
 
-    White space is collapsed, quotes replaced, accents dropped, letters
-    lowered. Source: google-research/albert `preprocess_text`; `isspace` is
-    its white space. Lone surrogates become U+FFFD.
+    White space, as in `str.isspace`, is collapsed, quotes are replaced, accents
+    dropped and letters lower-cased. Lone surrogates become U+FFFD. Source:
+    google-research/albert `preprocess_text`.
     """
     text = text.strip()
-    # Of white space, only a plain space can be printed.
+    # The only printable white space is a plain space.
     if not text.isprintable() or "  " in text:
         text = " ".join(text.split())
     if config.replace_quotes:
@@ -109,11 +109,11 @@ def normalize(text: str, config: TextConfig) -> str:
 
 
 Function = Callable[[str], str]
-# A blank that no rule changes or joins to its neighbors.
+# A separator that no rule changes or joins to its neighbours.
 BETWEEN = "\u2800"
 
-# Keys that spell a Hangul syllable by three letters of several forms (usual,
-# compatibility, half-width, in brackets). Maps by NFKC contain 190,000 of
+# Keys that spell a Hangul syllable with three letters of different forms
+# (standard, compatibility, half-width, bracketed). NFKC maps contain 190,000 of
 # these, which no text uses.
 LETTERS, COMPATIBLE, HALF = "\u1100-\u11ff", "\u3130-\u318f", "\uffa0-\uffdc"
 MIXED_FORMS = re.compile(
@@ -132,9 +132,9 @@ def characters() -> list[str]:
 
 @functools.cache
 def changing_characters() -> list[str]:
-    """Return all characters but ideographs, which no rule of case or marks has.
+    """Return all characters that rules of case or marks may change.
 
-    Those that Unicode keeps for compatibility are among them.
+    These are all except ideographs, but include compatibility ideographs.
     """
     ideographs = "[\u3400-\u9fff\U00020000-\U0002f7ff\U0002fa20-\U0003ffff]"
     outside = re.compile(ideographs)
@@ -148,7 +148,7 @@ def of_each(function: Function, texts: list[str]) -> list[str]:
 
 
 def map_function(charsmap: bytes) -> Function:
-    """Return the function of text that a compiled map describes."""
+    """Return a function that applies a compiled map to text."""
     proto = sentencepiece_model_pb2.ModelProto()
     spec = proto.normalizer_spec
     spec.precompiled_charsmap = charsmap
@@ -162,9 +162,9 @@ def map_function(charsmap: bytes) -> Function:
 
 
 def charsmap_keys(charsmap: bytes) -> list[str]:
-    """Return the texts that a compiled map of characters replaces.
+    """Return the texts that a compiled character map replaces.
 
-    The map is the size of a double array, the array itself
+    The map consists of the size of a double array, the array itself
     (https://github.com/s-yata/darts-clone), and the replacements.
     """
     if not charsmap:
@@ -192,7 +192,7 @@ def charsmap_keys(charsmap: bytes) -> list[str]:
 
 
 def charsmap_of(table: dict[str, str]) -> bytes:
-    """Return a table compiled into the map of a SentencePiece model."""
+    """Compile a table into the character map of a SentencePiece model."""
 
     def codes(text: str) -> str:
         return " ".join([f"{ord(c):X}" for c in text])
@@ -222,10 +222,10 @@ def charsmap_of(table: dict[str, str]) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
-    """Return the map that does what `normalize` and then a map does.
+    """Return a map equivalent to `normalize` followed by another map.
 
-    Neighbors matter only to a capital sigma (`final_sigma`) and to the
-    sequences that the map treats as a whole.
+    Neighbours matter only for a capital sigma (`final_sigma`) and for sequences
+    that the map treats as a whole.
     """
     own = map_function(charsmap)
 
@@ -244,10 +244,10 @@ def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
 
 
 def with_rules(content: bytes, config: TextConfig) -> bytes:
-    """Return a SentencePiece model that also does what `normalize` does.
+    """Return a SentencePiece model that also applies `normalize`.
 
-    Its own symbols come before its map, so those that `normalize` changes,
-    which no normalised text contains, must not be found.
+    The model finds user-defined symbols before it applies its map. Symbols that
+    `normalize` changes cannot occur in normalised text, so they become unused.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     spec = proto.normalizer_spec
@@ -265,7 +265,7 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
 
 
 def character_class(characters: Iterable[str]) -> str:
-    """Return characters as the inside of a class in a regular expression."""
+    """Return the inside of a regular expression's class of characters."""
     codes = np.array(sorted(map(ord, characters)))
     runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
     ends = [[re.escape(chr(run[i])) for i in (0, -1)] for run in runs]
@@ -276,15 +276,15 @@ def character_class(characters: Iterable[str]) -> str:
 def final_sigma(
     rule: Callable[[str, TextConfig], str], config: TextConfig
 ) -> str:
-    """Return a regular expression of a capital sigma at the end of a word.
+    """Return a regular expression for a capital sigma at the end of a word.
 
-    Its groups are what stands before and after. The end is where a cased
-    character comes before and none comes after, the ignored ones aside
-    (Unicode's Final_Sigma, as in `str.lower`).
+    Its groups match the text before and after. A word ends if a cased character
+    comes before and none comes after, apart from case-ignorable ones (Unicode's
+    Final_Sigma, as in `str.lower`).
 
     Args:
-      rule: lowers a text, and does what comes before that.
-      config: for the rule.
+      rule: normalises a text, including lower-casing.
+      config: the rule's second argument.
     """
     every = changing_characters()
 

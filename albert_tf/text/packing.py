@@ -1,4 +1,4 @@
-"""How the pieces of one or two segments become a row of the model's inputs."""
+"""Packing: one or two segments of ids into a row of the model's inputs."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,12 +9,12 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 
-# What the model takes of every row.
+# Names of the model's inputs.
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 class Special(Protocol):
-    """The ids, of a tokenizer, that rows begin, end and are padded with."""
+    """A tokenizer's ids for padding, and for the start and end of segments."""
 
     pad_id: int
     cls_id: int
@@ -22,15 +22,15 @@ class Special(Protocol):
 
 
 def joined(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of rows end to end, int32, and where each row ends."""
+    """Return the concatenated ids of rows, int32, and the end of each row."""
     ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
     return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 
 
 def is_column(values: Any) -> bool:
-    """Return whether values come one after the other, a value an example.
+    """Return whether an object is a sequence with one value per example.
 
-    Of a table, whose columns are named, the names would come.
+    Tables do not count: iterating over one yields its column names.
     """
     return (
         isinstance(values, Iterable)
@@ -40,15 +40,15 @@ def is_column(values: Any) -> bool:
 
 
 def checked_texts(values: Any, name: str) -> list[str]:
-    """Return strings as a list, bytes decoded; refuse anything else.
+    """Return strings as a list, with bytes decoded; raise an error for others.
 
     Args:
       values: a list, array or tensor.
-      name: what the user calls it.
+      name: the name of the argument, for errors.
     """
     if hasattr(values, "numpy"):
         values = values.numpy()
-    if hasattr(values, "tolist"):  # of a lone string, that string
+    if hasattr(values, "tolist"):  # a scalar becomes a string
         values = values.tolist()
     rule = f"`{name}` must be a list of strings."
     require(is_column(values), rule, **{name: repr(values)[:60]})
@@ -62,11 +62,11 @@ def checked_texts(values: Any, name: str) -> list[str]:
 
 
 def row_length(max_length: int | None) -> int | None:
-    """Convert and check a user's row length; None means not given."""
+    """Convert and check a user's row length; None if not set."""
     if max_length is None:
         return None
     length = as_type("max_length", max_length, int)
-    rule = "`max_length` must be at least 3, for [CLS], [SEP] and [SEP]."
+    rule = "`max_length` must be at least 3, for [CLS] and two [SEP]."
     require(length >= 3, rule, max_length=length)
     return length
 
@@ -74,10 +74,10 @@ def row_length(max_length: int | None) -> int | None:
 def truncate_pair(
     length_a: int, length_b: int, max_tokens: int
 ) -> tuple[int, int]:
-    """Return how many first tokens of two segments to keep.
+    """Return how many leading tokens of two segments to keep.
 
-    The longer segment loses its last token until both fit, b if they are
-    equally long. Source: google-research/albert `_truncate_seq_pair`.
+    The longer segment, or b if they are equally long, loses its last token
+    until both fit. Source: google-research/albert `_truncate_seq_pair`.
     """
     keep_b = min(length_b, max(max_tokens // 2, max_tokens - length_a))
     return min(length_a, max_tokens - keep_b), keep_b
@@ -86,10 +86,10 @@ def truncate_pair(
 def two_part_row(
     tokenizer: Special, a: Sequence[int], b: Sequence[int]
 ) -> tuple[np.ndarray, int]:
-    """Return `[CLS] a [SEP] b [SEP]`, also where b is empty, uncut.
+    """Return `[CLS] a [SEP] b [SEP]` without truncation, even if b is empty.
 
     Returns:
-      The int32 tokens of the row, and where its segment 1 begins.
+      The int32 tokens of the row, and the index where its segment 1 begins.
     """
     sep = [tokenizer.sep_id]
     row = np.concatenate([[tokenizer.cls_id], a, sep, b, sep])
@@ -99,10 +99,10 @@ def two_part_row(
 def packed_row(
     tokenizer: Special, a: Sequence[int], b: Sequence[int], length: int
 ) -> tuple[np.ndarray, int]:
-    """Return a row that is cut to a length; `[CLS] a [SEP]` if b is empty.
+    """Return a row truncated to a length; `[CLS] a [SEP]` if b is empty.
 
     Returns:
-      As `two_part_row`.
+      See `two_part_row`.
     """
     extra = 3 if len(b) else 2
     keep_a, keep_b = truncate_pair(len(a), len(b), length - extra)
@@ -116,7 +116,7 @@ def pack(
     b: Sequence[int],
     max_seq_length: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what `packed_row` does, padded, with its mask and segments.
+    """Return the padded `packed_row`, with its mask and segments.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [max_seq_length].

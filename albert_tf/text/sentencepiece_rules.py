@@ -1,4 +1,4 @@
-"""ALBERT's rules over single SentencePiece pieces: numbers, word starts."""
+"""ALBERT's rules for SentencePiece pieces: numbers and word starts."""
 
 from collections.abc import Sequence
 
@@ -9,19 +9,20 @@ from albert_tf.text.packing import joined
 
 WORD_MARK = "▁"
 
-# A piece of these alone continues a word, unless it is one single symbol.
+# A piece of only these characters continues a word, unless it is one symbol.
 SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
 
-# A piece, and where in its text it begins and ends.
+# An id, and its start and end in the text.
 Span = tuple[int, int, int]
 
 
 def is_word_start(piece: str) -> bool:
     """Return whether a piece begins a word, by the released English rule.
 
-    So does every piece that holds a word mark, a digit, an apostrophe or a
-    letter outside a-z. Source: google-research/albert `_is_start_piece_sp`.
+    A piece does so if it is a single symbol, or contains a word mark, digit,
+    apostrophe or letter outside a-z. Source: google-research/albert
+    `_is_start_piece_sp`.
     """
     return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
 
@@ -36,7 +37,7 @@ def _encode_number(
 def _drop_word_mark(
     model: sentencepiece.SentencePieceProcessor, spans: list[Span]
 ) -> list[Span]:
-    """Take the word mark off the first piece; what is left may be unknown."""
+    """Remove the word mark of the first piece; the rest may be unknown."""
     id, begin, end = spans[0]
     first = model.id_to_piece(id)
     if not first.startswith(WORD_MARK):
@@ -51,7 +52,7 @@ def digit_comma_splits(
     pieces: Sequence[str],
     variant: str,
 ) -> dict[int, list[Span]]:
-    """Return what becomes of each piece that ends in a digit and a comma.
+    """Split each piece that ends in a digit and a comma.
 
     Args:
       model: the SentencePiece model.
@@ -59,9 +60,9 @@ def digit_comma_splits(
       variant: one of `normalization.DIGIT_COMMA`.
 
     Returns:
-      For the id of each such piece the ids that take its place, with their
-      spans in the piece's text (without word mark). Source: google-research/
-      albert `encode_pieces`.
+      For the id of each such piece, the ids that replace it, with their spans
+      in the piece's text (without word mark). Source: google-research/albert
+      `encode_pieces`.
     """
     splits: dict[int, list[Span]] = {}
     if variant == "none":
@@ -83,7 +84,7 @@ def expansion_table(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `digit_comma_splits` as values int32 and row splits int64 [V+1].
 
-    Row i holds the ids that take the place of id i, mostly i itself.
+    Row i contains the ids that replace id i, usually i itself.
     """
     rows = [
         [id for id, _, _ in splits[i]] if i in splits else [i]
@@ -97,10 +98,10 @@ def expansion_table(
 def expand(
     ids: Sequence[Sequence[int]], values: np.ndarray, splits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Replace every id of every row by its row of an expansion table.
+    """Replace each id of each row by its row of an expansion table.
 
     Returns:
-      the new ids of all rows, end to end, and where each row ends in them.
+      The concatenated new ids of all rows, and the end of each row.
     """
     flat, ends = joined(ids)
     lengths = np.diff(splits)[flat]

@@ -1,9 +1,9 @@
 """The tokenizers as TensorFlow graphs: strings in, ids and offsets out.
 
 Ids and offsets equal those of `Tokenizer.encode_with_offsets`; offsets count
-characters of the string as given. The graph has Python's classes of
-characters; those of ICU, which may be older, are not used. The rows of a batch
-are processed as one flat sequence.
+characters of the original string. The graph uses Python's character classes,
+not those of ICU, which may be older. The rows of a batch are processed as one
+flat sequence.
 
 B batch, C characters of a text, N and M ids of a text, T tokens of a row.
 """
@@ -27,8 +27,8 @@ Rule = Callable[[str, TextConfig], str | bool]
 def characters() -> list[str]:
     """Return all characters that Unicode may assign, in order.
 
-    Surrogates are left out, because UTF-8 cannot hold them, and the planes 4
-    to 13, 15 and 16, which are kept free or private.
+    Surrogates are left out, because UTF-8 cannot encode them, and planes 4 to
+    13, 15 and 16, which are unassigned or private.
     """
     codes = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xF0000)]
     return list(map(chr, codes))
@@ -36,7 +36,7 @@ def characters() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return where runs of characters with one value begin, and the values."""
+    """Return first code points of runs of equal values, and the values."""
     every = characters()
     values = np.array([int(rule(c, config)) for c in every])
     starts = np.flatnonzero(np.diff(values, prepend=-1))
@@ -45,7 +45,7 @@ def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
 
 
 class CharacterClass(tf.Module):
-    """Says what a Python function returns for characters, a bool or number."""
+    """A table of a Python function from characters to bools or integers."""
 
     def __init__(self, rule: Rule, config: TextConfig):
         super().__init__()
@@ -58,7 +58,7 @@ class CharacterClass(tf.Module):
 
 
 def is_space(character: str, config: TextConfig) -> bool:
-    """Return whether a character is white space, for Python."""
+    """Return whether a character is white space in Python."""
     return character.isspace()
 
 
@@ -69,20 +69,20 @@ def decode(strings: tf.Tensor) -> tf.RaggedTensor:
     )
 
 
-# A word that is too long becomes one that is in no vocabulary: a character that
-# cleaning drops.
+# Replaces a word that is too long; no vocabulary contains it, because cleaning
+# drops this character.
 UNKNOWN_WORD = "\0"
 
 
 def valid(strings: tf.Tensor) -> tf.Tensor:
-    """Return strings in which U+FFFD stands for bytes that are not UTF-8."""
+    """Return strings with U+FFFD in place of bytes that are not UTF-8."""
     return tf.strings.unicode_transcode(
         strings, "UTF-8", "UTF-8", errors="replace"
     )
 
 
 def with_final_sigma(strings: tf.Tensor, pattern: str | None) -> tf.Tensor:
-    """Return strings, capital sigmas that match a pattern in their form."""
+    """Return strings with a final sigma wherever the pattern matches."""
     if pattern is None:
         return strings
     return tf.cond(
@@ -105,7 +105,7 @@ class SentencePieceGraph(tf.Module):
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] for the model, of as many characters each."""
+        """Return strings [B] prepared for the model, with equal lengths."""
         return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
@@ -118,7 +118,7 @@ class SentencePieceGraph(tf.Module):
         return self.expand(self.model.tokenize(self.prepared(strings)))
 
     def expand(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return ids [B, N] by the digit-comma rule [B, N']."""
+        """Return ids [B, N] expanded by the digit-comma rule, [B, N']."""
         return tf.gather(self._expansion, ids).merge_dims(1, 2)
 
 
@@ -146,21 +146,21 @@ class WordPieceGraph(tf.Module):
         )
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] for the model, of as many characters each."""
+        """Return strings [B] prepared for the model, with equal lengths."""
         strings = tf.strings.regex_replace(valid(strings), r"\x00", DROPPED)
         return with_final_sigma(strings, self._sigma)
 
     def words(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the words [B, words] of the parts of texts [B, P]."""
+        """Return the words [B, words] of texts from their parts [B, P]."""
         return tf.strings.split(tf.strings.reduce_join(parts, axis=-1))
 
     def is_long(self, words: tf.Tensor) -> tf.Tensor:
-        """Return whether words [W] are too long to be cut, bool [W]."""
+        """Return whether words [W] are too long to split, bool [W]."""
         length = tf.strings.length(words, unit="UTF8_CHAR")
         return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Return ids of words [W], and their first and last bytes [W, N]."""
+        """Return the ids of words [W], and their start and end bytes [W, N]."""
         short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
         return self._wordpiece.tokenize_with_offsets(short)
 
@@ -175,7 +175,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `keep` [B] of each row; no row is shorter than that."""
+    """Return the first `keep` [B] values of each row; no row is shorter."""
     lengths = rows.row_lengths()
     within = tf.ragged.range(lengths).values
     values = rows.values[within < tf.repeat(keep, lengths)]
@@ -183,7 +183,7 @@ def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
-    """Return rows, without their first value where `cut` [B] says so."""
+    """Return rows without their first value where `cut` [B] is true."""
     lengths, cut = rows.row_lengths(), tf.cast(cut, tf.int64)
     within = tf.ragged.range(lengths).values
     values = rows.values[within >= tf.repeat(cut, lengths)]
@@ -195,21 +195,21 @@ def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
 def pair_lengths(
     length_a: tf.Tensor, length_b: tf.Tensor, max_tokens: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return `packing.truncate_pair` of tensors of lengths [B]."""
+    """Compute `packing.truncate_pair` for lengths [B]."""
     keep_b = tf.maximum(max_tokens // 2, max_tokens - length_a)
     keep_b = tf.minimum(length_b, keep_b)
     return tf.minimum(length_a, max_tokens - keep_b), keep_b
 
 
 class TextGraph(tf.Module):
-    """Raw strings to ids and to a model's inputs, as the tokenizer does.
+    """A graph from raw strings to ids and model inputs, like the tokenizer.
 
-    A SavedModel that holds it loads where `tensorflow` and `tensorflow_text`
-    are. Bytes that are not UTF-8 count as U+FFFD, as in
+    A SavedModel that contains it needs `tensorflow` and `tensorflow_text` to
+    load. Bytes that are not UTF-8 count as U+FFFD, as in
     `bytes.decode("utf-8", "replace")`.
 
-    It lasts until the next `tf.random.set_seed`, with which TensorFlow frees
-    the SentencePiece model; one that was saved and loaded lasts.
+    It works until the next `tf.random.set_seed`, when TensorFlow frees the
+    SentencePiece model; a graph loaded from a SavedModel is not affected.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -226,9 +226,9 @@ class TextGraph(tf.Module):
         return self.graph(strings)
 
     def encode_masked(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids [B, N] of strings in which `[MASK]` is that piece.
+        """Return the ids [B, N] of strings [B] with `[MASK]` as that piece.
 
-        As `Tokenizer.encode_masked`.
+        See `Tokenizer.encode_masked`.
         """
         parts = tf.strings.split(strings, MASK_TEXT)  # [B, parts]
         ids = self(parts.values)
@@ -248,14 +248,14 @@ class TextGraph(tf.Module):
         max_seq_length: int,
         fixed: bool = True,
     ) -> dict[str, tf.Tensor]:
-        """Return `[CLS] a [SEP] b [SEP]` as `packing.pack` does.
+        """Return `[CLS] a [SEP] b [SEP]`, like `packing.pack`.
 
         Args:
           a: ids [B, N] of the first segments.
-          b: ids [B, M] of the second ones; `None` or an empty row for none.
-          max_seq_length: most tokens of a row.
-          fixed: whether T is `max_seq_length`, or as many tokens as the
-            longest row has, 1 if there is no row.
+          b: ids [B, M] of the second segments; `None` or an empty row if none.
+          max_seq_length: largest number of tokens in a row.
+          fixed: whether T is `max_seq_length`; otherwise it is the length of
+            the longest row, 1 if there is no row.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, T].
@@ -289,7 +289,7 @@ class TextGraph(tf.Module):
         }
 
     def _joined(self, a, b, pair: tf.Tensor) -> tf.RaggedTensor:
-        """Return rows with special tokens; `pair` [B] is 1 where b counts."""
+        """Return rows with special tokens; `pair` [B] is 1 if b is used."""
         cls, sep = (
             tf.fill([tf.size(pair), 1], id)
             for id in (self._cls_id, self._sep_id)
@@ -298,11 +298,11 @@ class TextGraph(tf.Module):
         return tf.concat([cls, a, sep, b, last], axis=1)
 
 
-TO_THE_END = 1 << 20  # a piece that is not split ends where its span does
+TO_THE_END = 1 << 20  # end of a piece that is not split, beyond its span
 
 
 class Spanned(NamedTuple):
-    """Ids, and where each begins and ends in the text; ragged [B, N]."""
+    """Ids with the start and end of each in the text; ragged [B, N]."""
 
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -310,10 +310,10 @@ class Spanned(NamedTuple):
 
 
 def next_place(where: tf.Tensor) -> tf.Tensor:
-    """Return the first place from each one on where a flat bool is true.
+    """Return, for each index, the next one (or itself) where a bool is true.
 
-    Where there is none, that is the number of places; one more place than
-    there are, which has itself.
+    The result is the number of values, n, if there is none. It has n + 1
+    entries; the last one is n.
     """
     size = tf.size(where)
     places = tf.cast(tf.where(where)[:, 0], tf.int32)
@@ -322,11 +322,11 @@ def next_place(where: tf.Tensor) -> tf.Tensor:
 
 
 class Characters:
-    """The characters of strings [B], end to end.
+    """The characters of strings [B], concatenated.
 
     Attributes:
-      codes: their code points, ragged [B, C].
-      starts: the place of each string's first one.
+      codes: code points, ragged [B, C].
+      starts: index of each string's first character.
     """
 
     def __init__(self, strings: tf.Tensor):
@@ -341,7 +341,7 @@ class Characters:
         self._first = first + tf.gather(self._bytes, rows)
 
     def places(self, within: tf.RaggedTensor) -> tf.Tensor:
-        """Return the places of bytes [B, N] of the strings, flat."""
+        """Return flat character indices for byte offsets [B, N] in strings."""
         base = tf.gather(self._bytes, within.value_rowids())
         byte = tf.cast(within.values, tf.int32) + base
         return tf.searchsorted(self._first, byte)
@@ -375,7 +375,7 @@ class SentencePieceOffsets(tf.Module):
         return self._split(ids, begin - row_starts, end - row_starts)
 
     def _split(self, ids: tf.RaggedTensor, begin, end) -> Spanned:
-        """Return the pieces that the digit-comma rule makes of ids."""
+        """Return the ids after the digit-comma rule, with their offsets."""
         low = tf.gather(self._splits, ids.values)
         number = tf.gather(self._splits, ids.values + 1) - low
         within = tf.ragged.range(low, low + number).values
@@ -406,7 +406,7 @@ class WordPieceOffsets(tf.Module):
         size = tf.gather(tf.strings.length(words.values), word)
         long = tf.gather(self._graph.is_long(words.values), word)
         last = tf.where(long, size, tf.cast(last.values, tf.int32))
-        # Where parts, words and pieces stand, in bytes, if parts are joined.
+        # Byte offsets of parts, words and pieces in the joined parts.
         bounds = tf.pad(tf.cumsum(tf.strings.length(parts.values)), [[1, 0]])
         base = tf.gather(self._word_starts(parts, bounds), word)
         first = tf.cast(first.values, tf.int32) + base
@@ -425,7 +425,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _spans(text: Characters, parts: tf.RaggedTensor, first):
-        """Return where parts begin and end, in places, and their rows."""
+        """Return parts' starts and ends as character indices, and rows."""
         rows = parts.value_rowids()
         begin = text.places(first)
         # A part ends where the next part with another source begins.
@@ -436,7 +436,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _word_starts(parts: tf.RaggedTensor, bounds: tf.Tensor) -> tf.Tensor:
-        """Return the bounds at which words begin, flat."""
+        """Return the bounds at which words start, flat."""
         solid = parts.values != " "
         rows = parts.value_rowids()
         before = tf.concat([[False], solid], axis=0)[:-1]
@@ -451,9 +451,9 @@ OFFSETS = {
 
 
 def offset_graph(tokenizer: Tokenizer, text_graph: TextGraph) -> tf.Module:
-    """Return a function of strings [B] to `Spanned`.
+    """Return a function from strings [B] to `Spanned`.
 
-    It uses the tables of the tokenizer's `TextGraph`.
+    It shares the tables of the tokenizer's `TextGraph`.
     """
     graph = text_graph.graph
     return OFFSETS[type(graph)](graph, tokenizer)

@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids and back, their files, and packing into inputs."""
+"""Tokenizers: text to ids, model inputs and back, and tokenizer files."""
 
 import abc
 import base64
@@ -50,19 +50,19 @@ from albert_tf.text.wordpiece import (
 )
 
 TOKENIZER_FILE = "tokenizer.json"
-WEIGHTS = "ckpt-*.index"  # beside which a tokenizer is not replaced
+WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
 MASK_TEXT = "[MASK]"
-# Ids of texts end to end, and each text's end; ids, their starts and ends.
+# Concatenated ids of texts, and each text's end; ids, their starts and ends.
 JoinedIds = tuple[np.ndarray, np.ndarray]
 IdsAndSpans = tuple[list[int], list[int], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(TextConfig):
-    """A vocabulary and how text is normalised for it."""
+    """A vocabulary, and how text is normalised for it."""
 
     spm_model_file: str | None = setting(
-        None, "SentencePiece model; give this or `vocab_file`."
+        None, "SentencePiece model; set this or `vocab_file`."
     )
     vocab_file: str | None = setting(
         None, "WordPiece vocabulary, one piece per line (Chinese models)."
@@ -70,29 +70,29 @@ class TokenizerConfig(TextConfig):
 
 
 class Tokenizer(abc.ABC):
-    """What both kinds of tokenizers share: the vocabulary and its files.
+    """The common parts of tokenizers: the vocabulary and its files.
 
     Attributes:
       vocab_size: number of pieces, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
       word_starts: bool [V], whether a piece begins a word.
-      not_words: int32 ids that stand for no text (special, control, unused).
+      not_words: int32 ids that represent no text (special, control, unused).
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
-      with_rules: a SentencePiece model into which the rules of `config` are
-        compiled, in half a second or more. It is never stored.
+      with_rules: a SentencePiece model with the rules of `config` compiled in,
+        which takes half a second or more. It is never saved.
       final_sigma: a regular expression for capital sigmas at the end of a word,
-        the only rule that no map expresses; None if the text is not lowered.
+        the only rule that no map can express; None without lower-casing.
     """
 
     kind: str  # in `tokenizer.json`
     file_name: str  # of the vocabulary in a model directory
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
-    has_marks: Callable[[str], bool]  # whether a text has accents to drop
-    settings: tuple[str, ...]  # the fields of `TextConfig` with an effect
+    has_marks: Callable[[str], bool]  # whether a text has accents to strip
+    settings: tuple[str, ...]  # fields of `TextConfig` that it uses
     with_rules: bytes
     final_sigma: str | None
-    lone_mark: Sequence[int | None] = ()  # the id that only begins a word
+    lone_mark: Sequence[int | None] = ()  # id of the word mark alone
 
     def __init__(
         self, content: bytes, pieces: Sequence[str], config: TextConfig
@@ -108,7 +108,7 @@ class Tokenizer(abc.ABC):
         missing = [name for name in self.special if name not in ids]
         if missing:
             raise InputError(
-                f"A {self.kind} vocabulary must hold "
+                f"A {self.kind} vocabulary must contain "
                 f"{', '.join(f'`{name}`' for name in self.special)}. "
                 f"Received: {len(pieces)} pieces without {', '.join(missing)}"
             )
@@ -121,14 +121,14 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _unused(self) -> list[int]:
-        """Return ids, beside the special ones, that stand for no text."""
+        """Return other ids, besides special ones, that represent no text."""
 
     @abc.abstractmethod
     def _starts_word(self, piece: str) -> bool:
         """Return whether a piece begins a word."""
 
     def _prepared(self, text: str) -> str:
-        """Return a text for `with_rules`, of the same length."""
+        """Return a text prepared for `with_rules`, with the same length."""
         if text.isascii():
             return text
         text = SURROGATE.sub(REPLACEMENT, text)
@@ -138,7 +138,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
-        """Return the ids of texts end to end."""
+        """Return the concatenated ids of texts, and the end of each text."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of each text, int32."""
@@ -147,17 +147,17 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
-        """Return ids, and the start and end of each in the text as given.
+        """Return ids, and the start and end of each in the original text.
 
         Offsets count characters (code points) of `text` before any
-        normalisation; ends are exclusive. A piece that shows nothing of the
-        text, like a word mark alone, has an empty span. Of the pieces of one
-        character, like those of a ligature, only the last shows it.
+        normalisation; ends are exclusive. A piece without a character of the
+        text, like a word mark alone, has an empty span. If several pieces come
+        from one character, like a ligature, only the last one covers it.
         """
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; ids in `not_words` are left out."""
+        """Return the text of ids, without ids in `not_words`."""
 
     def __call__(
         self,
@@ -169,8 +169,9 @@ class Tokenizer(abc.ABC):
 
         Args:
           texts: B strings.
-          text_pairs: the second text of each, "" for none.
-          max_length: T; longer rows are cut. Default: that of the longest.
+          text_pairs: the second text of each pair, "" for none.
+          max_length: T, to which longer rows are truncated. Defaults to the
+            length of the longest row.
         """
         max_length = row_length(max_length)
         first = self.encode_batch(checked_texts(texts, "texts"))
@@ -179,7 +180,7 @@ class Tokenizer(abc.ABC):
             second = self.encode_batch(checked_texts(text_pairs, "text_pairs"))
         require(
             len(first) == len(second),
-            "There must be as many `text_pairs` as `texts`.",
+            "`text_pairs` and `texts` must have the same length.",
             texts=len(first),
             text_pairs=len(second),
         )
@@ -195,9 +196,9 @@ class Tokenizer(abc.ABC):
         return self.encode_batch([text])[0].tolist()
 
     def encode_masked(self, text: str) -> list[int]:
-        """Return the ids of a text in which `[MASK]` stands for that piece.
+        """Return the ids of a text with `[MASK]` as that piece.
 
-        Only white space puts a `lone_mark` behind it.
+        A `lone_mark` follows it only if white space does.
         """
         parts = text.split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
@@ -207,7 +208,7 @@ class Tokenizer(abc.ABC):
         return first
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the pieces of ids as they stand in the vocabulary."""
+        """Return the pieces of ids, as written in the vocabulary."""
         return [self._pieces[i] for i in ids]
 
     def _words(self, ids: Sequence[int]) -> list[int]:
@@ -219,20 +220,20 @@ class Tokenizer(abc.ABC):
         return {"type": self.kind, **values}
 
     def get_config(self) -> dict:
-        """Return JSON values from which `tokenizer_of` makes an equal one."""
+        """Return JSON values from which `tokenizer_of` makes an equal copy."""
         content = base64.b64encode(zlib.compress(self.content)).decode()
         return {**self.description(), "content": content}
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the vocabulary and of `tokenizer.json`."""
+        """Return the SHA-256 hash of the vocabulary and `tokenizer.json`."""
         text = json.dumps(self.description(), sort_keys=True).encode()
         return hashlib.sha256(self.content + text).hexdigest()
 
     def check_claim(self, model_dir: str) -> None:
-        """Refuse a folder that holds a model with another tokenizer."""
+        """Raise an error if a folder has a model with another tokenizer."""
         known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
         same = not known or known.fingerprint() == self.fingerprint()
-        rule = "`output_dir` must not hold a model with another tokenizer."
+        rule = "`output_dir` must not contain a model with another tokenizer."
         require(same, rule, output_dir=model_dir)
 
     def save(self, model_dir: str) -> None:
@@ -248,8 +249,8 @@ class SentencePieceTokenizer(Tokenizer):
     """The tokenizer of the English models.
 
     Attributes:
-      expansion: values int32 and row splits int64 [V+1] of the ids that take
-        each id's place by the digit-comma rule.
+      expansion: values int32 and row splits int64 [V+1] of the ids that
+        replace each id by the digit-comma rule.
     """
 
     kind = "sentencepiece"
@@ -268,7 +269,7 @@ class SentencePieceTokenizer(Tokenizer):
                 f"Received: {len(content)} bytes of something else"
             ) from None
         pieces = self._model.id_to_piece(list(range(len(self._model))))
-        # The file defines which pieces these two are, whatever their names.
+        # The model file defines these two pieces, whatever their names.
         named = zip(
             (self._model.pad_id(), self._model.unk_id()),
             self.special,
@@ -286,8 +287,8 @@ class SentencePieceTokenizer(Tokenizer):
     def piece_shares(self) -> np.ndarray:
         """Return each piece's share of the training text, [V].
 
-        The scores are logarithms of these, except in BPE models: there all
-        pieces get the same share.
+        Scores are logarithms of shares, except in BPE models, where all pieces
+        get the same share.
         """
         scores = np.array(self._model.get_score(list(range(self.vocab_size))))
         ranks = np.array_equal(scores, np.round(scores))
@@ -394,7 +395,7 @@ KINDS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Return the tokenizer of a `Tokenizer.get_config`; None for None."""
+    """Return a tokenizer from its `Tokenizer.get_config`; None for None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
@@ -412,9 +413,9 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
 
 
 def description_beside(path: str, kind: str) -> dict:
-    """Return the `tokenizer.json` beside a vocabulary, {} if it has none.
+    """Return the `tokenizer.json` next to a vocabulary, {} if there is none.
 
-    Files of this name by other libraries, without this type, do not count.
+    Files with this name from other libraries, without this type, do not count.
     """
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
     found = files.read_json(place, "A file") if files.exists(place) else {}
@@ -423,10 +424,10 @@ def description_beside(path: str, kind: str) -> dict:
 
 
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Return the tokenizer of the vocabulary that a config names."""
+    """Return the tokenizer for the vocabulary in a config."""
     require(
         bool(config.spm_model_file) != bool(config.vocab_file),
-        "Give one of `spm_model_file` and `vocab_file`.",
+        "Set exactly one of `spm_model_file` and `vocab_file`.",
         spm_model_file=config.spm_model_file,
         vocab_file=config.vocab_file,
     )
@@ -439,26 +440,26 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
 
 
 def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
-    """Return the tokenizer of the settings of a `TokenizerConfig`."""
+    """Return the tokenizer for the settings of a `TokenizerConfig`."""
     return build_tokenizer(TokenizerConfig(**settings))
 
 
 def tokenizer_in(folder: str) -> Tokenizer | None:
-    """Return the tokenizer that a folder holds, None if it holds none."""
+    """Return the tokenizer in a folder, None if there is none."""
     there = files.exists(files.join(folder, TOKENIZER_FILE))
     return load_tokenizer(folder) if there else None
 
 
 def load_tokenizer(model_dir: str) -> Tokenizer:
-    """Return the tokenizer that a model directory holds."""
+    """Return the tokenizer in a model directory."""
     path = files.join(model_dir, TOKENIZER_FILE)
-    values = files.read_json(path, "The tokenizer's description")
+    values = files.read_json(path, "The file of tokenizer settings")
     kind = values.pop("type", None) if isinstance(values, dict) else None
     rule = f"`type` must be one of {', '.join(KINDS)}."
     require(kind in KINDS, rule, type=f"{kind} in {path}")
     settings = KINDS[kind].settings
     unknown = sorted(set(values) - set(settings))
-    rule = f"A tokenizer's description must hold only {', '.join(settings)}."
+    rule = f"A tokenizer's settings must be among {', '.join(settings)}."
     require(not unknown, rule, others=f"{', '.join(unknown)} in {path}")
     vocabulary = files.join(model_dir, KINDS[kind].file_name)
     fields = {f.name: f for f in dataclasses.fields(TextConfig)}

@@ -1,8 +1,8 @@
-"""WordPiece: words between spaces and punctuation, cut into longest pieces.
+"""WordPiece: text split at spaces and punctuation, then into longest pieces.
 
-Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. What
-they do to text before words are cut also becomes the map of a SentencePiece
-model, for offsets and for the graph.
+Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. Their
+changes to text before words are split are also compiled into the character map
+of a SentencePiece model, for offsets and for the graph.
 """
 
 import bisect
@@ -26,16 +26,16 @@ from albert_tf.text.normalization import (
 # Longer words become one unknown piece.
 MAX_WORD_CHARACTERS = 200
 
-# The cache of words is emptied when it has grown to this many.
+# The cache of words is cleared when it reaches this size.
 MAX_CACHED_WORDS = 200_000
 
-# Takes the place of NUL, which no map can contain; cleaning drops both.
+# Replaces NUL, which no map can contain; cleaning drops both.
 DROPPED = "\1"
 
-# Stands for each ideograph that is in no piece, nor is this.
+# Replaces ideographs that no piece contains; no piece contains this either.
 OTHER_IDEOGRAPH = "\ufffe"
 
-# Ideographs, each of which is a word of its own.
+# Ideographs; each one is a separate word.
 IDEOGRAPH = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
     "\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\uf900-\ufaff"
@@ -56,11 +56,11 @@ def vocabulary_lines(content: bytes) -> list[str]:
         lines.pop()
     pieces: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        # Google's Chinese vocabulary holds a line separator as a piece.
+        # Google's Chinese vocabulary has a line separator as a piece.
         piece = line.split()[0] if line.split() else line.rstrip("\r")
         if piece in pieces:
             raise InputError(
-                "A wordpiece vocabulary must hold each piece once. "
+                "A wordpiece vocabulary must contain each piece once. "
                 f"Received: {piece!r} in lines {pieces[piece]} and {number}"
             )
         pieces[piece] = number
@@ -68,7 +68,7 @@ def vocabulary_lines(content: bytes) -> list[str]:
 
 
 def clean_character(character: str) -> str:
-    """Return a character cleaned: dropped, a space, or set off by spaces."""
+    """Return a character unchanged, dropped, as a space, or between spaces."""
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "
@@ -80,7 +80,7 @@ def clean_character(character: str) -> str:
 
 
 def fold(word: str, config: TextConfig) -> str:
-    """Return a word lowered and without accents, as the config says."""
+    """Return a word lower-cased and without accents, if configured."""
     if not config.do_lower_case:
         return word
     word = word.lower()
@@ -112,11 +112,11 @@ def is_punctuation(character: str) -> bool:
 def split_punctuation(
     word: str, is_part: Callable[[str], bool] = is_punctuation
 ) -> list[tuple[int, int]]:
-    """Return the spans of a word's parts; a punctuation mark is a part.
+    """Split a word at punctuation; return the spans of its parts.
 
     Args:
-      word: without white space.
-      is_part: whether a character is a part by itself.
+      word: a word without white space.
+      is_part: returns whether a character is a separate part.
     """
     spans: list[tuple[int, int]] = []
     inside = False
@@ -139,21 +139,21 @@ class _Cleaned(dict):
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Return text cleaned and folded."""
+    """Clean and fold a text."""
     return fold(text.translate(_Cleaned()), config)
 
 
 def separated(text: str, config: TextConfig) -> str:
-    """Return text cleaned and folded, with spaces around punctuation."""
+    """Clean and fold a text, and put spaces around punctuation."""
     folded = normalize(text, config)
     return "".join([f" {c} " if is_punctuation(c) else c for c in folded])
 
 
 def rules_model(pieces: Sequence[str], config: TextConfig) -> bytes:
-    """Return a SentencePiece model of characters that separates words.
+    """Return a SentencePiece character model that separates words.
 
-    Its pieces are a blank and the characters of a vocabulary; joined, they are
-    what `separated` returns.
+    Its pieces are a space and the characters of a vocabulary. The joined pieces
+    of a text equal `separated`.
     """
     known = {" ", *"".join(pieces)}
     every = changing_characters()
@@ -178,7 +178,7 @@ def rules_model(pieces: Sequence[str], config: TextConfig) -> bytes:
 
 
 class WordPiece:
-    """Cuts text into pieces of a vocabulary, `##` marking inner pieces."""
+    """A WordPiece model: splits text into pieces, with `##` inside words."""
 
     def __init__(self, ids: dict[str, int], unk_id: int, config: TextConfig):
         self._ids = ids
@@ -196,11 +196,11 @@ class WordPiece:
     def encode_with_offsets(
         self, text: str, normalizer: sentencepiece.SentencePieceNormalizer
     ) -> tuple[list[int], list[int], list[int]]:
-        """Return the ids of a text and where each begins and ends in it.
+        """Return the ids of a text, and the start and end of each.
 
         Args:
-          text: as `rules_model` takes it.
-          normalizer: of a `rules_model`.
+          text: a text prepared for `rules_model`.
+          normalizer: the normalizer of a `rules_model`.
         """
         separated, sources = normalizer.normalize(text, with_offsets=True)
         ids, starts, ends = [], [], []
@@ -208,7 +208,7 @@ class WordPiece:
             for id, begin, end in self._greedy(word[0]):
                 ids.append(id)
                 starts.append(sources[word.start() + begin])
-                # It ends where the next character of the text begins.
+                # The end is the start of the next character of the text.
                 last = sources[word.start() + end - 1]
                 after = bisect.bisect(sources, last, hi=len(sources) - 1)
                 ends.append(sources[after])
@@ -230,7 +230,7 @@ class WordPiece:
                 yield id, begin + first, begin + last
 
     def _greedy(self, word: str) -> list[tuple[int, int, int]]:
-        """Return the longest pieces from the left, all or the unknown one."""
+        """Return the longest pieces from the left, or one unknown piece."""
         unknown = [(self._unk_id, 0, len(word))]
         if len(word) > MAX_WORD_CHARACTERS:
             return unknown

@@ -1,9 +1,9 @@
-"""Which checkpoints lie in a folder, and whether their files are whole.
+"""The checkpoints in a folder, and whether their files are intact.
 
-A checkpoint `ckpt-STEP` is an index, data files and `ckpt-STEP.json` with facts
-of the run, written after them; the folder's `checkpoint` file, which names the
-checkpoints, is written last of all. So a kill at any moment leaves the earlier
-ones as they were. TensorFlow keeps a checksum of every variable and of the
+A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`
+with facts of the run, written after them. The folder's `checkpoint` file lists
+the checkpoints and is written last, so a kill at any moment leaves earlier
+checkpoints intact. TensorFlow stores a checksum of every variable and of the
 index.
 """
 
@@ -23,9 +23,9 @@ FILES = (
     *(STATE_FILE, f"{NAME}[0-9]*.index", f"{NAME}[0-9]*.json"),
     f"{NAME}[0-9]*.data-?????-of-?????",
 )
-# What TensorFlow raises where it reads a damaged checkpoint.
+# Errors that TensorFlow raises when it reads a damaged checkpoint.
 DAMAGE = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
-# What belongs to a checkpoint; `_temp` is a folder of an unfinished write.
+# The files of a checkpoint; `_temp` is the folder of an unfinished write.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
 
 
@@ -35,24 +35,24 @@ def prefix(directory: str, step: int) -> str:
 
 
 def number(prefix: str) -> int:
-    """Return the step in a checkpoint's name, -1 if it has none."""
+    """Return the step in a checkpoint's name, or -1."""
     match = re.search(rf"{NAME}(\d+)$", prefix)
     return int(match[1]) if match else -1
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of an error of TensorFlow, without its places."""
+    """Return the first line of a TensorFlow error, without node names."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
     return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", line)
 
 
 def write_about(prefix: str, about: dict) -> None:
-    """Keep facts of the run beside a finished checkpoint."""
+    """Write facts of the run next to a finished checkpoint."""
     files.write_json(f"{prefix}.json", {"about": about})
 
 
 def about(prefix: str) -> dict:
-    """Return the facts beside a checkpoint; {} if there are none."""
+    """Return the facts stored with a checkpoint; {} if there are none."""
     path = f"{prefix}.json"
     if not files.exists(path):
         return {}
@@ -60,12 +60,12 @@ def about(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """A checkpoint that TensorFlow cannot read; its error is the cause."""
+    """A checkpoint cannot be read; TensorFlow's error is the cause."""
 
 
 @contextlib.contextmanager
 def damage_named(prefix: str) -> Iterator[None]:
-    """Turn what a damaged checkpoint raises into an error with its path."""
+    """Turn TensorFlow's errors about a damaged checkpoint into `Damaged`."""
     try:
         yield
     except DAMAGE as error:
@@ -75,7 +75,7 @@ def damage_named(prefix: str) -> Iterator[None]:
 
 
 def read_all(prefix: str) -> None:
-    """Read every variable, and so compare its checksum."""
+    """Read every variable, which verifies its checksum."""
     with damage_named(prefix):
         stored = tf.train.load_checkpoint(prefix)
         for name in stored.get_variable_to_shape_map():
@@ -83,7 +83,7 @@ def read_all(prefix: str) -> None:
 
 
 def fault(prefix: str, read: Callable[[str], None]) -> str:
-    """Return what is wrong with a checkpoint's files, "" if nothing is."""
+    """Describe what is wrong with a checkpoint's files, "" if nothing is."""
     try:
         about(prefix)
     except (InputError, KeyError, TypeError):
@@ -96,15 +96,15 @@ def fault(prefix: str, read: Callable[[str], None]) -> str:
 
 
 def _parts(directory: str) -> list[tuple[int, str, str]]:
-    """Return (step, kind, name) of everything that is of a checkpoint."""
+    """Return (step, kind, name) of every checkpoint file in a folder."""
     matches = map(_PART.match, files.names(directory))
     return [(int(m[1]), m[2], m[0]) for m in matches if m]
 
 
 def listed(directory: str) -> list[str]:
-    """Return the prefixes that a folder names, the one to resume first.
+    """Return the prefixes that a folder lists, the one to resume first.
 
-    Without a readable `checkpoint` file these are all that have their facts.
+    Without a readable `checkpoint` file, return all that have a `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
     try:
@@ -130,16 +130,16 @@ def listed(directory: str) -> list[str]:
 def latest(
     directory: str, read: Callable[[str], None] = read_all
 ) -> str | None:
-    """Return the newest whole checkpoint; None if the folder has none.
+    """Return the newest intact checkpoint; None if the folder has none.
 
     A damaged one is skipped with a warning.
 
     Args:
-      directory: where they are.
-      read: reads one; raises `Damaged`.
+      directory: the folder.
+      read: reads a checkpoint; raises `Damaged`.
 
     Raises:
-      InputError: there are checkpoints, and none is whole.
+      InputError: all checkpoints are damaged.
     """
     faults: list[str] = []
     for path in listed(directory):
@@ -149,14 +149,14 @@ def latest(
                 print(f"Warning: {line}; taking {path} instead", flush=True)
             return path
         faults.append(f"the checkpoint {path} is damaged: {wrong}")
-    rule = "One checkpoint must be whole; remove them all, with the file "
-    rule += f"`{STATE_FILE}`, to begin anew."
+    rule = "One checkpoint must be intact; remove them all, with the file "
+    rule += f"`{STATE_FILE}`, to start over."
     require(not faults, f"{rule} Received: {'; '.join(faults)}")
     return None
 
 
 def remove(directory: str, step: int) -> None:
-    """Remove whatever there is of one checkpoint."""
+    """Remove all files of one checkpoint."""
     for n, _, name in _parts(directory):
         if n == step:
             path = files.join(directory, name)
@@ -165,9 +165,10 @@ def remove(directory: str, step: int) -> None:
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
-    """Make a written checkpoint the newest; remove all but the last ones.
+    """List a written checkpoint as the newest, and remove old ones.
 
-    Checkpoints of later steps belong to a stretch that was lost.
+    Checkpoints of later steps are removed too: a resumed run repeats those
+    steps.
     """
     known = {number(path) for path in listed(directory)} | {step}
     kept = sorted(n for n in known if 0 <= n <= step)[-keep:]

@@ -1,8 +1,8 @@
-"""Checkpoints of named variables, and the model directory that holds them.
+"""Checkpoints of named variables, and the model directory that contains them.
 
 A checkpoint is a flat table {name: variable}. Names of weights begin with the
 part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, a task's head),
-names of the optimizer's slots with `optimizer/`. Loading is exact or fails.
+names of optimizer slots with `optimizer/`. Loading must match exactly.
 """
 
 import contextlib
@@ -26,28 +26,28 @@ OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
 _ESCAPES = {".": "..", "/": ".S"}  # of `tf.train.Checkpoint`, in names
-# Of a data file. What is larger has several, which are written side by side:
-# one is summed while another travels.
+# Largest size of a data file. Larger checkpoints have several, written in
+# parallel: one is checksummed while another is uploaded.
 SHARD_BYTES = 1 << 28
 
 
 def named_variables(model) -> dict[str, tf.Variable]:
     """Return {name: variable} of a model, without the root model's own name.
 
-    `tf.train.Checkpoint(model=layer)` would leave out layers that are kept in
-    lists or dicts, and Keras's `variable.name` is only the last part.
+    `tf.train.Checkpoint(model=layer)` would omit layers in lists or dicts, and
+    Keras's `variable.name` is only the last part.
     """
     root = "" if isinstance(model, AlbertModel) else f"{model.name}/"
-    # `weights` are `variables` without the state of dropout under `fit`.
+    # `weights` are `variables` without the dropout state of `fit`.
     return {v.path.removeprefix(root): v.value for v in model.weights}
 
 
 def present(
     model, stored: Iterable[str]
 ) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
-    """Return a model's variables, and the heads of which nothing is stored.
+    """Return a model's variables, and the pretraining heads not stored.
 
-    The variables of these pretraining heads are left out.
+    The variables of these heads are left out.
     """
     parts = {f"{name.split('/')[0]}/" for name in stored}
     absent = tuple(head for head in PRETRAINING_HEADS if head not in parts)
@@ -56,9 +56,9 @@ def present(
 
 
 class _WholeVariables(tf.train.experimental.ShardingCallback):
-    """Put variables into shards of `SHARD_BYTES` at most, larger ones alone.
+    """Put variables into shards of at most `SHARD_BYTES`, larger ones alone.
 
-    TensorFlow's `MaxShardSizePolicy` cuts variables, on their own device.
+    TensorFlow's `MaxShardSizePolicy` splits variables, on their own device.
     """
 
     description = "whole variables"
@@ -86,7 +86,7 @@ def _write(prefix: str, variables: dict[str, tf.Variable]) -> None:
     options = tf.train.CheckpointOptions(
         experimental_sharding_callback=_WholeVariables()
     )
-    # In a graph what does not depend on each other runs at the same time.
+    # A graph writes independent files in parallel.
     tf.function(lambda: checkpoint.write(prefix, options), autograph=False)()
 
 
@@ -96,7 +96,7 @@ def _key(name: str) -> str:
 
 
 def _name(key: str) -> str:
-    """Return the name that `_key` made a key of."""
+    """Return the name of the variable with a key; the inverse of `_key`."""
     escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     meanings = {code: c for c, code in _ESCAPES.items()}
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
@@ -114,7 +114,7 @@ def read_table(prefix: str) -> dict[str, list[int]]:
 
 
 def reader(prefix: str) -> Callable[[str], np.ndarray]:
-    """Return a function from a name to the value in a checkpoint."""
+    """Return a function from a name to its value in a checkpoint."""
     stored = tf.train.load_checkpoint(prefix)
 
     def read(name: str) -> np.ndarray:
@@ -129,12 +129,12 @@ def explain_differences(
     stored: dict[str, list[int]],
     ignore: tuple[str, ...] = (),
 ) -> str:
-    """Name every missing, unexpected and mis-shaped variable; "" if none.
+    """List all missing, unexpected and mis-shaped variables; "" if none.
 
     Args:
-      wanted: {name: shape} that the model has.
-      stored: {name: shape} that the checkpoint has.
-      ignore: prefixes of names that the checkpoint may have beyond the model.
+      wanted: {name: shape} of the model.
+      stored: {name: shape} of the checkpoint.
+      ignore: prefixes of further names that the checkpoint may contain.
     """
     lines = [f"missing {name}" for name in wanted if name not in stored]
     lines += [
@@ -155,12 +155,12 @@ def restore(
     variables: dict[str, tf.Variable],
     ignore: tuple[str, ...] = (OPTIMIZER,),
 ) -> None:
-    """Assign every variable from a checkpoint, or fail naming what differs.
+    """Assign every variable from a checkpoint; fail if the two differ.
 
     Args:
       prefix: the checkpoint's path without `.index`.
       variables: what to restore; each must be in the checkpoint.
-      ignore: prefixes of names that the checkpoint may have beyond these.
+      ignore: prefixes of further names that the checkpoint may contain.
 
     Raises:
       InputError: a variable is missing, unexpected or of another shape, or
@@ -185,15 +185,15 @@ def save(
     """Write a checkpoint `ckpt-STEP`; return its prefix.
 
     Args:
-      directory: where to write; its `checkpoint` file names the new one only
-        once it is whole.
+      directory: where to write; its `checkpoint` file lists the new checkpoint
+        only once it is complete.
       variables: what to write.
-      step: the number of updates that made them.
-      keep: how many of the newest checkpoints stay, this one included.
+      step: the number of updates so far.
+      keep: number of newest checkpoints to keep, including this one.
       about: facts of the run.
 
     Raises:
-      InputError: it could not be written; the earlier ones are untouched.
+      InputError: it could not be written; earlier checkpoints are intact.
     """
     prefix = checkpoint_files.prefix(directory, step)
     try:
@@ -214,15 +214,15 @@ def save(
 def restore_run(
     prefix: str, variables: dict[str, tf.Variable], without_slots: str
 ) -> None:
-    """Restore all that a run goes on from.
+    """Restore everything that a run needs to resume.
 
-    It is read once: what restores a variable compares its checksum. Averages
-    that a run begins now start at the restored weights.
+    One read suffices, because restoring a variable verifies its checksum. If
+    the checkpoint has no averages, they start at the restored weights.
 
     Args:
       prefix: the checkpoint's path without `.index`.
-      variables: of the run.
-      without_slots: the rule that a checkpoint of weights alone breaks.
+      variables: the variables of the run.
+      without_slots: the error message for a checkpoint without slots.
     """
     stored = read_table(prefix)
 
@@ -232,7 +232,7 @@ def restore_run(
     slots = names(stored, OPTIMIZER) or not names(variables, OPTIMIZER)
     require(slots, f"{without_slots} Received: {prefix}")
     averages, averaged = names(variables, AVERAGE), names(stored, AVERAGE)
-    rule = "`ema_decay` must be given to go on with averaged weights."
+    rule = "`ema_decay` must be set to resume with averaged weights."
     require(averages or not averaged, f"{rule} Received: {prefix}")
     new = [] if averaged else averages
     known = {n: v for n, v in variables.items() if n not in new}
@@ -245,32 +245,32 @@ def restore_run(
 def restore_latest(
     model_dir: str, variables: dict[str, tf.Variable]
 ) -> str | None:
-    """Restore the newest whole checkpoint; return its prefix, None if none."""
-    rule = "`output_dir` must hold a run, and this has weights alone; give it "
-    rule += "as `init_checkpoint`, with another `output_dir`."
+    """Restore the newest intact checkpoint; return its prefix, None if none."""
+    rule = "`output_dir` has weights but no optimizer state; pass it as "
+    rule += "`init_checkpoint`, with another `output_dir`."
     return latest(
         model_dir, lambda prefix: restore_run(prefix, variables, rule)
     )
 
 
 def for_inference(model_dir: str) -> str:
-    """Return the prefix of the best checkpoint, or else of the newest."""
+    """Return the prefix of the best checkpoint, or else the newest one."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
-    rule = "A model directory must hold a checkpoint (`ckpt-*` and the file "
+    rule = "A model directory must contain a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
     return prefix
 
 
 def has_weights(model_dir: str) -> bool:
-    """Return whether a folder names checkpoints, whole or not."""
+    """Return whether a folder lists checkpoints, intact or not."""
     folders = files.join(model_dir, BEST), model_dir
     return any(map(checkpoint_files.listed, folders))
 
 
 def fingerprint(model_dir: str) -> str:
-    """Return what tells a model's weights from others: step and checksum.
+    """Return a fingerprint of a model's weights: step and checksum.
 
-    The index that is summed holds the checksum of each variable.
+    The checksum is of the index, which contains that of each variable.
     """
     prefix = for_inference(model_dir)
     crc = zlib.crc32(files.read_bytes(f"{prefix}.index"))
@@ -278,23 +278,23 @@ def fingerprint(model_dir: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Refuse a folder that holds another model than a config's.
+    """Raise an error if a folder contains a model with another config.
 
-    What a run leaves that ended before its first checkpoint is no model.
+    The files of a run that ended before its first checkpoint do not count.
     """
     path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
     described = files.exists(path)
     if has_weights(model_dir) or described and not files.exists(flags):
         require(
             described and AlbertConfig.from_json_file(path) == config,
-            "`output_dir` holds another model's checkpoints (its "
-            f"{CONFIG_FILE} differs, or is not there); choose another folder.",
+            "`output_dir` contains another model's checkpoints (its "
+            f"{CONFIG_FILE} differs or is missing); choose another folder.",
             output_dir=model_dir,
         )
 
 
 def claim(model_dir: str, config: AlbertConfig) -> None:
-    """Make a model directory for a config, or refuse another model's."""
+    """Create a model directory for a config, unless it has another model."""
     check_claim(model_dir, config)
     config.save(model_dir)
 
@@ -303,13 +303,13 @@ def claim(model_dir: str, config: AlbertConfig) -> None:
 def claimed(
     strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
 ) -> Iterator[None]:
-    """Let no other run write to a model directory during the body.
+    """Lock a model directory against other runs while the block runs.
 
     Args:
-      strategy: says which process writes; all are refused together.
-      output_dir: the model directory, which is made.
-      claim: writes what stands beside the checkpoints, or refuses; called
-        only once the folder is held, where it may not be another run's.
+      strategy: determines the process that writes; all fail together.
+      output_dir: the model directory, created if necessary.
+      claim: writes the files next to the checkpoints, or raises an error;
+        called once the folder is locked, when no other run can change it.
     """
     with contextlib.ExitStack() as stack:
         with distribution.agreed(strategy):
@@ -327,8 +327,8 @@ def restore_weights(
     Args:
       model: a built model.
       model_dir: a model directory.
-      only: prefixes of the names to restore; others keep their values and
-        may be missing in the checkpoint (`("albert/",)` for a new head).
+      only: prefixes of the names to restore; other variables keep their values
+        and may be missing from the checkpoint (`("albert/",)` for a new head).
     """
     prefix = for_inference(model_dir)
     variables = {

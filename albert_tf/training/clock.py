@@ -1,4 +1,4 @@
-"""How many steps a run makes before it returns to Python."""
+"""Clocks: how many steps a run makes at once, and where its schedules stand."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
-# From SIGTERM to the end of a machine that is taken away.
+# From SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0
 
 
@@ -16,14 +16,14 @@ class Pace:
     """How many steps to run before returning to Python."""
 
     fixed: int
-    seconds: float = 0.0  # of one step; 0 until it is measured
+    seconds: float = 0.0  # per step; 0 until measured
     compiled: bool = False
 
     def steps(self, save_seconds: float = 0.0) -> int:
-        """Return the steps of the next stretch, in which no signal is seen.
+        """Return how many steps to run next; no signal is seen meanwhile.
 
         Args:
-          save_seconds: what a checkpoint takes of a notice.
+          save_seconds: how long a checkpoint takes after SIGTERM.
         """
         if self.fixed:
             return self.fixed
@@ -35,7 +35,7 @@ class Pace:
         return max(1, min(int(most / seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
-        """Take in a stretch; the first one compiles and does not count."""
+        """Record the time of some steps, except for the call that compiles."""
         if self.compiled:
             self.seconds = seconds / steps
         self.compiled = True
@@ -46,28 +46,28 @@ def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
     return min([last, *((step // c + 1) * c for c in cadences)])
 
 
-# The pace is a mean over the last seconds, of which there are at most so many,
-# and at most half of what is left.
+# The pace is averaged over this many seconds, or over half of the time left if
+# that is shorter.
 PACE_SECONDS = 20.0
-# Drawing the curves, the model's card.
+# Drawing the curves and writing the model card.
 CLOSING_SECONDS = 1.0
-# Evaluations and checkpoints are not due in this share of their cadence before
-# the end, so that they do not stand between a run and its time.
+# Evaluations and checkpoints are skipped if less than this share of their
+# cadence remains, so that they do not delay the end of the run.
 SLACK = 0.5
-# When time runs out, the largest share of the schedule that one step may cover.
-# The rate of the last step is this share of the peak.
+# The largest share of the schedule that one step may cover when time runs out.
+# The last step's rate is this share of the peak.
 LAST_SHARE = 0.01
 
 
 @dataclasses.dataclass
 class Clock:
-    """The clock of a run of so many steps.
+    """The clock of a run with a fixed number of steps.
 
     Attributes:
-      end: the place where all schedules end.
-      step: updates made when the place was last known.
-      place: that place.
-      pace: places that each step from there goes on.
+      end: the schedule position at which all schedules end.
+      step: updates made when the position was last set.
+      place: that position.
+      pace: how far each later step advances the position.
     """
 
     end: int
@@ -77,27 +77,27 @@ class Clock:
     slack = 0.0
 
     def at(self, step: int) -> float:
-        """Return the place after so many steps."""
+        """Return the schedule position after `step` steps."""
         return self.place + (step - self.step) * self.pace
 
     def steps_to(self, place: float, step: int) -> int:
-        """Return how many steps after one come to a place."""
+        """Return how many steps lead from `step` to a schedule position."""
         if self.at(step) >= place:
             return 0
         return max(math.ceil((place - self.at(step)) / self.pace - 1e-6), 1)
 
     def most(self, step: int) -> int:
-        """Return how many steps to make at once, at most."""
+        """Return the largest number of steps to make at once."""
         return self.steps_to(self.end, step)
 
     def measure(
         self, steps: int, seconds: float, fresh: bool, compiles: bool
     ) -> None:
-        """Learn the pace from some steps.
+        """Update the pace from measured steps.
 
         Args:
-          steps: how many were made.
-          seconds: that they took.
+          steps: number of steps.
+          seconds: how long they took.
           fresh: whether they are the first of a phase.
           compiles: whether their shape is new to this process.
         """
@@ -110,42 +110,42 @@ class Clock:
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Choose the pace from a step on.
+        """Choose the pace of the steps after `step`.
 
         Args:
           step: updates made.
-          took: the seconds of the last "evaluation" and "checkpoint".
+          took: seconds of the last "evaluation" and "checkpoint".
           over: whether the run may end here if no time is left for a step.
-          phases: how many have not begun; each gets at least one step.
-          to_compile: how many compilations are still to come.
+          phases: number of phases to come; each gets at least one step.
+          to_compile: number of compilations to come.
         """
 
     def state(self) -> dict[str, Any]:
-        """Return what is kept beside a checkpoint."""
+        """Return the state to save with a checkpoint."""
         return {}
 
 
 @dataclasses.dataclass
 class BudgetClock(Clock):
-    """The clock of a run of so many seconds.
+    """The clock of a run with a fixed number of seconds.
 
     Attributes:
-      seconds: of the whole run.
-      began: when the time began to run, by `now`.
-      step_seconds: that a step takes, of late.
-      eval_steps: steps between two evaluations; 0 is none.
+      seconds: time for the whole run.
+      began: when the run began, by `now`.
+      step_seconds: recent seconds per step.
+      eval_steps: steps between two evaluations; 0 for none.
       save_steps: steps between two checkpoints.
-      evaluation: steps that take as long as one, for both are slower while
-        others use the machine.
-      checkpoint: seconds of one.
+      evaluation: duration of an evaluation in steps, because both slow down
+        when others use the machine.
+      checkpoint: seconds per checkpoint.
       closing: seconds after the last checkpoint.
-      again: evaluations after it.
-      compiling: extra seconds of the first step of a shape, which compiles.
-      kept: the seconds of earlier processes, until the first stretch of this
-        one, which compiles, is over.
-      choices: {setting: value} that belong to the run.
-      agree: makes a number that of the chief.
-      now: a clock of seconds.
+      again: number of evaluations after the last checkpoint.
+      compiling: extra seconds to compile the first step of a shape.
+      kept: seconds used by earlier processes, until this process has made and
+        compiled its first steps.
+      choices: {setting: value} chosen for the run.
+      agree: returns the chief's number in every process.
+      now: returns the time in seconds.
     """
 
     seconds: float = 0.0
@@ -165,23 +165,23 @@ class BudgetClock(Clock):
     slack = SLACK
 
     def used(self) -> float:
-        """Return the seconds of the run up to now."""
+        """Return the seconds used so far."""
         return self.now() - self.began if self.kept is None else self.kept
 
     def left(self) -> float:
-        """Return the seconds that are left for all before the ending."""
+        """Return the seconds left before the closing work must begin."""
         ending = (bool(self.eval_steps) + self.again) * self.evaluation
         ending = ending * self.step_seconds + self.checkpoint + self.closing
         return self.seconds - self.used() - ending
 
     def most(self, step: int) -> int:
-        """Return half of the steps left, so that stretches get ever smaller."""
+        """Return half of the steps left, to check the time ever more often."""
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(
         self, steps: int, seconds: float, fresh: bool, compiles: bool
     ) -> None:
-        """Learn the pace; the first steps of a phase do not count."""
+        """Update the pace; the first steps of a phase do not count."""
         made = steps * self.step_seconds
         if self.kept is not None:
             self.began, self.kept = self.now() - self.kept - made, None
@@ -193,7 +193,7 @@ class BudgetClock(Clock):
             self.compiling = max(seconds - made, 0.0)
 
     def _least(self, step: int, over: bool) -> int:
-        """Return how many steps let the rate decay even if the time is up."""
+        """Return the fewest steps that decay the rate once time is up."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
             return 0
@@ -207,12 +207,12 @@ class BudgetClock(Clock):
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Let the end be where the time is over."""
+        """Set the pace so that the schedules end when the time is up."""
         self.checkpoint = took.get("checkpoint", self.checkpoint)
         if "evaluation" in took:
             self.evaluation = took["evaluation"] / self.step_seconds
         if self.kept is not None:
-            return  # goes on as it was
+            return  # keep the pace until steps are timed
         each = self.step_seconds
         if self.eval_steps:
             each *= 1.0 + self.evaluation / self.eval_steps
@@ -227,7 +227,7 @@ class BudgetClock(Clock):
             self.place = float(self.end)
 
     def state(self) -> dict[str, Any]:
-        """Return what is kept beside a checkpoint, which is then written."""
+        """Return the state to save with the checkpoint about to be written."""
         budget = {
             "seconds": self.used() + self.checkpoint,
             "step_seconds": self.step_seconds,

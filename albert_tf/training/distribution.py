@@ -19,7 +19,7 @@ from albert_tf.training.workers import (
     read_cluster,
 )
 
-# Dense bfloat16 or float16 peaks of NVIDIA's data sheets, in TFLOP/s.
+# Dense bfloat16 or float16 peaks from NVIDIA's data sheets, in TFLOP/s.
 GPU_PEAKS = {
     "H200": 989.0,
     "H100": 989.0,
@@ -37,8 +37,8 @@ class DistributionConfig:
 
     distribution_strategy: str = setting(
         "auto",
-        "How to distribute. auto: a TPU if `tpu_name` is given, workers if "
-        "TF_CONFIG names them, all GPUs, or else the CPU.",
+        "Distribution strategy; auto: a TPU if `tpu_name` is set, the workers "
+        "that TF_CONFIG names, all GPUs, or else the CPU.",
         choices=("auto", "tpu", "mirrored", "multi_worker", "one_device"),
     )
     tpu_name: str | None = setting(
@@ -55,8 +55,8 @@ class DistributionConfig:
 
     peak_tflops: float | None = setting(
         None,
-        "Peak TFLOP/s of one replica's device at `dtype`, for the model FLOPs "
-        "utilisation; known for usual GPUs.",
+        "Peak TFLOP/s of one replica's device at `dtype`, for model FLOPs "
+        "utilisation; known for common GPUs.",
         minimum=0.0,
     )
 
@@ -64,7 +64,7 @@ class DistributionConfig:
         validate(self)
         require(
             self.distribution_strategy != "tpu" or self.tpu_name,
-            "`tpu_name` must be given with distribution_strategy=tpu (`local` "
+            "`tpu_name` must be set with distribution_strategy=tpu (`local` "
             "on a TPU VM).",
             tpu_name=None,
         )
@@ -83,7 +83,7 @@ def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"`tpu_name` must name a TPU that can be reached: {reason}. "
+            f"`tpu_name` must name a reachable TPU: {reason}. "
             f"Received: tpu_name={config.tpu_name}"
         ) from None
     return tf.distribute.TPUStrategy(resolver)
@@ -93,8 +93,8 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return a strategy over all GPUs, or over logical CPU devices."""
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
-    # Collectives are numbered per process, so that a second strategy would
-    # meet the first one's; adding up on one device has no such state.
+    # Collectives are numbered per process, so those of a second strategy would
+    # clash with the first one's. Reduction to one device has no such state.
     return tf.distribute.MirroredStrategy(
         [f"CPU:{i}" for i in range(config.num_cpu_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
@@ -104,8 +104,8 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 def one_device_strategy(_) -> tf.distribute.Strategy:
     """Return a strategy on the first GPU, or else the CPU.
 
-    The CPU has TensorFlow's default strategy, which iterates over a dataset
-    itself instead of an iterator that copies to devices; see `distribute`.
+    The CPU uses TensorFlow's default strategy, which iterates over a dataset
+    directly, without an iterator that copies to devices; see `distribute`.
     """
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.OneDeviceStrategy("/GPU:0")
@@ -121,7 +121,7 @@ STRATEGIES = {
 
 
 def choose(config: DistributionConfig) -> str:
-    """Return the strategy's name that `auto` stands for."""
+    """Return the name of the strategy; resolve `auto`."""
     if config.distribution_strategy != "auto":
         return config.distribution_strategy
     if config.tpu_name:
@@ -134,7 +134,7 @@ def choose(config: DistributionConfig) -> str:
 
 
 def reads_remotely(config: DistributionConfig) -> bool:
-    """Return whether other processes than this one read the records."""
+    """Return whether processes other than this one read the records."""
     return choose(config) == "tpu" and config.tpu_name != "local"
 
 
@@ -146,10 +146,10 @@ def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 def prepare_devices(
     config: DistributionConfig,
 ) -> tf.distribute.Strategy | None:
-    """Do what must come before anything else that TensorFlow does.
+    """Configure devices before TensorFlow does anything else.
 
-    Makes the logical CPUs, and for several workers already the strategy,
-    which is returned: it must be made before any tensor.
+    Creates the logical CPUs. For several workers, also creates and returns the
+    strategy, which must exist before any tensor.
     """
     cpu = tf.config.list_physical_devices("CPU")[0]
     made = tf.config.get_logical_device_configuration(cpu) or [None]
@@ -169,15 +169,15 @@ def prepare_devices(
 
 
 def distribute(strategy: tf.distribute.Strategy, batches: Callable):
-    """Return the datasets that a function makes for each host, distributed.
+    """Distribute the datasets that a function makes for each host.
 
-    tf.data's own tuning is off. The thread that tunes sleeps for 10 ms, then
-    twice as long each time, and in TensorFlow 2.21 the end of an iteration
-    waits for it: an evaluation could take twice its time, or a minute more.
+    tf.data's autotuning is off. Its thread sleeps for 10 ms, then twice as long
+    each time, and in TensorFlow 2.21 the end of an iteration waits for it: an
+    evaluation could take twice as long, or a minute longer.
 
     Args:
       strategy: where the batches go.
-      batches: `tf.distribute.InputContext` -> dataset of replicas' batches.
+      batches: `tf.distribute.InputContext` -> dataset of per-replica batches.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -189,23 +189,23 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
 def on_devices(strategy: tf.distribute.Strategy, function: Callable):
     """Return a compiled function that runs in each replica.
 
-    It returns what the first one does.
+    It returns the first replica's result.
     """
 
     def run(*args):
         results = strategy.run(function, args)
         return strategy.experimental_local_results(results)[0]
 
-    # TensorFlow takes the functions of one `def` as one, and warns that it is
-    # traced often.
+    # TensorFlow warns if a `def` is traced often; `partial` makes a new
+    # function each time.
     return tf.function(functools.partial(run))
 
 
 def all_sum(value):
-    """Return in a replica the sum of a value, or of each of several, over all.
+    """Return the sum over all replicas; call in a replica.
 
     Args:
-      value: a tensor or a list of them.
+      value: a tensor, or a list of tensors to sum separately.
     """
     context = tf.distribute.get_replica_context()
     if context.num_replicas_in_sync == 1:
@@ -226,7 +226,7 @@ def peak_flops(
 
 
 def processes(strategy: tf.distribute.Strategy) -> int:
-    """Return how many processes run the same program side by side."""
+    """Return the number of processes that run this program together."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return 1
     jobs = strategy.cluster_resolver.cluster_spec().as_dict()
@@ -234,7 +234,7 @@ def processes(strategy: tf.distribute.Strategy) -> int:
 
 
 def hosts(strategy: tf.distribute.Strategy) -> int:
-    """Return how many machines read examples, each its own."""
+    """Return the number of machines, each of which reads its own examples."""
     return getattr(strategy.extended, "num_hosts", processes(strategy))
 
 
@@ -250,10 +250,10 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 @functools.cache
 def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
-    """Return a compiled function: a process's number -> those of all.
+    """Return a compiled function from a process's number to those of all.
 
-    A sum, because TensorFlow traces each gathering anew; compiled, because a
-    sum outside of a graph leaves threads behind when a worker is gone.
+    It uses a sum, because TensorFlow retraces every gather. It is compiled,
+    because a sum outside a graph leaves threads behind when a worker is lost.
     """
     replicas = strategy.num_replicas_in_sync // workers
 
@@ -267,7 +267,7 @@ def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
 
 
 def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
-    """Return in every process the numbers of all; waits for the last one."""
+    """Return the numbers of all processes in each; wait for the last one."""
     workers = processes(strategy)
     if workers == 1:
         return [number]
@@ -276,16 +276,16 @@ def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
 
 
 def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
-    """Return in every process the number that the first of them has."""
+    """Return the first process's number in every process."""
     return of_processes(strategy, number)[0]
 
 
 def share(
     strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable]
 ) -> None:
-    """Give variables in every process the values that the first one has.
+    """Copy the first process's values of variables to every process.
 
-    Files may differ unseen, and other machines round otherwise.
+    Files may differ unnoticed, and machines may round differently.
     """
     if processes(strategy) == 1:
         return
@@ -303,15 +303,15 @@ def share(
 
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Return in every process whether the flag is set in any of them."""
+    """Return in every process whether the flag is set in any process."""
     return any(of_processes(strategy, int(flag)))
 
 
 @contextlib.contextmanager
 def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
-    """Refuse in every process what the body refuses in one of them.
+    """Raise an `InputError` in every process if the block raises one in any.
 
-    A process that went on alone would wait for the others for ever.
+    A process that continued alone would wait for the others for ever.
     """
     mistake = None
     try:
@@ -319,7 +319,7 @@ def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     except InputError as error:
         mistake = error
     if strategy and any_process(strategy, mistake is not None):
-        mistake = mistake or InputError("Another worker stops; it says why")
+        mistake = mistake or InputError("Another worker failed; see its error")
     if mistake:
         raise mistake
 
@@ -327,9 +327,9 @@ def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
 def require_alike(
     strategy: tf.distribute.Strategy | None, values: Mapping[str, object]
 ) -> None:
-    """Refuse processes of which one has another value than the others.
+    """Raise an error unless all processes have the same values.
 
-    They would wait for each other for ever, or train apart unseen.
+    Otherwise they would wait for each other for ever, or diverge unnoticed.
     """
     for name, value in values.items() if strategy else ():
         mark = zlib.crc32(repr(value).encode())
@@ -342,7 +342,7 @@ def require_alike(
         )
 
 
-# What Linux calls the instructions that multiply bfloat16.
+# Linux's names of the instructions that multiply bfloat16.
 PRODUCTS = re.compile(r"\b(avx512_bf16|amx_bf16)\b")
 FIRST_AMPERE = (8, 0)  # the first compute capability with bfloat16
 
@@ -357,7 +357,7 @@ def cpu_products(path: str = "/proc/cpuinfo") -> set[str]:
 
 
 def fast_bfloat16() -> tuple[bool, str]:
-    """Return whether this machine's devices are faster so, and why."""
+    """Return whether this machine's devices are faster in bfloat16, and why."""
     if gpus := tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpus[0])
         capability = details.get("compute_capability", (0, 0))
@@ -368,7 +368,7 @@ def fast_bfloat16() -> tuple[bool, str]:
 
 
 def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
-    """Return the precision that is faster in all workers, and why."""
+    """Return the precision that is faster on all workers, and why."""
     if is_tpu(strategy):
         return "bfloat16", "a TPU"
     fast, why = fast_bfloat16()
@@ -379,7 +379,7 @@ def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
 def with_dtype(
     training: TrainingConfig, strategy: tf.distribute.Strategy
 ) -> TrainingConfig:
-    """Return the settings with the precision that `auto` stands for."""
+    """Return the settings with `dtype=auto` resolved."""
     if training.dtype != "auto":
         return training
     dtype, why = faster(strategy)

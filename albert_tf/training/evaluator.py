@@ -14,17 +14,18 @@ from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 
 Batch = dict[str, tf.Tensor]
-# Makes finite batches over all replicas, the last one padded with examples of
-# weight zero. It is called for each host, under the host's device: a data set
-# made anywhere else cannot be sent there.
+# Makes a finite dataset of global batches; examples of weight zero pad the last
+# one. It is called for each host, under the host's device: a dataset made
+# anywhere else cannot be sent there.
 MakeBatches = Callable[[], tf.data.Dataset]
-KEPT = ("example_weights", "example_numbers")  # of a batch beside its outputs
-# That a processor predicts at once: between products one leaves cores idle.
+KEPT = ("example_weights", "example_numbers")  # returned with the outputs
+# Batches that a CPU predicts in parallel: one alone leaves cores idle between
+# matrix products.
 BATCHES_AT_ONCE = 2
 
 
 def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
-    """Join arrays along axis 0; shorter other axes are filled with zeros."""
+    """Join arrays along axis 0, and pad their other axes with zeros."""
     shape = np.max([array.shape[1:] for array in arrays], axis=0)
 
     def filled(array):
@@ -35,10 +36,10 @@ def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 class Objective(Protocol):
-    """What a model is trained for.
+    """The loss that a model is trained on, and its metrics.
 
     Attributes:
-      terms: names of the terms of the loss, which are added.
+      terms: names of the loss terms, which are summed.
       metrics: names of further means to report.
     """
 
@@ -46,24 +47,24 @@ class Objective(Protocol):
     metrics: tuple[str, ...]
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's float32 weight in a batch, from labels alone."""
+        """Return each term's float32 weight in a batch, from labels only."""
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
         """Return ({term: weighted sum of losses}, {metric: (sum, weight)})."""
 
 
 class Evaluator:
-    """A model on a strategy, what it is for, and compiled evaluation steps.
+    """A model on a strategy, with its objective and compiled evaluation steps.
 
     Args:
       strategy: where to run.
-      build_model: makes the model; called inside the strategy's scope.
-      objective: what is measured.
+      build_model: builds the model; called inside the strategy's scope.
+      objective: the losses and metrics to measure.
       eval_batch_size: examples per batch, over all replicas.
 
     Attributes:
       weights: {name: variable} of the model.
-      names: what a report has: the terms' losses, and the metrics.
+      names: the columns of a report: the loss terms, then the metrics.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Evaluator:
         return {"loss": loss, **values}
 
     def _host_share(self, dataset: tf.data.Dataset, context):
-        """Return this host's share of global batches, one per replica."""
+        """Return this host's share of global batches, split by replica."""
         size = self.eval_batch_size
         share = size // context.num_input_pipelines
         first = share * context.input_pipeline_id
@@ -147,7 +148,7 @@ class Evaluator:
         return self.summarize(report)
 
     def _prediction_step(self, outputs: Callable, spec):
-        """Return a function of batches of a spec, traced once."""
+        """Return a prediction function for a batch spec, traced once."""
         known = (outputs, repr(spec))
         if known in self._prediction_steps:
             return self._prediction_steps[known]
@@ -174,9 +175,9 @@ class Evaluator:
 
         Args:
           batches: as for `evaluate`, with `example_weights` [B], 0 at padding,
-            and for another order than the examples' `example_numbers` [B].
-          outputs: (model, batch) -> {name: [B, ...]}; where batches differ in
-            their lengths, shorter outputs end in zeros.
+            and `example_numbers` [B] if the examples are out of order.
+          outputs: (model, batch) -> {name: [B, ...]}; if batches differ in
+            length, zeros pad the shorter outputs.
         """
         predicted = list(self.predicted_batches(batches, outputs))
         joined = {
@@ -192,7 +193,7 @@ class Evaluator:
     def predicted_batches(
         self, batches: MakeBatches, outputs: Callable
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the outputs of each batch's examples, padding left out."""
+        """Yield the outputs of each batch, without padding examples."""
         distributed = self._distributed(batches)
         step = self._prediction_step(outputs, distributed.element_spec)
 

@@ -1,32 +1,32 @@
-"""What the numbers of a pretraining run say about its health, in words.
+"""Health warnings of a pretraining run, derived from its metrics.
 
-Everything here reads rows of the history and costs a step nothing.
+They read only the history, so they do not slow down training steps.
 """
 
 import dataclasses
 
 import numpy as np
 
-# A warning wants this many steps after the warm-up, and this many examples,
-# so that chance moves an accuracy by less than a percent.
+# A warning needs this many steps after warm-up and this many examples, so that
+# chance changes an accuracy by less than a percent.
 ENOUGH_STEPS = 1000
 ENOUGH_EXAMPLES = 10_000
 
-# Bounds of what is called healthy.
+# Bounds of healthy values.
 CHANCE_MARGIN = 0.02
 TOO_GOOD = 0.995
-FLAT_FALL = 0.01  # of the loss, between two halves
-FREQUENCIES_ONLY = 0.15  # accuracy that word frequencies alone nearly give
+FLAT_FALL = 0.01  # relative fall of the loss between two halves
+FREQUENCIES_ONLY = 0.15  # accuracy that word frequencies alone nearly reach
 DIVERGED_RISE = 0.5  # nats above the best
 MASK_RATES = (0.10, 0.25)
 
-# Steps after the warm-up at which it is asked whether a model has collapsed,
-# and texts that it is asked of.
+# Steps after warm-up at which to check for a collapse, and the number of texts
+# to check it on.
 SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
 # A `masked_spread` below this is a collapse. On the demo's records it was at
-# most 8.2e-5 in collapsed runs after the warm-up, and at least 0.26 on the
-# plateau of healthy ones; docs/experiments.md has the runs.
+# most 8.2e-5 in collapsed runs after warm-up, and at least 0.26 on the plateau
+# of healthy ones; docs/experiments.md describes the runs.
 COLLAPSED_SPREAD = 1e-3
 
 
@@ -37,7 +37,7 @@ def mean(rows: list[dict], name: str) -> float:
 
 
 def windows(rows: list[dict], number: int) -> list[list[dict]]:
-    """Cut rows into windows of about equally many steps."""
+    """Divide rows into windows with about the same number of steps."""
     total = sum(row["steps"] for row in rows)
     cuts: list[list[dict]] = [[] for _ in range(number)]
     done = 0
@@ -50,22 +50,22 @@ def windows(rows: list[dict], number: int) -> list[list[dict]]:
 def masked_spread(
     states: np.ndarray, ids: np.ndarray, weights: np.ndarray
 ) -> float | None:
-    """Return how far the states of one text's masked words differ.
+    """Return how much the states of masked words in the same text differ.
 
-    The variance within a text, as a share of the mean square: 0 where a model
-    has one answer for every gap. Loss and accuracy do not tell a collapsed
-    model from the plateau, on which a healthy one answers nearly one thing
-    too; nor do other states: a collapsed model may still tell words that it
-    sees, or one text from another.
+    This is the variance within texts divided by the mean square: 0 if a model
+    has the same prediction for every mask. Loss and accuracy do not distinguish
+    a collapsed model from a healthy one on the plateau, whose predictions are
+    nearly the same too. Nor do other states: a collapsed model may still
+    distinguish visible words, or one text from another.
 
     Args:
       states: [B, P, H] of the predicted words, without dropout.
-      ids: [B, P] what stands in their place; only those count that stand as
-        [MASK], the commonest.
+      ids: [B, P] their input ids; only words replaced by [MASK], the most
+        common id, count.
       weights: [B, P] 0 at padding.
 
     Returns:
-      The share; None if no text has two such words.
+      The quotient; None if no text has two such words.
     """
     real = weights > 0
     masks = real & (ids == np.bincount(ids[real]).argmax())
@@ -82,39 +82,39 @@ def masked_spread(
 
 
 def collapse_notes(rows: list[dict]) -> dict[str, str]:
-    """Judge the last `masked_spread` of rows."""
+    """Warn if the last `masked_spread` of rows shows a collapse."""
     spreads = [row["masked_spread"] for row in rows if "masked_spread" in row]
     if not spreads or spreads[-1] >= COLLAPSED_SPREAD:
         return {}
     return {
-        "collapsed": "The model has collapsed to one answer: the states of a "
-        f"text's masked words differ by {spreads[-1]:.0e} of their square. "
-        "Begin again with a lower `learning_rate`, with `bias_correction`, a "
-        "longer warm-up (`num_warmup_steps`) or a smaller `beta_2`, as 0.98"
+        "collapsed": "The model has collapsed to one prediction: the states of "
+        f"a text's masked words differ by {spreads[-1]:.0e} of their square. "
+        "Start again with a lower `learning_rate`, with `bias_correction`, a "
+        "longer warm-up (`num_warmup_steps`) or a smaller `beta_2`, e.g. 0.98"
     }
 
 
 def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
-    """Judge the sentence-order accuracy of recent training rows."""
+    """Warn about the sentence-order accuracy of recent training rows."""
     accuracy = mean(recent, "sop_accuracy")
     if abs(accuracy - 0.5) < CHANCE_MARGIN:
         return {
             "sop_chance": f"SOP accuracy is stuck at chance ({accuracy:.3f}). "
             "Small models and batches need longer; otherwise check that the "
-            "text has one sentence per line and documents apart, and try a "
-            "lower learning rate"
+            "text has one sentence per line and a blank line between "
+            "documents, and try a lower learning rate"
         }
     if accuracy > TOO_GOOD:
         return {
             "sop_solved": f"SOP accuracy is {accuracy:.4f}, too good for real "
-            "text: something in the records gives the order away, or they are "
+            "text: something in the records reveals the order, or they are "
             "memorised. Compare it with the held-out accuracy"
         }
     return {}
 
 
 def loss_notes(settled: list[dict]) -> dict[str, str]:
-    """Judge the course of the losses since the warm-up."""
+    """Warn if the losses since warm-up are flat or rise."""
     notes = {}
     halves = windows(settled, 2)
     if len(halves) == 2:
@@ -123,8 +123,8 @@ def loss_notes(settled: list[dict]) -> dict[str, str]:
         if first - second < FLAT_FALL * first and not learns:
             notes["flat_loss"] = (
                 f"MLM loss is flat ({first:.3f}, then {second:.3f}): the "
-                "model has learnt word frequencies and no more. Lower or "
-                "raise the learning rate, or lengthen the warm-up"
+                "model has learnt only word frequencies. Lower or raise the "
+                "learning rate, or lengthen the warm-up"
             )
     losses = [mean(window, "loss") for window in windows(settled, 10)]
     if losses[-1] > min(losses) + DIVERGED_RISE:
@@ -136,7 +136,7 @@ def loss_notes(settled: list[dict]) -> dict[str, str]:
 
 
 def mask_notes(masked_share: float | None) -> dict[str, str]:
-    """Judge the share of the tokens that is predicted."""
+    """Warn if the share of predicted tokens is unusual."""
     low, high = MASK_RATES
     if masked_share is None or low <= masked_share <= high:
         return {}
@@ -148,14 +148,14 @@ def mask_notes(masked_share: float | None) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Monitor:
-    """What a pretraining run measures beyond its losses.
+    """Measurements of a pretraining run besides its losses.
 
     Args:
       tokens: length of an example.
-      flops: of one example's forward and backward pass.
+      flops: FLOPs of one example's forward and backward pass.
       batch: examples per step.
-      num_warmup_steps: the step before which no warning looks.
-      peak_flops: per second, of all devices together; None if unknown.
+      num_warmup_steps: warnings ignore the steps before this one.
+      peak_flops: peak FLOP/s of all devices together; None if unknown.
       masked_share: share of the records' tokens that is predicted, if known.
     """
 
@@ -167,7 +167,7 @@ class Monitor:
     masked_share: float | None = None
 
     def scalars(self, examples_per_second: float) -> dict[str, float]:
-        """Return the speed in tokens, and as a share of the devices' peak."""
+        """Return tokens per second, and the share of the devices' peak."""
         values = {"tokens_per_second": examples_per_second * self.tokens}
         if self.peak_flops:
             flops = examples_per_second * self.flops
@@ -175,12 +175,12 @@ class Monitor:
         return values
 
     def notes(self, rows: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for the history's rows so far."""
+        """Return {kind: warning} for the rows of the history so far."""
         notes = mask_notes(self.masked_share) | collapse_notes(rows)
         settled = [
             row
             for row in rows
-            if "steps" in row  # of training
+            if "steps" in row  # a training row
             and row["step"] - row["steps"] >= self.num_warmup_steps
         ]
         enough = max(ENOUGH_STEPS, ENOUGH_EXAMPLES // self.batch)

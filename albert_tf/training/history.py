@@ -1,4 +1,4 @@
-"""What a run measured, kept as rows on disk, and drawn at the end."""
+"""The history of a run: rows of metrics on disk, curves and scalars."""
 
 import dataclasses
 import json
@@ -14,7 +14,7 @@ HEALTH = "health"  # the split of rows with a `kind` and a `note`
 
 
 def read_row(line: str, place: str) -> dict:
-    """Read a row of a history, or refuse what is none."""
+    """Parse a row of a history; raise an error if it is damaged."""
     try:
         row = json.loads(line)
         legal = isinstance(row["step"], int) and isinstance(row["split"], str)
@@ -28,12 +28,12 @@ def read_row(line: str, place: str) -> dict:
 class History:
     """Rows {"step", "split", metric: value} of a run, for resume and curves.
 
-    A row of the split "train" has the means of its last `steps` steps.
+    A row of the split "train" has the means over the last `steps` steps.
 
     Args:
       directory: the model directory.
-      step: the step resumed from; later rows belong to a lost stretch that
-        will be run again, and are dropped.
+      step: the step resumed from; later rows are dropped, because their steps
+        will be run again.
     """
 
     def __init__(self, directory: str, step: int = 0):
@@ -48,7 +48,7 @@ class History:
         """Return the whole history of a model directory."""
         history = cls(directory)
         text = files.read_text(history.path, "The history")
-        # What follows the last end of a line was torn off.
+        # An unfinished last line was cut off by a crash.
         lines = text.split("\n")[:-1]
         history.rows = [
             read_row(line, f"{history.path}:{number}")
@@ -66,20 +66,20 @@ class History:
         files.write_text(self.path, "".join(lines))
 
     def last(self, split: str) -> dict[str, float]:
-        """Return the values of the last row of a split, {} without one."""
+        """Return the values of the last row of a split; {} if there is none."""
         rows = [row for row in self.rows if row["split"] == split]
         values = rows[-1] if rows else {}
         return {k: v for k, v in values.items() if k not in ("step", "split")}
 
     def column(self, split: str, name: str) -> tuple[list, list]:
-        """Return the steps and the values of one metric."""
+        """Return the steps and values of one metric."""
         rows = [r for r in self.rows if r["split"] == split and name in r]
         return [r["step"] for r in rows], [r[name] for r in rows]
 
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
       output_dir: the model directory, or the folder of the results.
@@ -91,9 +91,9 @@ class RunResult:
 
     @property
     def history(self) -> History | None:
-        """What was measured while training; None where nothing was trained.
+        """The training history; None if nothing was trained.
 
-        Also None of several seeds, of which each has its own in `seed_N`.
+        Also None after several seeds: each has its own history in `seed_N`.
         """
         if files.exists(files.join(self.output_dir, HISTORY_FILE)):
             return History.read(self.output_dir)
@@ -101,7 +101,7 @@ class RunResult:
 
 
 def draw_curves(history: History, directory: str, names: tuple) -> None:
-    """Draw training and evaluation of each metric into `curves.png`."""
+    """Plot each metric in training and evaluation to `curves.png`."""
     from matplotlib.figure import Figure
 
     columns = min(len(names), 3)
@@ -123,10 +123,10 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
 
 
 class Scalars:
-    """TensorBoard scalars of a run, a folder for each split.
+    """TensorBoard scalars of a run, with a folder for each split.
 
-    They wait for `flush`: on a store such as `gs://` each time writes the
-    whole file again.
+    They are buffered until `flush`: on a store such as `gs://` every write
+    uploads the whole file again.
     """
 
     def __init__(self, directory: str):
@@ -135,16 +135,16 @@ class Scalars:
         self.waiting: dict[str, list] = {}
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
-        """Take scalars of a split at a step."""
+        """Buffer the scalars of a split at a step."""
         self.waiting.setdefault(split, []).append((step, values))
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the buffered scalars."""
         for split, rows in self.waiting.items():
             if split not in self.writers:
                 folder = files.join(self.directory, "tensorboard", split)
                 self.writers[split] = tf.summary.create_file_writer(folder)
-            with self.writers[split].as_default():  # Its end flushes.
+            with self.writers[split].as_default():  # flushes on exit
                 for step, values in rows:
                     for name, value in values.items():
                         tf.summary.scalar(name, value, step)

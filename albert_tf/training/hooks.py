@@ -1,4 +1,4 @@
-"""The usual hooks of a run: log, evaluate, keep the best, warn, save, stop."""
+"""The standard hooks: log, evaluate, keep the best, warn, save and stop."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -13,13 +13,13 @@ from albert_tf.training.objectives import masked_states
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
-# Where updates that are not finite are skipped, a run without a single other
-# one for so long ends.
+# If updates that are not finite are skipped, the run ends after this many in a
+# row.
 MAX_BAD_STEPS = 100
 
 
 def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
-    """Return hooks that a user passes, or the only one, or refuse others."""
+    """Return a user's hooks as a tuple; raise an error for other objects."""
     hooks = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
     wrong = [
         getattr(hook, "__name__", type(hook).__name__)
@@ -32,16 +32,16 @@ def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
 
 
 class RequireFinite(Hook):
-    """End the run at a loss or gradient that is not finite.
+    """Raise an error at a loss or gradient that is not finite.
 
     Args:
-      skips: whether the trainer skips such updates; then only a row of
-        `MAX_BAD_STEPS` of them is an end.
+      skips: whether the trainer skips such updates; then only
+        `MAX_BAD_STEPS` of them in a row are an error.
     """
 
     def __init__(self, skips: bool):
         self.skips = skips
-        self.bad_steps = 0  # the last ones, without a good one between
+        self.bad_steps = 0  # in a row, up to the last step
 
     def after(self, run, stretch):
         all_bad = stretch.bad == stretch.steps
@@ -59,10 +59,10 @@ class RequireFinite(Hook):
 
 
 def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
-    """Return what a run measures beyond its losses in its present phase.
+    """Return the monitor of a run's current phase.
 
-    Losses of another phase are not comparable, so that its steps are not
-    judged; nor is a mask rate that was asked for.
+    Losses of different phases are not comparable, so warnings ignore earlier
+    phases. They also ignore mask rates that the user chose.
     """
     phase, trainer = run.phase, run.trainer
     metadata = phase.metadata
@@ -83,7 +83,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
 
 
 class Measure(Hook):
-    """Measure speed, and LAMB's trust ratios; stands before `Log`."""
+    """Measure speed and LAMB's trust ratios; must come before `Log`."""
 
     def __init__(self, monitor_of: Callable[[Run], Monitor]):
         self.monitor_of = monitor_of
@@ -101,19 +101,18 @@ class Measure(Hook):
 
 
 class MeasureSpread(Hook):
-    """Measure how far masked words' states differ; stands before `Log`.
+    """Measure how much masked words' states differ; must come before `Log`.
 
     Args:
-      every: the first step that is measured, and the steps from one to the
-        next.
-      batches: makes batches of some texts, see `Evaluator.predict`.
+      every: the first step to measure at, and the interval in steps.
+      batches: makes batches of some texts; see `Evaluator.predict`.
     """
 
     def __init__(self, every: int, batches: Callable):
         self.every, self.batches = every, batches
 
     def after(self, run, stretch):
-        if run.step >= self.every:  # a run may end before
+        if run.step >= self.every:  # also called at an earlier last step
             evaluator = run.trainer.at_depth(run.phase.layers).evaluator
             spread = masked_spread(
                 **evaluator.predict(self.batches, masked_states)
@@ -123,12 +122,12 @@ class MeasureSpread(Hook):
 
 
 class Log(Hook):
-    """Record what each stretch gave, and show the progress."""
+    """Record the values of training steps, and show the progress."""
 
     def after(self, run, stretch):
         values = stretch.values
         if stretch.bad == stretch.steps:
-            shown = f"{stretch.bad} updates skipped, not finite"
+            shown = f"{stretch.bad} updates skipped: not finite"
         else:
             run.record("train", values, steps=stretch.steps)
             shown = (
@@ -140,7 +139,12 @@ class Log(Hook):
 
 
 class Evaluate(Hook):
-    """Measure the weights that count; `evaluate` returns held-out metrics."""
+    """Evaluate the model, with averaged weights if there are any.
+
+    Args:
+      every: steps between two evaluations.
+      evaluate: returns held-out metrics.
+    """
 
     def __init__(self, every: int, evaluate: Callable[[], dict[str, float]]):
         self.every, self.evaluate = every, evaluate
@@ -159,21 +163,21 @@ class Evaluate(Hook):
 
 
 def keep_evaluated(run: Run) -> None:
-    """Write the weights that count to `best/` of the model directory."""
+    """Write the evaluated weights to `best/` in the model directory."""
     with run.trainer.evaluated_weights():
         folder = files.join(run.output_dir, checkpoints.BEST)
         checkpoints.save(folder, run.trainer.weights, run.step)
 
 
 class KeepBest(Hook):
-    """Keep the weights of the best evaluation; stands behind `Evaluate`.
+    """Keep the weights of the best evaluation; must come after `Evaluate`.
 
     An extra evaluation at `stop_step` does not count, so that a run that stops
-    there and is resumed keeps the same weights as an unbroken one.
+    there and is resumed keeps the same weights as an uninterrupted one.
 
     Args:
-      every: as of `Evaluate`.
-      metric: whose largest value is the best.
+      every: as for `Evaluate`.
+      metric: name of the metric to maximise.
     """
 
     def __init__(self, every: int, metric: str):
@@ -183,7 +187,7 @@ class KeepBest(Hook):
         every = self.every or 1
         if not run.chief or (run.step % every and run.step < run.end):
             return
-        # The last evaluation of a shorter run counted if it was the best one.
+        # The last evaluation of a shorter run counts if it was its best.
         folder = files.join(run.output_dir, checkpoints.BEST)
         best = map(checkpoint_files.number, checkpoint_files.listed(folder))
         counting = {*best, run.step}
@@ -197,19 +201,19 @@ class KeepBest(Hook):
             self.keep(run)
 
     def keep(self, run) -> None:
-        """Keep what was evaluated."""
+        """Keep the weights that were evaluated."""
         keep_evaluated(run)
 
 
 class KeepAverage(Hook):
-    """Keep the averaged weights where a checkpoint is written after it.
+    """Keep the averaged weights whenever a checkpoint is saved.
 
-    What reads a model directory to use the model takes them, and not the
-    weights that a resumed run goes on from. Stands before `Save`. Not at
-    SIGTERM, when there is only time for the checkpoint, which has them too.
+    Programs that load the model read them, rather than the weights that a
+    resumed run needs. Must come before `Save`. At SIGTERM there is time only
+    for the checkpoint, which contains the averages too.
 
     Args:
-      every: as of `Save`.
+      every: as for `Save`.
     """
 
     def __init__(self, every: int):
@@ -226,7 +230,7 @@ class KeepAverage(Hook):
 
 
 class Warn(Hook):
-    """Say each thing that looks unhealthy once."""
+    """Print each health warning once."""
 
     def __init__(self, every: int, monitor_of: Callable[[Run], Monitor]):
         self.every, self.monitor_of = every, monitor_of
@@ -241,11 +245,11 @@ class Warn(Hook):
 
 
 class Save(Hook):
-    """Write checkpoints with the history, also where a run ends.
+    """Save checkpoints and the history, also when a run ends.
 
     Args:
-      every: steps between two of them.
-      keep: how many stay.
+      every: steps between two checkpoints.
+      keep: number of checkpoints to keep.
     """
 
     def __init__(self, every: int, keep: int):
@@ -269,14 +273,14 @@ class Save(Hook):
 
 
 class StopInTime(Hook):
-    """Stop where another stretch and a checkpoint may not fit into hours.
+    """Stop if more steps and a checkpoint might exceed a number of hours.
 
     Args:
-      hours: of all the runs that it is passed to, one after the other; 0 is
-        no limit.
+      hours: limit for all the consecutive runs that the hook is passed to; 0
+        for no limit.
 
     Attributes:
-      stopped: whether the last of them was told to stop, by whatever.
+      stopped: whether the last run was stopped, for whatever reason.
     """
 
     def __init__(self, hours: float):
@@ -284,7 +288,7 @@ class StopInTime(Hook):
         self.longest = self.saving = 0.0  # seconds
 
     def spent(self) -> bool:
-        """Return whether the time is over."""
+        """Return whether the time is up."""
         ahead = self.longest + 2 * self.saving
         used = time.monotonic() - self.start + ahead
         return 0 < self.hours * 3600 <= used
@@ -300,7 +304,7 @@ class StopInTime(Hook):
 
 
 class Draw(Hook):
-    """Draw the history at the end: evaluations, or else the training."""
+    """Plot the evaluated metrics at the end, or else the training metrics."""
 
     def end(self, run):
         rows = [row for row in run.history.rows if row["split"] != HEALTH]
@@ -313,12 +317,12 @@ class Draw(Hook):
 def standard(
     training: TrainingConfig, evaluate: Callable | None, *more: Hook
 ) -> list[Hook]:
-    """Return the hooks of a run.
+    """Return the standard hooks of a run.
 
     Args:
       training: the cadences and limits.
       evaluate: see `Evaluate`; None for a run without held-out data.
-      *more: hooks that follow an evaluation, before a checkpoint is written.
+      *more: hooks to call after evaluations and before checkpoints.
     """
     save = Save(training.save_checkpoints_steps, training.keep_checkpoint_max)
     hooks = [RequireFinite(training.on_nonfinite == "skip"), Log()]

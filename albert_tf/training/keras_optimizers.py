@@ -1,4 +1,4 @@
-"""LAMB, AdamW and their schedule for `compile`, with Keras's keywords."""
+"""LAMB, AdamW and their schedule for `compile`, with Keras's arguments."""
 
 from typing import ClassVar
 
@@ -14,13 +14,13 @@ from albert_tf.training.schedules import RATE_AT_4096, SCHEDULES
 
 @registered
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A warm-up and a decay over the steps of a run.
+    """A learning rate with warm-up and decay over the steps of a run.
 
     Args:
       learning_rate: the peak.
-      num_train_steps: the step at which the decay ends.
-      num_warmup_steps: of linear warm-up.
-      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, as the flags
+      num_train_steps: the step at which decay ends.
+      num_warmup_steps: steps of linear warm-up.
+      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, like the flags
         of the same names.
     """
 
@@ -55,17 +55,17 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Released(Optimizer):
-    """An optimizer for `compile`, with the keywords of Keras's own.
+    """An optimizer for `compile`, with the arguments of Keras's optimizers.
 
     Args:
       learning_rate: a number or a schedule.
-      weight_decay: of all but `excluded` variables.
+      weight_decay: weight decay of all variables except `excluded` ones.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
-      epsilon: added to the root of the second moment.
+      epsilon: added to the square root of the second moment.
       bias_correction: whether moments are divided by 1 - beta^t.
       decay_placement: "update", inside the trust ratio, or "decoupled".
-      global_clipnorm: largest norm of all gradients, 1 as released.
+      global_clipnorm: largest global norm of the gradients, 1 as released.
       **kwargs: see `Optimizer`.
     """
 
@@ -117,9 +117,9 @@ class Released(Optimizer):
 
 @registered
 class Lamb(Released):
-    """LAMB as ALBERT was trained with; `keras.optimizers.Lamb` is another.
+    """LAMB as used to train ALBERT; `keras.optimizers.Lamb` differs from it.
 
-    Its rate is that of the paper's batches of 4,096.
+    The default rate is the paper's, for batches of 4,096.
     """
 
     rule = "lamb"
@@ -130,7 +130,7 @@ class Lamb(Released):
 
 @registered
 class AdamW(Released):
-    """AdamW as the release fine-tunes with: without bias correction."""
+    """AdamW as released for fine-tuning: without bias correction."""
 
     rule = "adamw"
 

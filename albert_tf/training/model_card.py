@@ -1,6 +1,6 @@
 """The model card of a folder: what its model is, and where it comes from.
 
-All of it follows from files that stand in the model directory.
+Everything on it is derived from files in the model directory.
 """
 
 import importlib.resources
@@ -15,10 +15,10 @@ from albert_tf.training.history import HISTORY_FILE, History
 from albert_tf.training.phases import folders
 
 CARD = "README.md"
-# A card with this line is written anew, one without it is the user's.
+# A card with this line is overwritten; one without it belongs to the user.
 MARK = "<!-- Written by albert_tf; remove this line to keep what you edit. -->"
 
-# Hugging Face's pipelines, by the kind of the task.
+# Hugging Face pipelines, by kind of task.
 PIPELINES = {
     "": "fill-mask",
     "classification": "text-classification",
@@ -36,18 +36,18 @@ CLASSES = {
     "multiple_choice": "AutoModelForMultipleChoice",
     "embedding": "AutoModel",
 }
-# Flags that name what a run read.
+# Flags that name the inputs of a run.
 INPUT_FLAGS = {
     "data_dir": "Data",
     "train_file": "Examples",
     "model_dir": "First weights",
     "init_checkpoint": "First weights",
 }
-COUNTED = ("documents", "sentences", "tokens")  # of the records' statistics
+COUNTED = ("documents", "sentences", "tokens")  # in the records' statistics
 
 
 def number(value: object) -> str:
-    """Return a value as a person reads it."""
+    """Format a value for readers."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -55,7 +55,7 @@ def number(value: object) -> str:
 
 
 def read_flags(model_dir: str) -> dict[str, str]:
-    """Return {flag: value} of a run's flagfile; {} without one."""
+    """Return {flag: value} of a run's flagfile; {} if there is none."""
     path = files.join(model_dir, FLAG_FILE)
     if not files.exists(path):
         return {}
@@ -65,14 +65,14 @@ def read_flags(model_dir: str) -> dict[str, str]:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return a JSON object of a folder, {} if it is gone or was not named."""
+    """Return a folder's JSON object; {} without the folder or the file."""
     path = files.join(folder, name)
     there = folder and files.exists(path)
     return files.read_json(path, f"`{name}`") if there else {}
 
 
 def shape_of(config: dict) -> str:
-    """Return the sizes of an architecture in words."""
+    """Describe the sizes of an architecture in words."""
     names = {
         "num_hidden_layers": "layers",
         "hidden_size": "hidden",
@@ -84,7 +84,7 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return {what: where it was read}, and how much there was of it."""
+    """Return {name: path} of a run's inputs, and the amount of text."""
     sources = {
         name: flags[flag]
         for flag, name in INPUT_FLAGS.items()
@@ -98,7 +98,7 @@ def sources_of(flags: dict[str, str]) -> dict[str, str]:
 
 
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
-    """Return {split: metrics}: those measured last."""
+    """Return {split: metrics} of the last evaluation."""
     measured = read_if_there(folder, "metrics.json")
     splits = {k: v for k, v in measured.items() if isinstance(v, dict)}
     if splits or not files.exists(files.join(folder, HISTORY_FILE)):
@@ -108,7 +108,7 @@ def metrics_of(folder: str) -> dict[str, dict[str, float]]:
 
 
 def loading(form: str, kind: str, name: str) -> str:
-    """Return the lines that load the model."""
+    """Return the code that loads the model."""
     if form == "sentence_transformers":
         return (
             "from sentence_transformers import SentenceTransformer\n\n"
@@ -133,8 +133,8 @@ def card(folder: str, source: str, form: str) -> str:
     """Return the card of a folder.
 
     Args:
-      folder: what the card is of.
-      source: the model directory that it was made of, "" if there is none.
+      folder: the folder that the card describes.
+      source: the model directory that it was made from, "" if none.
       form: a kind of folder, a value of `convert_checkpoint --to`.
     """
     name = os.path.basename(source.rstrip("/")) or "albert"
@@ -168,7 +168,7 @@ def write_card(folder: str, source: str, form: str = "model_dir") -> None:
 
     Args:
       folder: where to write.
-      source: the model directory that it was made of, or is.
+      source: the model directory that it was made from, or is.
       form: see `card`.
     """
     path = files.join(folder, CARD)

@@ -1,4 +1,4 @@
-"""What ALBERT is pretrained for: masked words and the order of sentences."""
+"""ALBERT's pretraining objective: masked words and sentence order."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ from albert_tf.training.evaluator import Batch
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 [...] from logits [..., C] and int labels [...]."""
+    """Return float32 losses [...] from logits [..., C] and int labels [...]."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=labels, logits=tf.cast(logits, tf.float32)
     )
@@ -19,10 +19,10 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def soft_cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Return float32 [...] from logits and a teacher's logits [..., C].
+    """Return float32 losses [...] from logits and a teacher's logits [..., C].
 
-    Both are divided by the temperature, and the result is multiplied by its
-    square, which keeps the size of gradients (Hinton et al., 2015, section
+    Both are divided by the temperature, and the loss is multiplied by its
+    square, which preserves the size of gradients (Hinton et al., 2015, section
     2, https://arxiv.org/abs/1503.02531).
     """
     loss = tf.nn.softmax_cross_entropy_with_logits(
@@ -33,7 +33,7 @@ def soft_cross_entropy(
 
 
 def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 [...]: 1 where no logit is larger than the label's.
+    """Return float32 [...], 1 where no logit is larger than the label's.
 
     Args:
       logits: [..., C].
@@ -44,13 +44,13 @@ def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return means over the last axis, 0 where all weights are 0."""
+    """Return weighted means over the last axis, 0 if all weights are 0."""
     total = tf.reduce_sum(values * weights, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return the weights of examples, 0 for those of one segment, [B]."""
+    """Return example weights [B], 0 for examples with only one segment."""
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
 
@@ -58,12 +58,12 @@ def pair_weights(batch: Batch) -> tf.Tensor:
 def masked_states(
     model: AlbertForPretraining, batch: Batch
 ) -> dict[str, tf.Tensor]:
-    """Return what `health.masked_spread` takes."""
+    """Return the arguments of `health.masked_spread`."""
     keys = "input_ids", "input_mask", "segment_ids"
     positions = batch["masked_lm_positions"]
     outputs = model.albert(*(batch[k] for k in keys), places=positions)
     return {
-        # Workers gather no bfloat16.
+        # Workers cannot gather bfloat16.
         "states": tf.cast(outputs["sequence_output"], tf.float32),  # [B, P, H]
         "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
         "weights": batch["masked_lm_weights"],
@@ -74,10 +74,10 @@ def masked_states(
 class PretrainingObjective:
     """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies.
 
-    Examples of one segment have no order, and count for the first alone.
+    Examples with one segment have no order, and count for MLM only.
 
     Attributes:
-      layers: of the model, how many run; None is all.
+      layers: number of layers to run; None for all.
     """
 
     layers: int | None = None
@@ -86,14 +86,14 @@ class PretrainingObjective:
     metrics = ("mlm_accuracy", "sop_accuracy")
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the number of predictions and of pairs."""
+        """Return the numbers of predictions and of pairs."""
         return {
             "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
             "sop": tf.reduce_sum(pair_weights(batch)),
         }
 
     def losses(self, model: AlbertForPretraining, batch: Batch, seed):
-        """Return both losses' sums and both accuracies."""
+        """Return both loss sums and both accuracies."""
         outputs = model(
             batch["input_ids"],
             batch["input_mask"],
@@ -114,7 +114,7 @@ class PretrainingObjective:
                 pair_weights(batch),
             ),
         }
-        # Logits of V words are the largest tensor of a small model.
+        # The logits over V words are a small model's largest tensor.
         compiled = model.albert.encoder.xla.pieces
         loss_of = ops.cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}

@@ -1,13 +1,13 @@
-"""ALBERT's LAMB, AdamW and Muon, for a run's own loop and for `fit`.
+"""ALBERT's LAMB, AdamW and Muon, for the training loop and for `fit`.
 
 LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`:
 no bias correction, weight decay inside the trust ratio, and neither decay nor
 trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three.
 
-Muon moves a matrix by its momentum with all singular values near 1 (Jordan et
-al., https://kellerjordan.github.io/posts/muon), with the decay and twice the
-scale of https://arxiv.org/abs/2502.16982: a rate that suits AdamW then suits
-both the matrices and the variables that AdamW moves.
+Muon updates a matrix by its momentum with all singular values set near 1
+(Jordan et al., https://kellerjordan.github.io/posts/muon), with the decay and
+twice the scale of https://arxiv.org/abs/2502.16982. A rate that suits AdamW
+then suits both the matrices and the variables that AdamW updates.
 """
 
 import contextlib
@@ -27,24 +27,24 @@ from albert_tf.model.ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.schedules import SCHEDULES
 
-# The matrices between hidden states; tables, heads, norms and biases have
-# AdamW, as is usual.
+# The matrices between hidden states. As usual, AdamW updates tables, heads,
+# norms and biases.
 MATRICES = re.compile(
     r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
 )
 MOMENTUM = 0.95
-# Of an update's entries. 1,000 steps of `tiny` with batches of 64: 0.4 at the
-# rate 1.4e-3 ended at 4.31, 0.2 at 2e-3 and 2.8e-3 at 4.34, AdamW at 4.44.
+# Root mean square of an update. 1,000 steps of `tiny`, batches of 64: 0.4 at a
+# rate of 1.4e-3 ended at 4.31, 0.2 at 2e-3 and 2.8e-3 at 4.34, AdamW at 4.44.
 RMS = 0.4
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5
 
 
 def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
-    """Return about U V^T of x = U S V^T, by Newton-Schulz iterations.
+    """Approximate U V^T of x = U S V^T by Newton-Schulz iterations.
 
-    Their products are of `dtype`; bfloat16, as in Jordan's, leaves the singular
-    values as near 1 as the iterations bring them.
+    Matrix products are computed in `dtype`. bfloat16, as in Jordan's code, does
+    not move the singular values further from 1.
     """
     tall = x.shape[0] > x.shape[1]
     x = tf.transpose(x) if tall else x
@@ -58,10 +58,10 @@ def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
 
 
 def muon_rule(w, g, m, v, rate, t, excluded, c, compiled=True, dtype="float32"):
-    """Return the new (w, m, v) of a matrix, as `optimizers.update_rule`.
+    """Return the new (w, m, v) of a matrix; see `update_rule`.
 
-    Only `rate` and the weight decay of `c` are read, and v stays as it is;
-    `dtype` is that of products.
+    Only `rate` and the weight decay of `c` are used, and v does not change.
+    Matrix products are computed in `dtype`.
     """
     m = MOMENTUM * m + g
     u = orthogonalized(g + MOMENTUM * m, dtype)
@@ -69,14 +69,14 @@ def muon_rule(w, g, m, v, rate, t, excluded, c, compiled=True, dtype="float32"):
     return w - rate * (u + c.weight_decay_rate * w), m, v
 
 
-AVERAGE = "optimizer/average/"  # a checkpoint's prefix of averaged weights
+AVERAGE = "optimizer/average/"  # prefix of averaged weights in a checkpoint
 
 
 class WeightAverage:
-    """A mean of weights over steps; must be made in the strategy's scope.
+    """A moving average of weights; create it in the strategy's scope.
 
     Args:
-      decay: largest share of the mean that a step leaves; 0 is no average.
+      decay: largest share of the average that a step keeps; 0 for no average.
       weights: {name: variable}.
 
     Attributes:
@@ -91,14 +91,14 @@ class WeightAverage:
         }
 
     def state(self) -> dict[str, tf.Variable]:
-        """Return {name: variable} of what a resume needs."""
+        """Return the {name: variable} needed to resume."""
         return {f"{AVERAGE}{name}": mean for name, mean in self.means.items()}
 
     def move(self, strategy, t: tf.Tensor) -> None:
-        """Move the means: mean <- d mean + (1 - d) w, across the replicas.
+        """Update all means in all replicas: mean <- d mean + (1 - d) w.
 
-        d is (t - 1) / (t + 9) up to `decay` at step t counted from 1, so that
-        the mean begins with the first weights.
+        At step t, counted from 1, d is (t - 1) / (t + 9), at most `decay`, so
+        that the mean begins with the first weights.
         """
         d = tf.minimum(self.decay, (t - 1.0) / (t + 9.0))
 
@@ -110,7 +110,7 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Have the means in the variables of the weights for a while."""
+        """Replace the weights with their means while the block runs."""
         current = {n: tf.identity(w) for n, w in self.weights.items()}
         try:
             for name, mean in self.means.items():
@@ -129,35 +129,36 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 class OptimizerConfig(Checked):
     """The optimizer and its schedule; the defaults are the released ones.
 
-    Two differ: `schedule` and `clip_placement` default to what does not
-    depend on a quirk or on the number of replicas; `--compat=google` restores
-    them.
+    Two differ: the defaults of `schedule` and `clip_placement` avoid a quirk
+    and do not depend on the number of replicas. `--compat=google` restores the
+    released ones.
     """
 
     optimizer: str = setting(
         "lamb",
-        "Update rule; muon: of the encoder's matrices, and AdamW of the rest.",
+        "Update rule; muon uses Muon for the encoder's matrices and AdamW for "
+        "the rest.",
         choices=("lamb", "adamw", "muon"),
     )
     learning_rate: float | str = setting(
         0.00176,
-        "Peak learning rate; auto: 0.00176 times the root of "
+        "Peak learning rate; auto: 0.00176 times the square root of "
         "train_batch_size / 4096.",
         choices=("auto",),
         minimum=0.0,
     )
     num_warmup_steps: int = setting(3125, "Steps of linear warm-up.", minimum=0)
     start_warmup_step: int = setting(
-        0, "Step at which the warm-up begins.", minimum=0
+        0, "Step at which warm-up begins.", minimum=0
     )
     poly_power: float = setting(
         1.0, "Power of the polynomial decay to zero.", minimum=0.0
     )
     schedule: str = setting(
         "corrected",
-        "Learning-rate formula: polynomial decay, the released one, which "
-        "starts at zero and jumps when the warm-up ends, half a cosine wave, "
-        "or no decay.",
+        "Learning-rate formula: corrected, polynomial decay; released, which "
+        "starts at zero and jumps when warm-up ends; cosine, half a cosine "
+        "wave; or constant, no decay.",
         choices=SCHEDULES,
     )
     weight_decay_rate: float = setting(0.01, "Weight decay.", minimum=0.0)
@@ -167,46 +168,49 @@ class OptimizerConfig(Checked):
     beta_2: float = setting(
         0.999, "Decay of the second moment.", minimum=0.0, maximum=0.999999
     )
-    epsilon: float = setting(1e-6, "Added to the root of v.", minimum=0.0)
+    epsilon: float = setting(
+        1e-6, "Added to the square root of the second moment.", minimum=0.0
+    )
     bias_correction: bool = setting(
-        False, "Divide the moments by 1 - beta^t; the release does not."
+        False,
+        "Divide the moments by 1 - beta^t; the released code does not.",
     )
     decay_placement: str = setting(
         "update",
-        "Whether decay is part of the update, inside the trust ratio, or "
-        "subtracted apart from it.",
+        "Whether weight decay is part of the update, inside the trust ratio, "
+        "or is subtracted separately.",
         choices=("update", "decoupled"),
     )
     clip_norm: float = setting(
-        1.0, "Largest global norm of the gradient; 0 is no limit.", minimum=0.0
+        1.0, "Largest global norm of the gradient; 0 for no limit.", minimum=0.0
     )
     clip_placement: str = setting(
         "global",
         "Clip the gradient of the whole batch, or each replica's share before "
-        "the mean, as released.",
+        "averaging, as released.",
         choices=("global", "per_replica"),
     )
     ema_decay: float = setting(
         0.0,
-        "Decay of the moving average of the weights, which is then what is "
-        "evaluated, kept and exported; 0 is no average.",
+        "Decay of the moving average of the weights, which is then evaluated, "
+        "saved and exported; 0 for no average.",
         minimum=0.0,
         maximum=0.999999,
     )
 
     @property
     def peak_step(self) -> int:
-        """The first step after the warm-up, counted from 0."""
+        """The first step after warm-up, counted from 0."""
         return self.start_warmup_step + self.num_warmup_steps
 
 
 def debias(beta: float, t):
-    """Return 1 - beta^t, exact in float32 for a beta near 1."""
+    """Return 1 - beta^t, accurate in float32 for beta near 1."""
     return -tf.math.expm1(t * math.log(beta)) if beta else 1.0
 
 
 class Adam(NamedTuple):
-    """The numbers of Adam's rule; equal tuples share a `tf.function` trace."""
+    """Adam's hyperparameters; equal tuples share a `tf.function` trace."""
 
     beta_1: float
     beta_2: float
@@ -215,12 +219,12 @@ class Adam(NamedTuple):
 
     @classmethod
     def of(cls, c: OptimizerConfig) -> "Adam":
-        """Take the numbers from an optimizer's settings."""
+        """Return the hyperparameters in an optimizer's settings."""
         return cls(*(getattr(c, name) for name in cls._fields))
 
 
 def adam_direction(m, v, t, c: Adam):
-    """Return the update direction of moments m, v after t steps."""
+    """Return the update direction for moments m and v after t steps."""
     if c.bias_correction:
         m = m / debias(c.beta_1, t)
         v = v / debias(c.beta_2, t)
@@ -228,14 +232,15 @@ def adam_direction(m, v, t, c: Adam):
 
 
 def adam_update(w, g, m, v, t, decay: float, c: Adam):
-    """Return the update direction u with its decay, and the new m and v."""
+    """Return the update direction u, including decay, and the new m and v."""
     m = c.beta_1 * m + (1.0 - c.beta_1) * g
     v = c.beta_2 * v + (1.0 - c.beta_2) * tf.square(g)
     u = adam_direction(m, v, t, c)
     return (u + decay * w if decay else u), m, v
 
 
-# One pass over memory instead of ten; small variables are not worth a launch.
+# XLA needs one pass over memory instead of ten. Small variables are not worth
+# a launch.
 FUSED_SIZE = 1 << 16
 compiled_adam_update = xla_compiled(adam_update)
 
@@ -250,17 +255,18 @@ def trust_ratio(w, u):
 def update_rule(
     w, g, m, v, rate, t, excluded: bool, c: OptimizerConfig, compiled=True
 ):
-    """Return the new (w, m, v) of one variable; a pure function.
+    """Return the new (w, m, v) of one variable, without side effects.
 
     Args:
       w: the variable's value.
       g: its gradient.
       m, v: its first and second moments.
       rate: the learning rate of this step.
-      t: the number of this step counted from 1, float32.
-      excluded: whether w is spared weight decay and the trust ratio.
-      c: the hyperparameters; `optimizer` says whether r is used (LAMB,
-        https://arxiv.org/abs/1904.00962) or 1 (AdamW).
+      t: the number of this step, counted from 1, float32.
+      excluded: whether w has neither weight decay nor a trust ratio.
+      c: the hyperparameters; with `optimizer` "lamb" the update is scaled by
+        the trust ratio r (LAMB, https://arxiv.org/abs/1904.00962), otherwise
+        r is 1 (AdamW).
       compiled: whether XLA may compile a part.
     """
     decay = 0.0 if excluded else c.weight_decay_rate
@@ -275,15 +281,15 @@ def update_rule(
 
 
 def rule_of(name: str, c: OptimizerConfig, dtype: str):
-    """Return the function that updates a variable, see `update_rule`."""
+    """Return the update function of a variable; see `update_rule`."""
     is_muons = c.optimizer == "muon" and MATRICES.match(name)
     return partial(muon_rule, dtype=dtype) if is_muons else update_rule
 
 
 def clip(gradients: list[tf.Tensor], limit: float):
-    """Scale gradients to a global norm of at most `limit`; also return it.
+    """Return gradients scaled to a norm of at most `limit`, and their norm.
 
-    The norm is NaN or infinite if any gradient is.
+    The norm, before scaling, is NaN or infinite if any gradient is.
     """
     norm = tf.linalg.global_norm(gradients)
     if not limit:
@@ -293,11 +299,11 @@ def clip(gradients: list[tf.Tensor], limit: float):
 
 
 def _native(variable) -> tf.Variable:
-    """Return the variable of TensorFlow that Keras's holds, or itself."""
+    """Return the TensorFlow variable behind a Keras or TensorFlow one."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-# What Keras would do in its own `apply`.
+# Settings that Keras applies in its own `apply`.
 UNUSED = """clipnorm clipvalue use_ema loss_scale_factor
 gradient_accumulation_steps""".split()
 
@@ -305,21 +311,21 @@ gradient_accumulation_steps""".split()
 class Optimizer(keras.optimizers.Optimizer):
     """An update rule with its slots, on any `tf.distribute` strategy.
 
-    A run's loop and Keras's `fit` both call `apply` in a replica. Keras's own
-    clips what each replica has, and adds that up; here the whole is clipped.
-    To be made and built inside the strategy's scope.
+    The training loop and Keras's `fit` both call `apply` in a replica. Keras's
+    own `apply` clips each replica's gradient before adding them up; this one
+    clips the sum. Create and build it inside the strategy's scope.
 
     Args:
       config: rule and hyperparameters.
-      rate: of the learning, a number or a function of a step counted from 0.
+      rate: learning rate, a number or a function of a step counted from 0.
       excluded: pattern of names without weight decay and trust ratio.
-      **kwargs: as of any `keras.optimizers.Optimizer`, but for `UNUSED`.
+      **kwargs: as for any `keras.optimizers.Optimizer`, except `UNUSED`.
 
     Attributes:
-      names: of the variables, in their order; slots are `NAME/m`, `NAME/v`.
+      names: names of the variables, in order; slots are `NAME/m`, `NAME/v`.
       compiled: whether XLA may compile a part of the update.
-      products: the dtype of Muon's.
-      average: has the weights' means.
+      products: dtype of Muon's matrix products.
+      average: the `WeightAverage`.
     """
 
     def __init__(
@@ -341,7 +347,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.compiled, self.products = True, "float32"
 
     def build(self, variables, names: Sequence[str] = ()):
-        """Make the slots of the variables, at 0."""
+        """Create the slots of the variables, all zeros."""
         if self.built:
             return
         super().build(variables)
@@ -351,7 +357,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.average = WeightAverage(self.config.ema_decay, weights)
 
     def state(self) -> dict[str, tf.Variable]:
-        """Return {name: variable} of everything that a resume needs."""
+        """Return the {name: variable} of everything needed to resume."""
         slots = {"optimizer/iterations": self.iterations.value}
         for name, m, v in zip(self.names, self.m, self.v, strict=True):
             slots[f"optimizer/{name}/m"] = m.value
@@ -359,13 +365,14 @@ class Optimizer(keras.optimizers.Optimizer):
         return slots | self.average.state()
 
     def spared(self, name: str) -> bool:
-        """Return whether a variable has no weight decay and trust ratio."""
+        """Return whether a variable has neither decay nor a trust ratio."""
         return re.search(self.excluded, name) is not None
 
     def reduce(self, gradients: list[tf.Tensor]):
-        """Return the clipped gradient of all replicas and its norm.
+        """Return the clipped sum of all replicas' gradients, and its norm.
 
-        Call in a replica; the replicas' gradients must add up to the whole.
+        Call in a replica; the replicas' gradients must add up to the gradient
+        of the whole batch.
         """
         limit = self.config.clip_norm
         if self.config.clip_placement == "per_replica":
@@ -379,15 +386,15 @@ class Optimizer(keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None, healthy=None):
         """Update every variable in a replica; return the gradient's norm.
 
-        The gradient of a table's rows counts as a whole one where it is
-        clipped; a variable without a gradient has one of 0, and decays.
+        Sparse gradients are made dense before clipping. A variable without a
+        gradient gets zeros, and still decays.
 
         Args:
           grads: this replica's share, in the order of the variables.
-          trainable_variables: all of them, in the order in which they were
-            built, as `fit` gives them; None is the same.
-          healthy: boolean; if it is given and false, or the norm not finite,
-            the step is counted and nothing else changes.
+          trainable_variables: all variables in the order of `build`, as `fit`
+            passes them; None has the same effect.
+          healthy: boolean; if it is false, or it is passed and the norm is not
+            finite, the step is counted and nothing else changes.
         """
         if trainable_variables is not None:
             self.build(list(trainable_variables))
@@ -432,9 +439,9 @@ class Optimizer(keras.optimizers.Optimizer):
         return tf.cond(healthy, assign, tf.no_op)
 
     def trust_ratios(self) -> tf.Tensor:
-        """Return in a replica LAMB's trust ratio of each adapted variable.
+        """Return LAMB's trust ratio of each adapted variable, in a replica.
 
-        Worked out from the weights and moments that the last step left.
+        They are computed from the weights and moments after the last step.
         """
         t, c = tf.cast(self.iterations.value, tf.float32), self.config
         inside = c.decay_placement == "update"

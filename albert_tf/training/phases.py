@@ -1,8 +1,8 @@
-"""Phases: stretches of a run between which its data, masks or depth change.
+"""Phases: parts of a run that differ in data, masks or depth.
 
-A schedule is written `VALUE:SHARE,VALUE:SHARE,VALUE`, with shares of the
-run's steps, of which the last value takes the rest. The borders of all
-schedules together cut a run into phases.
+A schedule is written `VALUE:SHARE,VALUE:SHARE,VALUE`, with shares of the run's
+steps, or of its time with a budget; the last value gets the rest. The
+boundaries of all schedules together divide a run into phases.
 """
 
 import dataclasses
@@ -17,14 +17,14 @@ from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import TRAIN, Metadata
 from albert_tf.model.config import AlbertConfig, training_flops
 
-# Where a value of a schedule ends. Values may have commas themselves, as
-# lists of globs do, and colons, as gs:// does.
+# The end of a value of a schedule. Values may contain commas, as lists of
+# globs do, and colons, as gs:// does.
 _SHARE = re.compile(r":([0-9.]+),")
 _LAST_SHARE = re.compile(r":[0-9.]+$")
 
 
 class Scheduled(NamedTuple):
-    """A value of a schedule, and the share of the run that is then over."""
+    """A value of a schedule, and the share of the run at which it ends."""
 
     value: Any
     until: float
@@ -34,12 +34,13 @@ Schedule = tuple[Scheduled, ...]
 
 
 def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
-    """Read a schedule.
+    """Parse a schedule.
 
     Args:
-      name: of the setting, for error messages.
-      text: `VALUE:SHARE,VALUE:SHARE,VALUE`, or one value alone.
-      convert: makes a value of its text; a `ValueError` is a user's mistake.
+      name: the setting, for error messages.
+      text: `VALUE:SHARE,VALUE:SHARE,VALUE`, or a single value.
+      convert: converts the text of a value; a `ValueError` is reported to the
+        user.
     """
     *pairs, last = _SHARE.split(text)
     try:
@@ -52,7 +53,7 @@ def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
     require(
         legal,
         f"`{name}` must be a value, or VALUE:SHARE,VALUE:SHARE,VALUE, with "
-        "shares of the run that are together below 1; the last value takes "
+        "shares of the run that add up to less than 1; the last value gets "
         "the rest.",
         **{name: text},
     )
@@ -61,18 +62,18 @@ def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
 
 
 def folders(data_dir: str) -> list[str]:
-    """Return what `data_dir` names, in the order of the run."""
+    """Return the folders that `data_dir` names, in the order of the run."""
     return [folder for folder, _ in read_schedule("data_dir", data_dir)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Schedules:
-    """What a run is asked to change on its way.
+    """The schedules of a run.
 
     Attributes:
       data_dir: folders, or globs, of records.
-      layers: how many layers run.
-      masked_lm_prob: the rate of dynamic masks; None is that of the records.
+      layers: number of layers to run.
+      masked_lm_prob: the rate of dynamic masks; None for the records' own.
     """
 
     data_dir: Schedule
@@ -86,7 +87,7 @@ def read_schedules(
     mask_schedule: str | None,
     config: AlbertConfig,
 ) -> Schedules:
-    """Return the schedules of three settings, the depth fit for a config."""
+    """Parse the three schedules, and check that the depth fits a config."""
     depth = depth_schedule or str(config.num_hidden_layers)
     schedules = {
         "data_dir": read_schedule("data_dir", data_dir),
@@ -101,12 +102,12 @@ def read_schedules(
 
 
 def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
-    """Refuse depths at which some weights would not be trained."""
+    """Reject depths at which some weights would not be trained."""
     most, least = config.num_hidden_layers, config.num_hidden_groups
     require(
         config.sharing == "all",
-        "`depth_schedule` needs layers that share all their weights, for "
-        "others would stand still.",
+        "`depth_schedule` needs layers that share all their weights; others "
+        "would not be trained.",
         depth_schedule=text,
         sharing=config.sharing,
     )
@@ -114,7 +115,7 @@ def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
         depths[-1].value == most
         and all(least <= depth <= most for depth, _ in depths),
         "`depth_schedule` must end with `num_hidden_layers` of the model, "
-        f"{most}, and never have more, nor less than `num_hidden_groups`, "
+        f"{most}, and never exceed it or fall below `num_hidden_groups`, "
         f"{least}.",
         depth_schedule=text,
     )
@@ -122,16 +123,16 @@ def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of a run over which nothing changes.
+    """A part of a run in which data, masks and depth stay the same.
 
     Attributes:
-      begin: the place where it begins, see `clock`.
-      end: the place where it ends.
+      begin: the schedule position where it begins; see `clock`.
+      end: the schedule position where it ends.
       batch_size: examples per step, over all replicas.
-      data_dir: its records; empty where they are not the run's to choose.
-      metadata: of the records, as they are read in this phase.
-      layers: how many run; None is all.
-      masked_lm_prob: a scheduled rate; None is that of the records.
+      data_dir: its records; empty if the run does not choose them.
+      metadata: the records' metadata, as read in this phase.
+      layers: number of layers to run; None for all.
+      masked_lm_prob: a scheduled rate; None for the records' own.
     """
 
     begin: int
@@ -149,7 +150,7 @@ class Phase:
 
     @property
     def shape(self) -> tuple:
-        """The sizes of a step; phases of equal ones compile once."""
+        """The sizes of a step; phases with equal sizes compile once."""
         records = self.metadata
         lengths = records and (
             records.max_seq_length,
@@ -158,17 +159,18 @@ class Phase:
         return self.batch_size, self.layers, lengths
 
     def reader(self, batches: Callable) -> Callable:
-        """Return what makes batches of the records, if there are any.
+        """Return `batches` bound to this phase's records, if there are any.
 
         Args:
-          batches: takes them before other things: `data_dir`, `metadata`.
+          batches: makes batches; its first arguments are `data_dir` and
+            `metadata`.
         """
         if self.metadata is None:
             return batches
         return functools.partial(batches, self.data_dir, self.metadata)
 
     def summary(self) -> str:
-        """Say what the steps do."""
+        """Describe the steps in a line."""
         rate = self.masked_lm_prob
         masks = "" if rate is None else f", masks {rate:g}"
         return (
@@ -178,12 +180,12 @@ class Phase:
 
 
 def at(phases: Sequence[Phase], place: float) -> Phase:
-    """Return the phase of a place; the last one has no end."""
+    """Return the phase at a schedule position; the last one has no end."""
     return next((p for p in phases if place < p.end), phases[-1])
 
 
 def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
-    """Return {folder: examples read} by a run of steps that was not changed."""
+    """Return {folder: examples read} after `steps` steps of these phases."""
     read = dict.fromkeys((phase.data_dir for phase in phases), 0)
     for phase in phases:
         last = steps if phase is phases[-1] else min(steps, phase.end)
@@ -193,13 +195,13 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return how many examples of another length have as many tokens.
+    """Return the batch size for another length that keeps the token count.
 
     Args:
-      size: of a batch.
-      tokens: of its examples.
-      now: of the other examples.
-      unit: what the number must be a multiple of.
+      size: examples of a batch.
+      tokens: length of its examples.
+      now: length of the other examples.
+      unit: the result is a multiple of it.
     """
     return max(1, round(size * tokens / now / unit)) * unit
 
@@ -209,7 +211,7 @@ def last_steps(name: str, schedule: Schedule, steps: int) -> list[int]:
     ends = [round(until * steps) for _, until in schedule]
     require(
         all(a < b for a, b in zip([0, *ends], ends, strict=False)),
-        f"Every value of the schedule of `{name}` must have a step.",
+        f"Each value in the schedule of `{name}` must have a step.",
         num_train_steps=steps,
         shares=", ".join(f"{until:g}" for _, until in schedule),
     )
@@ -224,17 +226,17 @@ def make_phases(
     batch_size: int,
     unit: int = 1,
 ) -> tuple[Phase, ...]:
-    """Return the phases of a run, which follow from nothing else.
+    """Return the phases of a run.
 
-    A batch has as many tokens in all of them. A folder that comes again goes
-    on where it was left.
+    Batches have the same number of tokens in all of them. A folder that is
+    listed again continues where it stopped.
 
     Args:
-      schedules: what changes.
+      schedules: the schedules of data, depth and masks.
       records: the metadata of each folder.
-      num_train_steps: of the whole run.
-      batch_size: examples of the first folder in a step.
-      unit: what every batch is a multiple of.
+      num_train_steps: steps of the whole run.
+      batch_size: examples per step with the first folder.
+      unit: every batch size is a multiple of it.
     """
     courses = {
         name: (schedule, last_steps(name, schedule, num_train_steps))
@@ -261,7 +263,7 @@ def make_phases(
 
 
 def check_mask_schedule(text: str, records: Mapping[str, Metadata]) -> None:
-    """Refuse a schedule of masks that are in the records already."""
+    """Reject a mask schedule for records that are already masked."""
     static = [
         folder
         for folder, metadata in records.items()
@@ -286,7 +288,7 @@ def step_work(phase: Phase, config: AlbertConfig) -> float:
 
 
 def facts(phases: Sequence[Phase]) -> list[list]:
-    """Return what tells the phases of one run from those of another."""
+    """Return the properties that identify the phases of a run."""
     return [[p.end, p.batch_size, p.layers, p.masked_lm_prob] for p in phases]
 
 
@@ -308,7 +310,7 @@ def row(phase: Phase) -> tuple[str, ...]:
 
 
 def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
-    """Return the mean FLOPs of an example, where shares are of the time."""
+    """Return the mean FLOPs per example if shares are shares of time."""
     each = 0.0
     for phase in phases:
         share = (phase.end - phase.begin) / phases[-1].end
@@ -317,6 +319,6 @@ def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
 
 
 def table_of(phases: Sequence[Phase]) -> str:
-    """Return the phases for a reader."""
+    """Format the phases as a table."""
     heads = tuple(name.replace("_", " ") for name in COLUMNS)
     return "\n".join(table([heads, *map(row, phases)]))

@@ -1,8 +1,7 @@
-"""A run: stretches of steps, and hooks that act between them.
+"""A run: a loop over many steps, and hooks that act between them.
 
-`Run.stretches` makes steps and yields after each stretch of them. All that a
-run does besides is done by hooks, of which `hooks.py` has the usual ones and
-a user may write more.
+`Run.stretches` runs a number of steps, yields, and runs the next ones. Hooks do
+everything else; `hooks.py` has the usual ones, and users may write more.
 """
 
 import contextlib
@@ -31,15 +30,15 @@ SIGNALS = {signal.SIGTERM: SIGTERM, signal.SIGINT: SIGINT}
 
 @dataclasses.dataclass
 class Stretch:
-    """Some steps that a run has made.
+    """The steps between two returns to Python.
 
     Attributes:
-      steps: how many.
-      seconds: that they took.
-      values: means of the losses and metrics, and what else is measured; a
-        hook before `Log` may add to what is recorded.
-      bad: how many updates were not finite; they are not among `values`.
-      first_bad: the number of the first of these steps, counted from 1.
+      steps: number of steps.
+      seconds: how long they took.
+      values: means of the losses and metrics, and other measurements; a hook
+        before `Log` may add values to record.
+      bad: number of updates that were not finite; `values` exclude them.
+      first_bad: the first such step, counted from 1.
     """
 
     steps: int
@@ -50,27 +49,27 @@ class Stretch:
 
 
 class Run:
-    """A training run in a model directory that is `claimed`.
+    """A training run in a model directory locked by `claimed`.
 
-    A checkpoint that is there is resumed.
+    If the directory has a checkpoint, the run resumes from it.
 
     Args:
       trainer: the model and its steps.
       output_dir: the model directory.
-      facts: what the weights follow from beyond `Trainer.facts`.
-      phases: of the whole run; none where nothing changes.
-      clock: says where in them the run is; None is one of `num_train_steps`.
+      facts: what determines the weights, in addition to `Trainer.facts`.
+      phases: the phases of the run; empty for a run with only one.
+      clock: tracks the schedule; None for a `Clock` of `num_train_steps`.
 
     Attributes:
       read: {folder: examples read}.
-      phase, phase_begun: of the last update, and its first step.
+      phase, phase_begun: the phase of the last update, and its first step.
       last_good: the newest checkpoint, None before the first.
-      history: what was measured up to now, also before a resume.
+      history: the metrics so far, including those before a resume.
       chief: whether this process writes files.
-      ended_early: whether there is nothing left to train before `last`.
-      stopped_by: why the run ends for now, see `stop`.
-      seconds: that the last "evaluation" and "checkpoint" took.
-      compiled: shapes of phases whose step is compiled in this process.
+      ended_early: whether training is complete before `last`.
+      stopped_by: why the run ends for now; see `stop`.
+      seconds: duration of the last "evaluation" and "checkpoint".
+      compiled: shapes of phases whose step this process has compiled.
     """
 
     def __init__(
@@ -104,24 +103,24 @@ class Run:
         self.compiled: set[tuple] = set()
 
     def _require_same_step(self) -> None:
-        """Refuse workers of which some see no checkpoint, or another one."""
+        """Raise an error unless all workers resume from the same step."""
         steps = distribution.of_processes(self.trainer.strategy, self.step)
         workers = [f"worker {i} at {step}" for i, step in enumerate(steps)]
         require(
             len(set(steps)) == 1,
-            "All workers must begin at the same step: `output_dir` must be a "
+            "All workers must start at the same step: `output_dir` must be a "
             "folder that they share.",
             output_dir=", ".join([self.output_dir, *workers]),
         )
 
     @property
     def step(self) -> int:
-        """The number of updates made so far."""
+        """The number of updates so far."""
         return self.trainer.step
 
     @property
     def end(self) -> int:
-        """The last step of the schedule, as far as the clock knows it."""
+        """The last step of the schedule, as the clock predicts it."""
         return self.step + self.clock.steps_to(self.clock.end, self.step)
 
     @property
@@ -131,39 +130,43 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to train."""
+        """Whether training is complete."""
         return self.ended_early or self.step >= self.last
 
     @functools.cached_property
     def progress(self) -> Progress:
-        """Where messages and the progress go to."""
+        """The progress bar, which also prints messages."""
         return Progress(self.last, self.step)
 
     def due(self, every: int) -> bool:
-        """Return whether what comes each `every` steps, or 0, comes now."""
+        """Return whether something due every `every` steps is due now.
+
+        0 means after each return to Python.
+        """
         left = self.last - self.step
         due = self.step % (every or 1) == 0 and left >= self.clock.slack * every
         return due or not left
 
     def stop(self, reason: str) -> None:
-        """End the run after this stretch; the same command goes on from it."""
+        """End the run after the current steps; the same command resumes it."""
         self.stopped_by = reason
 
     def in_any_process(self, flag: bool) -> bool:
         """Return in every process whether a flag is set in any of them.
 
-        Hooks must decide alike in all of them, and all must ask.
+        Hooks must decide alike in all processes, and every process must call
+        this.
         """
         return distribution.any_process(self.trainer.strategy, flag)
 
     def record(self, split: str, values: dict, **columns) -> None:
-        """Keep figures of this step, with columns for the history alone."""
+        """Record values of this step, with extra columns for the history."""
         self.history.add(self.step, split, columns | values)
         if self.chief:
             self.scalars.write(self.step, split, values)
 
     def resume_message(self) -> str:
-        """Say where the run goes on, and what is not as it was."""
+        """Describe where the run resumes, and which settings changed."""
         lines = [f"Resuming at step {self.step} from {self.last_good}"]
         earlier = checkpoint_files.about(self.last_good)
         lines += [
@@ -175,32 +178,32 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Those of the last evaluation, maybe of an earlier session."""
+        """The metrics of the last evaluation, possibly before a resume."""
         return self.history.last("eval")
 
     @property
     def hours_left(self) -> float:
-        """The hours of the steps to come; 0 until the pace is measured."""
+        """The estimated hours left; 0 until the pace is measured."""
         return (self.last - self.step) * self.pace.seconds / 3600
 
     def farewell(self) -> str:
-        """Say why the run ends before its last step, and what is left."""
+        """Describe why the run stops before its last step, and what is left."""
         hours = self.hours_left
         left = f", {hours:.2g} hours at this pace" if hours else ""
         return (
             f"Stopped by {self.stopped_by} at step {self.step} of {self.last}; "
-            f"saved {self.last_good}. The same command goes on from there"
+            f"saved {self.last_good}. The same command resumes from there"
             f"{left}"
         )
 
     def stretches(
         self, batches: Callable, cadences: Sequence[int] = ()
     ) -> Iterator[Stretch]:
-        """Train, and yield after each stretch of steps until the run ends.
+        """Train until the run ends, and yield at each return to Python.
 
         Args:
           batches: see `Trainer.iterator` and `Phase.reader`.
-          cadences: a stretch ends at each multiple of one of these steps.
+          cadences: also yield at each multiple of one of these steps.
         """
         kept = checkpoint_files.about(self.last_good) if self.last_good else {}
         self.read = examples_read(self.phases, self.step) | kept.get("read", {})
@@ -227,13 +230,14 @@ class Run:
 
     @property
     def _ahead(self) -> Sequence[Phase]:
-        """The phases after the one of the last update."""
+        """The phases after that of the last update."""
         return self.phases[self.phases.index(self.phase) + 1 :]
 
     def _due_phase(self) -> Phase:
-        """Return the phase of the next update; each one gets a step.
+        """Return the phase of the next update; each phase gets a step.
 
-        With few steps left, one step may cover the places of several phases.
+        With few steps left, one step may advance the schedule past several
+        phases.
         """
         steps_left = self.end - self.step
         index = self.phases.index(at(self.phases, self.clock.at(self.step)))
@@ -242,7 +246,7 @@ class Run:
         return self.phases[min(max(index, now), now + 1)]
 
     def _stretch(self, cadences: Sequence[int]) -> int:
-        """Return how many steps to make at once, in all processes."""
+        """Return how many steps to run next, in all processes."""
         step, clock = self.step, self.clock
         last = min(self.last, step + clock.most(step))
         if self._ahead:
@@ -253,20 +257,20 @@ class Run:
         return distribution.of_chief(self.trainer.strategy, max(steps, 1))
 
     def _measure(self, steps: int, seconds: float) -> None:
-        """Tell the clock and the pace what some steps took."""
+        """Report the time of some steps to the clock and the pace."""
         compiles = self.phase.shape not in self.compiled
         self.compiled.add(self.phase.shape)
         self.clock.measure(steps, seconds, not self.pace.compiled, compiles)
         self.pace.measure(steps, seconds)
 
     def _turn(self, over: bool) -> None:
-        """Let the clock choose its pace, see `Clock.turn`."""
+        """Let the clock choose its pace; see `Clock.turn`."""
         shapes = {phase.shape for phase in self._ahead}
         phases, to_compile = len(self._ahead), len(shapes - self.compiled)
         self.clock.turn(self.step, self.seconds, over, phases, to_compile)
 
     def _begin(self, phase: Phase, batches: Callable):
-        """Return the trainer of a phase, and its batches from here on."""
+        """Return a phase's trainer, and its batches from this step on."""
         self.pace = Pace(self.pace.fixed)
         if phase is not self.phase:
             self.phase, self.phase_begun = phase, self.step
@@ -276,13 +280,13 @@ class Run:
         return self.trainer.at_depth(phase.layers), iterator
 
     def state(self) -> dict:
-        """Return what stands beside a checkpoint."""
+        """Return the facts to save with a checkpoint."""
         about = {name: fact.value for name, fact in self.facts.items()}
         about |= {"read": self.read, "phase_begun": self.phase_begun}
         return about | self.clock.state()
 
     def _values(self, sums, pace: float) -> dict[str, float]:
-        """Return what steps gave; `pace` is steps a second."""
+        """Return the mean values of some steps; `pace` is steps per second."""
         trainer = self.trainer
         rate = trainer.rate(self.step - 1)
         left = {"hours_left": self.hours_left} if self.pace.seconds else {}
@@ -296,44 +300,43 @@ class Run:
 
 
 class Hook:
-    """What a run does between its steps; override what is needed.
+    """An action between the steps of a run; override the methods you need.
 
     Attributes:
-      every: `after` is called at each multiple of so many steps and at the
-        last one; no stretch runs past them. 0 is after each stretch.
+      every: call `after` at each multiple of this many steps, and at the last
+        step. 0 calls it at each return to Python.
     """
 
     every = 0
 
     def begin(self, run: Run) -> None:
-        """Be called once, before the first step."""
+        """Act once, before the first step."""
 
     def after(self, run: Run, stretch: Stretch) -> None:
-        """Be called after a stretch, in the order of the hooks."""
+        """Act after some steps; hooks are called in order."""
 
     def end(self, run: Run) -> None:
-        """Be called once, where the run ends, unless by an error."""
+        """Act once, when the run ends without an error."""
 
 
 class StopOnSignal(Hook):
-    """Stop at SIGTERM, sent before a machine is taken away, and at Ctrl-C.
+    """Stop at SIGTERM, sent before a machine is preempted, and at Ctrl-C.
 
     A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
-    `with` block and in other threads, signals keep their usual meaning. A
-    Ctrl-C that the process ignores, as in the background of a script, stays
-    ignored.
+    `with` block and in other threads, signals keep their usual meaning. If the
+    process ignores Ctrl-C, as background jobs of a script do, it still does.
 
     Args:
       tell: prints a message as soon as a signal arrives.
 
     Attributes:
-      received: the number of the first signal, 0 before it.
+      received: the number of the first signal, 0 if there was none.
     """
 
     def __init__(self, tell: Callable[[str], None] = print):
         self.tell, self.received = tell, 0
-        # Counts of Ctrl-C. While C++ runs, Python's handler is called once for
-        # several signals.
+        # Counts of Ctrl-C. While C++ code runs, Python calls its handler once
+        # for several signals.
         self._seen = self._handled = 0
         self._restore = contextlib.ExitStack()
 
@@ -349,7 +352,7 @@ class StopOnSignal(Hook):
                 if number == signal.SIGINT and earlier == signal.SIG_IGN:
                     continue
                 signal.signal(number, self._handle)
-                # None is a handler set in C, which Python cannot restore.
+                # None stands for a handler set in C; Python cannot restore it.
                 back = earlier or signal.SIG_DFL
                 self._restore.callback(signal.signal, number, back)
             self._restore.enter_context(seen_at_once(self._see))
@@ -385,7 +388,7 @@ class StopOnSignal(Hook):
 
 @contextlib.contextmanager
 def last_good_named(run: Run) -> Iterator[None]:
-    """Name the last good checkpoint in errors of the body."""
+    """Add the last good checkpoint to errors raised in the block."""
     try:
         yield
     except (InputError, OSError) as error:
@@ -399,9 +402,9 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
     """Train to the last step, or until a hook or a signal stops the run.
 
     Args:
-      run: where it stands.
+      run: the run, new or resumed.
       batches: see `Trainer.iterator`.
-      hooks: called in their order.
+      hooks: called in order.
 
     Raises:
       KeyboardInterrupt: Ctrl-C was pressed. The run is saved unless it was
@@ -413,7 +416,7 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
             progress.message(run.resume_message())
         if run.finished:
             progress.message(
-                f"Nothing is left to train: step {run.step} of {run.last}"
+                f"Nothing left to train: step {run.step} of {run.last}"
             )
         hooks = [*hooks, stop]
         for hook in hooks:
@@ -433,19 +436,19 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
 
 
 def warn_of_warmup(trainer: Trainer) -> None:
-    """Warn if the run ends before its warm-up does."""
+    """Warn if the run ends before warm-up does."""
     optimizer = trainer.optimizer.config
     steps = trainer.training.num_train_steps
     if steps < optimizer.peak_step:
         print(
-            f"Warning: the rate gets to {optimizer.learning_rate:g} after "
-            f"{optimizer.peak_step:,} steps of warm-up, and the run ends after "
+            f"Warning: the rate reaches {optimizer.learning_rate:g} after "
+            f"{optimizer.peak_step:,} steps of warm-up, but the run ends after "
             f"{steps:,}; see --num_warmup_steps"
         )
 
 
 def describe_run(trainer: Trainer, run_phases: Sequence[Phase]) -> None:
-    """Print what is about to be trained."""
+    """Print a summary of the run."""
     first = run_phases[0]
     optimizer = trainer.optimizer
     size = sum(v.shape.num_elements() for v in trainer.weights.values())

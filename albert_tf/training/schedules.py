@@ -1,6 +1,6 @@
-"""Learning rates over the steps of a run, and over batches.
+"""Learning-rate schedules over the steps of a run, and scaling by batch size.
 
-A schedule is a function of an `OptimizerConfig`, the steps of the whole run
+A schedule is a function of an `OptimizerConfig`, the number of steps of the run
 and a float32 step counted from 0.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-# ALBERT's rate at its batch of 4096 sequences.
+# ALBERT's rate for batches of 4096 sequences.
 RATE_AT_4096 = 0.00176
 
 
 def scaled_rate(train_batch_size: int) -> float:
-    """Return LAMB's rate for a batch, by the square-root rule."""
+    """Return LAMB's rate for a batch size, by the square-root rule."""
     return RATE_AT_4096 * math.sqrt(train_batch_size / 4096)
 
 
@@ -25,8 +25,8 @@ def released_schedule(
 ) -> tf.Tensor:
     """Return the released learning rate of a float32 step counted from 0.
 
-    Decay runs from step 0, so that the rate jumps when the warm-up ends, and
-    steps before `start_warmup_step` have a negative rate.
+    Decay begins at step 0, so the rate jumps when warm-up ends, and steps
+    before `start_warmup_step` have a negative rate.
     """
     done = tf.minimum(step, num_train_steps) / num_train_steps
     rate = config.learning_rate * (1.0 - done) ** config.poly_power
@@ -38,17 +38,17 @@ def released_schedule(
 
 
 def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate left when `done` of 0 to 1 is over."""
+    """Return the share of the peak rate after a share `done` of the decay."""
     return (1.0 - done) ** config.poly_power
 
 
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share left on half a cosine wave."""
+    """Return the share of the peak rate on half a cosine wave."""
     return 0.5 + 0.5 * tf.cos(math.pi * done)
 
 
 def no_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the whole rate."""
+    """Return 1, the whole peak rate."""
     return tf.ones_like(done)
 
 
@@ -60,8 +60,8 @@ def corrected_schedule(
 ) -> tf.Tensor:
     """Return a rate that is never zero before the end, and never jumps.
 
-    Warm-up ends at the peak, decay starts there. Before `start_warmup_step`
-    the rate decays as if there were no warm-up: the run that is continued.
+    Warm-up ends at the peak, where decay starts. Before `start_warmup_step` the
+    rate decays as if there were no warm-up, as in the run that is continued.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps
 
@@ -86,19 +86,19 @@ SCHEDULES: dict[str, Callable] = {
 
 
 class RunRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The rate of a run, at the place of its clock.
+    """The learning rate of a run, at the schedule position of its clock.
 
-    `factor`, 1 at first, is not part of a run's state; hooks may scale by it.
+    Hooks may scale the rate by `factor`, initially 1; it is not saved.
 
     Args:
       config: an `OptimizerConfig`.
-      num_train_steps: the place where the decay ends.
+      num_train_steps: the schedule position where decay ends.
     """
 
     def __init__(self, config, num_train_steps: int):
         self.config, self.end = config, num_train_steps
         self.factor = tf.Variable(1.0, trainable=False)
-        # A step, its place, and how many places each step goes on.
+        # A step, its schedule position, and the advance per step.
         self.clock = tf.Variable([0.0, 0.0, 1.0], trainable=False)
 
     def __call__(self, step):
@@ -109,5 +109,5 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
         return schedule(self.config, self.end, place) * self.factor
 
     def follow(self, clock) -> None:
-        """Take the rate from the places of a `Clock` from here on."""
+        """Follow the schedule positions of a `Clock` from now on."""
         self.clock.assign([clock.step, clock.place, clock.pace])

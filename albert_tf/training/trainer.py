@@ -1,7 +1,7 @@
-"""Many steps in one `tf.function`, and what they gave together.
+"""The trainer: many steps in one `tf.function`, and their summed results.
 
-The sums stay on the devices until the last step: a host that waited for each
-step's figures could not hand over the next one before.
+The sums stay on the devices until the last step: a host that waited for the
+results of each step could not launch the next one in time.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from albert_tf.training.training_config import MASKS, TrainingConfig
 
 
 class StepSums(NamedTuple):
-    """What some steps gave, without those that were not finite.
+    """Summed results of some steps, without those that were not finite.
 
     Attributes:
-      report: float32 [2, names], see `Evaluator.report`, over the steps.
-      norm: the largest norm of a gradient.
+      report: float32 [2, names], the sum of the steps' `Evaluator.report`.
+      norm: the largest gradient norm.
       first_bad: the first step, counted from 0, whose loss or gradient was
         not finite; -1 if there was none.
-      bad: how many such steps there were.
+      bad: the number of such steps.
     """
 
     report: tf.Tensor
@@ -42,7 +42,7 @@ class StepSums(NamedTuple):
 
 
 def _device_variable(value: tf.Tensor) -> tf.Variable:
-    """Return a variable of each replica's own; the first one's is read."""
+    """Return a variable local to each replica; reads return the first one's."""
     return tf.Variable(
         value,
         trainable=False,
@@ -63,8 +63,8 @@ def summed_steps(
       strategy: where to run.
       replica_step: updates once with a replica's batch; returns the report of
         all replicas, float32 [2, names], and the norm of the gradient.
-      iterations: the updates made so far.
-      names: how many names a report has.
+      iterations: the number of updates so far.
+      names: the number of names in a report.
     """
 
     nothing = StepSums(
@@ -94,18 +94,18 @@ def summed_steps(
             strategy.run(step, (next(iterator),))
         return StepSums(*map(tf.identity, sums))
 
-    # TensorFlow warns of a function that is traced often, and takes those of
-    # one `def` as one. That each depth has its own is no fault.
+    # TensorFlow warns if a `def` is traced often. `partial` makes a new
+    # function for each depth, which needs its own trace.
     return tf.function(functools.partial(run))
 
 
 def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Add two lists of tensors element by element."""
+    """Add two lists of tensors elementwise."""
     return [a + b for a, b in zip(left, right, strict=True)]
 
 
 def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
-    """Return one of the equal micro-batches of a batch."""
+    """Return one of the equally large micro-batches of a batch."""
 
     def piece(x):
         size = x.shape[0] // pieces
@@ -118,14 +118,14 @@ def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
 def accumulated(
     differentiate: Callable, batch: Batch, seed, pieces: int, zeros: tuple
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Return the gradients and the report of a batch, added up.
+    """Return the gradients and the report of a batch, summed.
 
     Args:
       differentiate: (micro-batch, seed) -> gradients, report.
       batch: the whole batch.
-      seed: of its dropout; each micro-batch has its own.
-      pieces: how many micro-batches.
-      zeros: gradients and a report to begin with.
+      seed: dropout seed of the batch; each micro-batch derives its own.
+      pieces: number of micro-batches.
+      zeros: initial gradients and report.
     """
     if pieces == 1:
         return differentiate(batch, seed)
@@ -134,15 +134,15 @@ def accumulated(
         more, part = differentiate(cut(batch, pieces, i), fold_in(seed, i))
         return i + 1, add(gradients, more), report + part
 
-    # No part of a micro-batch but the sum needs the one before: TensorFlow
-    # would begin ten of them at once, and hold what they keep.
+    # Micro-batches depend on each other only through the sum, so by default
+    # TensorFlow would run ten at once, with all their activations in memory.
     _, gradients, report = tf.while_loop(
         lambda i, *_: i < pieces, body, (0, *zeros), parallel_iterations=1
     )
     return gradients, report
 
 
-# Added to the weight of a term by the release, where it is per replica.
+# Added by the released code to the weight of a term in each replica.
 RELEASED_WEIGHT_EPSILON = 1e-5
 
 
@@ -151,16 +151,16 @@ class Trainer:
 
     Args:
       strategy: where to run.
-      build_model: makes the model; called inside the strategy's scope.
-      objective: what to learn.
+      build_model: builds the model; called inside the strategy's scope.
+      objective: the loss to minimise.
       optimizer: rule and schedule.
       training: batch, precision and seed.
-      trainable: tells from a variable's name whether it is trained.
+      trainable: returns whether to train the variable with a name.
 
     Attributes:
       evaluator: evaluates and predicts with the same model.
       weights: {name: variable} of the model.
-      trained: those of them that are trained.
+      trained: {name: variable} of the trained weights.
     """
 
     def __init__(
@@ -204,8 +204,11 @@ class Trainer:
         )
 
     def evaluated_weights(self) -> contextlib.AbstractContextManager:
-        """Return a context in which the model has the weights that count."""
-        # Before the first step there is nothing to average.
+        """Return a context in which the model has its averaged weights, if any.
+
+        Without an average, the weights stay as they are.
+        """
+        # Before the first step, there is nothing to average.
         average = self.optimizer.average
         return average.in_place() if self.step else contextlib.nullcontext()
 
@@ -223,15 +226,15 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """The number of updates made so far."""
+        """The number of updates so far."""
         return int(self.optimizer.iterations.numpy())
 
     def state(self) -> dict[str, tf.Variable]:
-        """Return {name: variable} of everything that a resume needs."""
+        """Return the {name: variable} of everything needed to resume."""
         return self.weights | self.optimizer.state()
 
     def facts(self) -> dict[str, Fact]:
-        """Return what the weights follow from, to stand beside checkpoints."""
+        """Return the settings that determine the weights, for checkpoints."""
         return {
             "replicas": Fact(self.strategy.num_replicas_in_sync, MASKS),
             **facts(self.training),
@@ -239,7 +242,7 @@ class Trainer:
         }
 
     def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return what each term's sum is divided by in this replica."""
+        """Return the divisor of each term's sum in this replica."""
         weights = self.objective.weights(batch)
         if self.training.loss_normalization == "per_replica":
             replicas = self.strategy.num_replicas_in_sync
@@ -261,13 +264,13 @@ class Trainer:
         return tf.add_n(means), self.evaluator.report(batch, sums, metrics)
 
     def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
-        """Return the gradients of what is trained, and of more tensors."""
+        """Return the gradients of the trained weights and of more tensors."""
         gradients = tape.gradient(
             loss,
             [*self.trained.values(), *more],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
-        # The word table's gradient is a sum over lookups and the tied head.
+        # The word embeddings' gradient sums over lookups and the tied head.
         return [tf.convert_to_tensor(g) for g in gradients]
 
     def _micro_gradients(self, batch: Batch, divisors: dict, seed):
@@ -314,13 +317,13 @@ class Trainer:
 
     @functools.cached_property
     def trust_ratios(self):
-        """A function of nothing -> `Optimizer.trust_ratios`."""
+        """A function that returns `Optimizer.trust_ratios`."""
         return on_devices(self.strategy, self.optimizer.trust_ratios)
 
     def at_depth(self, layers: int | None) -> "Trainer":
-        """Return a trainer of the same state that runs so many layers.
+        """Return a trainer with the same state that runs `layers` layers.
 
-        None is all. Such trainers are made once, with their graphs.
+        None stands for all. Each is created once, with its graphs.
         """
         if layers not in self._depths:
             other = copy.copy(self)
@@ -339,18 +342,18 @@ class Trainer:
     def iterator(
         self, batches: Callable, start: int, batch_size: int | None = None
     ):
-        """Return the distributed training batches from an example on.
+        """Return distributed training batches, beginning with an example.
 
         Args:
-          batches: makes a dataset of keywords, a pure function of them:
-            `start`, the first example; `num_shards`, hosts; `shard`, which
-            of them; `batch_size` of a replica.
+          batches: makes a dataset from keyword arguments, and depends on
+            nothing else: `start`, the first example; `num_shards`, the number
+            of hosts; `shard`, this host's number; `batch_size` per replica.
           start: the first example.
-          batch_size: over all replicas; None is that of the settings.
+          batch_size: over all replicas; None for `train_batch_size`.
         """
         size = batch_size or self.training.train_batch_size
-        # Of others, workers would ask each other in each step whether there is
-        # one more, and the shapes of batches would be unknown.
+        # For finite datasets, workers would ask each other at every step
+        # whether batches are left, and batches would have unknown shapes.
         endless = tf.data.experimental.assert_cardinality(
             tf.data.INFINITE_CARDINALITY
         )

@@ -1,16 +1,16 @@
-"""Batch, steps, cadence and precision of a run: the settings of a trainer."""
+"""The settings of a trainer: batch, steps, cadence and precision."""
 
 import dataclasses
 
 from albert_tf.base.settings import Checked, setting
 from albert_tf.model.layers import AUTO, LOOPS, REMATERIALIZE
 
-MOST_EXAMPLES = 2**20  # of a batch
+MOST_EXAMPLES = 2**20  # in a batch
 LARGEST_SEED = 2**31 - 1
 
-# What another way to compute the same step means for a resumed run.
-ROUNDING = "the same run to rounding, not to the bit"
-MASKS = f"{ROUNDING}; where there is dropout, its masks are others"
+# The effect on a resumed run of computing the same step in another way.
+ROUNDING = "the same run up to rounding, not bit for bit"
+MASKS = f"{ROUNDING}; with dropout, its masks differ"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,16 +27,16 @@ class TrainingConfig(Checked):
     stop_step: int = setting(
         0,
         "Save and end at this step, with the schedule of num_train_steps; 0 "
-        "is the last.",
+        "for the last step.",
         minimum=0,
     )
     max_hours: float = setting(
-        0.0, "Save and end after so many hours; 0 is no limit.", minimum=0.0
+        0.0, "Save and end after this many hours; 0 for no limit.", minimum=0.0
     )
     on_nonfinite: str = setting(
         "stop",
-        "What a loss or gradient that is not finite does: stop the run, or "
-        "skip the update and count it.",
+        "What to do if a loss or gradient is not finite: stop the run, or skip "
+        "the update and count it.",
         choices=("stop", "skip"),
     )
     train_batch_size: int = setting(
@@ -44,10 +44,10 @@ class TrainingConfig(Checked):
         "Examples per step, over all replicas.",
         minimum=1,
         maximum=MOST_EXAMPLES,
-        change="the data go on at the example step x batch",
+        change="the data continue at example step x batch",
     )
     gradient_accumulation_steps: int = setting(
-        1, "Micro-batches of a replica's batch.", minimum=1, change=MASKS
+        1, "Micro-batches per replica and step.", minimum=1, change=MASKS
     )
     eval_batch_size: int = setting(
         64,
@@ -64,30 +64,30 @@ class TrainingConfig(Checked):
     )
     dtype: str = setting(
         "float32",
-        "Compute precision; auto: bfloat16 where the device multiplies it "
-        "faster, as TPUs, late GPUs and CPUs with AVX512_BF16 or AMX.",
+        "Compute precision; auto: bfloat16 on devices that multiply it faster: "
+        "TPUs, recent GPUs, and CPUs with AVX512_BF16 or AMX.",
         choices=("float32", "bfloat16", AUTO),
-        change="another precision, and other masks of dropout",
+        change="another precision, and other dropout masks",
     )
     jit_compile: bool | None = setting(
         None,
-        "Compile forward and backward with XLA, or with --nojit_compile "
-        "nothing; by default what gains by it: GELU, norms, the loss of masked "
-        "words, the optimizer's update. A TPU compiles the whole step, "
-        "whatever this says.",
+        "Compile the forward and backward pass with XLA, or nothing with "
+        "--nojit_compile. By default only parts that gain from it: GELU, "
+        "norms, the MLM loss and the optimizer's update. A TPU always compiles "
+        "the whole step.",
         change=MASKS,
     )
     encoder_loop: str = setting(
         AUTO,
-        "How layers that share weights run; auto: `while`, which compiles "
+        "How to run layers that share weights; auto: `while`, which compiles "
         "one layer, on TPUs, `unrolled` elsewhere.",
         choices=(AUTO, *LOOPS),
         change=ROUNDING,
     )
     rematerialize: str = setting(
         AUTO,
-        "What the backward pass computes again to save memory; auto: `layer` "
-        "on TPUs, `none` elsewhere.",
+        "What the backward pass recomputes to save memory; auto: `layer` on "
+        "TPUs, `none` elsewhere.",
         choices=(AUTO, *REMATERIALIZE),
         change=ROUNDING,
     )
@@ -101,7 +101,7 @@ class TrainingConfig(Checked):
         5000, "Save every N steps and at the end.", minimum=1
     )
     keep_checkpoint_max: int = setting(
-        5, "How many checkpoints to keep.", minimum=1
+        5, "Number of checkpoints to keep.", minimum=1
     )
     random_seed: int = setting(
         12345,

@@ -1,4 +1,4 @@
-"""Worker processes on several machines: how they meet, and miss each other."""
+"""Worker processes on several machines: connecting them, and losing some."""
 
 import contextlib
 import faulthandler
@@ -19,11 +19,11 @@ from albert_tf.base.interrupts import in_main_thread
 
 CONNECT_SECONDS = 20.0
 # How long workers wait for each other to start, for TensorFlow to connect
-# them, and for a sign of life.
+# them, and for a heartbeat.
 START_SECONDS = 600
 MEET_SECONDS = 300
 SILENCE_SECONDS = 60
-# How long one attempt to reach a worker takes; when missing workers are first
+# Timeout of one attempt to reach a worker; when missing workers are first
 # reported, and how often after that.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
@@ -31,9 +31,9 @@ COORDINATION = "/tensorflow.CoordinationService/"  # a service, in messages
 
 
 def read_cluster() -> dict[str, list[str]]:
-    """Return {job: addresses} of TF_CONFIG, {} without it, or refuse it."""
+    """Return {job: addresses} of TF_CONFIG; {} if it is not set."""
     if not os.environ.get("TF_CONFIG"):
-        os.environ.pop("TF_CONFIG", None)  # TensorFlow refuses an empty one
+        os.environ.pop("TF_CONFIG", None)  # TensorFlow rejects an empty one
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         jobs = resolver.cluster_spec().as_dict()
@@ -48,20 +48,20 @@ def read_cluster() -> dict[str, list[str]]:
         legal = False
     require(
         legal,
-        '`TF_CONFIG` must be as {"cluster": {"worker": ["HOST:PORT", ...]}, '
-        '"task": {"type": "worker", "index": 0}}, with or without a `chief`, '
-        "and its task one of the cluster.",
+        '`TF_CONFIG` must look like {"cluster": {"worker": ["HOST:PORT", '
+        '...]}, "task": {"type": "worker", "index": 0}}, with an optional '
+        "`chief`, and its task must be in the cluster.",
         TF_CONFIG=os.environ.get("TF_CONFIG"),
     )
     return jobs
 
 
 def fault(address: str, seconds: float) -> str:
-    """Return why nothing answers at an address, or "" if something does.
+    """Return why an address does not answer, "" if it does.
 
     Args:
-      address: HOST:PORT, with or without grpc:// before it.
-      seconds: the longest wait.
+      address: HOST:PORT, with an optional grpc:// prefix.
+      seconds: the timeout.
     """
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     try:
@@ -75,7 +75,7 @@ def fault(address: str, seconds: float) -> str:
 def check_reachable(address: str) -> None:
     """Raise `OSError` unless something listens at a grpc:// address.
 
-    TensorFlow's own connection waits without an end.
+    TensorFlow itself would wait for ever.
     """
     if reason := fault(address, CONNECT_SECONDS):
         raise OSError(f"{address} does not answer ({reason})")
@@ -83,7 +83,7 @@ def check_reachable(address: str) -> None:
 
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[None]:
-    """Accept connections on a port of this machine while the body runs."""
+    """Accept connections on a port of this machine while the block runs."""
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     try:
@@ -92,7 +92,7 @@ def listening(port: int) -> Iterator[None]:
         )
     except OSError as error:
         raise InputError(
-            "The port that `TF_CONFIG` gives this worker must be free "
+            "The port of this worker in `TF_CONFIG` must be free "
             f"({error.strerror or error}). Received: port={port}"
         ) from None
     with server:
@@ -100,7 +100,11 @@ def listening(port: int) -> Iterator[None]:
 
 
 def faults(workers: Mapping[str, str]) -> dict[str, str]:
-    """Return {name: reason} for those workers {name: address} not reached."""
+    """Return {name: reason} for the workers that cannot be reached.
+
+    Args:
+      workers: {name: address}.
+    """
     reasons = {n: fault(a, ATTEMPT_SECONDS) for n, a in workers.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -132,18 +136,18 @@ def wait_for_workers(workers: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def ended_from_outside() -> Iterator[None]:
-    """End this process at Ctrl-C, or if the body takes too long.
+    """End this process at Ctrl-C, or if the block takes too long.
 
     TensorFlow holds Python's global lock while it connects workers, and the
-    first one waits an hour for the others. TensorFlow also makes the process
-    ignore SIGTERM; the earlier handlers are back when the body ends.
+    first worker waits an hour for the others. TensorFlow also makes the process
+    ignore SIGTERM; the earlier handlers are restored after the block.
     """
     numbers = [signal.SIGINT, signal.SIGTERM] if in_main_thread() else []
     earlier = {number: signal.getsignal(number) for number in numbers}
     if earlier.get(signal.SIGINT, signal.SIG_IGN) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with open(os.devnull, "w") as nowhere:
-        # Runs in C, without the lock. Where TensorFlow can, it stops earlier.
+        # Runs in C, without the lock. TensorFlow itself usually stops earlier.
         faulthandler.dump_traceback_later(
             MEET_SECONDS + 10, exit=True, file=nowhere
         )
@@ -158,13 +162,13 @@ def ended_from_outside() -> Iterator[None]:
 def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
     """Wait until all workers have started.
 
-    Each listens at the address that TensorFlow will use, so no worker waits
+    Each listens on the address that TensorFlow will use, so no worker waits
     inside TensorFlow for one that has not started.
 
     Args:
       jobs: {job: addresses}.
-      job: the job of this worker.
-      index: the number of this worker in its job.
+      job: this worker's job.
+      index: this worker's number in its job.
     """
     workers = {
         f"{name} {i}": address
@@ -183,12 +187,12 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
         )
 
 
-@functools.cache  # TensorFlow meets the others once in a process.
+@functools.cache  # TensorFlow connects a process only once.
 def multi_worker_strategy() -> tf.distribute.Strategy:
-    """Return a strategy over the processes of TF_CONFIG, once all are there.
+    """Return a strategy over the processes of TF_CONFIG once all have started.
 
-    After 10 s without a sign of life, as while a machine is moved, TensorFlow
-    gives one up by default.
+    By default TensorFlow gives up on a worker after 10 s without a heartbeat,
+    which is too short when a machine is migrated.
     """
     jobs = read_cluster()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -207,7 +211,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
         raise InputError(
             "The workers of TF_CONFIG have started, but TensorFlow could not "
             f"connect them within {MEET_SECONDS} s. One of them may have ended "
-            "meanwhile or belong to an earlier run. Start all of them again. "
+            "since, or belong to an earlier run. Start all of them again. "
             f"Received: {(error.message or str(error)).splitlines()[0]}"
         ) from None
     except RuntimeError as error:
@@ -218,11 +222,11 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
 
 
 def vanished(message: str) -> str:
-    """Return which workers are gone, by TensorFlow's account of it."""
+    """Return the workers that are gone, according to TensorFlow's message."""
     jobs = read_cluster()
     reason = message.partition("aborted by: ")[2] or message
     named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
-    if COORDINATION in reason:  # which the first one keeps
+    if COORDINATION in reason:  # a service of the first worker
         named = {("chief" if "chief" in jobs else "worker", "0")}
     names = [f"{job} {i} at {jobs[job][int(i)]}" for job, i in sorted(named)]
     return ", ".join(names) or "Another worker"
@@ -230,9 +234,9 @@ def vanished(message: str) -> str:
 
 @contextlib.contextmanager
 def vanishing_explained() -> Iterator[None]:
-    """Turn what TensorFlow raises when a worker is gone into an `InputError`.
+    """Turn TensorFlow's errors about lost workers into an `InputError`.
 
-    It may name a worker that ended because another one had.
+    It may name a worker that ended only because another one did.
     """
     try:
         yield
@@ -241,7 +245,7 @@ def vanishing_explained() -> Iterator[None]:
         if not re.search(f"ollective ops is aborted|{COORDINATION}", message):
             raise
         raise InputError(
-            f"{vanished(message)} has ended or gives no sign of life; its last "
-            "lines may say why. Start all workers again: the run goes on from "
+            f"{vanished(message)} has ended or stopped responding; its last "
+            "lines may say why. Start all workers again: the run resumes from "
             "its last checkpoint"
         ) from None

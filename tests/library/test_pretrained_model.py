@@ -128,7 +128,10 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: a.fill_mask("no mask"), "must have a"),
         (lambda a, path: a.tokenizer([1, 2]), "`texts` must be a list of str"),
         (lambda a, path: a.tokenizer("film"), "`texts` must be a list of str"),
-        (lambda a, path: a.tokenizer(["a"], ["b", "c"]), "as many `text_pairs"),
+        (
+            lambda a, path: a.tokenizer(["a"], ["b", "c"]),
+            "`text_pairs` and `te",
+        ),
         (lambda a, path: a.tokenizer(["a"], max_length=2), "at least 3"),
         (lambda a, path: a.save(path), "`path` must be a new or empty folder"),
         (lambda a, path: a.save(__file__), "`path` must be a new or empty"),

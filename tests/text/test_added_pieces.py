@@ -32,7 +32,7 @@ def test_other_ids_stay(make):
     ],
 )
 def test_found_in_normalised_text(tokenizer, piece, text, found):
-    """A piece is one id wherever the normalised text has it."""
+    """A piece is one id wherever the normalised text contains it."""
     after = with_pieces(tokenizer, [piece])
     ids = after.encode(text)
     assert ids.count(tokenizer.vocab_size) == found
@@ -44,7 +44,7 @@ def test_found_in_normalised_text(tokenizer, piece, text, found):
 
 
 def test_control_pieces_are_in_no_text():
-    """Their text is text."""
+    """Their names in a text are ordinary text."""
     after = with_pieces(english(), ["<x>"], control=True)
     assert after.vocab_size - 1 not in after.encode("a <x> b")
     assert after.vocab_size - 1 in after.not_words

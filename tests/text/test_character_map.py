@@ -27,7 +27,7 @@ CONFIGS = [
     {"replace_quotes": True, "digit_comma": "none"},
 ]
 
-# Texts in which the characters beside a character matter.
+# Texts in which a character's neighbours matter.
 SEQUENCES = [
     *TEXTS,
     *map(
@@ -53,9 +53,9 @@ SEQUENCES = [
 
 
 def reference(tokenizer, texts):
-    """Return the ids of texts that are normalised in Python beforehand."""
+    """Return the ids of texts after normalising them in Python."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
-    # Repeated spaces are one, also those that a model's own map makes.
+    # Repeated spaces become one, including those from a model's own map.
     proto.normalizer_spec.remove_extra_whitespaces = True
     model = sentencepiece.SentencePieceProcessor(
         model_proto=proto.SerializeToString()
@@ -66,10 +66,10 @@ def reference(tokenizer, texts):
 
 
 def every_character():
-    """Return texts with each character alone, in words and beside sigmas.
+    """Return texts with each character alone, in words and next to sigmas.
 
-    Only other forms of a capital sigma, like U+03F9, are left out: they have
-    no final form.
+    Other forms of the capital sigma, like U+03F9, are left out: they have no
+    final form.
     """
     codes = [*range(0xD800), *range(0xE000, 0x20000), 0x20000, 0x2F801, 0xE0020]
     characters = [
@@ -86,7 +86,7 @@ def every_character():
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", CONFIGS)
 def test_compiled_rules_are_those_of_normalize(options):
-    """All characters and all hard sequences have the ids of `normalize`."""
+    """All characters and special sequences have the ids of `normalize`."""
     tokenizer = english(**options)
     texts = [*SEQUENCES, *every_character()]
     found = tokenizer.encode_batch(texts)
@@ -117,7 +117,7 @@ def of_other_kind(**settings):
     ],
 )
 def test_other_models(settings):
-    """Models of any kind keep their ids, alike in Python and the graph."""
+    """Models of any kind keep their ids, in Python and in the graph."""
     content = of_other_kind(**settings)
     texts = [*SEQUENCES, "THE the Theé É <BR><br>"]
     for options in CONFIGS[::2]:
@@ -133,7 +133,7 @@ def test_other_models(settings):
 
 
 def test_lone_surrogates():
-    """Half of a UTF-16 pair counts as U+FFFD, with its place in the text."""
+    """Half of a UTF-16 pair counts as U+FFFD, with correct offsets."""
     tokenizer = english()
     text = "the \ud800cat"
     assert tokenizer.encode(text) == tokenizer.encode("the \ufffdcat")
@@ -142,7 +142,7 @@ def test_lone_surrogates():
 
 
 def test_keys_of_a_map():
-    """The keys that are read from a compiled map are those it was made of."""
+    """The keys read from a compiled map are those it was made from."""
     rng = random.Random(0)
     letters = "ab\u00e9\u0301\u4e00\U0001f600"
     table = {

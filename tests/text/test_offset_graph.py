@@ -1,4 +1,4 @@
-"""Pieces in the graph and where they stand, against the Python tokenizers."""
+"""Pieces and offsets in the graph, against the Python tokenizers."""
 
 import pytest
 from test_tokenizer_graph import OPTIONS, TEXTS, encoded, graph_of, random_texts
@@ -17,7 +17,7 @@ MORE = [
 
 @pytest.mark.parametrize(("make", "options"), OPTIONS)
 def test_offsets_equal_the_python_tokenizer(make, options):
-    """Ids, starts and ends are Python's for texts with every special rule."""
+    """Ids, starts and ends equal Python's for texts with all special rules."""
     tokenizer = make(**options)
     texts = [*TEXTS, *MORE, *random_texts(500)]
     found = offset_graph(tokenizer, graph_of(make, **options))(encoded(texts))
@@ -28,7 +28,7 @@ def test_offsets_equal_the_python_tokenizer(make, options):
 
 
 def test_an_empty_batch_has_no_pieces():
-    """A batch of nothing gives rows of nothing."""
+    """An empty batch of strings returns empty ragged tensors."""
     make, options = OPTIONS[0]
     graph = offset_graph(make(**options), graph_of(make, **options))
     found = graph(encoded(["a"])[:0])

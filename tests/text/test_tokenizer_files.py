@@ -1,4 +1,4 @@
-"""A tokenizer's files hold all of it, and faults in them are named."""
+"""A tokenizer's files are complete, and errors name faults in them."""
 
 import json
 
@@ -42,11 +42,11 @@ def test_save_and_load(tokenizer, tmp_path):
 
 
 def test_a_models_tokenizer_is_not_replaced(tmp_path):
-    """Beside weights, none but the same is written; alone, any."""
+    """With weights only the same tokenizer is written; without them, any."""
     english().save(str(tmp_path))
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
-    with pytest.raises(InputError, match="not hold a model with another"):
+    with pytest.raises(InputError, match="not contain a model with another"):
         english().save(str(tmp_path))
     english(do_lower_case=False).save(str(tmp_path))
     assert not load_tokenizer(str(tmp_path)).config.do_lower_case
@@ -59,7 +59,7 @@ def write(path, content):
 
 
 def test_fingerprint_depends_on_everything(tmp_path):
-    """Another vocabulary or another setting is another fingerprint."""
+    """Another vocabulary or setting changes the fingerprint."""
     other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
     prints = {
         english().fingerprint(),
@@ -76,7 +76,7 @@ def test_fingerprint_depends_on_everything(tmp_path):
     "pad, unk", [("[PAD]", "[UNK]"), ("<PAD>", "⁇"), ("<pad>", "[UNK]")]
 )
 def test_pieces_that_the_file_names(pad, unk, tmp_path):
-    """Padding and unknown text have the pieces that the model defines.
+    """Padding and unknown text use the pieces that the model defines.
 
     The ids are those of the same model with the usual names.
     """
@@ -97,7 +97,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
 
 
 def test_a_trainer_may_name_them(tmp_path):
-    """A model that the trainer wrote with other names has the same ids."""
+    """A model trained with other names has the same ids."""
     content = trained(
         sentence_iterator=iter(["a b c"] * 10),
         vocab_size=10,
@@ -111,7 +111,7 @@ def test_a_trainer_may_name_them(tmp_path):
 
 @pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])
 def test_vocabulary_without_a_special_piece(name, tmp_path):
-    """The error names the piece that a SentencePiece model lacks."""
+    """The error names the missing piece of a SentencePiece model."""
     special = tuple(s for s in SPECIAL if s != name)
     path = write(tmp_path / "m", sentencepiece_model(special))
     with pytest.raises(InputError, match=rf"without \{name} \(.*m\)"):
@@ -128,7 +128,7 @@ def test_vocabulary_without_a_special_piece(name, tmp_path):
     ],
 )
 def test_bad_wordpiece_vocabulary(content, message, tmp_path):
-    """The error says in one line what a WordPiece vocabulary lacks."""
+    """A one-line error says what is wrong with a WordPiece vocabulary."""
     path = write(tmp_path / "vocab.txt", content)
     with pytest.raises(InputError, match=message) as error:
         tokenizer_from_files(vocab_file=path)
@@ -136,7 +136,7 @@ def test_bad_wordpiece_vocabulary(content, message, tmp_path):
 
 
 def test_a_vocabulary_that_windows_saved(tmp_path):
-    """A byte-order mark and line ends of two characters are no pieces."""
+    """A byte-order mark and CRLF line ends are not part of pieces."""
     text = "\r\n".join(WORDPIECES)
     path = write(tmp_path / "vocab.txt", text.encode("utf-8-sig"))
     windows = tokenizer_from_files(vocab_file=path)
@@ -145,18 +145,18 @@ def test_a_vocabulary_that_windows_saved(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])
 def test_not_a_sentencepiece_model(content, tmp_path):
-    """Any other file is refused."""
+    """Any other file is an error."""
     path = write(tmp_path / "spiece.model", content)
     with pytest.raises(InputError, match="spiece.model"):
         tokenizer_from_files(spm_model_file=path)
 
 
 def test_one_vocabulary_must_be_given(tmp_path):
-    """Both files, none, or one that is not there are errors."""
+    """Both files, neither file, or a missing file is an error."""
     path = write(tmp_path / "m", sentencepiece_model())
-    with pytest.raises(InputError, match="Give one of"):
+    with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)
-    with pytest.raises(InputError, match="Give one of"):
+    with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files()
     with pytest.raises(InputError, match="existing file. Received: .*none"):
         tokenizer_from_files(vocab_file=str(tmp_path / "none"))
@@ -180,7 +180,7 @@ def test_one_vocabulary_must_be_given(tmp_path):
     ],
 )
 def test_bad_description(description, message, tmp_path):
-    """A `tokenizer.json` of something else is refused."""
+    """A `tokenizer.json` with other content is an error."""
     english().save(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text(description)
     with pytest.raises(InputError, match=message):
@@ -188,7 +188,7 @@ def test_bad_description(description, message, tmp_path):
 
 
 def test_a_flag_that_is_written_as_text(tmp_path):
-    """The text "false" in a file edited by hand means False."""
+    """The string "false" in a file edited by hand means False."""
     english().save(str(tmp_path))
     path = tmp_path / "tokenizer.json"
     for value in ("false", False, 0, "0", "False"):

@@ -36,7 +36,7 @@ TEXTS = (
     "x" * 10_000 + ", 1," * 1000,
 )
 
-# Characters that meet special rules, among them marks with an order.
+# Characters with special rules, among them marks with an order.
 ALPHABET = [
     *"aAΣ'.01, \u0301\u0345\u302e\u302f中\u00ad\u200dİIﬁ각\u2028\x00\ufffd",
     *"\ufeff`",
@@ -50,7 +50,7 @@ def encoded(texts):
 
 
 def random_texts(count=1500):
-    """Return texts of characters of `ALPHABET`."""
+    """Return random texts of characters from `ALPHABET`."""
     rng = random.Random(0)
     return [
         "".join(rng.choices(ALPHABET, k=rng.randint(0, 12)))
@@ -66,7 +66,7 @@ def graph_of(make, **options):
 @pytest.mark.slow_after(4)
 @pytest.mark.parametrize(("make", "options"), OPTIONS)
 def test_ids_equal_the_python_tokenizer(make, options):
-    """Texts with every special rule have the same ids in the graph."""
+    """Texts with all special rules have the same ids in the graph."""
     tokenizer = make(**options)
     texts = [*TEXTS, *random_texts()]
     ids = graph_of(make, **options)(encoded(texts))
@@ -78,7 +78,7 @@ def test_ids_equal_the_python_tokenizer(make, options):
 
 
 def all_characters():
-    """Return texts that hold each character beside letters and sigmas."""
+    """Return texts with each character next to letters and sigmas."""
     codes = [
         *range(0xD800),
         *range(0xE000, 0x32000),
@@ -106,7 +106,7 @@ def test_all_characters_in_words():
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_bad_utf8(make):
-    """Bytes that are not UTF-8 count as `decode(..., "replace")` has them."""
+    """Bytes that are not UTF-8 count as in `decode(..., "replace")`."""
     rng = random.Random(0)
     likely = [0xE2, 0x80, 0xA8, 0xF0, 0x9F, 0xC2, 0xA0, 0xED, 0xF4, 0xC0, 0x61]
     texts = [
@@ -141,7 +141,7 @@ def test_encode_masked(make):
 
 @pytest.mark.parametrize("text", AROUND_MASKS)
 def test_no_word_begins_behind_a_mask_without_a_space(text):
-    """A word mark alone follows `[MASK]` only where white space does."""
+    """A word mark alone follows `[MASK]` only if white space does."""
     tokenizer = english()
     ids = tokenizer.encode_masked(text)
     assert tokenizer.pieces(ids) == AROUND_MASKS[text]
@@ -176,7 +176,7 @@ def test_pack(length, fixed):
 
 
 def test_pack_one_segment_and_no_rows():
-    """Without second segments there is one; a batch may be empty."""
+    """Rows may have one segment, and a batch may be empty."""
     tokenizer = english()
     graph = graph_of(english)
     ids = graph(tf.constant(["the cat", ""]))

@@ -1,4 +1,4 @@
-"""Tokenizers against the released rules, written out again or by hand."""
+"""Tokenizers against the released rules, reimplemented or by hand."""
 
 import random
 import unicodedata
@@ -23,9 +23,9 @@ DIGIT_COMMA_TABLE = (
     ("1,000,", "▁1 , ▁000 ,", "▁1 , 000 ,", "▁1, 000,"),
     ("2010, the", "▁2010 , ▁the", "▁2010 , ▁the", "▁2010, ▁the"),
     ("b9,", "▁ b ▁9 ,", "▁ b 9 ,", "▁ b 9,"),
-    # "12" without a word mark is no piece.
+    # "12" without a word mark is not a piece.
     ("b12,", "▁ b ▁12 ,", "▁ b <unk> ,", "▁ b 12,"),
-    # "7" has a word mark of its own.
+    # "7" has its own word mark.
     ("b7,", "▁ b ▁ 7 ,", "▁ b 7 ,", "▁ b 7,"),
     ("10,", "▁1 ▁0 ,", "▁1 0 ,", "▁1 0,"),
     ("a5,", "▁ a 5 ,", "▁ a 5 ,", "▁ a 5 ,"),
@@ -34,7 +34,7 @@ DIGIT_COMMA_TABLE = (
 
 @pytest.mark.parametrize("column", range(3))
 def test_digit_comma_table(column):
-    """Numbers before commas become the pieces that were found by hand."""
+    """Numbers before commas become the pieces found by hand."""
     tokenizer = english(digit_comma=DIGIT_COMMA[column])
     for text, *pieces in DIGIT_COMMA_TABLE:
         ids = tokenizer.encode(text)
@@ -42,7 +42,7 @@ def test_digit_comma_table(column):
 
 
 def released_ids(model, text, strip):
-    """Encode piece by piece, as `encode_pieces` of the release does."""
+    """Encode piece by piece, like the released `encode_pieces`."""
     ids = []
     for piece in model.encode(text, out_type=str):
         if piece[-1] != "," or len(piece) < 2 or not piece[-2].isdigit():
@@ -58,7 +58,7 @@ def released_ids(model, text, strip):
 
 @pytest.mark.parametrize("variant", ["released", "strip"])
 def test_digit_comma_equals_the_loop_over_pieces(variant):
-    """The table of pieces gives what encoding every number anew gives."""
+    """The table of pieces equals encoding every number again."""
     model = sentencepiece.SentencePieceProcessor()
     model.load_from_serialized_proto(sentencepiece_model())
     tokenizer = english(digit_comma=variant)
@@ -74,7 +74,7 @@ def test_digit_comma_equals_the_loop_over_pieces(variant):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_normalize_equals_the_released_formula(lower):
-    """Every character goes through NFKD, loses marks and is lowered."""
+    """Every character is decomposed (NFKD), stripped and lower-cased."""
     config = TextConfig(do_lower_case=lower)
     codes = [*range(0xD800), *range(0xE000, 0x30000)]
     for start in range(0, len(codes), 100):
@@ -99,13 +99,13 @@ def test_normalize_equals_the_released_formula(lower):
     ],
 )
 def test_normalize_options(text, options, wanted):
-    """Each option of the normalisation does what its name says."""
+    """Each normalisation option has the effect in its name."""
     config = TextConfig(**options)
     assert normalize(text, config) == wanted
 
 
 def spans(tokenizer, text):
-    """Return pairs of a piece and the text it came from."""
+    """Return pairs of a piece and its part of the text."""
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
     pieces = tokenizer.pieces(ids)
@@ -116,7 +116,7 @@ def spans(tokenizer, text):
 
 
 def test_sentencepiece_offsets():
-    """Offsets cut the text as given: accents, ligatures, spaces, numbers."""
+    """Offsets refer to the original text with accents, ligatures and spaces."""
     assert spans(english(), " Cafe\u0301  CAFÉ,\u3000in 2010, x ") == [
         *(("▁cafe", "Cafe\u0301"), ("▁cafe", "CAFÉ"), (",", ",")),
         *(("▁", ""), ("i", "i"), ("n", "n")),
@@ -132,7 +132,7 @@ def test_sentencepiece_offsets():
 
 
 def test_wordpiece_offsets():
-    """Offsets cut the text as given; dropped characters join those before."""
+    """Offsets fit the original text; dropped characters join earlier ones."""
     assert spans(chinese(), "Un\u200baffable cafe\u0301,中") == [
         *(("un", "Un\u200b"), ("##aff", "aff"), ("##able", "able")),
         *(("cafe", "cafe\u0301"), (",", ","), ("中", "中")),
@@ -141,7 +141,7 @@ def test_wordpiece_offsets():
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_offsets_of_any_text(make):
-    """Ids with offsets are the ids without; spans are ordered and inside."""
+    """Ids equal those without offsets; spans are ordered and in the text."""
     rng = random.Random(1)
     alphabet = [*"aéΣ1,0 中.", "``", "''", "e\u0301", "\u200b", "\x00", "½"]
     tokenizer = make(replace_quotes=True)
@@ -176,7 +176,7 @@ def test_offsets_of_any_text(make):
     ],
 )
 def test_wordpiece_table(text, options, wanted):
-    """Texts become the pieces that the released rules give by hand."""
+    """Texts become the pieces found by hand with the released rules."""
     tokenizer = chinese(**options)
     assert tokenizer.pieces(tokenizer.encode(text)) == wanted.split()
 
@@ -193,7 +193,7 @@ def test_special_ids_are_the_released_ones():
 
 
 def test_word_starts():
-    """Word starts follow the English rule, `##` in WordPiece."""
+    """Word starts follow the English rule, or `##` in WordPiece."""
     t = english()
     starts = dict(
         zip(t.pieces(range(t.vocab_size)), t.word_starts, strict=True)
@@ -218,7 +218,7 @@ def test_encode_masked():
 
 
 def test_decode():
-    """Decoding gives the normalised text back, without special pieces."""
+    """Decoding returns the normalised text, without special pieces."""
     t = english()
     assert t.decode([2, *t.encode("The  Cafés at"), 3, 0]) == "the cafes at"
     t = chinese()
@@ -226,7 +226,7 @@ def test_decode():
 
 
 def test_truncate_pair_equals_popping():
-    """The lengths are those of popping from the longer segment in turn."""
+    """The lengths equal those from repeatedly popping the longer segment."""
     for max_tokens in range(20):
         for wanted in np.ndindex(15, 15):
             a, b = wanted
@@ -236,7 +236,7 @@ def test_truncate_pair_equals_popping():
 
 
 def test_pack():
-    """Segments stand between the special pieces, with mask and segments."""
+    """Rows have special pieces around segments, with mask and segment ids."""
     t = english()
     ids, mask, segments = pack(t, [7, 8, 9], [10, 11], 7)
     assert ids.tolist() == [2, 7, 8, 3, 10, 11, 3]
@@ -261,7 +261,7 @@ def test_pack():
     ],
 )
 def test_ideographs_stand_alone(first, last):
-    """The blocks are those of `_is_chinese_char` of the released code."""
+    """The blocks are those of the released `_is_chinese_char`."""
     for code in (first, last):
         assert wordpiece.clean_character(chr(code)) == f" {chr(code)} "
     for code in (first - 1, last + 1):

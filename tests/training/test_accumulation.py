@@ -1,4 +1,4 @@
-"""Micro-batches: each is a part of the batch, and no more is held at once."""
+"""Micro-batches: each is a part of the batch, and only one is in memory."""
 
 import time
 
@@ -11,16 +11,16 @@ from albert_tf.training.trainer import accumulated
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
-    """Every example is used once, in equal parts; what they give is added.
+    """Every example is used once, in equal parts, and the results are summed.
 
-    A part is begun when the one before is done, though it does not need it.
+    A part starts when the previous one is done, though it does not need it.
     """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
     seen, begun, most = [], [], []
 
     def work(x):
         begun.append(x)
-        time.sleep(0.05)  # in which others may begin
+        time.sleep(0.05)  # time for others to start
         most.append(len(begun))
         begun.pop()
         return x

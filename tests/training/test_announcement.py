@@ -1,4 +1,4 @@
-"""What a run says of itself before its first step."""
+"""The summary that a run prints before its first step."""
 
 import pytest
 import tiny
@@ -19,7 +19,7 @@ PHASES = [Phase(0, 20, 16, metadata=Metadata(8, 3, 50, "", {}))]
     ],
 )
 def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
-    """Nor has one replica the plural of two."""
+    """Only LAMB's summary mentions trust ratios; one replica has no plural."""
     config = OptimizerConfig(
         optimizer=name, learning_rate=0.5, num_warmup_steps=2
     )
@@ -36,11 +36,11 @@ def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
     [(0, 9, False), (0, 10, False), (3, 8, True), (0, 3125, True)],
 )
 def test_a_warmup_that_outlasts_the_run_is_said(start, warmup, late, capsys):
-    """The default one is longer than many a trial."""
+    """A warning names the peak rate, its step and the end of the run."""
     config = OptimizerConfig(
         learning_rate=0.5, start_warmup_step=start, num_warmup_steps=warmup
     )
     trainer = tiny.new_trainer(optimizer=config, num_train_steps=10)
     describe_run(trainer, PHASES)
-    said = f"0.5 after {start + warmup:,} steps of warm-up, and the run ends"
+    said = f"0.5 after {start + warmup:,} steps of warm-up, but the run ends"
     assert (said in capsys.readouterr().out) == late

@@ -1,4 +1,4 @@
-"""What an optimizer's numbers are for a batch."""
+"""Optimizer settings that are derived from the batch."""
 
 import math
 
@@ -15,7 +15,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """At 4096 it is the paper's rate, at a quarter of it half the rate."""
+    """At 4096 it is the paper's rate, and at a quarter of it half the rate."""
     auto = OptimizerConfig(learning_rate="auto")
     for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
         training = TrainingConfig(train_batch_size=batch)
@@ -27,7 +27,7 @@ def test_the_automatic_rate_is_the_square_root_rule(capsys):
 
 
 def test_the_automatic_rate_is_lambs():
-    """AdamW has another rule, and a word that is no rate is refused."""
+    """`auto` is an error with AdamW, and so is any other word."""
     adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
     with pytest.raises(InputError, match="optimizer=adamw"):
         with_rate(adamw, TrainingConfig())
@@ -36,7 +36,7 @@ def test_the_automatic_rate_is_lambs():
 
 
 def test_half_of_the_second_moment_is_left_after_a_half_life(capsys):
-    """Whatever the batch; without a half-life `beta_2` stays."""
+    """This holds for any batch; without a half-life `beta_2` is unchanged."""
     ours = OptimizerConfig(beta_2=0.95)
     for tokens in (4096, 262_144, 3_000_000):
         found = with_half_life(ours, 3e6, tokens).beta_2
@@ -46,7 +46,7 @@ def test_half_of_the_second_moment_is_left_after_a_half_life(capsys):
 
 
 def test_a_half_life_that_no_beta_2_has_is_refused():
-    """It ends where `beta_2` does."""
+    """A half-life is an error if its `beta_2` is out of range."""
     with pytest.raises(InputError, match="`beta_2` must be at most"):
         with_half_life(OptimizerConfig(), 1e12, 4096)
 
@@ -54,7 +54,7 @@ def test_a_half_life_that_no_beta_2_has_is_refused():
 def test_a_run_counts_the_tokens_of_its_records(
     data_dir, config, tmp_path, capsys
 ):
-    """Batch times length, and `run.flags` keeps the half-life."""
+    """They are batch times length, and `run.flags` has the half-life."""
     output = tmp_path / "model"
     seen = [Look(lambda run: None)]
     run(data_dir, config[0], output, beta_2_half_life=999.0, hooks=seen)

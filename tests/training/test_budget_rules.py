@@ -1,4 +1,4 @@
-"""What a budget chooses: by hand where the trials were, and in proportion."""
+"""The choices of a budget: the trials' values, and values in proportion."""
 
 import dataclasses
 
@@ -20,13 +20,13 @@ DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
 
 
 def choose(means=TRIAL, **said):
-    """Return {setting: value} of all settings, as they are chosen."""
+    """Return {setting: value} of all chosen settings."""
     values = DEFAULTS | said
     return values | values_of(budget_rules.choose(means, values, set(said)))
 
 
 def test_where_the_trials_were_their_numbers_are_chosen():
-    """The best trial: Muon 2e-3 at width 128, 0.98, decay 0.1."""
+    """The best trial is Muon with 2e-3 at width 128, 0.98 and decay 0.1."""
     values = choose()
     assert values["optimizer"] == "muon" and values["bias_correction"]
     assert values["train_batch_size"] == 64
@@ -52,7 +52,7 @@ def test_what_is_said_stays_and_the_rest_follows():
 
 
 def test_the_precision_is_the_faster_one():
-    """Of the devices, unless one is said."""
+    """The devices decide, unless the user sets a precision."""
     fast = dataclasses.replace(TRIAL, dtype=Choice("bfloat16", "a TPU"))
     assert choose()["dtype"] == "float32"
     assert choose(fast)["dtype"] == "bfloat16"
@@ -60,7 +60,7 @@ def test_the_precision_is_the_faster_one():
 
 
 def test_the_batch_grows_with_the_root_of_the_tokens():
-    """From 1e8 tokens on; as a power of two, cut evenly among replicas."""
+    """It does so from 1e8 tokens on, as a power of two that replicas divide."""
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
     values = choose(fast)  # 1.6e12 tokens are 126 times the root
     assert values["train_batch_size"] == 8192
@@ -79,9 +79,9 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """Ten of them in 5 % of the time, fewer where they are dear, two at least.
+    """There are ten in 5 % of the time, or fewer slow ones, but at least two.
 
-    An example takes 1.6 ms, so that 19,200 fit into 30 s.
+    An example takes 1.6 ms, so 19,200 fit into 30 s.
     """
     means = dataclasses.replace(TRIAL, eval_examples=examples)
     values = choose(means)
@@ -101,7 +101,7 @@ def test_evaluations_take_their_share(examples, number):
     ],
 )
 def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
-    """Where layers share all, and each group of them still has one."""
+    """This needs layers that share all weights; each group keeps a layer."""
     config = dataclasses.replace(
         tiny.CONFIG,
         num_hidden_layers=layers,
@@ -115,7 +115,7 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
-    """Many at first, and at the end the rate at which a model is judged."""
+    """The rate is high at first, and at the end that of the evaluation."""
     values = values_of(budget_rules.choose_start(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
@@ -123,7 +123,7 @@ def test_masks_change_only_where_they_are_made_while_reading():
 
 
 def test_the_shortest_budget_gives_each_phase_a_step():
-    """Where hardly a step fits, the schedules that it chooses still hold."""
+    """The chosen schedules are valid even if hardly a step fits."""
     values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
     values |= values_of(budget_rules.choose_start(config, dynamic=True))
@@ -140,7 +140,7 @@ def test_the_shortest_budget_gives_each_phase_a_step():
 
 
 def test_choices_are_shown_as_flags_with_reasons():
-    """Each line is a flag and why, with numbers as a person writes them."""
+    """Each line has a flag and its reason, with rounded numbers."""
     choices = budget_rules.choose(TRIAL, DEFAULTS, {"optimizer"})
     lines = budget_rules.describe(choices)
     assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
@@ -157,12 +157,12 @@ def test_choices_are_shown_as_flags_with_reasons():
     ],
 )
 def test_what_a_budget_cannot_go_with_is_refused(values, named):
-    """Before anything is compiled, with the rule and what was received."""
+    """An error has the rule and the value, before anything is compiled."""
     with pytest.raises(InputError, match=named):
         check(*values)
 
 
 def test_settings_that_leave_nothing_open_are_taken():
-    """Another optimizer with its rate; the default one is not the user's."""
+    """Another optimizer is legal with a rate; the default one needs none."""
     check({"optimizer", "learning_rate"}, "weights", "sgd")
     check(set(), "weights", "lamb")

@@ -1,4 +1,4 @@
-"""Runs with a budget: what they keep, how they go on, what they write."""
+"""Runs with a budget: their state, how they resume, what they write."""
 
 import dataclasses
 import pathlib
@@ -28,7 +28,7 @@ SECONDS = 20.0
 
 
 class Die(Hook):
-    """Ends the process, as it were, behind a step's checkpoint."""
+    """Simulates the end of the process after a step's checkpoint."""
 
     def __init__(self, step):
         self.step = step
@@ -39,7 +39,7 @@ class Die(Hook):
 
 
 def go(folder, clock, dies_at=99):
-    """Train with half a second a step; return the run and its variables."""
+    """Train at half a second per step; return the run and its variables."""
     settings = TrainingConfig(**tiny.TRAINING)
     trainer = tiny.traced_once(tiny.make_trainer, settings, "on a course")
     make_steps = trainer.run_steps
@@ -72,9 +72,9 @@ def go(folder, clock, dies_at=99):
 
 
 def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
-    """The steps, the end and all bits are those of a run that was not broken.
+    """The steps, the end and all bits are those of an uninterrupted run.
 
-    20 s hold twice the steps of the schedule, whose end has moved.
+    Twice the planned steps fit into 20 s, so the end has moved.
     """
     clock = types.SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
@@ -99,7 +99,7 @@ RECORDS = {
     masking: Metadata(16, 3, 50, "", {}, {"masking": masking})
     for masking in ("static", "dynamic")
 }
-BEFORE = "0.2:0.5,0.15"  # what an earlier version chose
+BEFORE = "0.2:0.5,0.15"  # chosen by an earlier version
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ BEFORE = "0.2:0.5,0.15"  # what an earlier version chose
     ],
 )
 def test_schedules_are_chosen_once(folders, said, kept, masks, depths):
-    """What is said stays; a run that goes on has those that it began with."""
+    """The user's settings stay; a resumed run keeps its schedules."""
     job = Budget(1.0, said)
     job.kept = None if kept is None else {"choices": kept}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
@@ -135,7 +135,7 @@ def test_schedules_are_chosen_once(folders, said, kept, masks, depths):
 
 
 def test_a_model_that_is_there_keeps_its_depth():
-    """Fewer layers would undo what a model of `init_checkpoint` knows."""
+    """A model of `init_checkpoint` is trained with all of its layers."""
     files = {"albert_config_file": "c", "output_dir": "o"}
     going_on = PretrainingConfig("records", **files, init_checkpoint="model")
     folders = {"dynamic": RECORDS["dynamic"]}
@@ -144,7 +144,7 @@ def test_a_model_that_is_there_keeps_its_depth():
 
 
 def pretrain(data_dir, config, output, **more):
-    """Run the program for some seconds."""
+    """Run the program for a few seconds."""
     return albert_tf.pretrain(
         data_dir=data_dir,
         albert_config_file=config[0],
@@ -159,7 +159,7 @@ def pretrain(data_dir, config, output, **more):
 def test_a_budget_chooses_ends_and_is_replayed(
     data_dir, config, tmp_path, capsys
 ):
-    """What is said stays; the flagfile has what was made; it is at its end."""
+    """User settings stay, the flagfile repeats the run, and time is up."""
     output = tmp_path / "model"
     pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
     told = capsys.readouterr().out
@@ -180,13 +180,15 @@ def test_a_budget_chooses_ends_and_is_replayed(
     pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
     told = capsys.readouterr()
     assert "Chosen" not in told.out and "Note:" not in told.err
-    assert "is over, its rate has fallen to its end" in told.out
+    assert "is up and its rate has decayed" in told.out
     assert tiny.largest_difference(before, values(output)) == 0.0
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
-    """A run that began without one is refused before anything is compiled."""
-    with pytest.raises(InputError, match="goes on with a run that it began"):
+    """Resuming a run that began without one is an error before compiling."""
+    with pytest.raises(
+        InputError, match="can only resume a run that had a budget"
+    ):
         pretrain(data_dir, (str(trained[0]),), trained[1])
     with pytest.raises(InputError, match="follows from `budget_hours`"):
         tiny_pretraining.run(data_dir, config[0], "x", budget_hours=1.0)
@@ -195,7 +197,7 @@ def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
 def test_records_that_are_damaged_are_named_while_measuring(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """TensorFlow's error of a file is a line that names it."""
+    """An error about a damaged file names it in one line."""
     path = next(pathlib.Path(data_dir).glob("train-*"))
 
     def read(*_):

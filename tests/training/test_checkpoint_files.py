@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole ones are found, damaged ones are not."""
+"""Checkpoints on disk: intact ones are found, damaged ones are skipped."""
 
 import shutil
 
@@ -49,9 +49,9 @@ def drop(path):
 def test_a_damaged_checkpoint_is_skipped_and_named(
     folder, capsys, file, damage
 ):
-    """The one before is taken, and the warning says so.
+    """The previous one is read, and a warning says so.
 
-    Also where there are no facts beside it, as in earlier versions.
+    This includes checkpoints without facts, as in earlier versions.
     """
     damage(folder / f"ckpt-3.{file}")
     assert newest(folder) == 2
@@ -62,9 +62,9 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """What restores a variable finds the damage; the one before is taken.
+    """Restoring a variable detects the damage, and the previous one is read.
 
-    One that is whole and of another model is none to pass over.
+    An intact one of another model is an error, and not skipped.
     """
     monkeypatch.setattr(checkpoint_files, "read_all", None)
     state = variables(5.0)
@@ -80,16 +80,16 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
 
 
 def test_no_whole_checkpoint_is_an_error(folder):
-    """A run must not begin anew over what is left of another."""
+    """A run must not start over in a folder of damaged checkpoints."""
     for path in folder.glob("ckpt-*.data*"):
         path.write_bytes(b"")
-    with pytest.raises(InputError, match="(?s)begin anew.*ckpt-3.*ckpt-1"):
+    with pytest.raises(InputError, match="(?s)start over.*ckpt-3.*ckpt-1"):
         newest(folder)
 
 
 @pytest.mark.parametrize("content", [None, "", "model_checkpoint_path: "])
 def test_a_lost_state_file_loses_nothing(folder, content):
-    """Without a readable `checkpoint` file the names of the facts tell."""
+    """Without a readable `checkpoint` file, the `.json` files are listed."""
     (folder / "checkpoint").unlink()
     if content is not None:
         (folder / "checkpoint").write_text(content)
@@ -97,9 +97,9 @@ def test_a_lost_state_file_loses_nothing(folder, content):
 
 
 def test_facts_are_kept_beside(folder):
-    """Of each checkpoint its own; one without any is whole all the same.
+    """Each checkpoint has its own facts; one without any is intact too.
 
-    Facts that cannot be read are damage.
+    Unreadable facts count as damage.
     """
     assert checkpoint_files.about(str(folder / "ckpt-2")) == {"replicas": 2}
     (folder / "ckpt-3.json").unlink()
@@ -111,7 +111,7 @@ def test_facts_are_kept_beside(folder):
 
 
 def test_checkpoints_after_the_newest_are_not_taken(folder):
-    """The `checkpoint` file decides where a run goes on."""
+    """The `checkpoint` file decides where a run resumes."""
     names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in (1, 2, 3)]
     lines = ['model_checkpoint_path: "ckpt-2"', *names]
     (folder / "checkpoint").write_text("\n".join(lines))
@@ -120,7 +120,7 @@ def test_checkpoints_after_the_newest_are_not_taken(folder):
 
 
 def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
-    """Files of a checkpoint that is not named yet do not count."""
+    """Files of a checkpoint that is not listed yet do not count."""
     for path in folder.glob("ckpt-3*"):
         shutil.copy(path, folder / path.name.replace("ckpt-3", "ckpt-4"))
     (folder / "ckpt-5_temp").mkdir()
@@ -128,7 +128,7 @@ def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
 
 
 def test_the_newest_are_kept(tmp_path):
-    """Of four checkpoints the last two."""
+    """Of four checkpoints, the last two are kept."""
     for step in (1, 2, 3, 4):
         checkpoints.save(str(tmp_path), variables(), step, keep=2)
     names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
@@ -136,7 +136,7 @@ def test_the_newest_are_kept(tmp_path):
 
 
 def test_saving_removes_old_lost_and_unfinished_ones(folder):
-    """Kept are the newest up to the step; later ones are of a lost stretch."""
+    """The newest up to the step stay; later ones belong to lost steps."""
     (folder / "ckpt-9_temp").mkdir()
     (folder / "ckpt-9_temp" / "part").write_text("x")
     (folder / "notes.txt").write_text("mine")
@@ -148,7 +148,7 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 
 
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
-    """It is refused before anything is written there, not when it is read."""
+    """It is rejected before anything is written to it, not when it is read."""
     folder = tmp_path / "run[1]"
     with pytest.raises(InputError, match="must not contain `\\["):
         checkpoints.restore_latest(str(folder), variables())

@@ -32,7 +32,7 @@ def test_every_weight_is_restored(saved):
 
 
 def test_names_may_hold_any_mark(tmp_path):
-    """As of a task's head, squad-2.0/...; a point before a slash too."""
+    """A task's head may be called squad-2.0/..., or have a dot before "/"."""
     names = ("squad-2.0/kernel", "a./b", "a.S/..c", "plain")
     saved, found = (
         {name: tf.Variable(x * i) for i, name in enumerate(names, 1)}
@@ -47,7 +47,7 @@ def test_names_may_hold_any_mark(tmp_path):
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):
-    """Names do not depend on the model that the encoder stands in."""
+    """Names do not depend on the model that contains the encoder."""
     directory, model = saved
     encoder = AlbertModel(tiny.CONFIG)
     encoder.build()
@@ -83,13 +83,13 @@ def test_a_truncated_checkpoint_is_named(saved, tmp_path):
 
 
 def test_a_directory_without_a_checkpoint_is_named(tmp_path):
-    """The error says what a model directory must hold."""
-    with pytest.raises(InputError, match="must hold a checkpoint"):
+    """The error says what a model directory must contain."""
+    with pytest.raises(InputError, match="must contain a checkpoint"):
         checkpoints.for_inference(str(tmp_path))
 
 
 class TestSeveralFiles:
-    """A large checkpoint, of which a file holds 100 bytes."""
+    """A large checkpoint with files of 100 bytes."""
 
     @pytest.fixture(autouse=True)
     def small_files(self, monkeypatch):
@@ -125,7 +125,7 @@ class TestSeveralFiles:
                 np.testing.assert_array_equal(value, variable)
 
     def test_damage_of_any_file_is_noticed(self, tmp_path, capsys):
-        """The checkpoint before is taken."""
+        """The previous checkpoint is read."""
         checkpoints.save(str(tmp_path), self.variables(1.0), 1, keep=2)
         checkpoints.save(str(tmp_path), self.variables(2.0), 2, keep=2)
         paths = sorted(tmp_path.glob("ckpt-2.data-*"))
@@ -140,7 +140,7 @@ class TestSeveralFiles:
         assert capsys.readouterr().out.count("is damaged") == len(paths)
 
     def test_one_file_that_cannot_be_written_fails_all(self, tmp_path):
-        """The others go, and the checkpoint before stays."""
+        """Its other files are removed, and the previous checkpoint stays."""
         checkpoints.save(str(tmp_path), self.variables(), 1, keep=2)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
@@ -154,6 +154,6 @@ class TestSeveralFiles:
 
 
 def test_a_small_model_has_one_file(saved):
-    """As before there were several."""
+    """A checkpoint below the limit is a single data file."""
     names = [p.name for p in pathlib.Path(saved[0]).glob("*.data-*")]
     assert names == ["ckpt-5.data-00000-of-00001"]

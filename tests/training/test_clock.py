@@ -1,4 +1,4 @@
-"""Runs that end in time, on machines of a clock that the test moves."""
+"""Runs that end in time, on machines with a simulated clock."""
 
 import dataclasses
 import itertools
@@ -21,11 +21,11 @@ PLANNED = 1000
 
 @dataclasses.dataclass
 class Machine:
-    """What things take there, in seconds.
+    """Durations on a simulated machine, in seconds.
 
     Attributes:
-      pace: seconds of a step at a share of the time.
-      evaluation: seconds of one, where a step takes 0.8.
+      pace: seconds per step at a share of the time.
+      evaluation: seconds of one if a step takes 0.8.
       checkpoint: seconds of one.
       compiling: seconds of the first step of a phase in a process.
     """
@@ -37,11 +37,11 @@ class Machine:
 
 
 class Killed(Exception):
-    """The process ends without a word."""
+    """The process is killed."""
 
 
 class SimulatedRun(Run):
-    """A run that trains nothing: its clock, phases and strides alone."""
+    """A run that trains nothing, with a clock, phases and step counts."""
 
     step = 0
 
@@ -57,19 +57,19 @@ class SimulatedRun(Run):
 
 
 class Simulation:
-    """A run on a machine, in one process after another.
+    """A run on a machine, in consecutive processes.
 
     Args:
-      machine: what things take.
+      machine: the durations.
       eval_steps, save_steps: cadences.
       hours: the budget.
-      layers: {place of the end: layers} of the phases.
+      layers: {position of the end: layers} of the phases.
 
     Attributes:
-      made: steps of each number of layers.
-      now: seconds on the clock, which knows no pause.
+      made: number of steps made with each number of layers.
+      now: seconds on the clock, without pauses.
       rates: of all steps.
-      saved: (step, what was kept) of the last checkpoint.
+      saved: (step, state) of the last checkpoint.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Simulation:
         )
 
     def _train(self, run, share):
-        """Make a stretch of steps; return their number and seconds."""
+        """Make some steps; return their number and seconds."""
         phase = run._due_phase()
         if phase is not run.phase:
             run.phase, run.pace = phase, Pace(0)
@@ -167,7 +167,7 @@ MACHINES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_run_ends_in_time_with_the_rate_decayed(name):
-    """Within 1 % of the time, at less than 1 % of the peak, with no jump."""
+    """It ends within 1 % of the time, below 1 % of the peak, without a jump."""
     simulation = Simulation(MACHINES[name])
     simulation.process()
     assert simulation.now == pytest.approx(HOURS * 3600, rel=0.01)
@@ -176,7 +176,7 @@ def test_a_run_ends_in_time_with_the_rate_decayed(name):
     assert simulation.jump() < 0.08
 
 
-# {place of the end: layers}, of one schedule and of two with different borders.
+# {position of the end: layers}, for one schedule and for two.
 SCHEDULES = {
     "depth": {300: 1, 600: 2, PLANNED: 3},
     "two": {300: 1, 350: 2, 600: 3, 640: 4, PLANNED: 5},
@@ -187,9 +187,9 @@ SCHEDULES = {
 @pytest.mark.parametrize("seconds", [30, 60, 120, 300])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
-    """All phases compile, for 10 s each, and all have steps.
+    """All phases compile for 10 s each, and all have steps.
 
-    A run ends in time if its phases need less than half of it to compile; any
+    A run ends in time if its phases compile in less than half of it; any
     other is late by what they need and a hundredth of the planned steps.
     """
     machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
@@ -205,7 +205,7 @@ def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
 
 
 def test_the_steps_follow_the_pace():
-    """A machine of half the pace makes half the steps."""
+    """A machine with half the speed makes half the steps."""
     steps = []
     for pace in (0.5, 1.0):
         machine = Machine(lambda share, pace=pace: pace, 0.0, 0.0, 0.0)
@@ -216,7 +216,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """Where the pace is as it was said, the rates are those of the plan."""
+    """At the expected pace, the rates equal those of a plain schedule."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
@@ -228,7 +228,7 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
 
 
 def test_a_kill_and_a_pause_take_no_time():
-    """All processes together make the steps of one, and its rates."""
+    """All processes together make the same steps, at the same rates, as one."""
     whole, broken = Simulation(Machine()), Simulation(Machine())
     whole.process()
     with pytest.raises(Killed):
@@ -250,7 +250,7 @@ def test_a_kill_and_a_pause_take_no_time():
 
 
 def test_a_run_of_steps_is_where_its_step_is():
-    """Its places are steps, and there are no others."""
+    """Schedule positions are steps in a run without a budget."""
     clock = Clock(1000)
     assert clock.at(700) == 700 and clock.steps_to(1000, 700) == 300
     assert clock.most(990) == 10 and clock.steps_to(600, 700) == 0
@@ -259,7 +259,7 @@ def test_a_run_of_steps_is_where_its_step_is():
 
 
 def test_a_budget_counts_what_is_due():
-    """By hand: evaluations, checkpoints, and those of the end."""
+    """Evaluations and checkpoints count, as computed by hand."""
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
         save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,

@@ -1,4 +1,4 @@
-"""A collapsed model is told early, through the whole of a run."""
+"""A collapsed model is reported early in a real run."""
 
 import goldens
 import numpy as np
@@ -11,7 +11,7 @@ from albert_tf.training.objectives import masked_states
 
 
 def test_a_healthy_model_spreads_its_states():
-    """As float32: TensorFlow's collectives of CPUs have no bfloat16."""
+    """States are float32, as TensorFlow's CPU collectives have no bfloat16."""
     config = goldens.variant("shared", num_hidden_layers=1)
     weights = goldens.random_weights(config)
     model = goldens.build(config, weights, dtype="mixed_bfloat16")
@@ -28,7 +28,7 @@ def test_a_healthy_model_spreads_its_states():
 def test_a_collapse_is_told_a_hundred_steps_after_the_warmup(
     data_dir, config, tmp_path, capsys
 ):
-    """Once, in the log and the history."""
+    """It is reported once, in the log and the history."""
     output = tmp_path / "model"
     settings = {"num_train_steps": 102, "num_warmup_steps": 2}
     settings |= {"eval_steps": 1000, "optimizer": "adamw"}

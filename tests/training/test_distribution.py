@@ -1,4 +1,4 @@
-"""Which devices a run takes, and who writes."""
+"""The devices that a run uses, and the process that writes."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ WORKERS = {"worker": ["localhost:1", "localhost:2"]}
 
 
 def test_many_compiled_functions_are_no_warning(caplog):
-    """Each is traced once, as where several runs follow each other."""
+    """Each is traced once, without TensorFlow's warning about retracing."""
     strategy = tf.distribute.get_strategy()
     with caplog.at_level(logging.WARNING, "tensorflow"):
         for _ in range(12):
@@ -46,7 +46,7 @@ def test_auto_takes_what_is_there(values, chosen):
 
 
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
-    """TF_CONFIG with a cluster means several workers."""
+    """A cluster in TF_CONFIG means several workers."""
     task = {"type": "worker", "index": 0}
     config = json.dumps({"cluster": WORKERS, "task": task})
     monkeypatch.setenv("TF_CONFIG", config)
@@ -55,12 +55,12 @@ def test_auto_takes_the_workers_of_tf_config(monkeypatch):
 
 def test_a_tpu_must_be_named():
     """The strategy `tpu` without a name is an error before any device."""
-    with pytest.raises(InputError, match="`tpu_name` must be given"):
+    with pytest.raises(InputError, match="`tpu_name` must be set"):
         DistributionConfig(distribution_strategy="tpu")
 
 
 def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
-    """What the resolver says stands in the error, with the name."""
+    """The error has the resolver's reason and the name."""
 
     def resolver(name, **_):
         raise ValueError(f"no TPU called {name}\nmore lines")
@@ -83,7 +83,7 @@ def test_mirrored_has_a_replica_for_each_device(number):
 
 
 def test_more_replicas_than_the_process_began_with_are_refused():
-    """TensorFlow makes its logical CPUs once."""
+    """More replicas are an error: TensorFlow creates logical CPUs once."""
     tf.zeros([])  # in use
     prepare_devices(DistributionConfig(num_cpu_replicas=4))
     with pytest.raises(InputError, match="num_cpu_replicas=5 after 4"):
@@ -122,7 +122,7 @@ def test_one_process_is_the_chief(jobs, task, expected):
 
 
 def test_the_end_of_an_iteration_waits_for_no_tuning():
-    """One CPU iterates over the dataset itself, which tf.data does not tune."""
+    """A CPU iterates over the dataset directly, without autotuning."""
     strategy = make_strategy(DistributionConfig())
     found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))
     assert found.options().autotune.enabled is False

@@ -1,4 +1,4 @@
-"""Outputs of examples in their order, whatever the order of computing."""
+"""Outputs come in the order of the examples, however they are computed."""
 
 import functools
 import json
@@ -35,7 +35,7 @@ def features():
 
 
 def outputs(model, batch):
-    """Return an output with an axis of tokens, and one without."""
+    """Return an output with a token axis, and one without."""
     ids = tf.cast(batch["input_ids"], tf.float32)
     encoded = model.albert(
         batch["input_ids"], batch["input_mask"], batch["segment_ids"]
@@ -44,7 +44,7 @@ def outputs(model, batch):
 
 
 def test_sorted_batches_change_no_output(features):
-    """Outputs stand in the examples' order; short ones end in zeros."""
+    """Outputs come in the examples' order, padded with zeros."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig(num_cpu_replicas=2)),
         lambda: AlbertForPretraining(tiny.CONFIG),
@@ -72,7 +72,7 @@ def test_sorted_batches_change_no_output(features):
 def test_a_processor_computes_batches_at_once_to_the_same_bits(
     features, monkeypatch
 ):
-    """Two batches are computed at the same time, and change no number."""
+    """Two batches are computed in parallel, without changing any number."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig()),
         lambda: AlbertForPretraining(tiny.CONFIG),
@@ -94,7 +94,7 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
 
 
 def two_hosts():
-    """Return a strategy of two replicas, each with a host of its own."""
+    """Return a strategy of two replicas, each with its own host."""
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=2))
     devices = strategy.extended.worker_devices
     strategy.extended._input_workers_devices = tuple((d, (d,)) for d in devices)
@@ -112,7 +112,7 @@ def loss_evaluator(strategy):
 
 
 def padded_batches(examples=20):
-    """Return two batches of 16, whose last 12 rows are padding of weight 0."""
+    """Return two batches of 16; the last 12 rows are padding of weight 0."""
     data = {k: x[:examples] for k, x in tiny.make_data(1).items()}
     rest = -examples % 16
     data = {k: np.concatenate([x, x[:rest]]) for k, x in data.items()}
@@ -122,9 +122,9 @@ def padded_batches(examples=20):
 
 
 def test_each_host_makes_its_own_batches():
-    """They are made under its device, and together are each example once.
+    """They are made under its device, and together have each example once.
 
-    The second host has nothing but padding in the last batch.
+    The second host has only padding in the last batch.
     """
     devices = []
 
@@ -145,7 +145,7 @@ def test_each_host_makes_its_own_batches():
 
 
 def test_outputs_of_two_hosts_stand_in_order(features):
-    """Each host's half of each batch comes back where it was taken from."""
+    """Each host's half of each batch returns to its position."""
     evaluator = Evaluator(
         two_hosts(),
         lambda: AlbertForPretraining(tiny.CONFIG),
@@ -163,7 +163,7 @@ def test_outputs_of_two_hosts_stand_in_order(features):
 
 @pytest.mark.slow
 def test_one_program_evaluates_on_hosts_in_other_processes():
-    """As on a slice of several TPU hosts: the figures are those of one."""
+    """Metrics equal those of one host, as on a slice of several TPU hosts."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
@@ -177,7 +177,7 @@ def test_one_program_evaluates_on_hosts_in_other_processes():
 
 
 def test_examples_of_one_segment_have_words_and_no_order():
-    """Their labels change nothing, and without any pair there is no loss."""
+    """Their labels have no effect, and without pairs the SOP loss is 0."""
     evaluator = loss_evaluator(make_strategy(DistributionConfig()))
     data = tiny.make_data(1)
     data["segment_ids"][:, 0] = 1

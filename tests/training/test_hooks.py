@@ -1,4 +1,4 @@
-"""The usual hooks: finite losses, measures, the best weights."""
+"""The standard hooks: finite losses, measurements, the best weights."""
 
 import math
 
@@ -20,10 +20,10 @@ from albert_tf.training.run import SIGTERM, Hook
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
-    """The error names the step, also inside a stretch, and what is left.
+    """The error names the exact step and the last good checkpoint.
 
-    The first update of 1e29 leaves weights whose losses are not finite, so
-    that it is the second step at which they show.
+    The first update of 1e29 leaves weights whose losses are not finite, so the
+    second step fails.
     """
     wild = OptimizerConfig("adamw", learning_rate=1e30, num_warmup_steps=8)
     save_steps, good = (1, "ckpt-1") if steps_per_loop == 1 else (7, "none yet")
@@ -75,7 +75,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
-    """Four bad ones do; two batches of every three do not."""
+    """Four bad ones in a row do; two in every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
@@ -89,7 +89,7 @@ def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
 
 
 def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
-    """Stretches between them write nothing: a store would take the whole."""
+    """Nothing is written between, as a store would upload the whole file."""
     sizes = []
 
     class Look(Hook):
@@ -106,7 +106,7 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
 
 
 def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
-    """There is time for one copy; any other end writes `best/` too."""
+    """Only the checkpoint is written then; any other end writes `best/` too."""
     kept = []
     keep = KeepAverage(99)
     keep.after = lambda run, stretch: kept.append(run.stopped_by)
@@ -119,7 +119,7 @@ def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
-    """The three ratios are those of numpy; MFU is FLOPs over the peak."""
+    """The three ratios equal NumPy's; MFU is FLOPs over the peak."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
         tmp_path, stop_step=9, steps_per_loop=3, save_checkpoints_steps=3
@@ -148,7 +148,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     assert first["learning_rate"] == pytest.approx(0.01 * 3 / 5)
     left = 3 * 16 / second["examples_per_second"] / 3600
     assert second["hours_left"] == pytest.approx(left)
-    assert "hours_left" not in first  # with what compiling took
+    assert "hours_left" not in first  # including compile time
     assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
     told = [r["kind"] for r in rows if r["split"] == "health"]
     assert told == ["mask_rate"]  # at the first step due, and once
@@ -156,7 +156,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
 
 @pytest.mark.parametrize("stretches", [1, 2])
 def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, stretches):
-    """Not by the first stretch, which compiles."""
+    """The first steps, which compile, are not used."""
 
     class Stop(Hook):
         def after(self, run, stretch):
@@ -171,14 +171,14 @@ def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, stretches):
 
 @pytest.mark.parametrize("form", ["one", "a generator", "a list"])
 def test_hooks_are_taken_as_they_come(form):
-    """One alone, and what can be gone through once, are as a list of them."""
+    """A single hook and an iterator are as good as a list."""
     hook = Hook()
     forms = {"one": hook, "a generator": iter([hook]), "a list": [hook]}
     assert check_hooks(forms[form]) == (hook,)
 
 
 def test_the_best_weights_are_kept(tmp_path):
-    """`best/` holds the weights of the evaluation that was best, not last."""
+    """`best/` has the weights of the best evaluation, not of the last one."""
     scores, seen = iter([0.9, 0.1]), []
     started = make_run(tmp_path)
 
@@ -197,7 +197,7 @@ def test_the_best_weights_are_kept(tmp_path):
     "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
 )
 def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
-    """`best/` is that of an unbroken run, which has no such evaluation."""
+    """`best/` equals that of an uninterrupted run."""
     scores = iter(scores)
 
     def evaluate():
@@ -214,7 +214,7 @@ def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
 
 @pytest.mark.slow
 def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
-    """The last evaluation of a run counts, wherever its last step is."""
+    """The last evaluation of a run counts, whatever its last step is."""
     scores = iter([0.5, 0.9, 0.7])
 
     def evaluate():
@@ -226,7 +226,7 @@ def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
 
 
 class Kill(Hook):
-    """Ends the process, as far as a test can, after a step."""
+    """Simulates a kill of the process after a step."""
 
     def __init__(self, step):
         self.step = step
@@ -238,7 +238,7 @@ class Kill(Hook):
 
 @pytest.mark.parametrize("save_steps", [7, 99])
 def test_evaluations_outlive_a_kill(tmp_path, save_steps):
-    """Printed evaluations are in the history, once each after a resume."""
+    """After a resume, the history has each printed evaluation once."""
     saves = {"save_checkpoints_steps": save_steps, "steps_per_loop": 1}
     with pytest.raises(RuntimeError, match="killed"):
         go(make_run(tmp_path, **saves), Kill(10))

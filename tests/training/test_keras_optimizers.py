@@ -1,4 +1,4 @@
-"""The optimizers of `compile` against those of the project's own loop."""
+"""The optimizers for `compile` against those of the training loop."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ RULES = {"lamb": Lamb, "adamw": AdamW}
 
 
 def layer_with(values):
-    """Return a layer whose variables have the names and the values."""
+    """Return a layer with variables of given names and values."""
     layer = keras.layers.Layer(name="root")
     for name, value in values.items():
         weight = layer.add_weight(shape=value.shape, name=name)
@@ -31,7 +31,7 @@ def layer_with(values):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("variant", [{}, {"bias_correction": True}])
 def test_three_steps_equal_the_loop_s(rule, variant):
-    """Schedule, clipping, exclusions and rule: one optimizer, two faces."""
+    """Schedule, clipping, exclusions and rule are the same in both."""
     rng = np.random.default_rng(2)
     start = {n: rng.normal(size=s).astype("f4") for n, s in SHAPES.items()}
     gradients = [
@@ -63,7 +63,7 @@ def test_three_steps_equal_the_loop_s(rule, variant):
 
 
 def test_rows_of_a_table_count_as_a_whole_gradient():
-    """One row looked up twice clips as its sum; no gradient is one of 0."""
+    """Repeated rows are summed before clipping; no gradient counts as 0."""
     start = {"table": np.ones((7, 3), "f4"), "kernel": np.ones((2, 2), "f4")}
     rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([4, 4]), [7, 3])
     layers = [layer_with(start) for _ in range(2)]
@@ -77,7 +77,7 @@ def test_rows_of_a_table_count_as_a_whole_gradient():
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
-    """A `.keras` file holds moments, schedule and hyperparameters."""
+    """A `.keras` file has moments, schedule and hyperparameters."""
     x, y = np.ones((4, 3), "f4"), np.zeros((4, 2), "f4")
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     rate = WarmupDecay(0.1, 9, num_warmup_steps=3, schedule="cosine")
@@ -95,7 +95,7 @@ def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
 
 
 def test_two_replicas_learn_as_one():
-    """`fit` under MirroredStrategy takes the sum of the replicas' gradients."""
+    """`fit` under MirroredStrategy uses the sum of the replicas' gradients."""
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 2))
     kernels = []

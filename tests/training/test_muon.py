@@ -1,4 +1,4 @@
-"""Muon against Keras's, and which variables it moves."""
+"""Muon against Keras's Muon, and the variables that it updates."""
 
 import inspect
 
@@ -25,7 +25,7 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matrices_are_orthogonalized_as_in_keras(shape):
-    """Equal to `keras.optimizers.Muon`, and singular values near 1."""
+    """Equal to `keras.optimizers.Muon`, their singular values are near 1."""
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = orthogonalized(tf.constant(x)).numpy()
     expected = keras.optimizers.Muon().zeropower_via_newtonschulz5(x, 5)
@@ -36,7 +36,7 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
 
 @pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
 def test_bfloat16_turns_no_direction(shape):
-    """Singular values stay near 1, and the matrix near that of float32."""
+    """Singular values stay near 1, and the matrix near the float32 one."""
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     exact, found = (
         orthogonalized(tf.constant(x), dtype).numpy() for dtype in DTYPES
@@ -66,7 +66,7 @@ def test_three_steps_equal_keras(shape):
 
 
 def stepped(name, weights, dtype="float32"):
-    """Return weights after a step of an optimizer, from any gradients."""
+    """Return the weights after an optimizer step with random gradients."""
     rng = np.random.default_rng(2)
     config = OptimizerConfig(optimizer=name, num_warmup_steps=0)
     variables = {n: tf.Variable(w) for n, w in weights.items()}
@@ -80,7 +80,7 @@ def stepped(name, weights, dtype="float32"):
 
 
 def test_only_products_of_matrices_are_rounded():
-    """Of a run in bfloat16 AdamW's part stays as it is, to the bit."""
+    """In a bfloat16 run, AdamW's part is the same to the bit."""
     weights = goldens.random_weights(tiny.CONFIG)
     exact, rounded = (stepped("muon", weights, x) for x in DTYPES)
     changed = {n for n in exact if np.any(exact[n] != rounded[n])}
@@ -91,7 +91,7 @@ def test_only_products_of_matrices_are_rounded():
 
 
 def test_only_matrices_between_states_are_muons():
-    """All else moves as by AdamW."""
+    """AdamW updates all other variables."""
     weights = goldens.random_weights(tiny.CONFIG)
     muon, adamw = (stepped(name, weights) for name in ("muon", "adamw"))
     others = {name for name in muon if np.all(muon[name] == adamw[name])}

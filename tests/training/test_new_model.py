@@ -1,4 +1,4 @@
-"""Which heads of a new model begin at a place."""
+"""The heads of a new model that attend to useful positions."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ WIDE = dataclasses.replace(
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     known, changes, repeats, tokenizer_dir, tmp_path
 ):
-    """Only it has a bias in its queries, and it comes after the neighbours."""
+    """Only this head has a query bias; it follows those for neighbours."""
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))

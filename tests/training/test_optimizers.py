@@ -1,4 +1,4 @@
-"""LAMB and AdamW against an oracle written from their papers; schedules."""
+"""LAMB and AdamW against NumPy versions from their papers; schedules."""
 
 import json
 import pathlib
@@ -42,7 +42,7 @@ def oracle(w, gradients, rates, decayed, c):
 
 
 def check(shape, rates, tolerance, excluded=False, **values):
-    """Compare updates by random gradients with the oracle's."""
+    """Compare updates from random gradients with the oracle's."""
     rng, config = np.random.default_rng(7), OptimizerConfig(**values)
     w, gradients = rng.normal(size=shape), rng.normal(size=(len(rates), *shape))
     expected = oracle(w, gradients, rates, not excluded, config)
@@ -78,7 +78,7 @@ def test_large_variables_are_updated_as_small_ones(optimizer, decay_placement):
 
 
 def test_a_zero_weight_moves_by_the_plain_update():
-    """The trust ratio is 1 where a norm is 0, and never NaN."""
+    """The trust ratio is 1 if a norm is 0, and never NaN."""
     config = OptimizerConfig(weight_decay_rate=0.0)
     ones, zeros = tf.ones([3]), tf.zeros([3])
     slots = zeros, zeros, 0.5, 1.0, False, config
@@ -89,7 +89,7 @@ def test_a_zero_weight_moves_by_the_plain_update():
 
 
 def test_norms_and_biases_are_excluded_and_tables_are_not():
-    """Names, not Keras's short `variable.name`, decide on the exclusions.
+    """Full names decide, not Keras's short `variable.name`.
 
     Slots have the names of their variables.
     """
@@ -104,7 +104,7 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
 
 
 def test_clipping_scales_only_above_the_limit():
-    """The global norm is bounded, directions are kept, NaN is reported."""
+    """The norm is bounded, the direction unchanged and NaN reported."""
     gradients = [tf.constant([3.0]), tf.constant([[4.0]])]
     scaled, norm = clip(gradients, 1.0)
     assert float(norm) == 5.0
@@ -116,7 +116,7 @@ def test_clipping_scales_only_above_the_limit():
 
 
 def rates_of(schedule, steps, total, warmup, rate=1.0, **values):
-    """Return the rates at some steps; `steps` counts from 0."""
+    """Return the rates at some steps, counted from 0."""
     config = OptimizerConfig(
         learning_rate=rate, num_warmup_steps=warmup, **values
     )
@@ -125,7 +125,7 @@ def rates_of(schedule, steps, total, warmup, rate=1.0, **values):
 
 
 def test_released_schedule_equals_the_recorded_rates():
-    """Rates of the released code for several settings, negative ones too."""
+    """Rates equal the released code's for several settings, even below 0."""
     cases = json.loads((TESTDATA / "lr_schedule.json").read_text())
     assert len(cases) > 3
     for case in cases:
@@ -140,7 +140,7 @@ def test_released_schedule_equals_the_recorded_rates():
 @pytest.mark.parametrize("power", [1.0, 2.0])
 @pytest.mark.parametrize("start", [0, 40])
 def test_corrected_schedule_is_positive_and_does_not_jump(power, start):
-    """No wasted first step, no fall at the end of warm-up, the peak met."""
+    """The first rate is not 0, and warm-up ends at the peak, without a drop."""
     values = {"poly_power": power, "start_warmup_step": start}
     rates = rates_of("corrected", range(201), 200, 10, **values)
     assert (rates[:-1] > 0).all() and rates[-1] == 0
@@ -149,13 +149,13 @@ def test_corrected_schedule_is_positive_and_does_not_jump(power, start):
     assert (np.diff(rates[end:]) < 0).all()
     assert np.abs(np.diff(rates[start:])).max() <= 0.1 + 1e-6
     assert rates[start] == pytest.approx(0.1)
-    # Before, the run that is continued: decay from the first step.
+    # Earlier steps are in the run that is continued: decay from step 0.
     before = (1 - np.arange(start) / 200) ** power
     np.testing.assert_allclose(rates[:start], before, rtol=1e-6)
 
 
 def test_no_warmup_starts_at_the_peak():
-    """Without warm-up the first step already has the whole rate."""
+    """Without warm-up, the first step has the full rate."""
     assert SCHEDULES.keys() == {"corrected", "released", "cosine", "constant"}
     for schedule in SCHEDULES:
         ends = [2.0, 2.0] if schedule == "constant" else [1.0, 0.0]
@@ -164,7 +164,7 @@ def test_no_warmup_starts_at_the_peak():
 
 
 def test_cosine_decay_follows_the_warm_up():
-    """The rate climbs, then falls as (1 + cos x) / 2 for x from 0 to pi."""
+    """The rate rises, then falls as (1 + cos x) / 2 for x from 0 to pi."""
     rates = rates_of("cosine", range(51), 50, 10, rate=3.0)
     np.testing.assert_allclose(rates[:10], 0.3 * np.arange(1, 11), rtol=1e-5)
     x = np.pi * np.arange(41) / 40
@@ -174,9 +174,9 @@ def test_cosine_decay_follows_the_warm_up():
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])
 def test_three_steps_equal_the_released_ones(rule):
-    """Weights after the released code's first and third step, from its own.
+    """Weights equal those after the released code's first and third step.
 
-    The whole step: loss, gradients, clipping, schedule, exclusions.
+    This covers loss, gradients, clipping, schedule and exclusions.
     """
     golden = goldens.load("g1")
     batch = dict(golden.inputs)
@@ -205,6 +205,6 @@ def test_three_steps_equal_the_released_ones(rule):
             expected = goldens.to_ours(recorded, golden.config)
             for name, value in expected.items():
                 found = trainer.weights[name].numpy()
-                # Where a gradient is next to nothing AdamW divides it by its
+                # AdamW divides a gradient that is nearly 0 by its
                 # own size: machines differ by up to 2.3e-5 of steps of 0.01.
                 np.testing.assert_allclose(found, value, atol=5e-5)

@@ -1,4 +1,4 @@
-"""Schedules to phases: borders, batches and the position in the data."""
+"""Phases from schedules: boundaries, batches and positions in the data."""
 
 import dataclasses
 import itertools
@@ -48,7 +48,7 @@ def phases(
     ],
 )
 def test_a_value_ends_at_its_share(text, expected):
-    """What data_dir could be before it may still be, commas and colons too."""
+    """Values may contain commas and colons, as in `data_dir`."""
     assert list(read_schedule("data_dir", text)) == expected
     assert folders(text) == [value for value, _ in expected]
 
@@ -57,13 +57,13 @@ def test_a_value_ends_at_its_share(text, expected):
     "text", ["2,4,6", "2:0.5,6:0.5", "2:0.6,4:0.4,6", "2:0,6", "2:1..,6", ""]
 )
 def test_what_is_no_schedule_is_refused(text):
-    """Shares are missing, or too many, or leave nothing for the last."""
+    """Missing shares, extra shares, and shares of 1 or more are errors."""
     with pytest.raises(InputError, match="VALUE:SHARE,VALUE:SHARE,VALUE"):
         read_schedule("depth_schedule", text, int)
 
 
 def test_the_borders_of_all_schedules_cut_the_run():
-    """In each phase folder, depth and rate are those of each of its steps."""
+    """Each phase has the folder, depth and rate of all its steps."""
     made = phases("a:0.7,b:0.2,c", "2:0.3,4:0.3,6", "0.4:0.6,0.2")
     borders = [0, 30, 60, 70, 90, 100]
     spans = [(p.begin, p.end) for p in made]
@@ -78,7 +78,7 @@ def test_the_borders_of_all_schedules_cut_the_run():
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
-    """By the builder's rule, whatever its own limit was."""
+    """The builder's rule applies, whatever its own limit was."""
     limited = dataclasses.replace(
         RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}
     )
@@ -92,7 +92,7 @@ def test_there_are_no_more_prediction_places_than_a_rate_needs():
 
 
 def test_a_batch_keeps_its_tokens():
-    """As nearly as replicas and micro-batches divide it."""
+    """The token count is the nearest that replicas and micro-batches divide."""
     sizes = [p.batch_size for p in phases("a:0.7,b:0.2,c")]
     assert sizes == [64, 32, 8]
     made = phases("a:0.7,b:0.2,c", batch_size=60, unit=12)
@@ -100,7 +100,7 @@ def test_a_batch_keeps_its_tokens():
 
 
 def test_every_example_of_a_folder_is_read_once():
-    """Also where it comes again, or only depth or rate change."""
+    """This holds if a folder is repeated, or if only depth or rate change."""
     made = phases("a:0.3,b:0.3,a", "2:0.5,6", "0.3:0.8,0.1", batch_size=6)
     read = {"a": 0, "b": 0}
     for step in range(120):
@@ -114,28 +114,28 @@ def test_every_example_of_a_folder_is_read_once():
     "depth, changes, message",
     [
         ("2:0.5,4", {}, "must end with `num_hidden_layers`.* 6"),
-        ("8:0.5,6", {}, "never have more"),
-        ("0:0.5,6", {}, "nor less"),
-        ("2:0.5,6", {"num_hidden_groups": 3}, "nor less.* 3"),
+        ("8:0.5,6", {}, "never exceed it"),
+        ("0:0.5,6", {}, "or fall below"),
+        ("2:0.5,6", {"num_hidden_groups": 3}, "or fall below.* 3"),
         ("2:0.5,6", {"sharing": "attention"}, "sharing=attention"),
     ],
 )
 def test_a_depth_must_train_all_weights(depth, changes, message):
-    """Each group must have a layer, and the end be the whole model."""
+    """Each group must have a layer, and the last phase all layers."""
     config = dataclasses.replace(DEEP, **changes)
     with pytest.raises(InputError, match=message):
         phases(depth=depth, config=config)
 
 
 def test_every_value_needs_a_step():
-    """A run that is too short for its schedule is refused."""
+    """A run too short for its schedule is an error."""
     assert len(phases(depth="2:0.3,4:0.3,6", steps=3)) == 3
     with pytest.raises(InputError, match="`layers` must have a step"):
         phases(depth="2:0.1,4:0.1,6", steps=3)
 
 
 def test_records_with_masks_have_no_schedule_of_them():
-    """The folder that is at fault is named."""
+    """The error names the folder with masks."""
     check_mask_schedule("0.3:0.5,0.15", RECORDS)
     static = RECORDS | {"d": dataclasses.replace(RECORDS["a"], settings={})}
     with pytest.raises(InputError, match="data_dir=d with masks"):
@@ -143,7 +143,7 @@ def test_records_with_masks_have_no_schedule_of_them():
 
 
 def test_the_phases_are_a_table():
-    """A line for each, with what is computed in it."""
+    """Each phase is a line that describes its steps."""
     head, first, last = table_of(phases("a:0.5,c", "2:0.5,6")).splitlines()
     assert head.split()[:4] == ["steps", "layers", "batch", "tokens"]
     assert first.split() == "0 to 50 2 64 64 10 a".split()

@@ -1,4 +1,4 @@
-"""`--dtype=auto` follows from the device and the model."""
+"""`--dtype=auto` depends on the device."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
     ("names", "dtype"), [({"amx_bf16"}, "bfloat16"), (set(), "float32")]
 )
 def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
-    """bfloat16 needs instructions; which it is, is said."""
+    """bfloat16 needs CPU instructions, which the message names."""
     monkeypatch.setattr(distribution, "cpu_products", lambda: names)
     strategy = tf.distribute.get_strategy()
     chosen = distribution.with_dtype(AUTO, strategy)
@@ -43,7 +43,7 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (10, 0)])
 def test_auto_on_accelerators(monkeypatch, capability):
-    """GPUs have it from 8.0 on, TPUs always."""
+    """GPUs use bfloat16 from capability 8.0 on, and TPUs always."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["x"])
     monkeypatch.setattr(
         tf.config.experimental,

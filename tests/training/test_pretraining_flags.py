@@ -1,4 +1,4 @@
-"""The flagfiles of `configs/pretraining/` are what `pretrain.py` takes."""
+"""The flagfiles of `configs/pretraining/` are valid for `pretrain.py`."""
 
 import json
 import pathlib
@@ -53,7 +53,7 @@ def parsed():
 
 
 def test_every_size_has_its_flagfiles():
-    """The four sizes as published, on one host of v5e and v3, and others."""
+    """The four published sizes have flagfiles for v5e and v3 hosts."""
     sizes = ("base", "large", "xlarge", "xxlarge")
     hosts = {f"{s}_{t}" for s in sizes for t in ("v5e-8", "v3-8")}
     assert set(NAMES) == {*sizes, *hosts, "base_gpu"}
@@ -61,7 +61,7 @@ def test_every_size_has_its_flagfiles():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
-    """Section 4.1: LAMB, batch 4096, rate 0.00176, 125,000 steps."""
+    """Section 4.1 has LAMB, batch 4096, rate 0.00176 and 125,000 steps."""
     expected = {
         "optimizer": "lamb",
         "learning_rate": 0.00176,
@@ -77,7 +77,7 @@ def test_hyperparameters_are_the_papers(parsed, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_is_that_of_the_name(parsed, name):
-    """The config exists and has the size of Table 1; v1 where published."""
+    """The config exists and has the size in Table 1, of v1 if published."""
     path = ROOT / parsed[name]["albert_config_file"]
     size = name.split("_")[0]
     widths = {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}
@@ -88,7 +88,7 @@ def test_the_model_is_that_of_the_name(parsed, name):
 
 @pytest.mark.parametrize("name", HOURS)
 def test_a_budget_is_left_its_choices(parsed, name):
-    """It has the hours of its name, and says nothing that they decide."""
+    """It sets the hours in its name, and no setting that depends on them."""
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
@@ -99,7 +99,7 @@ def test_a_budget_is_left_its_choices(parsed, name):
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
-    """A fiftieth of a new run's steps or less, with corrected moments."""
+    """It has at most a fiftieth of a new run's steps, and bias correction."""
     values = parsed[DOMAIN]
     assert values["num_train_steps"] <= parsed["base"]["num_train_steps"] / 50
     assert values["bias_correction"] and values["learning_rate"] < 1e-3
@@ -111,7 +111,7 @@ def test_going_on_in_a_domain_is_slow_and_short(parsed):
 def test_the_batch_is_cut_evenly(parsed, name):
     """Replicas and micro-batches divide it.
 
-    Those that are not chosen for the scratchpad are multiples of 8.
+    Batches not chosen for the scratchpad are multiples of 8.
     """
     slices = {"base": 256, "large": 256, "xlarge": 512, "xxlarge": 512}
     replicas = slices.get(name, 8 if name.endswith("-8") else 1)

@@ -1,4 +1,4 @@
-"""The real program: killed, on several devices, and in several processes."""
+"""The real program when killed, on several devices, in several processes."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def command(data_dir, config_file, output_dir):
 
 
 def run(line):
-    """Run a command that nothing disturbs; return what it left and wrote."""
+    """Run a command to its end; return its result and output."""
     done = programs.run(*line[1:])
     assert done.returncode == 0, done.stderr
     return done
@@ -55,7 +55,7 @@ def run(line):
 
 @pytest.fixture(scope="module")
 def config(tokenizer, tmp_path_factory):
-    """Return the file of a model of one layer, which is traced sooner."""
+    """Return the config file of a model with one layer, which traces fast."""
     changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
     path = tmp_path_factory.mktemp("config") / "config.json"
     path.write_text(dataclasses.replace(tiny.CONFIG, **changes).to_json())
@@ -64,7 +64,7 @@ def config(tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unbroken(data_dir, config, tmp_path_factory):
-    """Return the model directory of a run that nothing stopped."""
+    """Return the model directory of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("unbroken") / "model"
     run(command(data_dir, config, folder))
     return folder
@@ -91,7 +91,7 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
 
 
 def assert_equal_figures(left, right):
-    """Compare the figures of the held-out records, and their steps."""
+    """Compare the held-out metrics and their steps."""
     expected, found = (
         [r for r in History.read(str(x)).rows if r.pop("split") == "eval"]
         for x in (left, right)
@@ -102,7 +102,7 @@ def assert_equal_figures(left, right):
 
 
 def free_ports(number):
-    """Return ports that nothing listens on at the moment."""
+    """Return ports that are currently free."""
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in opened:
@@ -111,7 +111,7 @@ def free_ports(number):
 
 
 def start_workers(line, number=2):
-    """Start a program once for each worker of a cluster on this machine.
+    """Start a program for each worker of a cluster on this machine.
 
     Args:
       line: the command, or one for each worker.
@@ -130,12 +130,12 @@ def start_workers(line, number=2):
 
 
 def outcome(processes):
-    """Return the exit codes and what the processes wrote to stderr."""
+    """Return the exit codes and stderr of the processes."""
     try:
         told = [process.communicate(timeout=300)[1] for process in processes]
     finally:
         for process in processes:
-            process.kill()  # one that waits for ever
+            process.kill()  # a worker that waits for ever
     return [process.returncode for process in processes], told
 
 
@@ -148,7 +148,7 @@ def two_workers(data_dir, config, tmp_path_factory):
     return folder
 
 
-# Runs the program with the batches of both workers as those of one process.
+# Runs the program in one process, with the batches of both workers.
 BOTH_WORKERS = """
 import functools, sys
 import tensorflow as tf
@@ -173,9 +173,9 @@ cli()
 def test_replicas_and_workers_equal_one_device(
     unbroken, two_workers, data_dir, config, tmp_path
 ):
-    """Weights are those of one device, which is fed as all of them are.
+    """Weights equal those of one device with the same batches.
 
-    4 replicas read what one reads, 2 worker processes other files each.
+    4 replicas read the same files as one; 2 workers read different ones.
     """
     replicas, both = tmp_path / "replicas", tmp_path / "both"
     run([*command(data_dir, config, replicas), "--num_cpu_replicas=4"])
@@ -192,13 +192,13 @@ def test_replicas_and_workers_equal_one_device(
 
 
 def errors(text):
-    """Return the lines that a user's mistake gave, which is no stack trace."""
+    """Return the error lines; there must not be a stack trace."""
     assert "Traceback" not in text
     return [x for x in text.splitlines() if x.startswith("error:")]
 
 
 def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
-    """On resuming all name each worker's step, and none waits for another."""
+    """On resuming, all name each worker's step, and none waits for another."""
     folders = [tmp_path / "chief", tmp_path / "other"]
     lines = [command(data_dir, config, folder) for folder in folders]
     whole = [[*line, "--stop_step=20"] for line in lines]
@@ -213,12 +213,12 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
     alone = [[*line, "--do_train=false", "--do_eval"] for line in lines]
     codes, told = outcome(start_workers(alone))
     assert codes == [1, 1], told
-    assert "Another worker stops; it says why" in errors(told[0])[0]
-    assert "must hold a checkpoint" in errors(told[1])[0]
+    assert "Another worker failed; see its error" in errors(told[0])[0]
+    assert "must contain a checkpoint" in errors(told[1])[0]
 
 
 def test_workers_share_a_refusal(data_dir, config, tmp_path):
-    """A folder in use, which only the chief can see, stops the other too."""
+    """A locked folder, which only the chief sees, stops the other too."""
     output = tmp_path / "model"
     output.mkdir()
     line = command(data_dir, config, output)
@@ -226,14 +226,14 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
         codes, told = outcome(start_workers(line))
     assert codes == [1, 1], told
     assert "another run is still writing to it" in errors(told[0])[0]
-    assert "Another worker stops; it says why" in errors(told[1])[0]
+    assert "Another worker failed; see its error" in errors(told[1])[0]
     assert not list(output.iterdir())
 
 
 def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
-    """Metrics and predictions of two processes are those of one.
+    """Metrics and predictions of two processes equal those of one.
 
-    The first one's model is the start, whatever the other finds.
+    Both start from the first one's model, whatever the other reads.
     """
     line = [
         sys.executable,
@@ -269,7 +269,7 @@ def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
 def test_a_stop_of_one_worker_stops_and_resumes_both(
     two_workers, data_dir, config, tmp_path
 ):
-    """SIGTERM at one worker: both save and exit 0; the bits do not change."""
+    """At SIGTERM to one, both save and exit 0; the result is the same bits."""
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     processes = start_workers(line)
@@ -288,9 +288,9 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 
 
 def test_workers_share_a_budget(data_dir, config, tmp_path):
-    """The chief's clock decides: both choose alike and end at one step.
+    """The chief's clock decides: both make the same choices and steps.
 
-    One that does not see what the other did is refused.
+    A worker that does not see the other's checkpoint is an error.
     """
     output = tmp_path / "model"
     plain = command(data_dir, config, output)
@@ -311,7 +311,7 @@ def test_workers_share_a_budget(data_dir, config, tmp_path):
 def test_a_tpu_name_that_does_not_resolve_is_one_line(
     data_dir, config, tmp_path
 ):
-    """No stack trace: the name, the reason, exit status 1."""
+    """The line has the name and the reason, and the exit status is 1."""
     line = command(data_dir, config, tmp_path / "tpu")
     for name in ("grpc://localhost:1", "local"):
         named = [*line, f"--tpu_name={name}"]

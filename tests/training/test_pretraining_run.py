@@ -1,4 +1,4 @@
-"""The pretraining program: its checks, its resume, its numbers."""
+"""The pretraining program: its checks, resuming, and its results."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ LENGTH = 16
 
 
 def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
-    """Config, tokenizer, checkpoint, flags and curves are there and agree."""
+    """Config, tokenizer, checkpoint, flags and curves exist and agree."""
     _, output, metrics = trained
     names = "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
     assert set(metrics) == set(names.split())
@@ -61,8 +61,8 @@ def test_a_new_model_begins_with_what_the_records_tell(
 ):
     """Only if asked; frequencies only where the records have counts.
 
-    Positions that begin as waves have one size, and so have the vectors of
-    pieces; special pieces stay random.
+    Positions start as waves of equal size, and vectors of pieces have equal
+    sizes too; special pieces stay random.
     """
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"
@@ -99,7 +99,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
 def test_a_warm_start_takes_the_weights_and_not_the_step(
     data_dir, trained, tmp_path
 ):
-    """With `init_checkpoint` a new run begins where another one ended."""
+    """With `init_checkpoint`, a new run starts with another run's weights."""
     path, first, metrics = trained
     second = tmp_path / "second"
     how = {"do_train": False, "do_eval": True}
@@ -114,20 +114,20 @@ def contents(folder):
 
 
 def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
-    """The flags of training, the tokenizer and all else stay as they are."""
+    """Flags, tokenizer and all other files are unchanged."""
     path, output, metrics = trained
     before, other = contents(output), tmp_path / "other"
     evaluated = {"do_train": False, "do_eval": True}
     found = run(data_dir, path, output, {"random_seed": 7}, **evaluated)
     assert found == pytest.approx(metrics, rel=1e-6)
     assert contents(output) == before
-    with pytest.raises(InputError, match=f"hold a checkpoint.*={other}, "):
+    with pytest.raises(InputError, match=f"contain a checkpoint.*={other}, "):
         run(data_dir, path, other, **evaluated)
     assert not other.exists()
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
-    """Not even `run.flags`: another run holds it, or another kind of model."""
+    """Nor `run.flags`, if another run or kind of model uses the folder."""
     path, output, _ = trained
     before = contents(output)
     with files.held(str(output), "output_dir"):
@@ -138,13 +138,13 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
     shutil.copytree(output, tuned)
     checkpoints.save(str(tuned), {"classifier/bias": tf.Variable(0.5)}, 5)
     before = contents(tuned)
-    with pytest.raises(InputError, match="must hold a run"):
+    with pytest.raises(InputError, match="but no optimizer state"):
         run(data_dir, path, tuned, {"random_seed": 7})
     assert contents(tuned) == before
 
 
 def test_a_run_must_do_something(data_dir):
-    """Neither training nor evaluating is refused."""
+    """Neither training nor evaluating is an error."""
     with pytest.raises(InputError, match="One of `do_train` and `do_eval`"):
         PretrainingConfig(data_dir=data_dir, do_train=False)
 
@@ -164,7 +164,7 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
 def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """Another vocabulary than the records', or no weights; nothing is made."""
+    """Another vocabulary, or no weights, is an error before any file."""
     source, new = tmp_path / "source", tmp_path / "new"
     shutil.copytree(trained[1], source)
     described = source / "tokenizer.json"
@@ -175,7 +175,7 @@ def test_a_source_that_does_not_fit_is_refused(
     described.write_text(text)
     for file in ("checkpoint", *source.glob("ckpt-*")):
         (source / file).unlink()
-    with pytest.raises(InputError, match="must hold a checkpoint"):
+    with pytest.raises(InputError, match="must contain a checkpoint"):
         run(data_dir, config[0], new, init_checkpoint=str(source))
     assert not new.exists()
 
@@ -183,7 +183,7 @@ def test_a_source_that_does_not_fit_is_refused(
 def test_a_model_is_evaluated_on_records_of_its_tokenizer(
     data_dir, trained, tmp_path
 ):
-    """Figures of another one's pieces would mean nothing."""
+    """Records of another tokenizer are an error."""
     path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
     described = output / "tokenizer.json"
     described.write_text(described.read_text().replace("released", "strip"))
@@ -194,7 +194,7 @@ def test_a_model_is_evaluated_on_records_of_its_tokenizer(
 def test_a_source_with_another_vocabulary_is_transplanted(
     data_dir, config, tmp_path, capsys
 ):
-    """The word table is made for the records' pieces; all else is taken."""
+    """Word embeddings fit the records' pieces; other weights are copied."""
     source, tokenizer = tmp_path / "source", vocabularies.english()
     other = dataclasses.replace(config[1], vocab_size=tokenizer.vocab_size)
     other.save(str(source))
@@ -227,7 +227,7 @@ def cut_file(path):
 
 
 def keep_one_record(path):
-    """Cut between two records, where no checksum tells."""
+    """Cut a file between two records, where checksums do not show it."""
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     path.write_bytes(content[: 8 + 4 + size + 4])
@@ -238,7 +238,7 @@ def keep_one_record(path):
     "damage", [pathlib.Path.unlink, cut_file, keep_one_record]
 )
 def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
-    """One error with the file and the last good checkpoint, which is whole."""
+    """One error names the file and the last good, intact checkpoint."""
     copy, output = tmp_path / "copy", tmp_path / "model"
     shutil.copytree(data_dir, copy)
     metadata = read_metadata(str(copy))
@@ -260,7 +260,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
 def test_a_full_disk_is_told_with_the_last_good_checkpoint(
     data_dir, trained, tmp_path
 ):
-    """Whatever file of the run it was that could not be written."""
+    """This holds for every file that a run writes."""
     path, output, _ = trained
     shutil.copytree(output, tmp_path / "model")
 
@@ -282,7 +282,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
 ):
-    """Too long or too many pieces: both numbers are named, nothing written."""
+    """The error names both numbers, of tokens or pieces."""
     path = tmp_path / "other.json"
     path.write_text(dataclasses.replace(config[1], **changes).to_json())
     output = tmp_path / "model"
@@ -294,9 +294,9 @@ def test_records_that_do_not_fit_are_refused(
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with another architecture's checkpoints is left alone.
+    """A directory with another architecture's checkpoints is unchanged.
 
-    One whose run ended before the first of them has nothing to lose.
+    A directory without a checkpoint may be overwritten.
     """
     output = shutil.copytree(trained[1], tmp_path / "model")
     path = tmp_path / "other.json"
@@ -308,7 +308,7 @@ def test_another_models_directory_is_refused(
         (output / file).unlink()
     run(data_dir, path, output, hooks=[Look(lambda run: None)])
     assert AlbertConfig.from_model_dir(str(output)) == other
-    (output / "run.flags").unlink()  # as what another program left
+    (output / "run.flags").unlink()  # like a file of another program
     with pytest.raises(InputError, match="another model's checkpoints"):
         run(data_dir, config[0], output)
 

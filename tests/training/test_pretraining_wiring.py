@@ -1,4 +1,4 @@
-"""What `pretrain` hands to the parts that it puts together."""
+"""What `pretrain` passes to the parts of a run."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def trainer(compat="none"):
-    """Return a trainer for the tiny model, as a mode makes it."""
+    """Return a trainer for the tiny model in a compat mode."""
     return make_trainer(
         tiny.CONFIG,
         compat,
@@ -39,7 +39,7 @@ def trainer(compat="none"):
 
 
 def test_compat_reaches_the_optimizer_and_the_losses():
-    """The released schedule, clipping and averaging, or none of them."""
+    """It sets the released schedule, clipping and averaging, or none."""
     released, ours = trainer("google"), trainer()
     assert released.optimizer.config.schedule == "released"
     assert released.optimizer.config.clip_placement == "per_replica"
@@ -49,9 +49,9 @@ def test_compat_reaches_the_optimizer_and_the_losses():
 
 
 def test_the_monitor_knows_the_phase(tmp_path):
-    """Length, batch, FLOPs and mask rate; and which steps it may judge.
+    """It knows length, batch, FLOPs, mask rate and the first step to check.
 
-    At which steps states are compared follows from the warm-up alone.
+    The steps at which states are compared depend only on warm-up.
     """
     statistics = {"masked_share": 0.04}
     short, long = (
@@ -70,7 +70,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
         monitors.append(make_monitor(made))
         hooks = pretraining_hooks(made, make_monitor, dict, None, [])
         looks += [x.every for x in hooks if isinstance(x, MeasureSpread)]
-    assert looks == [107] * 3  # wherever a run goes on
+    assert looks == [107] * 3  # in any resumed run
     assert [(m.tokens, m.batch) for m in monitors] == [(8, 4), (8, 4), (16, 2)]
     assert [m.num_warmup_steps for m in monitors] == [7, 7, 10]
     assert [m.masked_share for m in monitors] == [0.04, 0.04, None]
@@ -83,15 +83,15 @@ def test_the_monitor_knows_the_phase(tmp_path):
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
-    """Full length and vocabulary are legal; a smaller one is a note."""
+    """Full length and vocabulary are legal; a smaller vocabulary is a note."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
 
 def test_ids_beyond_the_vocabulary(tmp_path):
-    """Released records of another vocabulary are refused, not read as zeros.
+    """Released records of another vocabulary are errors, not zeros.
 
-    Nothing else tells whose they are.
+    Such records do not name their vocabulary.
     """
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
     record_folders.read(str(tmp_path), tiny.CONFIG, True)
@@ -103,7 +103,7 @@ def test_ids_beyond_the_vocabulary(tmp_path):
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
     data_dir, config, trained, tmp_path, monkeypatch
 ):
-    """Data go on at step x batch, and `init_checkpoint` is history."""
+    """Data continue at step x batch, and `init_checkpoint` is not read."""
     source, output = trained[1], tmp_path / "model"
     starts, sources = [], []
 
@@ -135,9 +135,9 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
 def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     data_dir, config, tmp_path
 ):
-    """It can stop the run, which the same call then goes on with.
+    """It can stop the run; the same call then resumes it.
 
-    A third call has nothing to train, and returns the same metrics again.
+    A third call trains nothing, and returns the same metrics.
     """
     calls = []
 
@@ -165,7 +165,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
 def test_a_run_without_held_out_records_trains(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """There is nothing to evaluate, and that is no error."""
+    """A run without evaluations is not an error."""
     metadata = read_metadata(data_dir)
     splits = metadata.splits | {EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)

@@ -1,4 +1,4 @@
-"""The run: exact resume, clean stops, the best weights, health."""
+"""The run: exact resuming, clean stops, history and notes."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ from albert_tf.training.run import Hook, Run, StopOnSignal
 
 
 def copied(folder, target, step):
-    """Copy a checkpoint, which is then the newest."""
+    """Copy a checkpoint into a folder as its newest."""
     for path in folder.glob(f"ckpt-{step}.*"):
         shutil.copy(path, target)
     line = f'model_checkpoint_path: "ckpt-{step}"\n'
@@ -42,7 +42,7 @@ def assert_same_bits(unbroken, trainer):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
-    """Weights, slots and step equal those of a run that was not broken."""
+    """Weights, slots and step equal those of an uninterrupted run."""
     copied(unbroken[0], tmp_path, 7)
     resumed = Run(tiny.make_trainer(), str(tmp_path))
     assert resumed.step == 7
@@ -50,16 +50,16 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
 
 
 def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
-    """Fewer steps than were made are no silent success."""
+    """With fewer steps than already made, the run prints a message."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path, stop_step=4)
     go(resumed)
     assert resumed.step == 7
-    assert "Nothing is left to train: step 7 of 4" in capfd.readouterr().err
+    assert "Nothing left to train: step 7 of 4" in capfd.readouterr().err
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):
-    """A second one is refused before it writes anything, and not later."""
+    """A second run fails before it writes anything."""
     strategy, claims = tf.distribute.get_strategy(), []
     output_dir = str(tmp_path / "model")
     with checkpoints.claimed(
@@ -81,7 +81,7 @@ def handlers():
 
 
 def interrupted_run(folder, number, times=1, fails=False):
-    """Make a run whose first evaluation gets a signal."""
+    """Start a run that receives a signal in its first evaluation."""
 
     def evaluate():
         for _ in range(times):
@@ -116,7 +116,7 @@ def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
 
 
 def test_a_second_interrupt_does_not_save(tmp_path):
-    """It raises at once, without a new checkpoint, and restores handlers."""
+    """It raises an error at once and restores handlers, without saving."""
     before = handlers()
     with pytest.raises(KeyboardInterrupt):
         interrupted_run(tmp_path, signal.SIGINT, times=2)
@@ -126,7 +126,7 @@ def test_a_second_interrupt_does_not_save(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_handlers_are_back_after_an_error(tmp_path, number):
-    """Signals have the handlers of the caller again."""
+    """After an error, signals have the caller's handlers again."""
     before = handlers()
     with pytest.raises(InputError, match="^no"):
         interrupted_run(tmp_path, number, fails=True)
@@ -134,7 +134,7 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
 
 
 def test_other_signals_do_not_stop_a_run():
-    """Programs may have handlers of their own, as for a resized window."""
+    """Programs may have their own handlers, for example for resized windows."""
     told, numbers = [], []
     earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
     try:
@@ -146,7 +146,7 @@ def test_other_signals_do_not_stop_a_run():
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    """As in the background of a script, where Ctrl-C is for another job."""
+    """Background jobs of a script ignore Ctrl-C, which is for another job."""
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with StopOnSignal():
@@ -156,7 +156,7 @@ def test_an_ignored_interrupt_stays_ignored():
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
-    """Python lets the main thread alone handle them."""
+    """Only the main thread can handle them in Python."""
     before = handlers()
 
     def enter():
@@ -168,7 +168,7 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
-    """At multiples of `every` and the last step, and once at both ends."""
+    """`after` is called at multiples of `every` and the last step."""
     calls = []
 
     class Witness(Hook):
@@ -198,7 +198,7 @@ def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
 
 
 def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
-    """Without any hook the same steps are made; one may stop between two."""
+    """Steps do not depend on hooks, and the caller may stop between them."""
     started = make_run(tmp_path, steps_per_loop=4)
     made = []
     for stretch in started.stretches(tiny.train_batches, [7]):
@@ -213,7 +213,7 @@ def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
 
 
 def resume_notes(folder, **kwargs):
-    """Return the notes of a run that goes on after another one."""
+    """Return the notes printed when a run resumes another one."""
     resumed = make_run(folder, **kwargs)
     first, *notes = resumed.resume_message().splitlines()
     assert first.startswith("Resuming at step 20 from")
@@ -221,7 +221,7 @@ def resume_notes(folder, **kwargs):
 
 
 def test_what_differs_on_resuming_is_said(unbroken):
-    """Every setting that moves a weight, with both values and its meaning."""
+    """A note names each changed setting, with both values and the effect."""
     assert resume_notes(unbroken[0]) == []
     notes = resume_notes(
         unbroken[0],
@@ -239,7 +239,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
         "learning_rate was 0.01 and is 0.02": "another update rule",
         "beta_2 was 0.999 and is 0.99": "another update rule",
         "random_seed was 12345 and is 5": "data in another order",
-        "jit_compile was None and is True": "masks are others",
+        "jit_compile was None and is True": "masks differ",
         "dtype was float32 and is bfloat16": "another precision",
         "gradient_accumulation_steps was 1 and is 2": "to rounding",
     }
@@ -250,7 +250,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
 
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
-    """One of an earlier version kept four facts, still older ones none."""
+    """Checkpoints of earlier versions have four facts or none."""
     prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
     checkpoint_files.write_about(prefix, facts)
@@ -261,7 +261,7 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
 
 
 def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
-    """The error has each worker's step and the folder they should share."""
+    """The error has each worker's step and the folder to share."""
     answers = iter([[0, 0, 0], [7, 0, 7]])  # mistakes, then steps
     monkeypatch.setattr(distribution, "of_processes", lambda *_: next(answers))
     said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
@@ -276,7 +276,7 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """A resume on two replicas says so, and ends with the weights of one."""
+    """Resuming on two replicas prints it, and ends with the same weights."""
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))
     assert "replicas was 1 and is 2" in capfd.readouterr().err
@@ -286,8 +286,8 @@ def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
 def test_a_time_budget_stops_with_a_checkpoint(
     unbroken, tmp_path, capfd, monkeypatch
 ):
-    """The run ends in time, says how to go on, and goes on to the bit."""
-    ticks = itertools.count(1)  # as a clock would say
+    """The run ends in time, says how to resume, and resumes bit for bit."""
+    ticks = itertools.count(1)  # times of a clock
     monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)
     stopped = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
     go(stopped)
@@ -310,7 +310,7 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
 
 @pytest.mark.parametrize("line", ["{broken", "[1]", "7", '{"loss": 1.0}', ""])
 def test_a_damaged_history_is_one_error(line, tmp_path):
-    """It names the file and the line; a torn last line is left out."""
+    """It names the file and the line; an unfinished last line is dropped."""
     row = '{"step": 1, "split": "train", "steps": 1}\n'
     path = tmp_path / "history.jsonl"
     path.write_text(f"{row}{line}\n{row}")

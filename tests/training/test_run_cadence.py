@@ -1,4 +1,4 @@
-"""When a run stops for something: cadence, pace and budget."""
+"""When a run returns to Python: cadence, pace and time limit."""
 
 import time
 
@@ -12,7 +12,7 @@ from albert_tf.training.hooks import StopInTime
     "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
 )
 def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
-    """An hour is over when 30 s of steps and two saves of 20 s do not fit."""
+    """An hour is up if 30 s of steps and two saves of 20 s do not fit."""
     limit = StopInTime(1.0)
     limit.start = time.monotonic() - elapsed
     limit.longest, limit.saving = 30.0, 20.0
@@ -20,7 +20,7 @@ def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
 
 
 def test_stops_fall_on_every_cadence():
-    """No stretch runs over an evaluation, a checkpoint or the end."""
+    """Evaluations, checkpoints and the end are never passed."""
     stops, step = [], 0
     while step < 20:
         step = next_stop(step, 20, [6, 7])
@@ -29,7 +29,7 @@ def test_stops_fall_on_every_cadence():
 
 
 def test_pace_aims_at_seconds():
-    """The first stretch, which compiles, does not set the pace."""
+    """The first steps, which compile, do not set the pace."""
     pace = Pace(fixed=0)
     assert pace.steps() == 1
     pace.measure(1, 30.0)
@@ -37,12 +37,12 @@ def test_pace_aims_at_seconds():
     pace.measure(2, 0.2)
     assert pace.steps() == 50
     pace.measure(1000, 0.1)
-    assert pace.steps() == 1000  # within which SIGTERM is not seen
+    assert pace.steps() == 1000  # during which SIGTERM is not seen
 
 
 @pytest.mark.parametrize("save, steps", [(3, 50), (27, 30), (28, 20), (60, 10)])
 def test_a_slow_checkpoint_shortens_a_stretch(save, steps):
-    """Of the 30 s of a notice, what is left is for steps of 0.1 s."""
+    """Steps of 0.1 s fill the rest of the 30 s after SIGTERM."""
     pace = Pace(fixed=0, seconds=0.1, compiled=True)
     assert pace.steps(save) == steps
     assert Pace(fixed=7).steps(save) == 7

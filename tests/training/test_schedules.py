@@ -1,4 +1,4 @@
-"""Runs through several phases: what they read, and how they resume."""
+"""Runs with several phases: the records they read, and how they resume."""
 
 import dataclasses
 import pathlib
@@ -32,9 +32,9 @@ def places(tmp_path_factory, data_dir, tokenizer_dir):
 
 @pytest.fixture
 def train(places, config, tmp_path):
-    """Return a function that trains in three phases, or as it is told.
+    """Return a function that trains in three phases, or with other settings.
 
-    One layer for two steps, two of them for one; then the longer records.
+    One layer for two steps, two layers for one; then the longer records.
     """
 
     def train(name, data_dir="{short}:0.5,{long}", **changes):
@@ -53,7 +53,7 @@ def train(places, config, tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Return what is read in each phase of the runs of a test."""
+    """Return the records read in each phase of a test's runs."""
     read, calls = input_pipeline.train_batches, []
 
     def batches(data_dir, metadata, *, start, batch_size, **kwargs):
@@ -68,7 +68,7 @@ def reads(monkeypatch):
 
 @pytest.mark.slow
 def test_each_phase_reads_its_own(train, reads, capsys):
-    """Folder, place and batch; a folder that comes again goes on."""
+    """Folder, position and batch are right; a repeated folder continues."""
     train("model", "{short}:0.5,{long}:0.2,{short}")
     assert reads == [(8, 1, 0, 8), (8, 1, 16, 8), (16, 2, 0, 4), (8, 1, 24, 8)]
     out, said = capsys.readouterr()
@@ -80,10 +80,10 @@ def test_each_phase_reads_its_own(train, reads, capsys):
 
 @pytest.mark.slow
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
-    """An unbroken run's bits come out, without a word of a change.
+    """The result is an uninterrupted run's bits, without a note of a change.
 
-    They are an ordinary checkpoint: variables and slots of a plain run, all of
-    which have moved.
+    The checkpoint is an ordinary one: it has the variables and slots of a plain
+    run, and all have changed.
     """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
@@ -103,7 +103,7 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
 
 
 class Break(Hook):
-    """Break a run in a step, as if its machine were lost."""
+    """Fails in a step, as if the machine were lost."""
 
     every = 1
 
@@ -117,7 +117,7 @@ class Break(Hook):
 
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
-    """Each rate has its own places; what was lost is masked as it was."""
+    """Each rate has its own slots; repeated steps mask the same words."""
     how = {
         "data_dir": "{dynamic}",
         "depth_schedule": None,
@@ -135,7 +135,7 @@ def test_masks_change_and_resume(train, reads, tmp_path):
 
 
 def test_another_schedule_is_said(train, capsys):
-    """With what it was."""
+    """A note names the earlier schedule."""
     train("model", stop_step=1)
     train("model", stop_step=2, depth_schedule="1:0.5,2")
     lines = capsys.readouterr().err.splitlines()
@@ -148,9 +148,9 @@ def test_another_schedule_is_said(train, capsys):
 def test_the_held_out_records_are_the_last_folders(
     train, places, config, tmp_path
 ):
-    """With as many layers as are trained: a shallower model's figures.
+    """Evaluation uses as many layers as training does.
 
-    Without training there are all, and no masks of training either.
+    Without training it uses all layers, and no training masks.
     """
     found = train("model", stop_step=2, do_eval=True)
     rows = History.read(str(tmp_path / "model")).rows
@@ -170,7 +170,7 @@ def test_the_held_out_records_are_the_last_folders(
 
 
 def test_batches_fit_replicas_and_micro_batches(train):
-    """The nearest multiple of both to as many tokens."""
+    """A batch is the multiple of both that is nearest in tokens."""
     phases = []
     train(
         "model",
@@ -196,7 +196,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
             {"data_dir": "{short}:0.5,{empty}"},
             "must contain train records.*empty",
         ),
-        ({"data_dir": "{dynamic}:0.5,{other}"}, "tokenizer beside.*other"),
+        ({"data_dir": "{dynamic}:0.5,{other}"}, "tokenizer in a folder.*other"),
         (
             {"data_dir": "{dynamic}", "mask_schedule": "0.95:0.5,0.15"},
             "must be at most 0.9",
@@ -206,7 +206,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
 def test_what_does_not_fit_is_refused_before_the_run(
     train, places, config, tmp_path, changes, message
 ):
-    """Every folder is looked at, and nothing is written."""
+    """Every folder is checked, and nothing is written."""
     damage = {
         "bare": ("long", {"splits": {"eval": ()}}),
         "empty": ("long", {"splits": {"train": ()}}),

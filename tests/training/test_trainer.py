@@ -1,4 +1,4 @@
-"""The replica step: exact over replicas, micro-batches and padding."""
+"""The replica step: independent of replicas, micro-batches and padding."""
 
 import dataclasses
 import re
@@ -38,7 +38,7 @@ def one_replica():
     ids=str,
 )
 def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
-    """Replicas, micro-batches and XLA give the same weights and slots."""
+    """Replicas, micro-batches and XLA produce the same weights and slots."""
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
 
@@ -55,7 +55,7 @@ PIECES = {
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
-    """Pieces of the step by default, nothing, or all but the update."""
+    """It compiles parts of the step, nothing, or all except the update."""
     monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
@@ -70,7 +70,7 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 
 @pytest.mark.slow
 def test_released_normalization_depends_on_the_replicas():
-    """`per_replica` averages averages, which differs from the whole mean."""
+    """`per_replica` averages averages, which differs from the global mean."""
     whole = trained(replicas=2)
     averaged = trained(replicas=2, loss_normalization="per_replica")
     assert tiny.largest_difference(whole, averaged) > 1e-4
@@ -78,7 +78,7 @@ def test_released_normalization_depends_on_the_replicas():
 
 @pytest.mark.slow
 def test_per_replica_clipping_bounds_each_share():
-    """Two replicas clipped apart move at most as far as the limit allows."""
+    """Two replicas clipped separately move at most as far as the limit."""
     optimizer = OptimizerConfig(
         learning_rate=0.01,
         num_warmup_steps=0,
@@ -135,7 +135,7 @@ def test_dropout_differs_between_replicas_and_steps():
 
 
 def test_prediction_keeps_the_order_of_examples_over_replicas():
-    """Outputs gathered from two replicas stand where their inputs stood."""
+    """Outputs gathered from two replicas are in the order of the inputs."""
     trainer = tiny.make_trainer(replicas=2)
 
     def echo(model, batch):
@@ -154,13 +154,13 @@ def test_prediction_keeps_the_order_of_examples_over_replicas():
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused(kwargs, named):
-    """The error names the batch, the replicas and the accumulation."""
+    """The error names the batch size, the replicas and the accumulation."""
     with pytest.raises(InputError, match=named):
         tiny.make_trainer(**kwargs)
 
 
 def test_training_batches_are_endless_to_each_host(monkeypatch):
-    """Else workers ask in each step, and micro-batches have no known size."""
+    """Workers do not ask for the end, and micro-batches have known sizes."""
     made = []
 
     def distribute(strategy, batches):
@@ -177,14 +177,14 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
 @pytest.mark.slow
 def test_bfloat16_trains_near_float32(one_replica):
-    """Weights stay float32, and move nearly as under float32."""
+    """Weights are float32, and change nearly as in float32 training."""
     found = trained(dtype="bfloat16")
     assert all(v.dtype != tf.bfloat16 for v in found.values())
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05
 
 
 def test_batches_without_a_pair_are_learnt_from():
-    """No order to learn leaves all weights finite, and words are learnt."""
+    """Without pairs, all weights stay finite, and words are learnt."""
     trainer = tiny.make_trainer()
     before = tiny.values(trainer)
 

@@ -1,4 +1,4 @@
-"""A word table for another vocabulary against tables worked out by hand."""
+"""Word embeddings for another vocabulary against tables made by hand."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ from albert_tf.training.pretraining.warm_start import (
     read_transplant,
 )
 
-# Of the Chinese pieces the English ones that they are made of.
+# The English pieces that make up each Chinese piece.
 FROM_ENGLISH = {
     "[MASK]": "[MASK]",
     "[PAD]": "<pad>",
@@ -66,7 +66,7 @@ FROM_CHINESE = {
     ids=["english-chinese", "chinese-english"],
 )
 def test_pieces_are_made_of_the_old_ones(old, new, expected):
-    """Of both kinds: marks, accents, capitals, roles and strange scripts."""
+    """Both kinds: word marks, accents, capitals, roles and other scripts."""
     made = origins(old, new)
     pieces = new.pieces(range(new.vocab_size))
     table = {
@@ -77,7 +77,7 @@ def test_pieces_are_made_of_the_old_ones(old, new, expected):
 
 
 def test_a_vocabulary_is_made_of_itself():
-    """Each piece of its own row, the unused and the special ones too."""
+    """Each piece keeps its row, including unused and special ones."""
     for tokenizer in (vocabularies.english(), vocabularies.chinese()):
         itself = [[i] for i in range(tokenizer.vocab_size)]
         assert origins(tokenizer, tokenizer) == itself
@@ -88,7 +88,7 @@ OLD, NEW = np.arange(8.0).reshape(4, 2) ** 2, np.full((3, 2), -1.0)
 
 
 def test_rows_are_kept_meant_or_new():
-    """From pieces 3, 0 and 2, and none."""
+    """A row is the copy of an old one, a mean of several, or a new one."""
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
 
@@ -97,13 +97,13 @@ def test_rows_are_kept_meant_or_new():
     "counts, expected",
     [
         (None, [8, 3, 4]),
-        # The kept one is 8 - log(7 / 13) above its frequency.
+        # The kept bias is 8 - log(7 / 13) above its frequency.
         ([6, 3, 1], [8, 8 + np.log(4 / 7), 8 + np.log(2 / 7)]),
         ([1, 3, 6], np.log([2 / 13, 4 / 13, 7 / 13])),
     ],
 )
 def test_biases_follow_frequencies(counts, expected):
-    """All in a text of other pieces, else those of other pieces alone."""
+    """In a text of other pieces all biases do, else only those of new ones."""
     counts = counts and np.array(counts)
     biases = Transplant(ORIGINS, counts).biases(
         np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)
@@ -119,7 +119,7 @@ def permuted(tokenizer):
 
 
 def test_another_order_of_pieces_is_the_same_model(tmp_path):
-    """Its logits are those of the source, in the other order."""
+    """Its logits are the source's, in the other order."""
     old = vocabularies.chinese()
     new = permuted(old)
     config = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Warm starts take exactly the weights that they say."""
+"""Warm starts load exactly the weights that they report."""
 
 import dataclasses
 import re
@@ -53,7 +53,7 @@ def assert_equal(found, expected, names=None):
 
 
 def test_shared_weights_serve_more_layers(tmp_path):
-    """A model of six layers has the weights of one of two, all of them."""
+    """A model of six layers has all weights of a model of two."""
     expected = saved(tmp_path, tiny.CONFIG)
     found, said, _ = started(tmp_path, change(num_hidden_layers=6))
     assert found.keys() == expected.keys()
@@ -82,7 +82,7 @@ def test_shared_weights_serve_more_layers(tmp_path):
 def test_blocks_come_from_the_same_depth(
     tmp_path, source, target, origins, told
 ):
-    """Of groups or of layers; a group's first layer decides, not its last."""
+    """Blocks are groups or layers; a group's first layer decides."""
     layers = {"num_hidden_layers": 4}
     expected = saved(tmp_path, change(**layers | source))
     found, said, _ = started(tmp_path, change(**layers | target))
@@ -93,7 +93,7 @@ def test_blocks_come_from_the_same_depth(
 
 
 def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
-    """`best/` comes before the newest checkpoint."""
+    """`best/` takes precedence over the newest checkpoint."""
     saved(tmp_path, tiny.CONFIG)
     model = make(tiny.CONFIG, 5)
     best = checkpoints.named_variables(model)
@@ -125,7 +125,7 @@ def test_positions_are_repeated_or_cut(tmp_path, positions, told):
 
 @pytest.mark.parametrize("head", ["mlm/", "sop/"])
 def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
-    """Its weights are the random ones; all others are the source's."""
+    """Its weights are random; all others are the source's."""
     expected = saved(tmp_path, tiny.CONFIG, without=(head,))
     fresh = table(make(tiny.CONFIG, 2))
     found, said, _ = started(tmp_path, tiny.CONFIG)
@@ -136,7 +136,7 @@ def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
 
 
 def test_a_missing_weight_is_named(tmp_path):
-    """An encoder with a hole is no source."""
+    """An incomplete encoder is an error."""
     saved(tmp_path, tiny.CONFIG, without=("albert/pooler/bias",))
     with pytest.raises(InputError, match="without albert/pooler/bias"):
         started(tmp_path, tiny.CONFIG)
@@ -151,11 +151,14 @@ def test_a_missing_weight_is_named(tmp_path):
         ("num_attention_heads", 4),
         ("hidden_act", "relu"),
         ("inner_group_num", 2),
-        ("attention_head_size", 4),  # as many heads, but other ones
+        (
+            "attention_head_size",
+            4,
+        ),  # as many heads, but different ones
     ],
 )
 def test_another_kind_of_model_is_refused(key, value):
-    """Weights of the same shapes that mean something else are too."""
+    """Weights with the same shapes but another meaning are an error too."""
     told = {"attention_head_size": "head_size=8 instead of 4"}
     told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
     with pytest.raises(InputError, match=told):
@@ -174,7 +177,7 @@ def test_another_kind_of_model_is_refused(key, value):
 def test_a_transplant_needs_both_tokenizers(
     tmp_path, tokenizer, model_dir, state
 ):
-    """And new slots; without a source there is nothing to transplant."""
+    """It also needs new slots and a source."""
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
@@ -191,13 +194,13 @@ def test_a_transplant_needs_both_tokenizers(
 
 
 def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
-    """Moments are the source's, and the step goes on."""
+    """Moments are the source's, and the step continues."""
     trainer = tiny.new_trainer()
     tiny.run_steps(trainer, 5)
     expected = tiny.values(trainer)
     tiny.CONFIG.save(str(tmp_path))
     checkpoints.save(str(tmp_path), trainer.state(), 5)
-    trainer = tiny.new_trainer()  # as it was
+    trainer = tiny.new_trainer()  # unchanged
     said = warm_start.start_run(str(tmp_path), trainer.state())
     found = tiny.values(trainer)
     assert found["optimizer/iterations"] == 5 and "step 5" in said[0]
@@ -205,7 +208,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """Before anything is made; so is a checkpoint without slots."""
+    """They are an error before any file, as is a checkpoint without slots."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):

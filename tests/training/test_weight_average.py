@@ -14,7 +14,7 @@ from albert_tf.training.optimizer import AVERAGE
 def test_the_average_is_evaluated_and_read_by_others(
     data_dir, config, tmp_path
 ):
-    """`best/` has it at each checkpoint, also of a run that was resumed."""
+    """`best/` has it at each checkpoint, also in a resumed run."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     settings = {"ema_decay": 0.5, "save_checkpoints_steps": 2}
     metrics = run(data_dir, config[0], whole, **settings)
@@ -34,9 +34,9 @@ def test_the_average_is_evaluated_and_read_by_others(
 
 @pytest.mark.slow
 def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
-    """It begins at the checkpoint's weights; no run goes on without it.
+    """It begins at the checkpoint's weights; no run resumes without it.
 
-    In the same folder, or with `init_state=run` in another one.
+    This holds in the same folder, and with `init_state=run` in another one.
     """
     asked = {"data_dir": data_dir, "config_file": config[0]}
     asked |= {"output_dir": tmp_path, "save_checkpoints_steps": 3}
@@ -58,5 +58,5 @@ def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
     assert any(name.startswith(AVERAGE) for name in values(tmp_path))
     elsewhere["output_dir"] = tmp_path / "without"
     for how in (asked, elsewhere):
-        with pytest.raises(InputError, match="`ema_decay` must be given"):
+        with pytest.raises(InputError, match="`ema_decay` must be set"):
             run(**how, do_train=False, do_eval=True)

@@ -1,4 +1,4 @@
-"""How workers meet, and what is said when one is missed."""
+"""How workers connect, and the errors if one is missing."""
 
 import faulthandler
 import json
@@ -41,14 +41,16 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """Before any device is used, with what it is and a right one."""
+    """The error has the value and a legal one, before any device is used."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
         devices = DistributionConfig(distribution_strategy=strategy)
         with pytest.raises(InputError) as error:
             prepare_devices(devices)
-        assert str(error.value).startswith('`TF_CONFIG` must be as {"cluster"')
+        assert str(error.value).startswith(
+            '`TF_CONFIG` must look like {"cluster"'
+        )
         assert str(error.value).endswith(f"TF_CONFIG={text}")
 
 
@@ -62,13 +64,13 @@ def test_a_cluster_may_have_a_chief(monkeypatch):
 
 
 def test_an_empty_tf_config_is_none(monkeypatch):
-    """TensorFlow would find no JSON in it."""
+    """An empty value counts as unset; TensorFlow could not parse it."""
     monkeypatch.setenv("TF_CONFIG", "")
     assert prepare_devices(DistributionConfig()) is None
 
 
 def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
-    """TensorFlow cannot begin anew with the other workers."""
+    """TensorFlow cannot connect the workers a second time."""
     monkeypatch.setattr(
         tf.distribute, "MultiWorkerMirroredStrategy", lambda: object()
     )
@@ -79,7 +81,7 @@ def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
 
 
 def test_workers_must_meet_first(monkeypatch):
-    """TensorFlow refuses where it has made a tensor; that is one line."""
+    """If TensorFlow has already made a tensor, the error is one line."""
     tf.constant(1)
     cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
@@ -102,7 +104,7 @@ def free_port():
     ],
 )
 def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
-    """First on the console, then in the error; workers that listen are not."""
+    """The console and then the error name it, but not workers that listen."""
     monkeypatch.setattr(workers, "START_SECONDS", 1.5)
     monkeypatch.setattr(workers, "FIRST_REPORT_SECONDS", 0.0)
     address = address.format(free_port())
@@ -150,7 +152,7 @@ def first_report(process) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
 def test_workers_wait_for_a_late_one(late):
-    """Either may be late: the other names it, waits, and continues."""
+    """Either may be late: the other one names it, waits, and continues."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     early = start_meeting(addresses, 1 - late)
     told = f"Waiting for worker {late} at {addresses[late]} (Connection"
@@ -167,7 +169,7 @@ def test_workers_wait_for_a_late_one(late):
     "number, status", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
 )
 def test_a_worker_that_waits_can_be_stopped(number, status):
-    """At once, and without a stack trace."""
+    """It ends at once, without a stack trace."""
     process = start_meeting([f"localhost:{free_port()}" for _ in range(2)], 1)
     assert first_report(process).startswith("Waiting for worker 0")
     process.send_signal(number)
@@ -177,7 +179,7 @@ def test_a_worker_that_waits_can_be_stopped(number, status):
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
-    """By Ctrl-C, unless it is ignored, and by a timer; both end with it."""
+    """Ctrl-C, unless ignored, and a timer end it; both are reset afterwards."""
     ends, numbers = [], (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(
         faulthandler,
@@ -196,7 +198,7 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
         before = [signal.getsignal(n) for n in numbers]
         with pytest.raises(OSError), workers.ended_from_outside():
             during = signal.getsignal(signal.SIGINT)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as TensorFlow does
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # like TensorFlow
             raise OSError
         assert during == (signal.SIG_IGN if ignored else signal.SIG_DFL)
         assert [signal.getsignal(n) for n in numbers] == before
@@ -214,7 +216,7 @@ def test_a_port_in_use_is_refused():
             workers.meet(jobs, "worker", 0)
 
 
-# What TensorFlow said of workers that were killed or frozen, shortened.
+# TensorFlow's messages about killed or frozen workers, shortened.
 OP = "{{function_node x_device_/job:worker/replica:0/task:0/device:CPU:0}} "
 ABORTED = OP + "Collective ops is aborted by: "
 
@@ -244,7 +246,7 @@ ABORTED = OP + "Collective ops is aborted by: "
     ids=("killed", "frozen", "frozen first", "unknown"),
 )
 def test_a_vanished_worker_is_named(message, named, monkeypatch):
-    """Not the one that tells it."""
+    """The error names the lost worker, not the one that reports it."""
     config = json.dumps({"cluster": WORKERS, "task": TASK})
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(InputError, match=f"^{named} has ended or"):
@@ -253,7 +255,7 @@ def test_a_vanished_worker_is_named(message, named, monkeypatch):
 
 
 def test_other_errors_stay_what_they_are():
-    """Of one process, or of a file."""
+    """Errors in a process or a file are raised unchanged."""
     with pytest.raises(tf.errors.UnavailableError):
         with vanishing_explained():
             raise tf.errors.UnavailableError(None, None, OP + "no disk")

@@ -1,15 +1,15 @@
-"""Pairs and masked words as the released code made them, faults included.
+"""Pairs and masked words as in the released code, including its bugs.
 
-A document has one target length. A chunk takes sentences until it reaches
-that length, overshoots, and is truncated at either end of its longer segment
-at random; a chunk of one sentence gets a random document for B and label 1.
+A document has one target length. A chunk takes sentences until it reaches or
+exceeds that length, and is then truncated at a random end of its longer
+segment; a chunk of one sentence gets a random document for B and label 1.
 Source: google-research/albert `create_instances_from_document` and
 `truncate_seq_pair`.
 
-For masking, the words of A and B are one row without the special tokens, so
-words and n-grams reach across [SEP]. An n-gram is shortened only to fit the
-budget, and skipped if it then meets a masked word; its length is drawn even
-where it begins at one. Source: `create_masked_lm_predictions`.
+For masking, the words of A and B form one row without special tokens, so words
+and n-grams may cross [SEP]. An n-gram is shortened only to fit the budget, and
+skipped if it then reaches a masked word; its length is drawn even if it begins
+at one. Source: `create_masked_lm_predictions`.
 
 Glossary: S sentences, D parts of documents, n pairs; B instances, T tokens.
 """
@@ -30,7 +30,7 @@ from albert_tf.data.masking import (
     word_ends,
 )
 
-# Draws of another document, after which the same document is accepted.
+# Attempts to draw another document; after these the same one is accepted.
 TRIES = 10
 
 
@@ -51,13 +51,13 @@ def _random_segments(
     offsets: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw B: whole sentences of another document, of a length or longer.
+    """Draw B: whole sentences of another document, with at least a length.
 
     Args:
       parts: [n] the part that contains A.
-      lengths: [n] the wanted number of tokens.
+      lengths: [n] the desired number of tokens.
       documents: the text.
-      offsets: [S + 1] of its sentences.
+      offsets: [S + 1] token offsets of its sentences.
       rng: the source of randomness.
     """
     part_ends = np.cumsum(documents.parts, dtype=np.int64)
@@ -75,7 +75,7 @@ def _truncate(
     kept: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Remove tokens from either end of ranges, a fair coin for each token."""
+    """Remove tokens from the ends of ranges; a coin flip chooses each end."""
     front = rng.binomial(end - start - kept, 0.5)
     return start + front, start + front + kept
 
@@ -99,10 +99,10 @@ def make_pairs(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
-    """Make pairs as the released code does; arguments as `pairs.make_pairs`.
+    """Make pairs like the released code; for arguments see `pairs.make_pairs`.
 
     Every choice is drawn for each sentence, as if a chunk began with it; the
-    chunks are found afterwards.
+    chunks are determined afterwards.
     """
     offsets = documents.offsets()
     part_of = np.repeat(np.arange(len(documents.parts)), documents.parts)
@@ -146,7 +146,7 @@ def cover(
     config: MaskingConfig,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose spans as the released code does; arguments as `masking.cover`."""
+    """Choose spans like the released code; for arguments see `masking`."""
     # The positions of the tokens of A and B in order, then all others.
     places = np.argsort(~maskable, axis=1, kind="stable")
     words = np.take_along_axis(maskable, places, axis=1)

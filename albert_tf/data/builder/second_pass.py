@@ -1,4 +1,4 @@
-"""The second pass: one shard, once, to one file of records."""
+"""The second pass: make each file of records from one shard."""
 
 import dataclasses
 from collections import Counter
@@ -20,7 +20,7 @@ from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN
 from albert_tf.data.records.tfrecord import encode, encode_unmasked
 
-# Examples that are masked and encoded at once; no record depends on it.
+# Examples to mask and encode together; records do not depend on it.
 BATCH = 1024
 
 SPLITS = (TRAIN, EVAL)
@@ -28,16 +28,17 @@ SPLITS = (TRAIN, EVAL)
 
 @dataclasses.dataclass(frozen=True)
 class FileJob:
-    """One file of records to make.
+    """The job to make one file of records.
 
     Attributes:
-      recipe: how.
-      shard_path: the shard it is made of.
-      shard, duplicate: what its random numbers depend on, beside the seed.
+      recipe: the settings and the tokenizer.
+      shard_path: the shard to read.
+      shard, duplicate: the numbers that, with the seed, determine its random
+        numbers.
       split: `TRAIN` or `EVAL`.
       border: where the held-out text ends.
       path: the file to write.
-      counts_path: where its counts go; it is finished when both are there.
+      counts_path: the file of its counts; the job is done if both files exist.
     """
 
     recipe: Recipe
@@ -50,7 +51,7 @@ class FileJob:
     counts_path: str
 
     def rng(self) -> np.random.Generator:
-        """Return this file's own stream of random numbers."""
+        """Return the random generator of this file."""
         key = (SPLITS.index(self.split), self.shard, self.duplicate)
         seed = np.random.SeedSequence(
             self.recipe.build.random_seed, spawn_key=key
@@ -65,7 +66,7 @@ class FileJob:
 
 
 def file_jobs(recipe: Recipe, held_out: HeldOut, scratch: str) -> list[FileJob]:
-    """Return the files to make, evaluation first, then pass after pass."""
+    """Return the jobs: evaluation files first, then each training pass."""
     output_dir = recipe.build.output_dir
     times = {EVAL: 1, TRAIN: recipe.build.dupe_factor}
     jobs = []
@@ -97,7 +98,7 @@ def _read_documents(job: FileJob) -> Documents:
 
 
 def _pair_maker(config: pairs.PairsConfig) -> Callable:
-    """Return the function that makes pairs by these settings."""
+    """Return the function that makes pairs with these settings."""
     if config.compat == "google":
         return released.make_pairs
     if config.random_next_sentence:
@@ -108,7 +109,7 @@ def _pair_maker(config: pairs.PairsConfig) -> Callable:
 def _lay_out(
     job: FileJob, documents: Documents, made: Pairs
 ) -> Iterator[tuple[int, masking.Instances]]:
-    """Yield the pairs in batches, laid out, with the number of the first."""
+    """Yield batches of laid-out pairs, with the index of the first pair."""
     length = job.recipe.pairs.max_seq_length
     for first in range(0, len(made), BATCH):
         batch = made.take(slice(first, first + BATCH))
@@ -117,9 +118,9 @@ def _lay_out(
 
 
 def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
-    """Yield the records of a file and count them.
+    """Yield the records of a file, and update the counts.
 
-    Of dynamic records the first batch is masked too, for the statistics.
+    The first batch of dynamic records is masked too, for the statistics.
     """
     settings, tokenizer = job.recipe.pairs, job.recipe.tokenizer
     rng, documents = job.rng(), _read_documents(job)
@@ -148,12 +149,12 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
 
 
 def read_counts(job: FileJob) -> Counter:
-    """Return what was counted in a finished file."""
+    """Read the counts of a finished file."""
     return Counter(files.read_json(job.counts_path, "The counts of a file"))
 
 
 def make_file(job: FileJob) -> Counter:
-    """Make a file of records, unless it is finished; return its counts."""
+    """Make a file of records unless it is finished; return its counts."""
     if all(map(files.exists, (job.counts_path, job.path))):
         return read_counts(job)
     counts: Counter = Counter()

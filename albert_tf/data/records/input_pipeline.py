@@ -1,4 +1,4 @@
-"""Records to batches: shuffled without end for training, once for evaluation.
+"""The input pipeline: endless shuffled batches, and one pass for evaluation.
 
 Glossary: B batch, T tokens, P predictions.
 """
@@ -20,9 +20,9 @@ from albert_tf.data.records.metadata import (
 )
 from albert_tf.data.records.parsing import masker, parse_examples
 
-# Records that are shuffled together while reading.
+# Number of records that are shuffled together.
 SHUFFLE_BLOCK = 1 << 14
-# A store answers each call after a while: it is asked for much at once.
+# Requests to a remote store have a high latency, so each reads a lot.
 READ_BYTES = 8 << 20
 MOST_FILES, BYTES_AHEAD = 16, 256 << 20
 
@@ -43,7 +43,7 @@ def parse(
 
     Args:
       names, serialized: [B] string, see `parse_examples`.
-      metadata: gives T and P; a record of another length is an error.
+      metadata: defines T and P; records of other lengths are errors.
 
     Returns:
       input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
@@ -67,11 +67,11 @@ def _fail(path: tf.Tensor) -> tf.Tensor:
 def _file_records(
     path: tf.Tensor, first: tf.Tensor, last: tf.Tensor
 ) -> tf.data.Dataset:
-    """Return records of a file, `last` not among them; fewer are an error.
+    """Return the records of a file from `first` up to `last`, exclusive.
 
-    TensorFlow names a file that it cannot open, but not one that is damaged.
-    So the file is first opened by itself; then its records end at the damage,
-    or where it is cut off, and what is missing is an error with its name.
+    TensorFlow's errors name a file that it cannot open, but not a damaged one.
+    So the file is first opened separately. Then reading stops at any damage, or
+    where the file is cut off, and missing records raise an error with its name.
     """
     openable = tf.data.FixedLengthRecordDataset(path, 1).take(1).skip(1)
     sound = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).skip(first)
@@ -82,9 +82,9 @@ def _file_records(
 
 
 def _files_at_once(entries: Sequence[RecordFile]) -> int:
-    """Return how many files are read side by side.
+    """Return how many files to read in parallel.
 
-    Each is held in memory, and as many again twice are read ahead.
+    These files are in memory, and twice as many more are read ahead.
     """
     largest = max(entry.bytes for entry in entries)
     fitting = max(1, BYTES_AHEAD // 3 // max(1, largest))
@@ -92,7 +92,7 @@ def _files_at_once(entries: Sequence[RecordFile]) -> int:
 
 
 class _Row(NamedTuple):
-    """Files whose records follow each other."""
+    """Files whose records are read one after the other."""
 
     paths: tf.Tensor  # [files] string
     counts: tf.Tensor  # [files] int64, the records of each
@@ -107,7 +107,7 @@ def _row(data_dir: str, metadata: Metadata, split: str) -> _Row:
 
 
 def _records(row: _Row, first, last) -> tf.data.Dataset:
-    """Return the records of a row from one place to another, in order."""
+    """Return the records of a row from one index to another, in order."""
     starts = tf.cumsum(row.counts, exclusive=True)
     first, last = (
         tf.clip_by_value(place - starts, 0, row.counts)
@@ -117,14 +117,14 @@ def _records(row: _Row, first, last) -> tf.data.Dataset:
     return files.interleave(
         _file_records,
         cycle_length=row.at_once,
-        # More than any file has, so that they come one after the other.
+        # More records than any file has, so that files are read in order.
         block_length=tf.reduce_max(row.counts) + 1,
         num_parallel_calls=row.at_once if row.at_once > 1 else None,
     )
 
 
 def _names(row: _Row, places: tf.Tensor) -> tf.Tensor:
-    """Return what to call the records at places [n] of a row."""
+    """Return names, for errors, of the records at indices [n] in a row."""
     starts = tf.cumsum(row.counts, exclusive=True)
     index = tf.searchsorted(starts + row.counts, places, side="right")
     number = tf.strings.as_string(places - tf.gather(starts, index))
@@ -132,7 +132,7 @@ def _names(row: _Row, places: tf.Tensor) -> tf.Tensor:
 
 
 def _permutation(size: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
-    """Return a permutation that depends on the key [2] alone."""
+    """Return a permutation that depends only on the key [2]."""
     draws = tf.random.stateless_uniform(
         [size], key, minval=None, maxval=None, dtype=tf.int64, alg="philox"
     )
@@ -142,11 +142,11 @@ def _permutation(size: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
 def _epoch(
     epoch: tf.Tensor, row: _Row, first, last, seed: int
 ) -> tf.data.Dataset:
-    """Return names and records of an epoch from one place to another.
+    """Return names and records of an epoch from one index to another.
 
-    Files come in a random order, and each block of consecutive records in a
-    random order: the stream can begin at any block and reads no whole file
-    before it.
+    Files are in random order, and so are the records in each block of
+    consecutive ones. The stream can start at any block without reading the
+    files before it.
     """
     fold_in = tf.random.experimental.stateless_fold_in
     key = tf.stack([tf.constant(seed, tf.int64), epoch])
@@ -161,7 +161,7 @@ def _epoch(
         names = _names(row, start + tf.cast(index, tf.int64))
         return names, tf.gather(records, index)
 
-    # One block is read while the one before it is used.
+    # Read one block while the previous one is used.
     return blocks.enumerate().map(shuffle).prefetch(1).unbatch()
 
 
@@ -170,12 +170,12 @@ def _share(
 ) -> tf.data.Dataset:
     """Return the endless stream of names and examples of one reader.
 
-    In each epoch the files have another order, and each reader an equal share
-    of the row: it reads the files of its share alone, shuffled anew. So the
-    example at a position depends on the seed, the position and the number of
-    readers alone, and a run can resume anywhere.
+    Each epoch orders the files differently and gives each reader an equal share
+    of the row; it reads only the files of its share, and shuffles them. The
+    example at a position thus depends only on the seed, the position and the
+    number of readers, and a run can resume anywhere.
     """
-    rule = "`data_dir` must have a training record for each host."
+    rule = "`data_dir` must contain a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)
     begin, end = (total * n // num_shards for n in (shard, shard + 1))
     epoch_now, offset = divmod(start, end - begin)
@@ -210,7 +210,7 @@ def batch_spec(
 
 
 def _reader(data_dir: str, metadata: Metadata, seed: int):
-    """Return how a batch is made of positions, names and examples, all [B]."""
+    """Return a function from positions, names and examples [B] to a batch."""
     if metadata.masking(TRAIN) == DYNAMIC:
         return masker(data_dir, metadata, seed)
     return lambda _, names, serialized: parse(names, serialized, metadata)
@@ -226,21 +226,21 @@ def train_batches(
     num_shards: int = 1,
     shard: int = 0,
 ) -> tf.data.Dataset:
-    """Return endless batches of training examples, see `parse`.
+    """Return endless batches of training examples; see `parse`.
 
-    Several readers with the same seed and start, each with its own shard,
-    read together every record once in an epoch. `example_weights` [B] is 1.
-    Dynamic records are masked here; the masks of an example depend on the
-    seed and on its position among those of all readers alone.
+    Readers with the same seed and start, each with its own shard, together read
+    every record once per epoch. `example_weights` [B] is 1. Dynamic records are
+    masked here; the masks of an example depend only on the seed and on its
+    position in the stream of all readers.
 
     Args:
-      data_dir: where the records are.
-      metadata: of the same folder.
+      data_dir: the folder of records.
+      metadata: the folder's metadata.
       batch_size: B of this reader.
-      seed: of the shuffling and the masks.
-      start: examples that were read before, by all readers together.
+      seed: seed of the shuffling and the masks.
+      start: number of examples already read, by all readers together.
       num_shards: the number of readers.
-      shard: which of them this is.
+      shard: the number of this reader.
     """
     first = start // num_shards
     row, total = _row(data_dir, metadata, TRAIN), metadata.count(TRAIN)
@@ -259,10 +259,10 @@ def train_batches(
 def eval_batches(
     data_dir: str, metadata: Metadata, *, batch_size: int
 ) -> tf.data.Dataset:
-    """Return the held-out examples once, in order, see `parse`.
+    """Return the held-out examples once, in order; see `parse`.
 
-    The last batch is filled with zeros; `example_weights` [B] is 1 for an
-    example and 0 for filling.
+    Zeros pad the last batch; `example_weights` [B] is 1 for examples and 0 for
+    padding.
     """
 
     def pad(batch):

@@ -1,9 +1,9 @@
-"""Static and dynamic records as tensors.
+"""Parsing: static and dynamic records as tensors.
 
-Dynamic records are parsed, laid out and masked while they are read, by Python
-functions that the threads of the input pipeline call. A thread that waits for
-Python while the interpreter shuts down never returns; if its pipeline is
-destroyed then, the process hangs. So the interpreter waits for such calls.
+Dynamic records are laid out and masked while they are read, by Python functions
+that threads of the input pipeline call. A thread that waits for Python while
+the interpreter shuts down never returns; if its pipeline is destroyed then, the
+process hangs. The interpreter therefore waits for such calls at exit.
 
 Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 """
@@ -25,20 +25,20 @@ from albert_tf.data.masking import Instances, Words
 from albert_tf.data.records.metadata import Metadata, id_type
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
-# `Example.features`, the only field of an example: number 1, with a length.
+# Tag of `Example.features`, an example's only field: number 1, with a length.
 FEATURES_TAG = 10
 
 
 def require_all(
     sound: tf.Tensor, names: tf.Tensor, fault: str
 ) -> tf.Operation | None:
-    """Stop with the names [B] of the records that are not sound, [B] bool."""
+    """Raise an error with the names [B] of records unless all are sound [B]."""
     wrong = tf.strings.join([tf.boolean_mask(names, ~sound), ": ", fault])
     return tf.debugging.Assert(tf.reduce_all(sound), [wrong])
 
 
 def _is_example(serialized: tf.Tensor) -> tf.Tensor:
-    """Return [B] bool: whether one field `features` fills a record [B]."""
+    """Return [B] bool, whether a record [B] is exactly one field `features`."""
     head = tf.io.decode_raw(serialized, tf.uint8, fixed_length=6)
     head = tf.cast(head, tf.int64)
     tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits a byte
@@ -58,21 +58,21 @@ def parse_examples(
     Args:
       names: [B] string, the file and the number of each record.
       serialized: [B] string.
-      features: as `tf.io.parse_example` takes them; another is an error.
+      features: as for `tf.io.parse_example`; mismatches are errors.
     """
-    # TensorFlow's error quotes such a record instead of its name, and bytes
-    # that are no text make it a UnicodeDecodeError.
+    # TensorFlow's own error quotes the record instead of its name, and becomes
+    # a UnicodeDecodeError if the bytes are not text.
     whole = require_all(_is_example(serialized), names, "no tf.train.Example")
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
 
 
-# After so long without a call, the buffers of a pipeline are full.
+# After this time without a call, the buffers of a pipeline are full.
 QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function that pipelines call; the interpreter waits for quiet."""
+    """A function for pipelines; the interpreter waits at exit for its calls."""
 
     def __init__(self, function: Callable):
         self.function = function
@@ -91,7 +91,7 @@ class Called:
             self.running.discard(thread)
 
     def is_quiet(self) -> bool:
-        """Return whether no pipeline calls the function any more."""
+        """Return whether pipelines have stopped calling the function."""
         quiet = time.monotonic() - self.last_call > QUIET_SECONDS
         return quiet and not self.running
 
@@ -124,10 +124,10 @@ def parse(
 
     Args:
       names, serialized: [B] string, see `parse_examples`.
-      metadata: gives T and V; a record that does not fit is an error.
+      metadata: defines T and V; records that do not match are errors.
 
     Returns:
-      ids [B, R] int32 and word starts [B, R] bool, padded; tokens of A and B
+      Ids [B, R] int32 and word starts [B, R] bool, padded; lengths of A and B
       [B, 2] int32; sentence_order_labels [B] int32.
     """
     room = metadata.max_seq_length - 3
@@ -151,18 +151,18 @@ def parse(
 
 
 def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
-    """Return the tokenizer of dynamic records, which must lie beside them."""
+    """Return the tokenizer of dynamic records, from the same folder."""
     tokenizer = load_tokenizer(data_dir)
     require(
         tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
-        "The tokenizer beside unmasked records must be the one that made "
-        "them; make or copy them again.",
+        "The tokenizer in a folder of unmasked records must be the one that "
+        "made them; make or copy them again.",
         data_dir=f"{data_dir} with another",
     )
     return tokenizer
 
 
-# {name: type} of what is masked in a batch.
+# {name: dtype} of the tensors that masking returns.
 MASKED = {
     "input_ids": tf.int32,
     "input_mask": tf.int32,
@@ -176,7 +176,7 @@ MASKED = {
 def _laid_out(
     ids: np.ndarray, starts: np.ndarray, sizes: np.ndarray, tokenizer
 ) -> Instances:
-    """Lay out the arrays that `parse` makes as examples."""
+    """Lay out arrays from `parse` as examples."""
     room = ids.shape[1]
     begin = np.arange(len(ids)) * room
     middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
@@ -189,14 +189,14 @@ def masker(
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
     """Return a function that makes masked batches of dynamic examples.
 
-    It takes positions in the stream [B] int64, names and serialised examples
-    [B], and returns what `input_pipeline.parse` returns. The masks are drawn
-    in Python, so it runs only in the process that made the pipeline.
+    Its arguments are positions in the stream [B] int64, names and serialised
+    examples [B]; it returns the same tensors as `input_pipeline.parse`. Masks
+    are drawn in Python, so it runs only in the process that made the pipeline.
 
     Args:
-      data_dir: where the records and their tokenizer are.
-      metadata: of the same folder.
-      seed: of the masks.
+      data_dir: the folder of the records and their tokenizer.
+      metadata: the folder's metadata.
+      seed: seed of the masks.
     """
     tokenizer = tokenizer_beside(data_dir, metadata)
     words, config = Words.of(tokenizer), metadata.masking_config()
@@ -223,7 +223,7 @@ def masker(
         tensors = tf.numpy_function(
             called, (positions, *text), list(MASKED.values()), stateful=False
         )
-        # TensorFlow does not know the shapes of what Python returns.
+        # TensorFlow does not know the shapes of arrays from Python.
         sizes = [tokens] * 3 + [slots] * 3
         for tensor, size in zip(tensors, sizes, strict=True):
             tensor.set_shape([labels.shape[0], size])

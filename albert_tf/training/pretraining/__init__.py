@@ -1,1 +1,1 @@
-"""The pretraining run, and the program."""
+"""Pretraining: the program, budgets, warm starts and informed starts."""

@@ -1,4 +1,4 @@
-"""What comes between and after the steps of a run, made once to time it."""
+"""Budgets: measure a run's speed, and choose settings that fit its hours."""
 
 import dataclasses
 import functools
@@ -31,11 +31,11 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 class Rehearse(Hook):
-    """Tell a clock what an evaluation and the curves take: make both once.
+    """Time an evaluation and the curves once, for the clock.
 
     Args:
-      evaluate: evaluates so many batches.
-      batches: of a whole evaluation; 0 is none.
+      evaluate: evaluates a number of batches.
+      batches: batches of a full evaluation; 0 for no evaluations.
     """
 
     def __init__(self, evaluate: Callable[[int], Any], batches: int):
@@ -59,27 +59,27 @@ class Rehearse(Hook):
 
 Configs = tuple[OptimizerConfig, TrainingConfig]
 
-# Before anything is measured: of a processor, for a first batch.
+# FLOP/s of a CPU, to estimate the first batch before anything is measured.
 USUAL_FLOPS = 1e11
-# Steps are measured for so long; less where hours are few.
+# How long to measure steps; less with a small budget.
 PROBE_SECONDS = 3.0
 MOST_PROBES = 3
-# Settings that set another one.
+# Settings that determine another one.
 ALSO = {"beta_2_half_life": "beta_2"}
-MICROSECONDS = 1e6  # clocks of several processes agree in whole numbers
+MICROSECONDS = 1e6  # processes agree on times as whole numbers
 
 
 def check(said: Set[str], init_state: str, optimizer: str) -> None:
-    """Refuse settings that a budget cannot go with."""
+    """Raise an error for settings that conflict with a budget."""
     require(
         "num_train_steps" not in said,
-        "`num_train_steps` follows from `budget_hours`; give one of them. "
+        "`num_train_steps` follows from `budget_hours`; set only one of them. "
         "Received: both",
     )
     require(
         init_state == "weights",
-        "`budget_hours` needs init_state=weights, for its schedule begins at "
-        "step 0.",
+        "`budget_hours` needs init_state=weights, because its schedule begins "
+        "at step 0.",
         init_state=init_state,
     )
     require(
@@ -87,14 +87,14 @@ def check(said: Set[str], init_state: str, optimizer: str) -> None:
         or "learning_rate" in said
         or "optimizer" not in said,
         "`budget_hours` knows rates for "
-        f"{', '.join(budget_rules.OPTIMIZERS)}; give `learning_rate` for "
+        f"{', '.join(budget_rules.OPTIMIZERS)}; set `learning_rate` for "
         "another optimizer.",
         optimizer=optimizer,
     )
 
 
 def with_values(configs: Configs, values: Mapping[str, Any]) -> Configs:
-    """Return settings with other values of some of them."""
+    """Return settings with some values replaced."""
     optimizer, training = (
         dataclasses.replace(
             config,
@@ -106,12 +106,12 @@ def with_values(configs: Configs, values: Mapping[str, Any]) -> Configs:
 
 
 def probe(trainer: Trainer, phase: Phase, most: float) -> tuple[float, float]:
-    """Return the seconds of a training step, once it is compiled, and of all.
+    """Return the seconds of a compiled training step, and of all measurements.
 
     Args:
-      trainer: whose weights may change.
-      phase: what is trained.
-      most: about how many seconds to measure.
+      trainer: the trainer; its weights may change.
+      phase: the phase to train.
+      most: how many seconds to measure, approximately.
     """
     batches = functools.partial(
         input_pipeline.train_batches, seed=trainer.training.random_seed
@@ -136,19 +136,19 @@ def probe(trainer: Trainer, phase: Phase, most: float) -> tuple[float, float]:
 
 
 def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
-    """Return {setting: value}."""
+    """Return {setting: value} of choices."""
     return {name: choice.value for name, choice in choices.items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class Workshop:
-    """What a run measures its pace with, and what it is made for.
+    """The means to measure the speed of a run with given settings.
 
     Attributes:
-      strategy: where it runs.
+      strategy: where to run.
       config: the architecture.
-      make: makes a trainer of settings.
-      phases_in: makes the phases of a run of its settings.
+      make: makes a trainer from settings.
+      phases_in: makes the phases of a run from its settings.
     """
 
     strategy: tf.distribute.Strategy
@@ -157,12 +157,12 @@ class Workshop:
     phases_in: Callable[[TrainingConfig], tuple[Phase, ...]]
 
     def means(self, phases: Sequence[Phase], seconds: float, pace: float):
-        """Return what a run has, alike in all processes.
+        """Return the resources of a run, the same in all processes.
 
         Args:
-          phases: of the run.
-          seconds: for them.
-          pace: seconds of a FLOP.
+          phases: the phases of the run.
+          seconds: time for them.
+          pace: seconds per FLOP.
         """
         work = mean_work(phases, self.config)
         left = round(max(seconds, 1.0) * MICROSECONDS)
@@ -177,7 +177,12 @@ class Workshop:
         )
 
     def measure(self, configs: Configs, most: float) -> tuple[float, float]:
-        """Return the seconds of a first step, and those to compile it."""
+        """Return the seconds of a step in the first phase, and to compile it.
+
+        Args:
+          configs: the settings.
+          most: how many seconds to measure, approximately.
+        """
         start = time.monotonic()
         trainer = self.make(*configs)
         phase = self.phases_in(configs[1])[0]
@@ -191,16 +196,16 @@ class Workshop:
 def measured_choices(
     workshop: Workshop, configs: Configs, said: Set[str], end: float
 ) -> tuple[dict[str, Choice], float]:
-    """Return what to set, and the seconds of a first step.
+    """Return the choices, and the seconds of a step in the first phase.
 
-    The batch follows from the pace and the pace from the batch, so that they
-    are looked for in turn.
+    The batch depends on the pace and the pace on the batch, so they are found
+    by iteration.
 
     Args:
-      workshop: to measure with.
+      workshop: measures the pace.
       configs: all settings.
-      said: the names of those that stay.
-      end: when the time will be over, by `time.monotonic`.
+      said: names of the settings that must not change.
+      end: when time will be up, by `time.monotonic`.
     """
     pace, compiling, measured = 1 / USUAL_FLOPS, 0.0, 0
     for _ in range(MOST_PROBES + 1):
@@ -221,14 +226,14 @@ def measured_choices(
 
 
 class Budget:
-    """The hours of a run, from the moment that this is made.
+    """The time budget of a run; time starts when this object is created.
 
     Args:
-      hours: of the run; 0 is none, and nothing is done.
-      said: the names of the settings that the user gave.
+      hours: hours for the run; 0 for no budget, when the methods do nothing.
+      said: names of the settings that the user set.
 
     Attributes:
-      clock: of the run, None before `settle` and without a budget.
+      clock: the clock of the run, None before `settle` and without a budget.
     """
 
     def __init__(self, hours: float, said: Set[str]):
@@ -245,7 +250,7 @@ class Budget:
         config: AlbertConfig,
         folders: Folders,
     ) -> PretrainingConfig:
-        """Refuse settings that go with no budget; see `with_start`."""
+        """Check the settings and any earlier run; return `with_start`."""
         if not self.hours:
             return run
         check(self.said, run.init_state, optimizer.optimizer)
@@ -254,17 +259,17 @@ class Budget:
             self.kept = checkpoint_files.about(prefix).get("budget")
             require(
                 self.kept,
-                "`budget_hours` goes on with a run that it began, and with no "
-                "other; choose another folder.",
+                "`budget_hours` can only resume a run that had a budget; "
+                "choose another folder.",
                 output_dir=f"{run.output_dir} with {prefix}",
             )
-            # Checkpoints of version 0.0 have the last step instead.
+            # Older checkpoints have the last step instead.
             step = checkpoint_files.number(prefix)
             if self.kept.get("over", step == self.kept.get("last")):
                 print(
-                    f"The time of {run.output_dir} is over, its rate has "
-                    "fallen to its end. For more hours, give another "
-                    f"`output_dir` and `init_checkpoint={run.output_dir}`.",
+                    f"The time of {run.output_dir} is up and its rate has "
+                    "decayed. For more hours, set another `output_dir`, and "
+                    f"`init_checkpoint={run.output_dir}`.",
                     flush=True,
                 )
         return self.with_start(run, config, folders)
@@ -272,12 +277,13 @@ class Budget:
     def with_start(
         self, run: PretrainingConfig, config: AlbertConfig, folders: Folders
     ) -> PretrainingConfig:
-        """Return a run with the first weights and schedules chosen for it.
+        """Return settings with the first weights and schedules of a new model.
 
-        They are for new models: a pretrained one already uses all its layers.
+        They are those chosen now or in an earlier run. A pretrained model gets
+        none: it already uses all of its layers.
 
         Args:
-          run: what is read, and how.
+          run: the settings.
           config: the architecture.
           folders: the records.
         """
@@ -296,7 +302,7 @@ class Budget:
         return dataclasses.replace(run, **values)
 
     def _choose(self, workshop: Workshop, configs: Configs):
-        """Return {setting: value}, and the seconds of a step."""
+        """Return the {setting: value} chosen, and the seconds of a step."""
         if self.kept:
             return self.kept["choices"], self.kept["step_seconds"]
         end = self.began + self.hours * 3600
@@ -312,7 +318,7 @@ class Budget:
         optimizer: OptimizerConfig,
         training: TrainingConfig,
     ) -> Configs:
-        """Return the settings of a run: measured, or as it had them."""
+        """Return the settings of a run, chosen now or in an earlier process."""
         configs = optimizer, training
         if not self.hours:
             return configs
@@ -344,7 +350,7 @@ class Budget:
         return optimizer, training
 
     def closed(self, training: TrainingConfig, run: Run) -> TrainingConfig:
-        """Say how the time was met; return what makes as many steps again."""
+        """Print the time used; return settings that repeat the steps made."""
         if not self.clock:
             return training
         seconds, used = self.clock.seconds, self.clock.used()

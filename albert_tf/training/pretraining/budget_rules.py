@@ -1,12 +1,12 @@
-"""What a run of so many hours should be: settings, each with its reason.
+"""Rules that choose the settings of a run with a budget, each with a reason.
 
-`RULES` has a row for each setting that follows from the pace, in the order in
-which they are chosen: a later one sees the earlier ones, and what the user
-said. `choose_start` chooses what the model and its records decide. Numbers
-that trials gave are constants, with the trial.
+`RULES` has an entry for each setting that depends on the pace, in the order in
+which they are chosen: each rule sees the earlier choices and the user's
+settings. `choose_start` chooses what depends on the model and its records.
+Values found in trials are constants, with the trial in a comment.
 
-A trial is a run on records of 64 tokens, its measure the held-out MLM loss
-when the rate is fully decayed.
+A trial is a run on records of 64 tokens, measured by the held-out MLM loss
+after the rate has fully decayed.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 from albert_tf.model.config import AlbertConfig
 
-# 1,000 steps of batch 64, `tiny`, 30,000 pieces, a new model's start: Muon at
-# the rate 1.4e-3 ended at 4.31; AdamW at 4.44, at half and twice the rate at
-# 4.57 and 4.58. Before that start, 2,500 steps, width 128, 3 layers, 8,000
-# pieces: AdamW at 2e-3 4.42, LAMB at 0.02 4.50, as released 5.13.
+# 1,000 steps of batch 64, `tiny`, 30,000 pieces, informed start: Muon at a rate
+# of 1.4e-3 ended at 4.31; AdamW at 4.44, and at half and twice the rate at 4.57
+# and 4.58. Without that start, 2,500 steps, width 128, 3 layers, 8,000 pieces:
+# AdamW at 2e-3 4.42, LAMB at 0.02 4.50, as released 5.13.
 OPTIMIZER = "muon"
 OPTIMIZERS = {
     "muon": {"learning_rate": 2e-3, "weight_decay_rate": 0.1},
@@ -27,38 +27,39 @@ OPTIMIZERS = {
     "lamb": {"learning_rate": 0.02, "weight_decay_rate": 0.01},
 }
 TRIAL_WIDTH = 128
-# The rate grows with the root of the batch: of 512 examples, 120 steps, `tiny`
-# and Muon, rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3 ended at 4.64, 4.54, 4.47 and
-# 4.48; the rule has 4e-3.
-TRIAL_TOKENS = 64 * 64  # of a batch
+# The rate grows with the square root of the batch: with 512 examples, 120
+# steps, `tiny` and Muon, rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3 ended at 4.64,
+# 4.54, 4.47 and 4.48; the rule chooses 4e-3.
+TRIAL_TOKENS = 64 * 64  # in a batch
 # The rate falls with this power of the width: right for AdamW from 128 to 256.
 WIDTH_POWER = 0.5
-# beta_2 of 0.98 at the trial's batch is a half-life of 34 steps. It is kept in
-# tokens (https://arxiv.org/abs/2507.07101), down to what large batches have.
+# A beta_2 of 0.98 at the trial's batch is a half-life of 34 steps. That
+# half-life in tokens is kept (https://arxiv.org/abs/2507.07101), down to the
+# beta_2 usual for large batches.
 HALF_LIFE_TOKENS = TRIAL_TOKENS * math.log(0.5) / math.log(0.98)
 SMALLEST_BETA_2 = 0.95
-LEAST_STEPS = 10  # to begin with, so that each phase has some
-# 50 of 600 to 2,500 steps: without it AdamW collapses.
+LEAST_STEPS = 10  # initial estimate, so that each phase has some
+# 50 of 600 to 2,500 steps: without warm-up AdamW collapses.
 WARMUP_SHARE = 0.05
-# The best batch grows with about the root of the tokens that are read
-# (https://arxiv.org/abs/2505.13738); no trial yet says from where on.
+# The best batch grows with about the square root of the tokens read
+# (https://arxiv.org/abs/2505.13738); no trial has shown yet from where on.
 SMALL_BATCHES_UP_TO = 1e8  # tokens of a run
-# Muon's 1,000 steps took 501 s of a core. Half of the layers for a share of
-# 0.4: 1,250 steps in 496 s, 4.27. The masks too: 605 s, 4.16; masks of 0.40
-# instead of 0.30: 667 s, 4.14. 0.4 of the steps are about 0.3 of the time, of
-# which a budget's schedules have their shares.
+# Muon's 1,000 steps took 501 s on one core. Half of the layers for a share of
+# 0.4: 1,250 steps in 496 s, 4.27. With the mask schedule too: 605 s, 4.16; with
+# masks of 0.40 instead of 0.30: 667 s, 4.14. 0.4 of the steps are about 0.3 of
+# the time; with a budget, shares of schedules are shares of time.
 SHALLOW_SHARE = 0.3
 MASK_SCHEDULE = "0.30:0.7,0.20:0.2,0.15"
 # Evaluations in a run, and the share of its time that they may take.
 EVALUATIONS = 10
 EVALUATION_SHARE = 0.05
-EVALUATION_COST = 0.4  # of an example, in training steps of it
-# Between two checkpoints, of which there are two or more.
+EVALUATION_COST = 0.4  # of an example, relative to training on it
+# Time between two checkpoints; a run has at least two.
 MOST_SECONDS, LEAST_SECONDS = 900.0, 60.0
 
 
 class Choice(NamedTuple):
-    """The value of a setting, and why."""
+    """The value chosen for a setting, and the reason."""
 
     value: Any
     reason: str
@@ -66,16 +67,16 @@ class Choice(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Means:
-    """What a run has to itself.
+    """The resources and sizes of a run.
 
     Attributes:
-      seconds: for steps and evaluations.
-      example_seconds: of a training step, for one of its examples.
+      seconds: time for steps and evaluations.
+      example_seconds: time of a training step per example.
       tokens: length of an example.
       hidden_size: width of the model.
-      eval_examples: held-out examples.
-      replicas: that share a batch.
-      dtype: the precision in which its devices are faster.
+      eval_examples: number of held-out examples.
+      replicas: number of replicas that share a batch.
+      dtype: the faster precision on its devices.
     """
 
     seconds: float
@@ -88,7 +89,7 @@ class Means:
 
 
 def batch_size(means: Means, values: dict) -> Choice:
-    """Choose the examples of a step: a power of 2, times the replicas."""
+    """Choose the batch size, a power of 2 rounded to the replicas."""
     tokens = means.seconds / means.example_seconds * means.tokens
     growth = math.sqrt(max(tokens / SMALL_BATCHES_UP_TO, 1.0))
     examples = TRIAL_TOKENS * growth / means.tokens
@@ -100,7 +101,7 @@ def batch_size(means: Means, values: dict) -> Choice:
 
 
 def train_steps(means: Means, values: dict) -> Choice:
-    """Choose the steps that fit, to begin with."""
+    """Choose an initial estimate of the steps that fit."""
     share = 1.0 - EVALUATION_SHARE * bool(means.eval_examples)
     step = means.example_seconds * values["train_batch_size"]
     steps = max(int(means.seconds * share / step), LEAST_STEPS)
@@ -117,7 +118,7 @@ def learning_rate(means: Means, values: dict) -> Choice:
     tokens = values["train_batch_size"] * means.tokens
     batch = math.sqrt(tokens / TRIAL_TOKENS)
     return Choice(
-        float(f"{rate * width * batch:.2g}"),  # as a person would write it
+        float(f"{rate * width * batch:.2g}"),  # two significant digits
         f"{rate:g} of the trials x {width:.2f} for the width x {batch:.2f} "
         "for the batch",
     )
@@ -130,7 +131,7 @@ def weight_decay_rate(means: Means, values: dict) -> Choice:
 
 
 def beta_2(means: Means, values: dict) -> Choice:
-    """Choose the decay of the second moment, by its half-life in tokens."""
+    """Choose the decay of the second moment from its half-life in tokens."""
     tokens = values["train_batch_size"] * means.tokens
     beta = max(0.5 ** (tokens / HALF_LIFE_TOKENS), SMALLEST_BETA_2)
     return Choice(
@@ -139,7 +140,7 @@ def beta_2(means: Means, values: dict) -> Choice:
 
 
 def warmup_steps(means: Means, values: dict) -> Choice:
-    """Choose the length of the warm-up."""
+    """Choose the length of warm-up."""
     steps = max(round(WARMUP_SHARE * values["num_train_steps"]), 1)
     return Choice(steps, f"{WARMUP_SHARE:.0%} of the steps")
 
@@ -158,11 +159,11 @@ def checkpoint_steps(means: Means, values: dict) -> Choice:
     between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
     between = min(between, MOST_SECONDS, means.seconds / 2)
     steps = math.ceil(values["num_train_steps"] * between / means.seconds)
-    return Choice(steps, f"one in {between:.0f} s, which a kill may cost")
+    return Choice(steps, f"one in {between:.0f} s, the most that a kill costs")
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
-    """Return first weights and schedules of a new model, which need no pace.
+    """Choose a new model's first weights and schedules, which need no pace.
 
     Args:
       config: the architecture.
@@ -173,11 +174,11 @@ def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
     reason = "skips the plateau at the frequencies of pieces"
     chosen = {"initial_weights": Choice("informed", reason)}
     if dynamic:
-        reason = "many masks teach more at first, few are the task at the end"
+        reason = "many masks teach more at first; the end has the usual share"
         chosen["mask_schedule"] = Choice(MASK_SCHEDULE, reason)
     if config.sharing == "all" and fewer < layers:
         depths = f"{fewer}:{SHALLOW_SHARE:g},{layers}"
-        reason = "the same weights learn in half the layers at first"
+        reason = "the shared weights learn with half the layers at first"
         chosen["depth_schedule"] = Choice(depths, reason)
     return chosen
 
@@ -198,12 +199,12 @@ RULES: dict[str, Callable[[Means, dict], Choice]] = {
 
 
 def choose(means: Means, values: dict, said: set[str]) -> dict[str, Choice]:
-    """Return what to set, and why.
+    """Choose the settings that the user has not set.
 
     Args:
-      means: what the run has.
-      values: of all settings.
-      said: the names of those that the user said, which stay.
+      means: the resources and sizes of the run.
+      values: {setting: value} of all settings.
+      said: names of the settings that the user has set.
     """
     values, choices = dict(values), {}
     for name, rule in RULES.items():
@@ -214,7 +215,7 @@ def choose(means: Means, values: dict, said: set[str]) -> dict[str, Choice]:
 
 
 def describe(choices: dict[str, Choice]) -> list[str]:
-    """Return choices as aligned lines: the flag, then its reason."""
+    """Format choices as aligned lines: the flag, then the reason."""
     reasons = {f"--{k}={c.value}": c.reason for k, c in choices.items()}
     width = max(map(len, reasons), default=0)
     return [f"  {flag:{width}}  {why}" for flag, why in reasons.items()]

@@ -261,20 +261,21 @@ def look_at_repeats(
         add_to(attention.output_projection.kernel, first, mark)
 
 
-# Root of the mean square of the first rows of words, positions and segments:
-# with small ones every step of a rate that suits the encoder turns them about.
+# Root mean square of the initial rows of words, positions and segments. At a
+# rate that suits the encoder, each step would change the direction of smaller
+# rows too much.
 SCALE = 0.1
 
 
 def start_words(model, data_dir: str, metadata: Metadata) -> int:
-    """Begin the word table where neighbours are alike; return how many are.
+    """Initialize word embeddings from neighbours; return how many are set.
 
-    Special pieces, and those that are too rare, keep their random rows; these,
-    and those of segments, get the size of the others.
+    Special pieces and rare ones keep their random rows. These rows, and those
+    of segments, are scaled to the size of the others.
     """
     tables = model.albert.embeddings
     words, segments = tables.word_embeddings, tables.token_type_embeddings
-    # Those of most weight come last, where they are for words alone.
+    # The main components come last, in the dimensions reserved for words.
     vectors = piece_vectors(read_tokens(data_dir, metadata), *words.shape)
     vectors = vectors[:, ::-1]
     known = vectors.any(axis=1, keepdims=True)
@@ -285,8 +286,8 @@ def start_words(model, data_dir: str, metadata: Metadata) -> int:
 
 
 def start_heads(albert, data_dir: str) -> str:
-    """Give heads places to look at; return what to print."""
-    # They see the words beside the positions: these come last.
+    """Initialize heads to attend to useful positions; return a description."""
+    # Kernels depend on the size of the words, so words were initialized first.
     radians = start_positions(albert.embeddings, SCALE)
     heads = (albert.config.num_attention_heads + 1) // 2
     tokenizer = tokenizer_in(data_dir)
@@ -305,22 +306,22 @@ def start_heads(albert, data_dir: str) -> str:
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
-    """Give a new model what its records tell and where neighbours are.
+    """Initialize words, heads and MLM biases of a new model from its records.
 
-    See `piece_vectors` and `initial_weights`, and for the frequencies Meister
-    et al., https://arxiv.org/abs/2212.09686.
+    See `piece_vectors` for the words, and Meister et al.,
+    https://arxiv.org/abs/2212.09686, for the biases.
 
     Args:
       model: an `AlbertForPretraining` with random weights.
-      data_dir: records.
-      metadata: theirs.
+      data_dir: the folder of records.
+      metadata: the records' metadata.
 
     Returns:
-      what to print.
+      Lines to print.
     """
     words = start_words(model, data_dir, metadata)
     lines = [
-        f"Random weights, but for {start_heads(model.albert, data_dir)}",
+        f"Random weights, except {start_heads(model.albert, data_dir)}",
         f"and {words:,} pieces with the vectors of their neighbours",
     ]
     counts = read_piece_counts(data_dir, model.config.vocab_size)

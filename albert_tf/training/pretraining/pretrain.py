@@ -1,4 +1,4 @@
-"""Pretrain an ALBERT on the records that create_pretraining_data.py wrote."""
+"""Pretrain an ALBERT on records made by create_pretraining_data.py."""
 
 import contextlib
 import dataclasses
@@ -67,15 +67,15 @@ def pretraining_hooks(
     evaluate: Callable | None,
     more: Sequence[Hook],
 ) -> list[Hook]:
-    """Return the hooks of a run.
+    """Return the hooks of a pretraining run.
 
     Args:
-      run: before its first step.
-      monitor_of: says what is measured beyond the losses.
-      batches: of training examples, see `Phase.reader`; the states of the
-        first ones are compared.
+      run: the run, before its first step.
+      monitor_of: returns the monitor of the current phase.
+      batches: makes training batches, see `Phase.reader`; `MeasureSpread` reads
+        the first ones.
       evaluate: see `Evaluate`; None without held-out records.
-      more: the user's, behind an evaluation and before a checkpoint.
+      more: the user's hooks, called after evaluations and before checkpoints.
     """
     training, optimizer = run.trainer.training, run.trainer.optimizer.config
     look = optimizer.peak_step + SETTLED_STEPS
@@ -93,13 +93,13 @@ def pretraining_hooks(
 
 
 def check_weights(run: PretrainingConfig) -> None:
-    """Refuse to evaluate where there are no weights, or no examples."""
+    """Raise an error if there are no weights to evaluate."""
     require(
         run.do_train
         or run.init_checkpoint
         or checkpoints.has_weights(run.output_dir),
-        "Without `do_train`, `output_dir` must hold a checkpoint, or "
-        "`init_checkpoint` name one.",
+        "Without `do_train`, `output_dir` must contain a checkpoint, or "
+        "`init_checkpoint` must.",
         output_dir=run.output_dir,
         init_checkpoint=None,
     )
@@ -110,7 +110,7 @@ def prepare(
     training: TrainingConfig,
     devices: DistributionConfig,
 ) -> tuple[AlbertConfig, Folders, Tokenizer | None]:
-    """Check everything that can be wrong before any device is used."""
+    """Read and check all inputs before any device is used."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     folders = record_folders.read(run.data_dir, config, run.do_train)
     if run.do_train:
@@ -132,7 +132,7 @@ def prepare(
     return config, folders, tokenizer
 
 
-# Whose files may lie elsewhere on each machine.
+# Paths may differ between machines.
 PATHS = ("data_dir", "albert_config_file", "output_dir", "init_checkpoint")
 
 
@@ -143,7 +143,7 @@ def require_alike(
     run: PretrainingConfig,
     *configs,
 ) -> None:
-    """Refuse workers of which one has other settings or other files."""
+    """Raise an error unless all workers have the same settings and files."""
     settings = {k: v for c in (run, *configs) for k, v in vars(c).items()}
     schedule = phases.read_schedule("data_dir", run.data_dir)
     contents = {
@@ -163,7 +163,7 @@ def make_trainer(
     training: TrainingConfig,
     strategy: tf.distribute.Strategy,
 ) -> Trainer:
-    """Return the model with its optimizer and its steps, on a strategy."""
+    """Return the trainer of a new model on a strategy."""
     return Trainer(
         strategy,
         lambda: AlbertForPretraining(config, training.dtype_policy),
@@ -174,7 +174,7 @@ def make_trainer(
 
 
 def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
-    """Give a new run its first state, as the flags say."""
+    """Initialize the state of a new run as its settings say."""
     source, model = run.init_checkpoint, trainer.model
     config, (first, metadata) = model.config, next(iter(folders.items()))
     if not source:
@@ -194,10 +194,10 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
 
 
 def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
-    """Return the metrics of the last folder's held-out records.
+    """Return metrics on the last folder's held-out records.
 
-    They judge the final model all along; as many layers run as in training.
-    -1 is all batches.
+    All phases are evaluated on these records, with as many layers as in
+    training. `batches` is the number of batches, -1 for all.
     """
     folder = run.phases[-1].data_dir
     evaluator = run.trainer.at_depth(run.phase.layers).evaluator
@@ -215,7 +215,7 @@ def run_job(
     devices: DistributionConfig,
     hooks: Sequence[Hook],
 ) -> dict[str, float]:
-    """Train and evaluate as asked; return the last held-out metrics."""
+    """Train and evaluate as configured; return the last held-out metrics."""
     training = run.trainer.training
     judge = functools.partial(evaluate, run, folders)
     peak = distribution.peak_flops(devices, run.trainer.strategy)
@@ -244,14 +244,14 @@ def run_job(
 def claim(
     run: PretrainingConfig, config: AlbertConfig, tokenizer: Tokenizer | None
 ) -> None:
-    """Write what a model is, or refuse a folder that has another one."""
+    """Write the config and tokenizer, unless the folder has another model."""
     checkpoints.claim(run.output_dir, config)
     if tokenizer:
         tokenizer.save(run.output_dir)
 
 
 def write_flags(run: PretrainingConfig, *configs) -> None:
-    """Write what replays a run, without a budget, to its model directory."""
+    """Write the flags that replay a run without its budget."""
     again = dataclasses.replace(run, budget_hours=0.0)
     settings.write_flagfile(run.output_dir, again, *configs)
 
@@ -263,7 +263,7 @@ def make_run(
     course: tuple[phases.Phase, ...],
     clock: Clock | None,
 ) -> Run:
-    """Return a run over its phases, and print what it trains."""
+    """Return a run over its phases, and print a summary."""
     describe_run(trainer, course)
     facts = {
         "train_records": Fact(fingerprint(folders), "other data"),
@@ -287,12 +287,12 @@ def run_pretraining(
     """Pretrain into a model directory; return the last held-out metrics.
 
     Args:
-      run: what is read and written.
+      run: inputs and outputs.
       optimizer: the rule and its schedule.
       training: batch, steps and cadence.
       devices: where to run.
-      hooks: beside the usual ones, behind evaluations, before checkpoints.
-      said: names of the settings that a budget leaves as they are.
+      hooks: additional hooks, called after evaluations and before checkpoints.
+      said: names of the settings that a budget must not change.
     """
     budget = Budget(run.budget_hours * run.do_train, said)
     prepared = distribution.prepare_devices(devices)
@@ -319,7 +319,7 @@ def run_pretraining(
         optimizer, training = budget.settle(shop, optimizer, training)
         trainer, course = make(optimizer, training), phases_in(training)
         job = make_run(run.output_dir, trainer, folders, course, budget.clock)
-        if chief:  # once nothing that the folder holds speaks against it
+        if chief:  # only after all checks of the folder
             write_flags(run, optimizer, training, devices)
         metrics = run_job(run, job, folders, devices, hooks)
         if chief:
@@ -341,19 +341,19 @@ def pretrain(
     hooks: Iterable[Hook] | Hook = (),
     said: Set[str] = frozenset(),
 ) -> RunResult:
-    """Pretrain an ALBERT on records, into a model directory.
+    """Pretrain an ALBERT on records, and write a model directory.
 
-    A run in that directory resumes. The keywords are the flags of
-    `pretrain.py`.
+    An existing run in that directory resumes. The keyword arguments are the
+    flags of `pretrain.py`.
 
     Args:
-      run: what is read and written.
-      *configs: how.
-      hooks: to act between the steps, beside the usual ones.
-      said: names of the settings that were given, which a budget leaves.
+      run: inputs and outputs.
+      *configs: the other settings.
+      hooks: hooks to call between steps, in addition to the standard ones.
+      said: names of the settings that the user set; a budget leaves them.
 
     Returns:
-      the directory, the last held-out metrics and the run's history.
+      The directory, the last held-out metrics and the run's history.
     """
     metrics = run_pretraining(run, *configs, check_hooks(hooks), said)
     for name, value in metrics.items():

@@ -1,4 +1,4 @@
-"""The settings of pretraining, and what is derived from them."""
+"""The settings of pretraining, and values derived from them."""
 
 import dataclasses
 
@@ -9,8 +9,8 @@ from albert_tf.training.pretraining import warm_start
 from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
 from albert_tf.training.training_config import TrainingConfig
 
-# The released schedule, its clipping of each replica's gradient, its average
-# of the replicas' average losses, its random first weights.
+# As released: the schedule, clipping of each replica's gradient, averaging of
+# the replicas' average losses, random initial weights.
 COMPAT = {
     "none": {},
     "google": {
@@ -23,7 +23,7 @@ COMPAT = {
 
 
 def with_compat(config, compat: str):
-    """Return a settings dataclass with the values that a compat mode sets."""
+    """Return settings with the values of a compat mode."""
     fields = {field.name for field in dataclasses.fields(config)}
     values = {k: v for k, v in COMPAT[compat].items() if k in fields}
     return dataclasses.replace(config, **values)
@@ -32,13 +32,13 @@ def with_compat(config, compat: str):
 def with_rate(
     optimizer: OptimizerConfig, training: TrainingConfig
 ) -> OptimizerConfig:
-    """Return settings with a number for `learning_rate=auto`, and print it."""
+    """Return settings with `learning_rate=auto` resolved, and print it."""
     if optimizer.learning_rate != "auto":
         return optimizer
     require(
         optimizer.optimizer == "lamb",
-        "`learning_rate` must be a number but for optimizer=lamb, whose rule "
-        "auto is.",
+        "`learning_rate` must be a number unless optimizer=lamb; auto is "
+        "LAMB's rule.",
         learning_rate="auto",
         optimizer=optimizer.optimizer,
     )
@@ -53,15 +53,15 @@ def with_rate(
 def with_half_life(
     optimizer: OptimizerConfig, half_life: float, tokens: int
 ) -> OptimizerConfig:
-    """Return settings with the `beta_2` of a half-life, and print it.
+    """Return settings with `beta_2` set from a half-life, and print it.
 
-    A gradient's share in the second moment halves while so many tokens go
-    by, whatever the batch: https://arxiv.org/abs/2507.07101, section 3.
+    A gradient's share in the second moment halves after this many tokens,
+    whatever the batch: https://arxiv.org/abs/2507.07101, section 3.
 
     Args:
       optimizer: the settings.
-      half_life: in tokens; 0 leaves `beta_2` as it is.
-      tokens: of a step.
+      half_life: in tokens; 0 leaves `beta_2` unchanged.
+      tokens: tokens per step.
     """
     if not half_life:
         return optimizer
@@ -75,34 +75,35 @@ def with_half_life(
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig:
-    """What a pretraining run reads and writes."""
+    """The inputs, outputs and kind of a pretraining run."""
 
     data_dir: str = setting(
         "",
         "Folder made by create_pretraining_data.py, or a folder or globs of "
-        "records that the released code made; or several in turn, "
-        "`DIR64:0.7,DIR128:0.2,DIR512`, with shares of the steps. "
-        "train_batch_size is that of the first; the others have as many "
-        "tokens in a batch, as nearly as the replicas divide it.",
+        "records made by the released code; or several in turn, "
+        "`DIR64:0.7,DIR128:0.2,DIR512`, with shares of the steps, or of the "
+        "time with budget_hours. train_batch_size applies to the first; "
+        "batches of the others have about the same number of tokens, in a "
+        "multiple of the replicas.",
         required=True,
     )
     depth_schedule: str | None = setting(
         None,
-        "How many layers run, `2:0.3,4:0.3,6`, with shares of the steps: the "
-        "shared layer fewer times at first. By default all of the model, "
-        "with which it must end.",
+        "Number of layers to run, `2:0.3,4:0.3,6`, with shares of the steps, "
+        "or of the time with budget_hours: the shared layer runs fewer times "
+        "at first. It must end with all layers of the model, the default.",
     )
     mask_schedule: str | None = setting(
         None,
-        "Shares of the tokens that are predicted, `0.30:0.4,0.20:0.3,0.15`, "
-        "with shares of the steps; for records of --masking=dynamic, whose "
-        "masked_lm_prob is the default.",
+        "Shares of the tokens to predict, `0.30:0.4,0.20:0.3,0.15`, with "
+        "shares of the steps, or of the time with budget_hours; only for "
+        "records of --masking=dynamic. By default their masked_lm_prob.",
     )
     albert_config_file: str = setting(
-        "", "Architecture, a JSON file of configs/models.", required=True
+        "", "Architecture, a JSON file as in configs/models.", required=True
     )
     output_dir: str = setting(
-        "", "Model directory to write; a run in it resumes.", required=True
+        "", "Model directory to write; resumes a run in it.", required=True
     )
     init_checkpoint: str | None = setting(
         None, "Model directory whose weights a new run starts from."
@@ -110,48 +111,49 @@ class PretrainingConfig:
     initial_weights: str = setting(
         "random",
         "First weights of a new model: random, as in the paper; or informed by "
-        "the records: frequencies of pieces, vectors of their neighbours, half "
-        "of the heads at a word's neighbours and one at the same word "
-        "elsewhere. A budget chooses informed.",
+        "the records: MLM bias from piece frequencies, word vectors from "
+        "neighbours, half of the heads attending to a word's neighbours, and "
+        "one to the same word elsewhere. A budget chooses informed.",
         choices=("random", "informed"),
     )
     init_state: str = setting(
         "weights",
-        "What to take from init_checkpoint: weights; or run, with the "
+        "What to load from init_checkpoint: weights; or run, which adds the "
         "optimizer's slots and the step, and so the schedule, for a second "
         "phase with other records.",
         choices=warm_start.STATES,
     )
     init_vocabulary: str = setting(
         warm_start.SAME,
-        "Vocabulary of init_checkpoint: the same as that of the records; or "
-        "transplant, which makes its word table anew for theirs.",
+        "Vocabulary of init_checkpoint: same as the records'; or transplant, "
+        "which rebuilds its word embeddings for theirs.",
         choices=warm_start.VOCABULARIES,
     )
     beta_2_half_life: float = setting(
         0.0,
-        "Tokens, counted with padding, after which a gradient's share in the "
-        "second moment is half: sets beta_2 so that it fits the batch; 0 "
-        "leaves beta_2 as it is.",
+        "Tokens, including padding, after which a gradient's share in the "
+        "second moment has halved: sets beta_2 to fit the batch; 0 leaves "
+        "beta_2 unchanged.",
         minimum=0.0,
     )
     budget_hours: float = setting(
         0.0,
-        "End after so many hours with the rate decayed; steps, rate and all "
-        "else that is not given is chosen for them. 0 is no budget.",
+        "End after this many hours with the rate decayed; steps, rate and "
+        "other settings that you do not set are chosen to fit. 0 for no "
+        "budget.",
         minimum=0.0,
         maximum=10000.0,
     )
     do_train: bool = setting(True, "Train.")
     do_eval: bool = setting(
         False,
-        "Evaluate the newest checkpoint after, or without, training; without, "
-        "nothing is written.",
+        "Evaluate the newest checkpoint, after training if do_train; without "
+        "it, nothing is written.",
     )
     compat: str = setting(
         "none",
         "google: the released schedule, clipping, averaging over replicas and "
-        "first weights.",
+        "initial weights.",
         choices=COMPAT,
     )
 

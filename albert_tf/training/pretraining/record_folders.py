@@ -1,4 +1,4 @@
-"""The folders of records that a run reads, checked before it begins."""
+"""The folders of records that a run reads, checked before it starts."""
 
 import contextlib
 import dataclasses
@@ -20,19 +20,19 @@ from albert_tf.training import distribution, phases
 from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.training_config import TrainingConfig
 
-# {folder, or globs: what its records are}, in the order of the run.
+# {folder or globs: metadata}, in the order of the run.
 Folders = dict[str, Metadata]
 
 
 def check_records(config: AlbertConfig, metadata: Metadata) -> None:
-    """Refuse records that do not fit the model."""
+    """Raise an error if records do not fit the model."""
     config.check_length("max_seq_length", metadata.max_seq_length)
     size, most = metadata.vocab_size, config.vocab_size
     rule = "`vocab_size` of the records must be at most the model's "
     require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
     require(
         config.type_vocab_size >= 2,
-        "`type_vocab_size` must be at least 2, for records have two segments.",
+        "`type_vocab_size` must be at least 2: records have two segments.",
         type_vocab_size=config.type_vocab_size,
     )
     if 0 < size < most:
@@ -40,10 +40,10 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
 
 
 def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
-    """Return the tokenizer of a folder's records.
+    """Return the tokenizer of a folder's records, None if unknown.
 
-    Records of the released code have none beside them: it is then that of a
-    source of weights, or else unknown.
+    Records of the released code come without one. It is then taken from the
+    source of weights, if that has one.
     """
     if is_described(data_dir):
         return load_tokenizer(data_dir)
@@ -52,7 +52,7 @@ def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
             return tokenizer
     print(
         "Note: no tokenizer is known; a model directory without its files "
-        "exports the signature `ids` alone"
+        "exports only the signature `ids`"
     )
     return None
 
@@ -63,7 +63,7 @@ def are_dynamic(folders: Folders) -> bool:
 
 
 def check_alike(folders: Folders) -> None:
-    """Refuse folders whose ids or masks mean different things."""
+    """Raise an error if the folders' ids or masks mean different things."""
     kinds = {
         folder: (m.tokenizer_fingerprint, m.vocab_size, m.masking(TRAIN))
         for folder, m in folders.items()
@@ -79,29 +79,29 @@ def check_alike(folders: Folders) -> None:
 
 
 def check_readers(folders: Folders, devices: DistributionConfig) -> None:
-    """Reject dynamic records if they would be read where Python cannot run."""
+    """Raise an error if hosts without Python would mask dynamic records."""
     dynamic_ones = [f for f in folders if folders[f].masking(TRAIN) == DYNAMIC]
     require(
         not (dynamic_ones and distribution.reads_remotely(devices)),
         "Records of --masking=dynamic are masked in Python, which the hosts "
-        "of a remote TPU do not run: train on the TPU's own machine with "
-        "`tpu_name` local, or make the records with --masking=static.",
+        "of a remote TPU do not run: train on the TPU VM with tpu_name=local, "
+        "or make the records with --masking=static.",
         tpu_name=devices.tpu_name,
         data_dir=", ".join(dynamic_ones),
     )
 
 
 def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
-    """Return what the records of a run are, or refuse them.
+    """Read and check the metadata of a run's records.
 
     Args:
       data_dir: see `PretrainingConfig`.
-      config: the model, which they must fit.
-      trains: whether each folder must have something to train on.
+      config: the model, which the records must fit.
+      trains: whether each folder must have training records.
     """
     folders = {f: read_metadata(f) for f in phases.folders(data_dir)}
     for folder, metadata in folders.items():
-        # Of released records the vocabulary is not known, and must be this one.
+        # Released records do not name a vocabulary; it must be the model's.
         size = metadata.vocab_size or config.vocab_size
         checks.check(folder, dataclasses.replace(metadata, vocab_size=size))
         check_records(config, metadata)
@@ -120,16 +120,16 @@ def phases_of(
     replicas: int,
     training: TrainingConfig,
 ) -> tuple[phases.Phase, ...]:
-    """Return the phases of a run, or refuse its schedules.
+    """Return the phases of a run; raise an error if its schedules are wrong.
 
     Args:
-      run: a `PretrainingConfig`, which says what changes.
+      run: a `PretrainingConfig` with the schedules.
       config: the architecture.
-      folders: what is read.
-      replicas: that share a batch.
+      folders: the folders of records.
+      replicas: number of replicas that share a batch.
       training: steps and batch.
     """
-    # Without training the model is whole, and its masks are in the records.
+    # An evaluation uses all layers, and the masks in the records.
     depth = run.depth_schedule if run.do_train else None
     masks = run.mask_schedule if run.do_train else None
     schedules = phases.read_schedules(run.data_dir, depth, masks, config)
@@ -145,7 +145,7 @@ def phases_of(
 
 
 def fingerprint(folders: Folders) -> str:
-    """Return what tells the training records from others."""
+    """Return a fingerprint of the training records."""
     return ", then ".join(m.fingerprint() for m in folders.values())
 
 

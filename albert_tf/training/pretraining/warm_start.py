@@ -1,4 +1,4 @@
-"""The weights of another model as first weights, for another vocabulary too."""
+"""Warm start: the weights of another model, also for another vocabulary."""
 
 from collections.abc import Callable
 
@@ -22,15 +22,15 @@ from albert_tf.training import checkpoint_files, checkpoints
 WORDS = "albert/embeddings/word_embeddings"
 BIASES = "mlm/output_bias"
 
-# Share of the new text in pieces that the old vocabulary has too, from which
-# on both texts are taken to be of one language.
+# Both texts count as one language if more than this share of the new text is in
+# pieces that the old vocabulary has too.
 SAME_LANGUAGE = 0.5
 
 NORMALIZE = {"sentencepiece": normalize, "wordpiece": fold}
 
 
 def written(tokenizer: Tokenizer) -> list[str]:
-    """Return all pieces as SentencePiece writes them."""
+    """Return all pieces in SentencePiece notation."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     if tokenizer.kind == "sentencepiece":
         return pieces
@@ -38,13 +38,13 @@ def written(tokenizer: Tokenizer) -> list[str]:
 
 
 def turned(piece: str) -> str:
-    """Return a piece without its word mark, or with one if it has none."""
+    """Return a piece with its word mark removed, or added if missing."""
     bare = piece.removeprefix(WORD_MARK)
     return WORD_MARK + piece if bare == piece else bare
 
 
 def stands_apart(piece: str) -> bool:
-    """Return whether WordPiece makes a word of what may be inside one."""
+    """Return whether WordPiece always treats a piece as a separate word."""
     text = piece.removeprefix(WORD_MARK)
     return len(text) == 1 and bool(
         IDEOGRAPH.match(text) or is_punctuation(text)
@@ -52,9 +52,9 @@ def stands_apart(piece: str) -> bool:
 
 
 def cut(text: str, ids: dict[str, int]) -> list[int]:
-    """Return the longest pieces from the left; none where one is missing.
+    """Return the ids of the longest pieces from the left; [] if any is missing.
 
-    Word marks decide only between pieces of one text.
+    Pieces may match without regard to their word mark; exact matches win.
     """
     chosen, begin = [], 0
     while begin < len(text):
@@ -71,10 +71,11 @@ def cut(text: str, ids: dict[str, int]) -> list[int]:
 
 
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
-    """Return for each new piece the old ones of which it is made.
+    """Return the ids of the old pieces that make up each new piece.
 
-    One if the old vocabulary has it, none if it has not all its characters.
-    Special pieces have their roles; others that stand for no text their names.
+    This is one id if the old vocabulary has the piece, and none if it lacks any
+    of its characters. Special pieces are matched by role, other pieces that
+    represent no text by name.
     """
     silent = set(old.not_words.tolist())
     words = written(old)
@@ -100,11 +101,11 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
 
 class Transplant:
-    """What becomes of the weights that belong to pieces.
+    """Initial weights of pieces, from those of another vocabulary.
 
     Args:
-      origins: of each new piece the old ones, as `origins` returns them.
-      counts: of the new pieces [V] in the new records, None if not known.
+      origins: the old pieces of each new one, as returned by `origins`.
+      counts: counts [V] of the new pieces in the records, None if unknown.
     """
 
     def __init__(self, origins: list[list[int]], counts: np.ndarray | None):
@@ -112,7 +113,7 @@ class Transplant:
         self.old_pieces = np.array([len(ids) for ids in origins])
 
     def means(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Return rows that are means of old ones, or else new ones."""
+        """Return the mean of the old rows of each piece, or its new row."""
         rows = np.array(new, np.float32)
         for i, ids in enumerate(self.origins):
             if ids:
@@ -120,12 +121,12 @@ class Transplant:
         return rows
 
     def biases(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Return new biases of masked words.
+        """Return the MLM output biases of the new pieces.
 
-        Kept pieces keep theirs, which belong to their rows; others have log
-        frequencies, as many above the kept ones' as these were on average. In
-        another language the kept are too few, and what they say of their
-        frequency is wrong.
+        Pieces of both vocabularies keep their biases, which fit their rows.
+        Others get log frequencies, shifted to match the kept biases on average.
+        In another language, all get log frequencies: too few pieces are kept,
+        and their biases do not reflect their frequencies there.
         """
         biases = self.means(old, np.full_like(new, old.mean()))
         if self.counts is None:
@@ -140,11 +141,11 @@ class Transplant:
         return biases
 
     def changes(self) -> dict[str, Callable]:
-        """Return {variable: what makes its value of the old and new one's}."""
+        """Return {variable: function from its old and new value to a value}."""
         return {WORDS: self.means, BIASES: self.biases}
 
     def describe(self) -> str:
-        """Say what the rows are made of."""
+        """Describe where the rows come from."""
         total, made_of = len(self.origins), self.old_pieces
         one, new = np.sum(made_of == 1), np.sum(made_of == 0)
         return (
@@ -160,7 +161,7 @@ def read_transplant(
 
     Args:
       model_dir: the source.
-      tokenizer, data_dir: of the records.
+      tokenizer, data_dir: the records' tokenizer and folder.
       size: rows of the new table, V or more.
     """
     more = [[] for _ in range(size - tokenizer.vocab_size)]
@@ -172,7 +173,7 @@ def read_transplant(
 
 POSITIONS = "albert/embeddings/position_embeddings"
 
-# What the source's shapes and meaning depend on.
+# Settings that determine the shapes and meaning of weights.
 FIXED_KEYS = (
     "vocab_size",
     "embedding_size",
@@ -186,25 +187,25 @@ FIXED_KEYS = (
     "embedding_norm",
 )
 
-# What is taken.
+# Values of `init_state`.
 STATES = ("weights", "run")
 
-# What becomes of the weights that belong to the pieces of the vocabulary.
+# Values of `init_vocabulary`.
 SAME, TRANSPLANT = VOCABULARIES = ("same", "transplant")
 
 
 def check_source(
     source: AlbertConfig, target: AlbertConfig, vocabulary: str = SAME
 ) -> None:
-    """Refuse a source whose weights mean something else."""
+    """Raise an error if the source's weights do not fit the target."""
     different = [
         f"{key}={getattr(source, key)} instead of {getattr(target, key)}"
         for key in FIXED_KEYS
         if getattr(source, key) != getattr(target, key)
         and (key, vocabulary) != ("vocab_size", TRANSPLANT)
     ]
-    rule = "`init_checkpoint` may differ from `albert_config_file` in layers, "
-    rule += "groups, sharing, positions and dropout only, and with "
+    rule = "`init_checkpoint` may differ from `albert_config_file` only in "
+    rule += "layers, groups, sharing, positions and dropout, and with "
     rule += "`init_vocabulary=transplant` in the vocabulary."
     require(not different, f"{rule} Received: {', '.join(different)}")
 
@@ -216,7 +217,7 @@ def check(
     target: AlbertConfig,
     tokenizer: Tokenizer | None,
 ) -> None:
-    """Refuse a source with another vocabulary or another kind of weights.
+    """Raise an error if the source does not fit the new run.
 
     Args:
       model_dir: the source, if any.
@@ -243,24 +244,24 @@ def check(
         )
         require(
             checkpoints.has_weights(model_dir),
-            "`init_checkpoint` must hold a checkpoint.",
+            "`init_checkpoint` must contain a checkpoint.",
             init_checkpoint=model_dir,
         )
     if known and vocabulary == SAME:
         require(
             known.fingerprint() == tokenizer.fingerprint(),
             "`init_checkpoint` must have the tokenizer of the records, or "
-            "`init_vocabulary` be transplant, which makes its word table anew "
-            "for theirs.",
+            "`init_vocabulary` must be transplant, which rebuilds its word "
+            "embeddings for theirs.",
             init_checkpoint=f"{model_dir} with another one",
         )
 
 
 def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
-    """Return the source's name of a target's variable.
+    """Return the source's name for a variable of the target.
 
-    A block's weights are those of the source's layer at the same relative
-    depth as the first layer that uses the block.
+    A block takes the weights of the source's layer at the same relative depth
+    as the first layer that uses the block.
     """
     match = BLOCK.match(name)
     if not match:
@@ -274,7 +275,7 @@ def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
 def describe(
     source: AlbertConfig, target: AlbertConfig, names: dict[str, str]
 ) -> list[str]:
-    """Say what becomes of layers, groups and positions."""
+    """Describe how layers, groups and positions change."""
     lines = []
     if source.num_hidden_layers != target.num_hidden_layers:
         lines.append(
@@ -303,15 +304,15 @@ def start_weights(
     target: AlbertConfig,
     transplant: Transplant | None = None,
 ) -> list[str]:
-    """Give a model the weights of a model directory; say what was done.
+    """Load weights from a model directory; return lines that describe them.
 
-    A longer position table begins anew where the source's ends.
+    A longer position table repeats the source's from its beginning.
 
     Args:
       model: an `AlbertForPretraining`.
       model_dir: the source; heads that it lacks keep their random weights.
       target: the model's architecture.
-      transplant: where the source has another vocabulary.
+      transplant: needed if the source has another vocabulary.
     """
     source = AlbertConfig.from_model_dir(model_dir)
     changes = transplant.changes() if transplant else {}
@@ -322,7 +323,7 @@ def start_weights(
     missing = sorted(set(names.values()) - set(stored))
     require(
         not missing,
-        "`init_checkpoint` must hold every weight.",
+        "`init_checkpoint` must contain every weight.",
         init_checkpoint=f"{prefix} without {', '.join(missing)}",
     )
     read = checkpoints.reader(prefix)
@@ -334,20 +335,20 @@ def start_weights(
             value = changes[name](value, variable.numpy())
         variable.assign(value)
     lines = describe(source, target, names)
-    lines += [f"a new {head[:-1]} head, for there is none" for head in absent]
+    lines += [f"a new {head[:-1]} head: none is stored" for head in absent]
     lines += [transplant.describe()] if transplant else []
     return [f"Weights of {prefix}", *lines]
 
 
 def start_run(model_dir: str, state: dict[str, tf.Variable]) -> list[str]:
-    """Restore weights, slots and step, and so the schedule; say so.
+    """Restore weights, slots and step; return lines that describe them.
 
     Args:
-      model_dir: the source, of the same architecture.
-      state: all that the new run resumes from.
+      model_dir: the source, with the same architecture.
+      state: all variables of the new run.
     """
     rule = "`init_state=run` needs a checkpoint with the optimizer's slots, as "
-    rule += "`pretrain.py` leaves it."
+    rule += "written by `pretrain.py`."
     prefix = checkpoint_files.latest(model_dir)
     require(prefix, rule, init_checkpoint=model_dir)
     checkpoints.restore_run(prefix, state, rule)
