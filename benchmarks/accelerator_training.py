@@ -264,7 +264,7 @@ def end(weights: str, config_file: str, records: str, model_dir: str) -> None:
     with np.load(weights) as file:
         for name, variable in variables.items():
             variable.assign(file[name])
-    checkpoints.claim(model_dir, model.config)
+    checkpoints.create_model_dir(model_dir, model.config)
     load_tokenizer(records).save(model_dir)
     checkpoints.save(model_dir, variables)
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from albert_tf.base import program
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.base.settings import setting
 from albert_tf.data.records import metadata
 from albert_tf.data.records.metadata import Metadata
@@ -131,7 +131,7 @@ def main(config: BenchmarkConfig) -> None:
     head = "build,processes,version,s,tokens/s,of released,peak MB"
     rows = [[*head.split(","), "bytes/token of text"]]
     rows += [row(config, case, runs[case]) for case in runs]
-    print(*table(rows), sep="\n")
+    print(*format_table(rows), sep="\n")
 
 
 if __name__ == "__main__":

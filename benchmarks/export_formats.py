@@ -28,7 +28,7 @@ from collections.abc import Callable
 import numpy as np
 from turns import Worker, machine, present, serve
 
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 
 LITERT = {
     f"litert_{precision}": ("--to=litert", f"--precision={precision}")
@@ -274,7 +274,7 @@ def main() -> None:
         row(worker, sizes[worker.name], parameters, times[worker.name])
         for worker in workers
     ]
-    print(*table([HEAD.split(","), *rows]), sep="\n")
+    print(*format_table([HEAD.split(","), *rows]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import numpy as np
 from finetune_peers import OURS, PEERS
 from turns import Worker, machine, present, take_turns
 
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import read_splits
 from albert_tf.tasks.task_config import DataConfig
@@ -101,7 +101,7 @@ def main() -> None:
             rows += [row(part, worker, workers[0]) for worker in workers]
             for worker in workers:
                 worker.close()
-    print(*table(rows), sep="\n")
+    print(*format_table(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import tempfile
 import numpy as np
 
 from albert_tf.base import program
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.base.settings import setting
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.variable_names import GOOGLE, places
@@ -247,7 +247,7 @@ def main(c: ParityConfig) -> None:
         recording = Recording(os.path.join(c.golden, name))
         for title, row in recording.rows().items():
             lines.append((name, title, *row.cells()))
-    print("\n".join(table(lines)))
+    print("\n".join(format_table(lines)))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
 from turns import machine
 
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.serving.tensorflow_serving import WAITING_BATCHES
 
 # (max_batch_size, batch_timeout_micros, num_batch_threads); None: no batching.
@@ -105,7 +105,7 @@ def main(args: argparse.Namespace) -> None:
             cpu = f"{spent[setting] / len(times) * 1e3:.1f}"
             shown = f"{speed:.0f}", cpu, f"{p50:.1f}", f"{p95:.1f}"
             rows.append((label, str(clients), *shown))
-    print(machine("tensorflow"), *table(rows), sep="\n")
+    print(machine("tensorflow"), *format_table(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import sys
 from train_step_peers import CASES, IMPLEMENTATIONS, LIMIT, PRODUCT_SIZE, Case
 from turns import Worker, machine, present, take_turns
 
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.model.config import AlbertConfig, training_flops
 
 OURS = (LIMIT, "albert_tf", "albert_tf XLA")
@@ -78,7 +78,7 @@ def main() -> None:
     )
     least = limit(workers.pop(LIMIT), case) if LIMIT in workers else None
     rows = [row(worker, case, least) for worker in workers.values()]
-    print(*table([("", *HEAD, "first s", "loss"), *rows]), sep="\n")
+    print(*format_table([("", *HEAD, "first s", "loss"), *rows]), sep="\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.export import ExportConfig, export_model, load_server
-from albert_tf.serving.server import Server
+from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
@@ -90,7 +90,7 @@ def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
     return model_dir(folder, pretrained_dir, task)
 
 
-def server_of(folder, **settings) -> Server:
+def server_of(folder, **settings) -> ServedModel:
     """Return the server for a model directory."""
     return load_server(str(folder), ServingConfig(**settings))
 

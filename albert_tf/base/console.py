@@ -63,7 +63,7 @@ class Progress:
         self.bar.close()
 
 
-def table(rows: list[tuple[str, ...]]) -> list[str]:
+def format_table(rows: list[tuple[str, ...]]) -> list[str]:
     """Return aligned lines: first column left-aligned, others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

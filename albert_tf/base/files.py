@@ -259,7 +259,7 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def held(folder: str, name: str) -> Iterator[None]:
+def locked(folder: str, name: str) -> Iterator[None]:
     """Lock a local folder while the block runs; fail if it is locked.
 
     The system releases the lock when the process ends, however it ends. Stores
@@ -376,7 +376,7 @@ def flag_in(values: dict, name: str, where: str) -> bool | None:
     return flag
 
 
-def listed(paths: str) -> list[str]:
+def split_paths(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 
     A string that is itself the path of a file or folder is not split.
@@ -419,7 +419,7 @@ def glob(
       left_out: returns whether to omit a path that matches a pattern.
     """
     paths: list[str] = []
-    entries = listed(patterns)
+    entries = split_paths(patterns)
     require(entries, f"{what} must not be empty. Received: {patterns!r}")
     for pattern in entries:
         lone = pattern == STANDARD_INPUT or exists(pattern)

@@ -35,7 +35,7 @@ from absl import app, flags, logging
 from albert_tf.base import interrupts
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.processes import without_collection
-from albert_tf.base.settings import typed, types_of
+from albert_tf.base.settings import converted, types_of
 
 # Read when TensorFlow is first imported; values that the user set win. On AMD
 # processors oneDNN is off by default, which makes a training step a fifth
@@ -394,7 +394,7 @@ class Program:
             rule = f"`{name}` must be given once, by one of its names."
             require(name not in passed, rule, **{keyword: value})
             absent = value is None and self.default(fields[name]) is None
-            passed[name] = None if absent else typed(fields[name], value)
+            passed[name] = None if absent else converted(fields[name], value)
         unsaid = {name: self.default(field) for name, field in fields.items()}
         return self._configs(unsaid | passed)
 

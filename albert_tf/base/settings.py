@@ -1,7 +1,7 @@
 """Settings, each declared once as a dataclass field.
 
 A library module declares its settings in a frozen dataclass whose fields are
-`setting(...)`. It inherits from `Checked`, or its `__post_init__` calls
+`setting(...)`. It inherits from `Validated`, or its `__post_init__` calls
 `validate(self)`. `program.py` turns the fields into flags and keywords.
 """
 
@@ -98,7 +98,7 @@ def _entries(value: Any) -> tuple[str, ...]:
     return tuple(map(str, [value] if isinstance(value, os.PathLike) else value))
 
 
-class Kind(NamedTuple):
+class FlagType(NamedTuple):
     """A type of setting: its legal values and their conversion."""
 
     legal: Callable[[Any], bool]  # whether a value is legal
@@ -106,18 +106,18 @@ class Kind(NamedTuple):
     words: str  # name of the type in errors
 
 
-KINDS: dict[tuple[type, ...], Kind] = {
-    (bool,): Kind(_is(bool), bool, "True or False"),
-    (bool, str): Kind(
+KINDS: dict[tuple[type, ...], FlagType] = {
+    (bool,): FlagType(_is(bool), bool, "True or False"),
+    (bool, str): FlagType(
         _is(bool, str),
         lambda x: x if isinstance(x, str) else bool(x),
         "True, False or a word",
     ),
-    (int,): Kind(_is(Integral), int, "a whole number"),
-    (float,): Kind(_is(Real), float, "a number"),
-    (str,): Kind(_is(*TEXTS), os.fspath, "a string"),
-    (tuple,): Kind(_is_list, _entries, "a list of strings"),
-    (float, str): Kind(
+    (int,): FlagType(_is(Integral), int, "a whole number"),
+    (float,): FlagType(_is(Real), float, "a number"),
+    (str,): FlagType(_is(*TEXTS), os.fspath, "a string"),
+    (tuple,): FlagType(_is_list, _entries, "a list of strings"),
+    (float, str): FlagType(
         _is(Real, str),
         lambda x: x if isinstance(x, str) else float(x),
         "a number or a word",
@@ -154,7 +154,7 @@ def types_of(field: dataclasses.Field) -> tuple[type, ...]:
     return tuple(t for t in types if any(t in kind for kind in KINDS))
 
 
-def typed(field: dataclasses.Field, value: Any) -> Any:
+def converted(field: dataclasses.Field, value: Any) -> Any:
     """Convert a field's value, with the field's `convert` if it has one."""
     if convert := field.metadata["convert"]:
         return convert(field.name, value)
@@ -188,26 +188,26 @@ def validate(config: Any) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value is not None:
-            value = typed(field, value)
+            value = converted(field, value)
             object.__setattr__(config, field.name, value)
         check_setting(field.name, value, field.metadata)
 
 
-class Checked:
+class Validated:
     """Base class of settings, converted and checked on construction."""
 
     def __post_init__(self):
         validate(self)
 
 
-class Fact(NamedTuple):
+class RunFact(NamedTuple):
     """A setting that affects a run's weights; see `change` of `setting`."""
 
     value: Any
     change: str
 
 
-def facts(config: Any, change: str = "") -> dict[str, Fact]:
+def facts(config: Any, change: str = "") -> dict[str, RunFact]:
     """Return {name: fact} for a settings dataclass, with JSON-ready values.
 
     Args:
@@ -220,7 +220,7 @@ def facts(config: Any, change: str = "") -> dict[str, Fact]:
         value = list(value) if isinstance(value, tuple) else value
         meaning = change or field.metadata["change"]
         if meaning:
-            table[field.name] = Fact(value, meaning)
+            table[field.name] = RunFact(value, meaning)
     return table
 
 

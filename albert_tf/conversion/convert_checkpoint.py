@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.conversion import huggingface, tf1
 from albert_tf.conversion.huggingface_heads import (
     FLAGS,
@@ -17,7 +17,7 @@ from albert_tf.conversion.huggingface_heads import (
     head_of,
     head_places,
 )
-from albert_tf.conversion.named_tensors import from_ours
+from albert_tf.conversion.named_tensors import to_layout
 from albert_tf.conversion.sources import (
     Reading,
     Source,
@@ -58,7 +58,7 @@ def write_tf1(folder: str, source: Source) -> int:
         task=source.task and source.task.name,
     )
     config = as_released(source.config)
-    tensors = from_ours(source.tensors, config, tf1_layout(config))
+    tensors = to_layout(source.tensors, config, tf1_layout(config))
     if source.tokenizer:
         tf1.write_vocabulary(folder, source.tokenizer)
     tf1.write(folder, config, tensors)
@@ -78,7 +78,7 @@ def write_huggingface(
     config = as_released(source.config)
     head = source.task and head_of(source.task)
     places = head_places(source.task, config)
-    tensors = from_ours(source.tensors, config, HUGGING_FACE, places)
+    tensors = to_layout(source.tensors, config, HUGGING_FACE, places)
     if source.tokenizer and not huggingface.write_tokenizer(
         folder, source.tokenizer, config.max_position_embeddings
     ):
@@ -201,7 +201,7 @@ def convert(
 
 
 @dataclasses.dataclass(frozen=True)
-class ConversionConfig(Checked):
+class ConversionConfig(Validated):
     """What to convert, and to which format."""
 
     input: str = setting(

@@ -9,14 +9,14 @@ import dataclasses
 import math
 
 from albert_tf.base import files, program
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting
 from albert_tf.conversion.variable_names import variable_shapes
 from albert_tf.model.config import TRAINING_FACTOR, AlbertConfig, forward_flops
 
 # {part of the model: prefix of its variable names}
-PARTS = {
+PARAMETER_GROUPS = {
     "word embeddings": "albert/embeddings/word_embeddings",
     "positions, segments, norm": "albert/embeddings/",
     "embedding projection": "albert/embeddings/embedding_hidden_mapping_in",
@@ -26,7 +26,9 @@ PARTS = {
     "masked-LM head": "mlm/",
     "sentence-order head": "sop/",
 }
-BACKBONE = tuple(p for p, name in PARTS.items() if name.startswith("albert/"))
+BACKBONE = tuple(
+    p for p, name in PARAMETER_GROUPS.items() if name.startswith("albert/")
+)
 
 # {sharing: its name in the paper's tables}
 SHARED = {
@@ -39,13 +41,17 @@ SHARED = {
 
 def part_of(name: str) -> str:
     """Return the model part that a variable belongs to."""
-    fitting = [part for part, start in PARTS.items() if name.startswith(start)]
-    return max(fitting, key=lambda part: len(PARTS[part]))
+    fitting = [
+        part
+        for part, start in PARAMETER_GROUPS.items()
+        if name.startswith(start)
+    ]
+    return max(fitting, key=lambda part: len(PARAMETER_GROUPS[part]))
 
 
 def parameters(config: AlbertConfig) -> dict[str, int]:
     """Return {part: number of parameters}."""
-    counts = dict.fromkeys(PARTS, 0)
+    counts = dict.fromkeys(PARAMETER_GROUPS, 0)
     for name, shape in variable_shapes(config).items():
         counts[part_of(name)] += math.prod(shape)
     return counts
@@ -82,11 +88,11 @@ def parameter_lines(config: AlbertConfig) -> list[str]:
     for part in BACKBONE:
         add(f"  {part}", (part,))
     add("backbone", BACKBONE)
-    for part in PARTS:
+    for part in PARAMETER_GROUPS:
         if part not in BACKBONE:
             add(f"  {part}", (part,))
-    add("with both heads", tuple(PARTS))
-    return table(rows)
+    add("with both heads", tuple(PARAMETER_GROUPS))
+    return format_table(rows)
 
 
 def paper_lines(name: str, config: AlbertConfig) -> list[str]:
@@ -106,7 +112,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
         "Heads": heads,
         "Parameter-sharing": SHARED[config.sharing] if shared else "False",
     }
-    return table([tuple(row), tuple(row.values())])
+    return format_table([tuple(row), tuple(row.values())])
 
 
 def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
@@ -122,7 +128,7 @@ def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
         rows.append(
             (part, *(f"{x:,.3f}" for x in passes), f"{count / total:.1%}")
         )
-    return table(rows)
+    return format_table(rows)
 
 
 def size_report(path: str, sequence_length: int | None = None) -> list[str]:
@@ -166,7 +172,7 @@ class DescribeConfig:
 @program.command(DescribeConfig, positional="config")
 def describe(c: DescribeConfig) -> None:
     """Print the size and cost of each config's model."""
-    paths = files.listed(c.config)
+    paths = files.split_paths(c.config)
     require(paths, "`config` must be given.", config=c.config)
     for i, path in enumerate(paths):
         lines = size_report(path, c.sequence_length)

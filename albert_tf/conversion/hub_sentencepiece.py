@@ -48,7 +48,7 @@ from albert_tf.text.added_pieces import (
 )
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig, charsmap_of
 from albert_tf.text.sentencepiece_rules import WORD_MARK
-from albert_tf.text.tokenizers import KINDS, Tokenizer
+from albert_tf.text.tokenizers import TOKENIZERS, Tokenizer
 from albert_tf.text.wordpiece import is_punctuation
 
 SETTINGS_OFF = ("do_lower_case", "strip_accents", "replace_quotes")
@@ -175,7 +175,7 @@ class SentencePieceReader:
     @staticmethod
     def tokenizer_of(content, config, path=None) -> Tokenizer:
         try:
-            return KINDS["sentencepiece"](content, config)
+            return TOKENIZERS["sentencepiece"](content, config)
         except InputError as error:
             raise InputError(
                 f"{error} ({path})" if path else f"{error}"

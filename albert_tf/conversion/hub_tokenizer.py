@@ -23,7 +23,7 @@ from albert_tf.conversion.tokenizer_files import (
 from albert_tf.conversion.tokenizer_json import TOKENIZER_JSON
 from albert_tf.text.added_pieces import text_of_piece
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.tokenizers import KINDS, Tokenizer
+from albert_tf.text.tokenizers import TOKENIZERS, Tokenizer
 from albert_tf.text.wordpiece import vocabulary_lines
 
 CHINESE = "tokenize_chinese_chars"  # in `tokenizer_config.json`
@@ -63,7 +63,7 @@ def wordpiece_tokenizer(
     if not content or added or names:
         content = "\n".join(lines).encode()
     try:
-        return KINDS["wordpiece"](content, config)
+        return TOKENIZERS["wordpiece"](content, config)
     except InputError as error:
         raise InputError(f"{error} ({path or hub.folder})") from None
 

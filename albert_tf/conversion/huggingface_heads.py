@@ -10,7 +10,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion.tokenizer_files import length_of
 from albert_tf.conversion.tokenizer_json import TOKENIZER_CONFIG, read_if_there
-from albert_tf.conversion.variable_names import Place
+from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.sentences import PAIR
@@ -43,7 +43,9 @@ WITHOUT_POOLER = (
 )
 
 
-def head_places(task: Task | None, config: AlbertConfig) -> dict[str, Place]:
+def head_places(
+    task: Task | None, config: AlbertConfig
+) -> dict[str, StoredTensor]:
     """Return {our name: place} for a task's head, {} without one."""
     name = HEADS[task.kind][1] if task else ""
     if not name:
@@ -51,8 +53,8 @@ def head_places(task: Task | None, config: AlbertConfig) -> dict[str, Place]:
     outputs = len(getattr(task, "labels", ())) or 1
     if task.kind == "question_answering":
         outputs = 2
-    kernel = Place(f"{name}.weight", (outputs, config.hidden_size), True)
-    bias = Place(f"{name}.bias", (outputs,))
+    kernel = StoredTensor(f"{name}.weight", (outputs, config.hidden_size), True)
+    bias = StoredTensor(f"{name}.bias", (outputs,))
     return {"classifier/kernel": kernel, "classifier/bias": bias}
 
 

@@ -14,8 +14,8 @@ from albert_tf.base.errors import require
 from albert_tf.conversion.variable_names import (
     MODEL_DIR,
     Layout,
-    Place,
     Shape,
+    StoredTensor,
     places,
     slot_places,
 )
@@ -58,7 +58,7 @@ class Tensors:
         return {name: convert(self.read(name)) for name in names}
 
 
-def _moved(tensors: Tensors, moves: dict[str, Place]) -> Tensors:
+def _moved(tensors: Tensors, moves: dict[str, StoredTensor]) -> Tensors:
     """Return the tensors under other names.
 
     Args:
@@ -79,7 +79,7 @@ def _moved(tensors: Tensors, moves: dict[str, Place]) -> Tensors:
 
 
 def _slots_used(
-    names: set[str], weights: dict[str, Place], layout: Layout
+    names: set[str], weights: dict[str, StoredTensor], layout: Layout
 ) -> tuple[str, str] | None:
     """Return the pair of slot patterns that occurs in a file, or None."""
     for pair in layout.slots:
@@ -91,7 +91,7 @@ def _slots_used(
 
 def expected_places(
     names: set[str], config: AlbertConfig, layout: Layout
-) -> dict[str, Place]:
+) -> dict[str, StoredTensor]:
     """Return {our name: place} of the variables that a file must contain.
 
     The whole backbone is required. A head, the optimizer's slots and the step
@@ -114,16 +114,16 @@ def expected_places(
     if pair:
         expected |= slot_places(weights, pair)
     if layout.step in names:
-        expected[MODEL_DIR.step] = Place(layout.step, ())
+        expected[MODEL_DIR.step] = StoredTensor(layout.step, ())
     return expected
 
 
-def to_ours(
+def from_layout(
     tensors: Tensors,
     config: AlbertConfig,
     layout: Layout,
     source: str,
-    head: dict[str, Place] | None = None,
+    head: dict[str, StoredTensor] | None = None,
 ) -> Tensors:
     """Return a file's tensors under our names, or fail with all differences.
 
@@ -155,13 +155,13 @@ def to_ours(
     return _moved(tensors, expected)
 
 
-def from_ours(
+def to_layout(
     tensors: Tensors,
     config: AlbertConfig,
     layout: Layout,
-    head: dict[str, Place] | None = None,
+    head: dict[str, StoredTensor] | None = None,
 ) -> Tensors:
-    """Return our tensors under the names of a layout; see `to_ours`.
+    """Return our tensors under the names of a layout; see `from_layout`.
 
     The optimizer's slots and step are omitted if the layout has none.
     """
@@ -171,9 +171,9 @@ def from_ours(
         slots = slot_places(targets, layout.slots[0])
         targets |= {n: p for n, p in slots.items() if n in tensors.shapes}
     if layout.step and MODEL_DIR.step in tensors.shapes:
-        targets[MODEL_DIR.step] = Place(layout.step, ())
+        targets[MODEL_DIR.step] = StoredTensor(layout.step, ())
     moves = {
-        place.name: Place(name, tensors.shapes[name], place.transposed)
+        place.name: StoredTensor(name, tensors.shapes[name], place.transposed)
         for name, place in targets.items()
     }
     return _moved(tensors, moves)

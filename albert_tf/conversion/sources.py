@@ -16,14 +16,14 @@ from albert_tf.conversion.huggingface_heads import (
     read_modules,
     read_task,
 )
-from albert_tf.conversion.named_tensors import Tensors, to_ours
+from albert_tf.conversion.named_tensors import Tensors, from_layout
 from albert_tf.conversion.tf1 import read_head
 from albert_tf.conversion.tokenizer_files import find_vocabulary
 from albert_tf.conversion.variable_names import (
     HUGGING_FACE,
     MODEL_DIR,
     Layout,
-    Place,
+    StoredTensor,
 )
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
@@ -130,7 +130,7 @@ def open_tf1(prefix: str, how: Reading) -> Source:
         layout,
         prefix,
         config,
-        to_ours(tensors, config, layout, prefix, head),
+        from_layout(tensors, config, layout, prefix, head),
         find_tokenizer([folder, assets]),
         warnings,
         task=task,
@@ -150,7 +150,11 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
     finetuned = is_finetuned(folder) and not how.encoder_only
     task = load_task(folder) if finetuned else None
-    head = {n: Place(n, s) for n, s in shapes.items() if task and is_of_head(n)}
+    head = {
+        n: StoredTensor(n, s)
+        for n, s in shapes.items()
+        if task and is_of_head(n)
+    }
     tensors = Tensors(shapes, checkpoints.reader(prefix))
     # In fine-tuned models frozen variables have no slots. No layout has
     # weight averages.
@@ -165,7 +169,7 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
         MODEL_DIR,
         prefix,
         config,
-        to_ours(tensors, config, MODEL_DIR, prefix, head),
+        from_layout(tensors, config, MODEL_DIR, prefix, head),
         tokenizer_in(folder),
         [f"the weight averages are omitted; see {BEST}/"] * averaged,
         folder,
@@ -220,7 +224,7 @@ def open_huggingface(path: str, how: Reading) -> Source:
         HUGGING_FACE,
         weights,
         config,
-        to_ours(tensors, config, HUGGING_FACE, weights, head),
+        from_layout(tensors, config, HUGGING_FACE, weights, head),
         modules.tokenizer(tokenizer) if modules else tokenizer,
         warnings + more + (modules.warnings if modules else []),
         task=task,

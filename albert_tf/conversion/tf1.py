@@ -10,7 +10,12 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.conversion.named_tensors import Tensors
-from albert_tf.conversion.variable_names import ALBERT_ZH, GOOGLE, Layout, Place
+from albert_tf.conversion.variable_names import (
+    ALBERT_ZH,
+    GOOGLE,
+    Layout,
+    StoredTensor,
+)
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import PAIR
@@ -196,23 +201,27 @@ BEAM = (
 NORM = ("layer_norm", "end_logits/LayerNorm")
 
 
-def _beam_places(width: int) -> dict[str, Place]:
+def _beam_places(width: int) -> dict[str, StoredTensor]:
     """Return {our name: place} for the head of `run_squad_v2`."""
     places = {}
     for ours, theirs, sizes in BEAM:
         shape = tuple(n * width or 1 for n in sizes)
-        places[f"{ours}/kernel"] = Place(f"{theirs}/kernel", shape)
-        places[f"{ours}/bias"] = Place(f"{theirs}/bias", shape[1:])
+        places[f"{ours}/kernel"] = StoredTensor(f"{theirs}/kernel", shape)
+        places[f"{ours}/bias"] = StoredTensor(f"{theirs}/bias", shape[1:])
     del places["answer/bias"]
     for name in ("gamma", "beta"):
-        places[f"{NORM[0]}/{name}"] = Place(f"{NORM[1]}/{name}", (width,))
+        places[f"{NORM[0]}/{name}"] = StoredTensor(
+            f"{NORM[1]}/{name}", (width,)
+        )
     return places
 
 
-def _one_product(name: str, outputs: int, width: int) -> dict[str, Place]:
+def _one_product(
+    name: str, outputs: int, width: int
+) -> dict[str, StoredTensor]:
     return {
-        "classifier/kernel": Place(name, (outputs, width), True),
-        "classifier/bias": Place(BIASES[name], (outputs,)),
+        "classifier/kernel": StoredTensor(name, (outputs, width), True),
+        "classifier/bias": StoredTensor(BIASES[name], (outputs,)),
     }
 
 
@@ -244,7 +253,7 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
 
 def read_head(
     tensors: Tensors, config: AlbertConfig, name: str | None, pairs: bool
-) -> tuple[Task | None, dict[str, Place]]:
+) -> tuple[Task | None, dict[str, StoredTensor]]:
     """Return the task of a checkpoint's head, and {our name: its place}.
 
     Args:

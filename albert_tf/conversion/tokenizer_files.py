@@ -15,7 +15,7 @@ from albert_tf.conversion.tokenizer_json import (
     read_if_there,
 )
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.tokenizers import KINDS
+from albert_tf.text.tokenizers import TOKENIZERS
 
 SPECIAL_TOKENS = "special_tokens_map.json"
 
@@ -168,7 +168,7 @@ class Like:
 
 def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
     """Return {source name: our name} for special pieces to rename."""
-    ours, known, names = KINDS[kind].special, set(pieces), {}
+    ours, known, names = TOKENIZERS[kind].special, set(pieces), {}
     for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
         theirs = hub.name(role)
         if theirs not in known:

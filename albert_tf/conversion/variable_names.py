@@ -162,7 +162,7 @@ HUGGING_FACE = Layout(
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class StoredTensor:
     """A variable's name and form in a file of some layout.
 
     Attributes:
@@ -257,7 +257,7 @@ def tf1_layout(config: AlbertConfig) -> Layout:
     return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
 
 
-def places(config: AlbertConfig, layout: Layout) -> dict[str, Place]:
+def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
     """Return {our name: its place in a file of the layout}.
 
     Raises:
@@ -283,15 +283,15 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, Place]:
         theirs = row[layout.column]
         transposed = theirs.endswith(".T")
         theirs = theirs.removesuffix(".T").format(**block)
-        table[name] = Place(
+        table[name] = StoredTensor(
             theirs, shape[::-1] if transposed else shape, transposed
         )
     return table
 
 
 def slot_places(
-    weights: dict[str, Place], patterns: tuple[str, str]
-) -> dict[str, Place]:
+    weights: dict[str, StoredTensor], patterns: tuple[str, str]
+) -> dict[str, StoredTensor]:
     """Return {our slot name: its place} for the m and v of every weight."""
     return {
         ours.format(name): dataclasses.replace(

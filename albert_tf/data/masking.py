@@ -344,7 +344,7 @@ def replace(
     return result, np.array([masks.sum(), kept, randoms.sum()], np.int64)
 
 
-def cover(
+def choose_masked(
     starts: np.ndarray,
     maskable: np.ndarray,
     free: np.ndarray,
@@ -414,7 +414,7 @@ def mask(
     config: MaskingConfig,
     words: Words,
     draws: Draws,
-    cover: Callable = cover,
+    cover: Callable = choose_masked,
 ) -> Masked:
     """Mask a batch of instances.
 

@@ -34,13 +34,13 @@ from albert_tf.data.row_files import Handler, Row, stop
 STATE_FILE = "state.json"  # in a folder written by `save_to_disk`
 SPLITS_FILE = "dataset_dict.json"  # in one with a subfolder per split
 BATCH_ROWS = 256
-KINDS = (
+ACCEPTED_SOURCES = (
     "a path, a pandas DataFrame, a Dataset or IterableDataset of `datasets`, "
     "a pyarrow Table, a dict of columns or a list of dicts"
 )
 
 
-class TableObject:
+class InMemoryTable:
     """A table in memory, accepted wherever a path is.
 
     Args:
@@ -75,7 +75,7 @@ class TableObject:
 
     __repr__ = __fspath__ = __str__
 
-    def __deepcopy__(self, _) -> "TableObject":
+    def __deepcopy__(self, _) -> "InMemoryTable":
         return self
 
 
@@ -304,13 +304,13 @@ def _column_rows(columns: Mapping) -> Iterator[dict]:
         yield dict(zip(columns, map(plain, cells), strict=True))
 
 
-def as_source(setting: str, value: Any) -> str | TableObject:
-    """Convert the value of a setting to a path or a `TableObject`.
+def as_source(setting: str, value: Any) -> str | InMemoryTable:
+    """Convert the value of a setting to a path or an `InMemoryTable`.
 
     Raises:
       InputError: the value is neither a path nor a table.
     """
-    if isinstance(value, str | TableObject):
+    if isinstance(value, str | InMemoryTable):
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -323,13 +323,13 @@ def as_source(setting: str, value: Any) -> str | TableObject:
         )
     require(
         reads,
-        f"`{setting}` must be {KINDS}.",
+        f"`{setting}` must be {ACCEPTED_SOURCES}.",
         **{setting: f"{type(value).__name__} {str(value)[:60]}"},
     )
-    return TableObject(value, setting)
+    return InMemoryTable(value, setting)
 
 
-def as_sources(setting: str, value: Any) -> str | TableObject:
+def as_sources(setting: str, value: Any) -> str | InMemoryTable:
     """Do the same as `as_source`; join a list of paths with commas."""
     if isinstance(value, list | tuple) and value:
         if all(isinstance(path, str | os.PathLike) for path in value):

@@ -23,7 +23,7 @@ from albert_tf.data.builder.text_formats import (
     warn_of_bad_items,
 )
 from albert_tf.data.records.metadata import is_described
-from albert_tf.data.table_sources import TableObject, as_sources, texts_of
+from albert_tf.data.table_sources import InMemoryTable, as_sources, texts_of
 from albert_tf.text.normalization import AUTO, TextConfig, has_marks, normalize
 from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
 
@@ -51,7 +51,7 @@ VOCAB_LIST = "spiece.vocab"
 class TrainTokenizerConfig(TextConfig, SentencesConfig):
     """Settings of tokenizer training; the defaults are the released ones."""
 
-    input_file: str | TableObject | None = setting(
+    input_file: str | InMemoryTable | None = setting(
         None,
         "Text, as for create_pretraining_data.py: one sentence per line.",
         required=True,

@@ -27,7 +27,7 @@ from albert_tf.training.training_config import TrainingConfig
 METRICS_FILE = "metrics.json"
 
 
-class Judge:
+class TaskEvaluator:
     """Evaluates and predicts with the current weights of a model.
 
     Its `tuned` is the task with the threshold from the last evaluation;
@@ -151,7 +151,7 @@ def load_evaluator(
         strategy, lambda: head.build_model(config, dtype), head, batch_size
     )
     checkpoints.restore_weights(evaluator.model, directory)
-    distribution.share(strategy, list(evaluator.weights.values()))
+    distribution.broadcast(strategy, list(evaluator.weights.values()))
     return evaluator
 
 

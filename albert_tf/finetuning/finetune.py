@@ -13,10 +13,14 @@ import tensorflow as tf
 from albert_tf.base import program
 from albert_tf.base.errors import require
 from albert_tf.finetuning import evaluation, results, soft_targets
-from albert_tf.finetuning.evaluation import Judge, bucketed, make_batches
+from albert_tf.finetuning.evaluation import (
+    TaskEvaluator,
+    bucketed,
+    make_batches,
+)
 from albert_tf.finetuning.finetuning_settings import CONFIGS, DEFAULTS, Settings
 from albert_tf.finetuning.finetuning_trainer import (
-    KeepTuned,
+    KeepThreshold,
     make_trainer,
     prepare_job,
     require_alike,
@@ -31,7 +35,7 @@ from albert_tf.training.evaluator import Evaluator
 from albert_tf.training.history import RunResult
 from albert_tf.training.hooks import StopInTime, check_hooks
 from albert_tf.training.run import Hook
-from albert_tf.training.workers import vanishing_explained
+from albert_tf.training.workers import explaining_lost_workers
 
 
 def train(
@@ -47,8 +51,8 @@ def train(
     )
     batches = make_batches(job.train[0].features, s.run, s.training, strategy)
     by_length = bucketed(s.run, strategy, "eval")
-    judge = Judge(trainer.evaluator, job.task, by_length)
-    keep = KeepTuned(s.training.eval_steps, job.best_metric, judge)
+    judge = TaskEvaluator(trainer.evaluator, job.task, by_length)
+    keep = KeepThreshold(s.training.eval_steps, job.best_metric, judge)
     over = run_training(
         s, trainer, batches, lambda: judge.metrics(job.eval), keep
     )
@@ -72,10 +76,10 @@ def run_job(
 
         def begin():
             nonlocal job
-            job = results.claim(s.run, job)
+            job = results.create_output_dir(s.run, job)
             s.write_flags()
 
-        with checkpoints.claimed(strategy, s.run.output_dir, begin):
+        with checkpoints.locked_model_dir(strategy, s.run.output_dir, begin):
             evaluator = train(s, job, strategy)
         if evaluator is None:
             return None  # a later run continues
@@ -83,7 +87,7 @@ def run_job(
         evaluator = load(s, job, strategy)
     outputs = evaluation.averaged_outputs(job.task) if s.run.ensemble else None
     by_length = bucketed(s.run, strategy, "eval")
-    judge = Judge(evaluator, job.task, by_length, outputs)
+    judge = TaskEvaluator(evaluator, job.task, by_length, outputs)
     folder, chief = s.run.output_dir, distribution.is_chief(strategy)
     models = s.run.ensemble or [folder if s.run.in_place else s.run.source_dir]
     metrics = results.write_report(folder, job, judge, chief, models)
@@ -117,12 +121,12 @@ def run_seeds(
     return results.write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
-@vanishing_explained()
+@explaining_lost_workers()
 def finetune_task(s: Settings) -> dict[str, dict[str, float]]:
     """Train, evaluate and predict one task; return the metrics by split."""
     s.check()
     prepared = distribution.prepare_devices(s.devices)
-    with distribution.agreed(prepared):
+    with distribution.raise_everywhere(prepared):
         job = prepare_job(s, s.data)
     require_alike(prepared, s, job)
     s.advise()

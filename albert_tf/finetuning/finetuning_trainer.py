@@ -12,9 +12,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.base.settings import Fact, facts
+from albert_tf.base.settings import RunFact, facts
 from albert_tf.finetuning import results, soft_targets
-from albert_tf.finetuning.evaluation import Judge
+from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_settings import Settings
 from albert_tf.finetuning.job import Job, prepare
 from albert_tf.finetuning.recipe import (
@@ -75,7 +75,7 @@ class FinetuningTrainer(Trainer):
             trainable=lambda name: not frozen(name, recipe.freeze, config),
         )
 
-    def facts(self) -> dict[str, Fact]:
+    def facts(self) -> dict[str, RunFact]:
         return super().facts() | facts(self.recipe, "another recipe")
 
     # Adversarial training.
@@ -102,7 +102,7 @@ class FinetuningTrainer(Trainer):
         return add(gradients, self._differentiate(tape, again)), report
 
 
-class FollowEvaluations(Hook):
+class EarlyStopping(Hook):
     """Lower the rate on a plateau; end the run if nothing improves.
 
     Both depend only on the history, without the evaluation at `stop_step`, so
@@ -188,11 +188,11 @@ def make_trainer(
     warn_of_warmup(trainer)
     if s.run.init == "model_dir":
         checkpoints.restore_weights(trainer.model, s.run.model_dir, ENCODER)
-        distribution.share(strategy, list(trainer.weights.values()))
+        distribution.broadcast(strategy, list(trainer.weights.values()))
     return trainer
 
 
-class KeepTuned(KeepBest):
+class KeepThreshold(KeepBest):
     """Save the threshold of the best evaluation with its weights.
 
     Args:
@@ -200,7 +200,7 @@ class KeepTuned(KeepBest):
       judge: has the threshold.
     """
 
-    def __init__(self, every: int, metric: str, judge: Judge):
+    def __init__(self, every: int, metric: str, judge: TaskEvaluator):
         super().__init__(every, metric)
         self.judge = judge
 
@@ -230,19 +230,19 @@ def run_training(
     run, every = Run(trainer, s.run.output_dir), s.training.eval_steps
     hooks = standard(s.training, None, *s.hooks)
     if s.run.do_eval:
-        follow = FollowEvaluations(every, s.recipe, keep.metric)
+        follow = EarlyStopping(every, s.recipe, keep.metric)
         hooks = standard(s.training, evaluate, keep, follow, *s.hooks)
     train_run(run, batches, hooks)
     over = run.ended_early or trainer.step >= s.training.num_train_steps
     rows = run.history.rows
     evaluated = {row["step"] for row in rows if row["split"] == "eval"}
     # No worker reads before the chief has written.
-    with distribution.agreed(trainer.strategy):
+    with distribution.raise_everywhere(trainer.strategy):
         if over and run.chief and run.step not in evaluated:
             best = checkpoints.for_inference(run.output_dir)
             if s.optimizer.ema_decay or best != run.last_good:
                 keep.keep(run)
-    with distribution.agreed(trainer.strategy):
+    with distribution.raise_everywhere(trainer.strategy):
         if over:
             checkpoints.restore_weights(trainer.model, s.run.output_dir)
     return over

@@ -8,7 +8,11 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.finetuning.evaluation import Judge, bucketed, make_batches
+from albert_tf.finetuning.evaluation import (
+    TaskEvaluator,
+    bucketed,
+    make_batches,
+)
 from albert_tf.finetuning.finetuning_settings import Settings
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
@@ -20,7 +24,7 @@ from albert_tf.finetuning.finetuning_trainer import (
 from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.results import (
-    claim,
+    create_output_dir,
     keep_tuned,
     write_metrics,
     write_report,
@@ -34,7 +38,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.evaluator import Batch
 from albert_tf.training.hooks import KeepBest
-from albert_tf.training.workers import vanishing_explained
+from albert_tf.training.workers import explaining_lost_workers
 
 
 class SharedModel:
@@ -87,7 +91,7 @@ def part_of(batch: Batch, task: str) -> Batch:
     }
 
 
-class Together:
+class MultitaskObjective:
     """The weighted mean of the tasks' losses.
 
     Args:
@@ -232,19 +236,21 @@ def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
     return {job.task.name: job for job in jobs}
 
 
-def make_judge(s: Settings, job: Job, trainer: FinetuningTrainer) -> Judge:
-    """Return a `Judge` of the shared model for one task."""
+def make_judge(
+    s: Settings, job: Job, trainer: FinetuningTrainer
+) -> TaskEvaluator:
+    """Return a `TaskEvaluator` of the shared model for one task."""
     task = job.task
 
     def outputs(model, batch):
         return task.head.measured_outputs(model.models[task.name], batch)
 
     by_length = bucketed(s.run, trainer.strategy, "eval")
-    return Judge(trainer.evaluator, task, by_length, outputs)
+    return TaskEvaluator(trainer.evaluator, task, by_length, outputs)
 
 
 def all_metrics(
-    jobs: dict[str, Job], judges: dict[str, Judge]
+    jobs: dict[str, Job], judges: dict[str, TaskEvaluator]
 ) -> dict[str, float]:
     """Return the `TASK_metric` of all tasks, and the main metrics' mean."""
     metrics = {
@@ -262,7 +268,7 @@ def all_metrics(
 def finish(
     s: Settings,
     jobs: dict[str, Job],
-    judges: dict[str, Judge],
+    judges: dict[str, TaskEvaluator],
     trainer: FinetuningTrainer,
 ) -> dict[str, dict[str, float]]:
     """Write every task's model directory; return the metrics by split."""
@@ -293,10 +299,12 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
         output_dir=output_dir,
         task=",".join(jobs),
     )
-    checkpoints.claim(output_dir, first.config)
+    checkpoints.create_model_dir(output_dir, first.config)
     first.tokenizer.save(output_dir)
     jobs = {
-        name: claim(dataclasses.replace(s.run, output_dir=folders[name]), job)
+        name: create_output_dir(
+            dataclasses.replace(s.run, output_dir=folders[name]), job
+        )
         for name, job in jobs.items()
     }
     s.write_flags()
@@ -318,7 +326,7 @@ def train(
         config,
         strategy,
         lambda: SharedModel(config, tasks, s.training.dtype_policy),
-        Together(tasks, weights, s.recipe),
+        MultitaskObjective(tasks, weights, s.recipe),
     )
     judges = {name: make_judge(s, job, trainer) for name, job in jobs.items()}
     batches = mixed_batches(jobs, sizes, s, strategy)
@@ -329,7 +337,7 @@ def train(
     return finish(s, jobs, judges, trainer) if over else None
 
 
-@vanishing_explained()
+@explaining_lost_workers()
 def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     """Train several tasks at once; return the metrics by task and split.
 
@@ -339,7 +347,7 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
     s.check()
     names = task_names(s)
     prepared = distribution.prepare_devices(s.devices)
-    with distribution.agreed(prepared):
+    with distribution.raise_everywhere(prepared):
         jobs = prepare_jobs(s, names)
     require_alike(prepared, s, *jobs.values())
     s.advise()
@@ -357,5 +365,5 @@ def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
         nonlocal jobs
         jobs = make_directories(s, jobs)
 
-    with checkpoints.claimed(strategy, s.run.output_dir, begin):
+    with checkpoints.locked_model_dir(strategy, s.run.output_dir, begin):
         return train(s, jobs, weights, sizes, strategy) or {}

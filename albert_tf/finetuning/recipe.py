@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import setting, validate
-from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
+from albert_tf.model.config import BLOCK, BLOCK_TYPES, AlbertConfig
 
 BALANCED = "balanced"
 PARTS = ("embeddings", "encoder", "pooler")
@@ -140,7 +140,7 @@ class RecipeConfig:
 
 def group_number(config: AlbertConfig) -> int:
     """Return the number of groups of layers with their own weights."""
-    return max(len(set(config.blocks(kind))) for kind in KINDS)
+    return max(len(set(config.blocks(kind))) for kind in BLOCK_TYPES)
 
 
 def group_of(name: str, config: AlbertConfig) -> int | None:

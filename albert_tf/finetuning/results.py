@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.finetuning.evaluation import METRICS_FILE, Judge
+from albert_tf.finetuning.evaluation import METRICS_FILE, TaskEvaluator
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig, seed_dir
 from albert_tf.finetuning.job import Job
 from albert_tf.tasks.registry import is_finetuned, load_task
@@ -19,7 +19,7 @@ from albert_tf.training.model_card import write_card
 Metrics = dict[str, dict[str, float]]  # by split
 
 
-def claim(run: FinetuningConfig, job: Job) -> Job:
+def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
     """Create the output's model directory, or raise an error if it is taken.
 
     Returns:
@@ -33,7 +33,7 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
         "another folder.",
         output_dir=run.output_dir,
     )
-    checkpoints.claim(run.output_dir, job.config)
+    checkpoints.create_model_dir(run.output_dir, job.config)
     if resumes:
         earlier = load_task(run.output_dir)
         require(
@@ -50,7 +50,7 @@ def claim(run: FinetuningConfig, job: Job) -> Job:
     return job if run.do_eval else dataclasses.replace(job, task=task)
 
 
-def keep_tuned(model_dir: str, judge: Judge) -> None:
+def keep_tuned(model_dir: str, judge: TaskEvaluator) -> None:
     """Save the threshold that an evaluation found with its weights."""
     if judge.tuned != judge.task:
         value = judge.tuned.config.null_score_diff_threshold
@@ -79,7 +79,11 @@ def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
 
 
 def write_report(
-    folder: str, job: Job, judge: Judge, writes: bool, models: Sequence[str]
+    folder: str,
+    job: Job,
+    judge: TaskEvaluator,
+    writes: bool,
+    models: Sequence[str],
 ) -> Metrics:
     """Evaluate and predict; return the metrics of the labelled splits.
 

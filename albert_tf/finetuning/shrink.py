@@ -13,13 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files, program, settings
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
-from albert_tf.base.settings import FLAG_FILE, Checked, setting
-from albert_tf.finetuning.evaluation import Judge
+from albert_tf.base.settings import FLAG_FILE, Validated, setting
+from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.finetuning.job import Job, metric_name, prepare
-from albert_tf.model.config import BLOCK, KINDS, AlbertConfig
+from albert_tf.model.config import BLOCK, BLOCK_TYPES, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.tasks.task import TASK_FILE, read_splits
@@ -117,7 +117,7 @@ BFLOAT16 = "bfloat16"
 
 
 @dataclasses.dataclass(frozen=True)
-class ShrinkConfig(Checked):
+class ShrinkConfig(Validated):
     """The model directory to shrink, and how."""
 
     model_dir: str = setting(
@@ -179,7 +179,7 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
         config, num_hidden_layers=layers, num_hidden_groups=groups
     )
     require(
-        all(new.blocks(k) == config.blocks(k)[:layers] for k in KINDS),
+        all(new.blocks(k) == config.blocks(k)[:layers] for k in BLOCK_TYPES),
         "`num_layers` must keep each layer's group, so it must be one of "
         f"{', '.join(map(str, possible(config)))} for "
         f"num_hidden_groups={config.num_hidden_groups}.",
@@ -199,7 +199,7 @@ def possible(config: AlbertConfig) -> list[int]:
     ]
 
 
-def kept(name: str, config: AlbertConfig) -> bool:
+def keeps_variable(name: str, config: AlbertConfig) -> bool:
     """Return whether a variable belongs to a layer of a config."""
     block = BLOCK.match(name)
     return not block or int(block[2]) in config.blocks(block[1])
@@ -208,7 +208,9 @@ def kept(name: str, config: AlbertConfig) -> bool:
 def with_layers(model: Model, layers: int) -> Model:
     """Return the model with only its first layers."""
     config = shorter(model.config, layers)
-    weights = {n: w for n, w in model.weights.items() if kept(n, config)}
+    weights = {
+        n: w for n, w in model.weights.items() if keeps_variable(n, config)
+    }
     return Model(config, weights)
 
 
@@ -272,7 +274,7 @@ def measure(model: Model, job: Job) -> dict[str, float]:
         EVAL_BATCH_SIZE,
     )
     model.restore(evaluator.model)
-    metrics = Judge(evaluator, job.task, True).metrics(job.eval)
+    metrics = TaskEvaluator(evaluator, job.task, True).metrics(job.eval)
     names = [
         metric_name(split.name, name)
         for split in job.eval
@@ -343,7 +345,9 @@ def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
         rows.append(cost_row(title, model, job))
     write(config, data, model)
     print(
-        "\n".join(table([tuple(rows[0]), *(tuple(r.values()) for r in rows)]))
+        "\n".join(
+            format_table([tuple(rows[0]), *(tuple(r.values()) for r in rows)])
+        )
     )
     if not (job and job.eval):
         print("With --data_dir or --eval_file, this table includes metrics.")

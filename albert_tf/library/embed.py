@@ -88,7 +88,7 @@ class EmbedConfig:
         )
 
 
-def check(c: EmbedConfig, config: AlbertConfig) -> int:
+def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
     """Return the layer counted from 0; fail if the model does not have it."""
     layers = config.num_hidden_layers * config.inner_group_num
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
@@ -163,7 +163,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     """Write the vector of every line; return the array's shape."""
     config = AlbertConfig.from_model_dir(c.model_dir)
-    layer = check(c, config)
+    layer = check_layer(c, config)
     pooling, length = "mean", min(128, config.max_position_embeddings)
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)

@@ -26,7 +26,7 @@ from albert_tf.library.training_metrics import (
 )
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import with_defaults
-from albert_tf.model.ops import drawn, freed_with_graph
+from albert_tf.model.ops import freed_with_graph, next_seed
 from albert_tf.tasks.losses import ClassHead, Head
 from albert_tf.tasks.registry import task_of
 from albert_tf.tasks.task import Task
@@ -116,7 +116,7 @@ class NetworkModel(ModelWithTokenizer):
         """
         batch = with_defaults(input_ids, input_mask, segment_ids)
         batch = self.with_task_inputs(batch)
-        seed = drawn(self.network.seed_generator) if training else None
+        seed = next_seed(self.network.seed_generator) if training else None
         outputs = self.task.head.outputs(self.network, batch, seed)
         return outputs["logits"] if set(outputs) == {"logits"} else outputs
 

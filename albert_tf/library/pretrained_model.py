@@ -19,7 +19,12 @@ from albert_tf.library.base_model import (
     restore,
 )
 from albert_tf.library.changed_layers import add_low_rank
-from albert_tf.library.embed import EmbedConfig, check, make_step, vectors_of
+from albert_tf.library.embed import (
+    EmbedConfig,
+    check_layer,
+    make_step,
+    vectors_of,
+)
 from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import registered
@@ -216,7 +221,7 @@ class Albert(ModelWithTokenizer):
         length = check_length(max_length, self.config) or self.max_length
         how = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
         settings = EmbedConfig(output_file=".npy", **how)
-        layer = check(settings, self.config)
+        layer = check_layer(settings, self.config)
         features = Features.of_texts(self.need_tokenizer(), texts, length)
         step = make_step(self.albert, pooling, layer)
         vectors = vectors_of(features, settings.batch_size, step)

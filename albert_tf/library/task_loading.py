@@ -71,7 +71,7 @@ def counted(
     return named or [str(i) for i in range(number)]
 
 
-def learnt_task(cls: type, opened: Source, labels, **options) -> Task:
+def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
     """Return a fine-tuned model's task, which must match the arguments."""
     task, again = opened.task, "`new_head=True` loads only the encoder."
     require(
@@ -139,7 +139,7 @@ def task_of_class(
     require(not unknown, rule, setting=", ".join(unknown))
     options = {k: settings[k] for k in cls.options if k in settings}
     if learnt:
-        task = learnt_task(cls, opened, labels, **options)
+        task = finetuned_task(cls, opened, labels, **options)
     else:
         task = new_task(cls, labels, **options)
     max_length = check_length(max_length, opened.config)

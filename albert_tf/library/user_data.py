@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import ENDINGS, ending_of
-from albert_tf.data.table_sources import BATCH_ROWS, TableObject, as_source
+from albert_tf.data.table_sources import BATCH_ROWS, InMemoryTable, as_source
 from albert_tf.tasks.tables import (
     FORMATS,
     TableColumns,
@@ -113,7 +113,7 @@ def width_of(x: Any) -> int:
 
 def is_source(x: Any) -> bool:
     """Return whether `x` is a path, a frame or a data set with columns."""
-    if isinstance(x, str | os.PathLike | Mapping | TableObject):
+    if isinstance(x, str | os.PathLike | Mapping | InMemoryTable):
         return True
     if isinstance(x, Sequence):
         return bool(x) and isinstance(x[0], Mapping)
@@ -162,7 +162,7 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
     require(
         len(set(sizes.values())) == 1 and all(sizes.values()), rule, **sizes
     )
-    return TableObject(table, "x", "y", is_batch=tf.is_tensor(x))
+    return InMemoryTable(table, "x", "y", is_batch=tf.is_tensor(x))
 
 
 def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:

@@ -20,7 +20,7 @@ from albert_tf.model.layers import (
     ConfiguredLayer,
     registered,
 )
-from albert_tf.model.ops import dropout, flattened, fold_in, products
+from albert_tf.model.ops import attention_products, dropout, flattened, fold_in
 
 MASK_BIAS = -10000.0  # added to the scores of padding, as in the release
 
@@ -96,7 +96,7 @@ class SelfAttention(ConfiguredLayer):
             all, P = T.
           compiled: whether to use the fused training ops of `ops`.
         """
-        c, of = self.config, products()
+        c, of = self.config, attention_products()
         asking = x if places is None else tf.gather(x, places, batch_dims=1)
         asked, shape = tf.shape(asking), tf.shape(x)
         heads = c.num_attention_heads, c.head_size

@@ -66,8 +66,8 @@ REQUIRED_KEYS = (
 PRETRAINING_HEADS = ("mlm/", "sop/")
 # The halves of a layer, and the pattern of a block's variable names: its half
 # and its index.
-KINDS = ("attention", "ffn")
-BLOCK = re.compile(rf"albert/encoder/({'|'.join(KINDS)})_(\d+)_")
+BLOCK_TYPES = ("attention", "ffn")
+BLOCK = re.compile(rf"albert/encoder/({'|'.join(BLOCK_TYPES)})_(\d+)_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +191,7 @@ class AlbertConfig:
 
     def shared_layers(self) -> list[range]:
         """Return the runs of layers that call the same blocks."""
-        kinds = map(self.blocks, KINDS)
+        kinds = map(self.blocks, BLOCK_TYPES)
         blocks = list(zip(*kinds, strict=True))
         layers = itertools.groupby(range(len(blocks)), blocks.__getitem__)
         runs = [list(run) for _, run in layers]

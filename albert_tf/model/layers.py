@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert_tf.base.errors import InputError, require
 from albert_tf.model import ops
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.ops import custom_gradient, drawn, is_tpu
+from albert_tf.model.ops import custom_gradient, is_tpu, next_seed
 from albert_tf.text.packing import INPUTS
 
 # Decorator for layers, so that Keras can load saved ones.
@@ -303,7 +303,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         """
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
-            seed = drawn(self.seed_generator)
+            seed = next_seed(self.seed_generator)
         if places is not None:  # Keras separates tensors from options
             further["places"] = places
         return self.compute(**batch | further, seed=seed)
@@ -428,7 +428,7 @@ PLAIN = EncoderLoop()
 ON_TPU = EncoderLoop("while", rematerialize=True)
 
 
-def choose(form: str, rematerialize: str, on_tpu: bool) -> EncoderLoop:
+def encoder_loop(form: str, rematerialize: str, on_tpu: bool) -> EncoderLoop:
     """Return the loop that two settings select on a kind of device.
 
     Args:

@@ -97,7 +97,7 @@ def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
     return tf.random.fold_in(seed, number, alg="philox")
 
 
-def drawn(generator: keras.random.SeedGenerator) -> Seed:
+def next_seed(generator: keras.random.SeedGenerator) -> Seed:
     """Draw a generator's next seed, different in each replica."""
     seed = tf.cast(generator.next(), tf.int32)
     context = tf.distribute.get_replica_context()
@@ -376,6 +376,6 @@ class HeadProducts(FlatProducts):
         return product + dense.bias
 
 
-def products() -> type[FlatProducts]:
+def attention_products() -> type[FlatProducts]:
     """Return the form for the current replica's device."""
     return HeadProducts if is_tpu() else FlatProducts

@@ -2,8 +2,13 @@
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures import Encoder, Signature, Tensors, as_many
-from albert_tf.serving.window_rows import two_part_rows
+from albert_tf.serving.signatures import (
+    Encoder,
+    Signature,
+    Tensors,
+    same_batch_size,
+    two_part_rows,
+)
 from albert_tf.tasks.multiple_choice import BLANK
 from albert_tf.tasks.task import Task
 
@@ -77,13 +82,15 @@ def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
     }
 
 
-def choose(encoder: Encoder, compute, task: Task) -> Signature:
+def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
     """Return the signature that picks a choice."""
     shape = [encoder.config.batch_size, None]
     spec = tf.TensorSpec(shape, tf.string, "choices")
 
     def call(context, question, choices) -> Tensors:
-        request = as_many(context=context, question=question, choices=choices)
+        request = same_batch_size(
+            context=context, question=question, choices=choices
+        )
         inputs = choice_rows(encoder, task, *request)
         outputs = encoder.run(compute, inputs, one_each=False)
         return likeliest(outputs, request[-1])

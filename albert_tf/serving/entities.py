@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures import Encoder, Signature, Tensors
-from albert_tf.serving.window_rows import (
+from albert_tf.serving.signatures import (
+    Encoder,
+    Signature,
+    Tensors,
     Windows,
     byte_bounds,
     cut,

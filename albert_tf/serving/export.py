@@ -19,12 +19,12 @@ from albert_tf.model.layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.litert_runner import MODEL_FILE
 from albert_tf.serving.pretrained import pretrained_server
-from albert_tf.serving.server import Server, task_server
+from albert_tf.serving.server import ServedModel, task_server
 from albert_tf.serving.signatures import Encoder, ServingConfig
 from albert_tf.serving.verification import Difference, verify
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task
-from albert_tf.text.tokenizers import KINDS, TOKENIZER_FILE, tokenizer_in
+from albert_tf.text.tokenizers import TOKENIZER_FILE, TOKENIZERS, tokenizer_in
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoint_files import reason
 
@@ -57,7 +57,7 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
     return weights
 
 
-def load_pretrained(model_dir: str, serving: ServingConfig) -> Server:
+def load_pretrained(model_dir: str, serving: ServingConfig) -> ServedModel:
     """Return the server of a pretrained model."""
     limit = serving.null_score_diff_threshold
     rule = "`null_score_diff_threshold` needs a question-answering model."
@@ -76,7 +76,7 @@ def served_task(model_dir: str, serving: ServingConfig) -> Task:
     return load_task(model_dir).updated(null_score_diff_threshold=limit)
 
 
-def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
+def load_finetuned(model_dir: str, serving: ServingConfig) -> ServedModel:
     """Return the server of a fine-tuned model."""
     config = AlbertConfig.from_model_dir(model_dir)
     task = served_task(model_dir, serving)
@@ -87,7 +87,7 @@ def load_finetuned(model_dir: str, serving: ServingConfig) -> Server:
     return task_server(encoder, model, task)
 
 
-def load_server(model_dir: str, serving: ServingConfig) -> Server:
+def load_server(model_dir: str, serving: ServingConfig) -> ServedModel:
     """Return the server of a model directory, with weights in float32.
 
     Args:
@@ -104,7 +104,7 @@ def load_server(model_dir: str, serving: ServingConfig) -> Server:
 # The config, the task, and the tokenizer with its settings.
 DESCRIPTION = (
     *(CONFIG_FILE, TASK_FILE, TOKENIZER_FILE),
-    *(kind.file_name for kind in KINDS.values()),
+    *(kind.file_name for kind in TOKENIZERS.values()),
 )
 VARIABLES = (
     "variables/variables.index",
@@ -156,7 +156,7 @@ class ExportConfig:
         )
 
 
-def asset_paths(model_dir: str, server: Server) -> list[str]:
+def asset_paths(model_dir: str, server: ServedModel) -> list[str]:
     """Return the files that describe the model: config, vocabulary, task."""
     names, tokenizer = [CONFIG_FILE, TASK_FILE], server.encoder.tokenizer
     if tokenizer:
@@ -165,7 +165,9 @@ def asset_paths(model_dir: str, server: Server) -> list[str]:
     return [path for path in paths if files.exists(path)]
 
 
-def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
+def write_saved_model(
+    server: ServedModel, config: ExportConfig, to: str
+) -> None:
     """Write a SavedModel with a single copy of each weight, under its name."""
     # A looped layer loads and starts in half the time of unrolled layers.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
@@ -184,7 +186,11 @@ def write_saved_model(server: Server, config: ExportConfig, to: str) -> None:
 
 
 def write_file(
-    name: str, convert: Callable, server: Server, config: ExportConfig, to: str
+    name: str,
+    convert: Callable,
+    server: ServedModel,
+    config: ExportConfig,
+    to: str,
 ) -> None:
     """Write a model as one file, with the files that describe it."""
     content = convert(server, config)
@@ -203,7 +209,7 @@ class Format(NamedTuple):
       more: patterns of additional files.
     """
 
-    write: Callable[[Server, ExportConfig, str], None]
+    write: Callable[[ServedModel, ExportConfig, str], None]
     model: str
     assets: str = ""
     more: tuple[str, ...] = ()
@@ -266,7 +272,7 @@ def changed_lengths(finetuned: Task, served: Task) -> str:
 
 
 def report(
-    server: Server, config: ExportConfig, folder: str, found: Difference
+    server: ServedModel, config: ExportConfig, folder: str, found: Difference
 ) -> None:
     """Print the signatures, the largest difference and the size."""
     if config.to == "saved_model":

@@ -16,12 +16,12 @@ from tensorflow.python.framework import convert_to_constants
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.data import file_kinds
-from albert_tf.serving.server import Server
+from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.features import Features
 
 
-def text_features(server: Server, path: str) -> Features:
+def text_features(server: ServedModel, path: str) -> Features:
     """Return the non-empty lines of a plain text file as inputs."""
     lines = file_kinds.read_text(path, "`calibration_file`").splitlines()
     texts = [line for line in lines if line.strip()]
@@ -31,7 +31,7 @@ def text_features(server: Server, path: str) -> Features:
     return Features.of_texts(encoder.tokenizer, texts, length)
 
 
-def task_features(server: Server, path: str) -> Features:
+def task_features(server: ServedModel, path: str) -> Features:
     """Return the examples of a file for prediction, or else for evaluation.
 
     In some data sets, the two have different columns.
@@ -45,7 +45,7 @@ def task_features(server: Server, path: str) -> Features:
     return server.task.features(examples, server.encoder.tokenizer)
 
 
-def calibration_features(server: Server, path: str) -> Features:
+def calibration_features(server: ServedModel, path: str) -> Features:
     """Return the inputs in a file: the task's examples, or lines of text."""
     rule = "`calibration_file` needs a model directory with a tokenizer."
     require(server.encoder.tokenizer, rule, calibration_file=path)
@@ -90,7 +90,7 @@ def output_names(content: bytes) -> str:
     return "|".join(re.escape(detail["name"]) for detail in details)
 
 
-def rounded(
+def quantized(
     content: bytes, examples: Sequence[dict[str, np.ndarray]], is_static: bool
 ) -> bytes:
     """Quantize the weights and matrix products of a float32 file to 8 bits.
@@ -162,7 +162,7 @@ def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
 
 
 def examples_of(
-    server: Server, path: str | None
+    server: ServedModel, path: str | None
 ) -> list[dict[str, np.ndarray]]:
     """Return the inputs in a file, to calibrate with."""
     require(
@@ -197,7 +197,7 @@ def fixed(config: ServingConfig) -> ServingConfig:
     return dataclasses.replace(config, fixed_length=True, batch_size=size)
 
 
-def convert(server: Server, config) -> bytes:
+def convert(server: ServedModel, config) -> bytes:
     """Convert a server to a LiteRT model with the outputs of `numbers`.
 
     Args:
@@ -222,5 +222,5 @@ def convert(server: Server, config) -> bytes:
             converter.target_spec.supported_types = [tf.float16]
         content = converter.convert()
     if "int8" in precision:
-        return rounded(content, examples, is_int8)
+        return quantized(content, examples, is_int8)
     return content

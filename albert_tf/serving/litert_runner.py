@@ -12,7 +12,7 @@ import numpy as np
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest, softmax
 from albert_tf.tasks.predictions import Predictor
@@ -185,7 +185,7 @@ class Runner:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunnerConfig(Checked):
+class RunnerConfig(Validated):
     """The model and its queries."""
 
     model: str = setting(

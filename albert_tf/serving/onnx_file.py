@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.serving.litert_runner import POSITIONS
-from albert_tf.serving.server import Server
+from albert_tf.serving.server import ServedModel
 
 ONNX_FILE = "model.onnx"
 OPSET = 18
@@ -96,7 +96,7 @@ def make_positions_optional(graph) -> None:
         graph.initializer.append(first)
 
 
-def graph_of(server: Server) -> tuple[Callable, list[tf.TensorSpec]]:
+def graph_of(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
     """Return `Server.numbers` under the file's names, and its int64 inputs."""
     names = [spec.name for spec in server.number_inputs]
     specs = [
@@ -115,7 +115,7 @@ def graph_of(server: Server) -> tuple[Callable, list[tf.TensorSpec]]:
     return tf.function(compute, input_signature=specs, autograph=False), specs
 
 
-def convert(server: Server, config) -> bytes:
+def convert(server: ServedModel, config) -> bytes:
     """Convert a server to an ONNX model with the outputs of `numbers`.
 
     The layers are unrolled, but the file has a single copy of their shared

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 
 from albert_tf.base import program
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.serving.playground_model import (
     MAX_ATTENTION_TOKENS,
     ExportedModel,
@@ -216,7 +216,7 @@ def serve(page: gr.Blocks, host: str, port: int, **more):
 
 
 @dataclasses.dataclass(frozen=True)
-class PlaygroundConfig(Checked):
+class PlaygroundConfig(Validated):
     """The model, and the address of the page."""
 
     saved_model: str = setting(

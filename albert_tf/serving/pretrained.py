@@ -7,8 +7,13 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving.server import Server, basic_signatures
-from albert_tf.serving.signatures import Encoder, Signature, Tensors, function
+from albert_tf.serving.server import ServedModel, basic_signatures
+from albert_tf.serving.signatures import (
+    Encoder,
+    Signature,
+    Tensors,
+    graph_function,
+)
 
 # The number of masks per text in formats with fixed shapes.
 NUMBER_MASKS = 8
@@ -50,7 +55,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         probabilities, ids = tf.math.top_k(known, config.top_k)
         return {"probabilities": probabilities, "ids": ids}
 
-    compute = function(likeliest)
+    compute = graph_function(likeliest)
 
     def call(text: tf.Tensor) -> Tensors:
         inputs, count = mask_rows(encoder, text)
@@ -75,14 +80,14 @@ def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
         return {"in_order": tf.nn.softmax(logits)[:, 0]}
 
-    return encoder.text_pair(function(in_order))
+    return encoder.text_pair(graph_function(in_order))
 
 
 def pretrained_server(
     encoder: Encoder,
     model: AlbertForPretraining,
     weights: dict[str, tf.Variable],
-) -> Server:
+) -> ServedModel:
     """Return a server with the heads of the model that have weights.
 
     Args:
@@ -121,4 +126,6 @@ def pretrained_server(
     if encoder.tokenizer and "sop" in there:
         signatures["sentence_order"] = sentence_order(encoder, model)
     default = "text" if encoder.tokenizer else "ids"
-    return Server(encoder, weights, signatures, default, number_inputs, numbers)
+    return ServedModel(
+        encoder, weights, signatures, default, number_inputs, numbers
+    )

@@ -8,26 +8,29 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.serving.signatures import Encoder, Signature, Tensors, as_many
-from albert_tf.serving.window_rows import (
+from albert_tf.serving.signatures import (
+    Encoder,
+    Signature,
+    Tensors,
     Windows,
     byte_bounds,
     cut,
     make_windows,
     placed,
+    same_batch_size,
     two_part_rows,
 )
 from albert_tf.tasks.numerics import IMPOSSIBLE
 from albert_tf.tasks.squad import NOTHING
 from albert_tf.tasks.task import Task
-from albert_tf.text.text_graph import Spanned, characters, offset_graph
+from albert_tf.text.text_graph import TokenSpans, characters, offset_graph
 
 
-class Asked(NamedTuple):
+class QuestionRows(NamedTuple):
     """Data for computing answers from the model's outputs."""
 
     context: tf.Tensor
-    spanned: Spanned
+    spanned: TokenSpans
     windows: Windows
     position: tf.Tensor  # of a row's window among its tokens
 
@@ -68,9 +71,9 @@ class Answers:
         answers = self._texts(asked.context, score, starts, ends)
         return answers | self._null(asked.windows, outputs, answers)
 
-    def _rows(self, question, context) -> tuple[Tensors, Asked]:
+    def _rows(self, question, context) -> tuple[Tensors, QuestionRows]:
         encoder, task = self.encoder, self.task.config
-        question, context = as_many(question=question, context=context)
+        question, context = same_batch_size(question=question, context=context)
         query = encoder.segment(question)[:, : task.max_query_length]
         spanned = self.offsets(context)
         length = encoder.config.max_seq_length
@@ -81,9 +84,11 @@ class Answers:
         fixed = length if encoder.config.fixed_length else None
         inputs = two_part_rows(encoder.tokenizer, a, b, fixed)
         position = a.row_lengths() + 2
-        return inputs, Asked(context, spanned, windows, position)
+        return inputs, QuestionRows(context, spanned, windows, position)
 
-    def _candidates(self, asked: Asked, width: tf.Tensor, outputs: Tensors):
+    def _candidates(
+        self, asked: QuestionRows, width: tf.Tensor, outputs: Tensors
+    ):
         """Return scores and offsets in the context, [R, S]."""
         _, spanned, windows, position = asked
         begins = placed(windows.is_best, position, width)

@@ -8,17 +8,22 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.serving.classifiers import choose, class_names, texts
+from albert_tf.serving.classifiers import choice_signature, class_names, texts
 from albert_tf.serving.entities import entities
 from albert_tf.serving.questions import answer
-from albert_tf.serving.signatures import Encoder, Signature, Tensors, function
+from albert_tf.serving.signatures import (
+    Encoder,
+    Signature,
+    Tensors,
+    graph_function,
+)
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.checkpoints import named_variables
 
 
 @dataclasses.dataclass(frozen=True)
-class Server:
+class ServedModel:
     """A model and the functions that it serves.
 
     Attributes:
@@ -51,7 +56,7 @@ class Server:
                 return self.call(name, *request)
 
             specs = self.signatures[name].inputs
-            return function(serve, specs).get_concrete_function()
+            return graph_function(serve, specs).get_concrete_function()
 
         made = {name: graph(name) for name in self.signatures}
         return {"serving_default": made[self.default], **made}
@@ -104,7 +109,7 @@ def basic_signatures(
         encoded = encoder.encode(**inputs)
         return encoded | heads(encoded, inputs)
 
-    every = function(encoded_once)
+    every = graph_function(encoded_once)
 
     def of_ids(*values: tf.Tensor) -> Tensors:
         return encoder.run(every, dict(zip(INPUTS, values, strict=True)))
@@ -125,9 +130,9 @@ def basic_signatures(
         return decode
 
     ids_and_pieces = show(*INPUTS, "pieces")
-    embedded = function(encoder.embeddings), show("input_mask", "pieces")
-    attended = function(encoder.attention), show(*INPUTS[1:], "pieces")
-    examples = encoder.text_pair(function(small))
+    embedded = graph_function(encoder.embeddings), show("input_mask", "pieces")
+    attended = graph_function(encoder.attention), show(*INPUTS[1:], "pieces")
+    examples = encoder.text_pair(graph_function(small))
     return {
         "ids": ids,
         "text": encoder.text(every),
@@ -141,10 +146,10 @@ def basic_signatures(
 
 
 # Makers of signatures that take more than a text or a pair.
-MAKERS = {"answer": answer, "choose": choose, "entities": entities}
+MAKERS = {"answer": answer, "choose": choice_signature, "entities": entities}
 
 
-def task_server(encoder: Encoder, model, task: Task) -> Server:
+def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
     """Return the server of a restored fine-tuned model and its head."""
     # Windows over shorter inputs must still cover all of a text.
     task = task.updated(max_seq_length=encoder.config.max_seq_length)
@@ -168,14 +173,16 @@ def task_server(encoder: Encoder, model, task: Task) -> Server:
     if encoder.tokenizer:
         default = task.signature
         encode = encoder.pool if model.reads_pooled else encoder.encode
-        outputs = function(lambda **inputs: named(encode(**inputs), inputs))
+        outputs = graph_function(
+            lambda **inputs: named(encode(**inputs), inputs)
+        )
         make = MAKERS.get(default, texts)
         asked = signatures[default] = make(encoder, outputs, task)
         # Examples may have a second text, even for single-text tasks.
         pairs = "text_pair" in task.fields
         example = encoder.text_pair(outputs) if pairs else asked
         signatures["tf_example"] = of_examples(encoder, example)
-    return Server(
+    return ServedModel(
         encoder,
         named_variables(model),
         signatures,

@@ -1,4 +1,7 @@
-"""The encoder and its tokenizer as graphs, the basis of all signatures.
+"""The encoder and its tokenizer as graphs, from which signatures are made.
+
+A text with more tokens than a row has room for becomes several rows, its
+windows.
 
 Shapes: B batch, R rows of the model, T tokens, H hidden width, L layers, A
 heads.
@@ -10,12 +13,120 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.task_heads import token_mean
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.text_graph import TextGraph
 from albert_tf.text.tokenizers import Tokenizer
+
+
+class Windows(NamedTuple):
+    """The windows over the tokens of a batch of texts.
+
+    Attributes:
+      counts: int64 [B], the number of rows of each text.
+      texts: int64 [R], the text that a row belongs to.
+      places: ragged [R, W], indices of a row's tokens among all texts' tokens.
+      is_best: ragged bool [R, W], whether no other window has more context for
+        a token.
+    """
+
+    counts: tf.Tensor
+    texts: tf.Tensor
+    places: tf.RaggedTensor
+    is_best: tf.RaggedTensor
+
+
+def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
+    """Return windows of at most `size` [B] tokens over ids [B, N]."""
+    number = ids.row_lengths()
+    more = tf.maximum(number - size, 0)
+    counts = 1 + (more + stride - 1) // stride
+    texts = tf.repeat(tf.range(ids.nrows()), counts)
+    start = tf.ragged.range(counts).values * stride
+    length = tf.minimum(
+        tf.gather(number, texts) - start, tf.gather(size, texts)
+    )
+    first = tf.gather(ids.row_starts(), texts) + start
+    places = tf.ragged.range(first, first + length)
+    within = tf.ragged.range(length).values
+    lengths = tf.repeat(length, length)
+    context = tf.minimum(within, lengths - 1 - within)
+    # Of windows with equal context, the longest wins, then the first.
+    rows = tf.cast(places.value_rowids(), tf.int64)
+    score = (context * 100 + lengths) * (1 << 32) - rows
+    total = tf.cast(tf.size(ids.values), tf.int64)
+    most = tf.math.unsorted_segment_max(score, places.values, total)
+    best = score == tf.gather(most, places.values)
+    return Windows(counts, texts, places, places.with_values(best))
+
+
+def two_part_rows(
+    tokenizer: Tokenizer,
+    a: tf.RaggedTensor,
+    b: tf.RaggedTensor,
+    length: int | None,
+) -> dict[str, tf.Tensor]:
+    """Return rows `[CLS] a [SEP] b [SEP]` [R, T], even if b is empty."""
+    rows = a.nrows()
+
+    def column(id: int) -> tf.RaggedTensor:
+        return tf.RaggedTensor.from_tensor(tf.fill([rows, 1], id))
+
+    sep = column(tokenizer.sep_id)
+    parts = [column(tokenizer.cls_id), a, sep, b, sep]
+    ids = tf.concat(parts, axis=1).to_tensor(
+        tokenizer.pad_id, shape=[None, length]
+    )
+    width = tf.maximum(tf.shape(ids)[1], 1)
+    ids = tf.pad(ids, [[0, 0], [0, width - tf.shape(ids)[1]]])
+    first = a.row_lengths() + 2
+    mask = tf.sequence_mask(first + b.row_lengths() + 1, width, tf.int32)
+    second = mask - tf.sequence_mask(first, width, tf.int32)
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": second}
+
+
+def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
+    """Return flags [R, W] as bool [R, T], shifted to a row's position [R]."""
+    before = tf.RaggedTensor.from_row_lengths(
+        tf.zeros([tf.reduce_sum(position)], tf.bool), position
+    )
+    dense = tf.concat([before, flags], axis=1).to_tensor(False)
+    dense = dense[:, :width]
+    return tf.pad(dense, [[0, 0], [0, width - tf.shape(dense)[1]]])
+
+
+def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
+    """Return the byte offset of each character in strings, and of the end."""
+    _, starts = tf.strings.unicode_decode_with_offsets(
+        strings, "UTF-8", errors="replace", replacement_char=0xFFFD
+    )
+    ends = tf.strings.length(strings)[:, None]
+    return tf.concat([tf.cast(starts, tf.int32), ends], axis=1)
+
+
+def cut(
+    strings: tf.Tensor, bounds: tf.RaggedTensor, rows, starts, ends
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Cut parts out of strings by offsets in characters.
+
+    Args:
+      strings: [B].
+      bounds: their `byte_bounds`.
+      rows: [...], the string that each part belongs to.
+      starts: [...], the first character.
+      ends: [...], the character after the last one.
+
+    Returns:
+      The parts, and their first bytes and the bytes after the last ones.
+    """
+    base = tf.gather(tf.cast(bounds.row_starts(), tf.int32), rows)
+    first = tf.gather(bounds.values, base + starts)
+    last = tf.gather(bounds.values, base + ends)
+    text = tf.strings.substr(tf.gather(strings, rows), first, last - first)
+    return text, first, last
+
 
 ENCODED = ("sequence_output", "pooled_output")
 
@@ -23,7 +134,7 @@ Tensors = dict[str, tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
-class ServingConfig(Checked):
+class ServingConfig(Validated):
     """Settings that an export fixes."""
 
     max_seq_length: int | None = setting(
@@ -59,13 +170,13 @@ class ServingConfig(Checked):
     )
 
 
-def function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
+def graph_function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
     """Wrap a function as a graph, for the given inputs."""
     return tf.function(body, input_signature=inputs, autograph=False)
 
 
 def body(graph, inputs: list[tf.TensorSpec]):
-    """Trace a `function` once, for all signatures of a SavedModel."""
+    """Trace a `graph_function` once, for all signatures of a SavedModel."""
     return graph.get_concrete_function(**{spec.name: spec for spec in inputs})
 
 
@@ -86,7 +197,7 @@ def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     ]
 
 
-def as_many(**inputs: tf.Tensor) -> list[tf.Tensor]:
+def same_batch_size(**inputs: tf.Tensor) -> list[tf.Tensor]:
     """Return tensors [B, ...] that must have the same number of rows.
 
     Later operations wait for this check, as their own errors would name shapes
@@ -143,13 +254,13 @@ class Encoder:
                 tokenizer.pieces(range(tokenizer.vocab_size))
             )
             strings = tf.TensorSpec([None], tf.string, "text")
-            self.segment = function(self.text_graph, [strings])
+            self.segment = graph_function(self.text_graph, [strings])
         self._compiled = albert
         if config.jit_compile:
             self._compiled = tf.function(albert, jit_compile=True)
         # A SavedModel stores a function once, however many others call it.
-        self.encode = function(self.outputs)
-        self.pool = function(self.pooled)
+        self.encode = graph_function(self.outputs)
+        self.pool = graph_function(self.pooled)
 
     def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
@@ -194,7 +305,7 @@ class Encoder:
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
 
     def run(self, compute, inputs: Tensors, one_each: bool = True) -> Tensors:
-        """Return the outputs of a `function` for rows.
+        """Return the outputs of a `graph_function` for rows.
 
         Args:
           compute: the function.
@@ -223,7 +334,7 @@ class Encoder:
         """Return a signature that takes strings [B].
 
         Args:
-          compute: a `function` of rows; None to serve only the rows.
+          compute: a `graph_function` of rows; None to serve only the rows.
           decode: converts its outputs and the rows to the served outputs.
         """
 
@@ -237,7 +348,7 @@ class Encoder:
         """Return a signature that takes pairs of strings [B]; see `text`."""
 
         def call(text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
-            both = as_many(text=text, text_pair=text_pair)
+            both = same_batch_size(text=text, text_pair=text_pair)
             inputs = self.pack(*map(self.segment, both))
             return decode(self.run(compute, inputs) if compute else {}, inputs)
 

@@ -15,14 +15,14 @@ from tensorflow.core.framework import tensor_pb2
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.data.records import tfrecord
-from albert_tf.serving.server import Server
+from albert_tf.serving.server import ServedModel
 from albert_tf.serving.verification import Arrays, requests, tensors
 
 WARM_UP = files.join("assets.extra", "tf_serving_warmup_requests")
 BATCHING = "batching_params.pbtxt"
 FILES = (WARM_UP, BATCHING)
 
-# Measured, see docs/serving.md.
+# Measured, see docs/experiments.md.
 BATCH_ROWS = 32
 WAIT_MICROSECONDS = 1000
 BATCH_THREADS = 2
@@ -156,7 +156,7 @@ def is_edited(path: str) -> bool:
     return content != batching(int(rows[1]) if rows else None)
 
 
-def write_files(server: Server, folder: str, earlier: str) -> list[str]:
+def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     """Write `FILES` to an export; return those copied from the earlier one.
 
     Files that an operator changed in the earlier export are copied.

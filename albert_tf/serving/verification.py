@@ -15,7 +15,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.serving import onnx_file
 from albert_tf.serving.litert_runner import MODEL_FILE
-from albert_tf.serving.server import BASIC, Server
+from albert_tf.serving.server import BASIC, ServedModel
 from albert_tf.text.packing import INPUTS
 
 Arrays = dict[str, np.ndarray]
@@ -49,7 +49,7 @@ class Difference(NamedTuple):
     output: str
 
 
-def id_batch(server: Server) -> Arrays:
+def id_batch(server: ServedModel) -> Arrays:
     """Return random ids [B, T] in rows of different lengths."""
     rng = np.random.default_rng(0)
     config = server.encoder.albert.config
@@ -68,7 +68,7 @@ def id_batch(server: Server) -> Arrays:
     return {name: x.astype(np.int32) for name, x in inputs.items()}
 
 
-def requests(server: Server) -> dict[str, Arrays]:
+def requests(server: ServedModel) -> dict[str, Arrays]:
     """Return {signature: inputs} for the signatures that are not basic.
 
     The default signature comes first, even if it is basic.
@@ -135,14 +135,16 @@ def tensors(values: Arrays) -> dict[str, tf.Tensor]:
     }
 
 
-def file_differences(server: Server, engine: Engine) -> Iterator[Difference]:
+def file_differences(
+    server: ServedModel, engine: Engine
+) -> Iterator[Difference]:
     """Yield the differences for a file that takes ids."""
     inputs = id_batch(server)
     wanted = arrays(server.numbers(**tensors(inputs)))
     yield from differences(engine(inputs), wanted)
 
 
-def saved_model(server: Server, folder: str) -> Iterator[Difference]:
+def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
     """Yield the differences for a SavedModel, with ids and `requests`."""
     loaded = tf.saved_model.load(folder)  # signatures need it alive
     signatures = loaded.signatures
@@ -157,7 +159,7 @@ def saved_model(server: Server, folder: str) -> Iterator[Difference]:
         yield from differences(found, wanted)
 
 
-def litert(server: Server, folder: str) -> Iterator[Difference]:
+def litert(server: ServedModel, folder: str) -> Iterator[Difference]:
     """Yield the differences for a LiteRT file."""
     interpreter = tf.lite.Interpreter  # a copy of the engine in TensorFlow
     if importlib.util.find_spec("ai_edge_litert"):
@@ -169,7 +171,7 @@ def litert(server: Server, folder: str) -> Iterator[Difference]:
     yield from file_differences(server, lambda inputs: runner(**inputs))
 
 
-def onnx(server: Server, folder: str) -> Iterator[Difference]:
+def onnx(server: ServedModel, folder: str) -> Iterator[Difference]:
     """Yield the differences for an ONNX file."""
     import onnxruntime
 
@@ -182,14 +184,16 @@ def onnx(server: Server, folder: str) -> Iterator[Difference]:
     yield from file_differences(server, run)
 
 
-ENGINES: dict[str, tuple[str, Callable[[Server, str], Iterator]]] = {
+ENGINES: dict[str, tuple[str, Callable[[ServedModel, str], Iterator]]] = {
     "saved_model": ("TensorFlow", saved_model),
     "litert": ("LiteRT", litert),
     "onnx": ("ONNX Runtime", onnx),
 }
 
 
-def verify(server: Server, folder: str, to: str, precision: str) -> Difference:
+def verify(
+    server: ServedModel, folder: str, to: str, precision: str
+) -> Difference:
     """Run an export in its engine; return the largest difference from Python.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.data.table_sources import TableObject
+from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.tasks.numerics import sigmoid
 from albert_tf.tasks.predictions import sibling, write_tsv
 from albert_tf.tasks.sentences import Prediction, SentenceTask
@@ -212,7 +212,7 @@ class MultiLabel(ClassTask):
         examples = self._with_names(super().read(part, path))
         if any(example.label for example in examples) or not examples:
             return examples
-        if part != "predict" and isinstance(path, TableObject):
+        if part != "predict" and isinstance(path, InMemoryTable):
             return examples  # perhaps a batch, in which no class need apply
         require(
             part == "predict",

@@ -17,9 +17,9 @@ import tensorflow as tf
 from scipy import stats
 
 from albert_tf.base import files, program
-from albert_tf.base.console import Progress, table
+from albert_tf.base.console import Progress, format_table
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import cross_entropy
@@ -40,7 +40,7 @@ NAMES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class MinimalPairsConfig(Checked):
+class MinimalPairsConfig(Validated):
     """The model and pairs to score, and the file to write."""
 
     model_dir: str = setting("", "Pretrained model directory.", required=True)
@@ -245,7 +245,7 @@ def minimal_pairs(config: MinimalPairsConfig) -> dict:
     for name, row in summary["paradigm"].items():
         shares = (f"{row[key]:.1%}" for key in ("accuracy", "low", "high"))
         rows.append((name, *shares, f"{row['pairs']:,}"))
-    print("\n".join(table(rows)))
+    print("\n".join(format_table(rows)))
     print(f"mean over paradigms: {summary['accuracy']:.1%}")
     print(f"Wrote {config.output_file}")
     return summary

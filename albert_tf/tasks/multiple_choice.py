@@ -61,7 +61,7 @@ class Choices:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class ReaderSettings:
     """How the files of a data set are read.
 
     Attributes:
@@ -123,7 +123,9 @@ def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     return check_choices(choices, f"{row.where}, column {names[0]}")
 
 
-def row_example(layout: Layout, part: str, row: Row, number: int) -> Choices:
+def row_example(
+    layout: ReaderSettings, part: str, row: Row, number: int
+) -> Choices:
     """Return the example in a table row."""
     columns = layout.columns
     choices = row_choices(row, layout.choice_columns)
@@ -135,20 +137,24 @@ def row_example(layout: Layout, part: str, row: Row, number: int) -> Choices:
     return Choices(name, context, question, choices, label)
 
 
-def read_table(layout: Layout, part: str, path: str) -> Iterator[Choices]:
+def read_table(
+    layout: ReaderSettings, part: str, path: str
+) -> Iterator[Choices]:
     """Yield the examples of a .jsonl, .tsv or .csv file."""
     for number, row in enumerate(read_rows(path, layout.columns)):
         yield row_example(layout, part, row, number)
 
 
 # One RACE question per row, as on the hub.
-HUB = Layout(
+HUB = ReaderSettings(
     columns=Columns("article", "question", ("answer",)),
     choice_columns=("options",),
 )
 
 
-def read_race(layout: Layout, part: str, path: str) -> Iterator[Choices]:
+def read_race(
+    layout: ReaderSettings, part: str, path: str
+) -> Iterator[Choices]:
     """Yield the questions in a RACE folder, or in one of its files.
 
     A row has an article with all its questions, or a single question in the
@@ -225,7 +231,7 @@ class MultipleChoice(Task):
     data_takes = COLUMNS
     learnt = ("number",)
 
-    layout: Layout = Layout()
+    layout: ReaderSettings = ReaderSettings()
     number: int = 0
     main_metric: str = "accuracy"
     config: TaskConfig = DEFAULTS
@@ -251,7 +257,7 @@ class MultipleChoice(Task):
     def in_memory(self):
         c, choices = self.layout.columns, self.layout.choice_columns[:1]
         columns = Columns(c.text, c.text_pair, c.label)
-        layout = Layout(columns=columns, choice_columns=choices)
+        layout = ReaderSettings(columns=columns, choice_columns=choices)
         return dataclasses.replace(self, layout=layout)
 
     def check(self, given):

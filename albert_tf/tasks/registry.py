@@ -20,7 +20,7 @@ from albert_tf.tasks.classification import (
     Regression,
 )
 from albert_tf.tasks.embedding import Embedding
-from albert_tf.tasks.multiple_choice import Layout, MultipleChoice
+from albert_tf.tasks.multiple_choice import MultipleChoice, ReaderSettings
 from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
 from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.tables import Columns
@@ -255,7 +255,7 @@ def race(name: str, *levels: str) -> MultipleChoice:
         name=name,
         folder="RACE",
         splits=splits_of("train", "dev", "test"),
-        layout=Layout("race", levels=levels),
+        layout=ReaderSettings("race", levels=levels),
         number=4,
     )
 

@@ -14,7 +14,7 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.data import file_kinds, row_files
 from albert_tf.data.file_kinds import TEXT, TSV, BadData
 from albert_tf.data.row_files import Row
-from albert_tf.data.table_sources import TableObject, is_table, rows_of
+from albert_tf.data.table_sources import InMemoryTable, is_table, rows_of
 
 # An empty cell, and the text that pandas and NumPy write for a missing number.
 # The texts NA, null and None may be classes.
@@ -168,7 +168,7 @@ def cell(row: Row, column: str, flag: str) -> Any:
     )
 
 
-KINDS = {
+JSON_TYPES = {
     str: "a text",
     list: "a list",
     int: "a whole number",
@@ -180,7 +180,7 @@ def field(values: Any, name: str, kind: type, where: str) -> Any:
     """Return a field of a JSON object, which must have a type."""
     value = values.get(name) if isinstance(values, dict) else None
     legal = isinstance(value, kind) and not isinstance(value, bool)
-    rule = f"{where}: `{name}` must be {KINDS[kind]}."
+    rule = f"{where}: `{name}` must be {JSON_TYPES[kind]}."
     require(legal, rule, **{name: str(value)[:60]})
     return value
 
@@ -278,7 +278,7 @@ TXT = ".txt"  # read as TSV
 FORMATS = (".tsv", TXT, ".csv", ".jsonl", ".json")
 
 
-def is_lines(path: str | TableObject) -> bool:
+def is_lines(path: str | InMemoryTable) -> bool:
     """Return whether a path is a `.txt` file of plain text."""
     named = file_kinds.ending_of(path) == TXT
     return named and file_kinds.kind_of(path) == TEXT
@@ -298,7 +298,7 @@ def _kind(source: file_kinds.Source, path: str) -> str:
     return source.kind
 
 
-def read_rows(path: str | TableObject, columns: Columns) -> Iterator[Row]:
+def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
     """Yield the rows of a table.
 
     Raises:
@@ -327,9 +327,9 @@ def read_rows(path: str | TableObject, columns: Columns) -> Iterator[Row]:
         print(f"Note: {path}: skipped {broken} broken lines")
 
 
-def note_quotes(path: str | TableObject) -> None:
+def note_quotes(path: str | InMemoryTable) -> None:
     """Print the place of the first quoted cell in a tab-separated file."""
-    if isinstance(path, TableObject) or files.is_stream(path):
+    if isinstance(path, InMemoryTable) or files.is_stream(path):
         return
     if not is_lines(path) and file_kinds.kind_of(path) != TSV:
         return

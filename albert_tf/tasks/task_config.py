@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from albert_tf.base.settings import Checked, setting
-from albert_tf.data.table_sources import TableObject, as_source
+from albert_tf.base.settings import Validated, setting
+from albert_tf.data.table_sources import InMemoryTable, as_source
 
 # The heads of question answering: two logits for each token; or the released
 # SQuAD 2.0 head, whose end depends on the start, with a logit for no answer.
@@ -22,7 +22,7 @@ COLUMNS = (*TEXT_COLUMNS, "choice_columns")
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskConfig(Checked):
+class TaskConfig(Validated):
     """Inputs and head of a task; None means the task's default.
 
     Each kind of task uses some of these settings; see `Task.takes`.
@@ -105,7 +105,7 @@ class TaskConfig(Checked):
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig(Checked):
+class DataConfig(Validated):
     """The data set, and the folder or the user's files with its examples."""
 
     task: str | None = setting(
@@ -118,17 +118,17 @@ class DataConfig(Checked):
     data_dir: str | None = setting(
         None, "Folder with the data set's official files, or its parent."
     )
-    train_file: str | TableObject | None = setting(
+    train_file: str | InMemoryTable | None = setting(
         None,
         "Your training examples: .tsv, .csv, .jsonl or .parquet, a folder "
         "written by `save_to_disk` of `datasets`, SQuAD-format .json, or CoNLL "
         "columns.",
         convert=as_source,
     )
-    eval_file: str | TableObject | None = setting(
+    eval_file: str | InMemoryTable | None = setting(
         None, "Your examples to evaluate on.", convert=as_source
     )
-    predict_file: str | TableObject | None = setting(
+    predict_file: str | InMemoryTable | None = setting(
         None, "Your examples to predict.", convert=as_source
     )
     text_column: str | None = setting(

@@ -10,7 +10,7 @@ from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import (
     clean_character,
-    fold,
+    lowercase_and_strip,
     split_punctuation,
     vocabulary_lines,
 )
@@ -31,7 +31,7 @@ def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
     words = "".join(map(clean_character, piece)).split()
     if len(words) != 1 or len(split_punctuation(words[0])) != 1:
         return None
-    return fold(words[0], tokenizer.config)
+    return lowercase_and_strip(words[0], tokenizer.config)
 
 
 def with_pieces(

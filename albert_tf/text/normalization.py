@@ -19,7 +19,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 
 # How to split a piece that ends in a digit and a comma ("2010,"):
@@ -47,7 +47,7 @@ WHITE_SPACE = (
 
 
 @dataclasses.dataclass(frozen=True)
-class TextConfig(Checked):
+class TextConfig(Validated):
     """How text is normalised; saved as `tokenizer.json` with the vocabulary.
 
     The defaults are those of the released English models. A tokenizer replaces

@@ -13,7 +13,7 @@ from albert_tf.base.settings import as_type
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
-class Special(Protocol):
+class SpecialIds(Protocol):
     """A tokenizer's ids for padding, and for the start and end of segments."""
 
     pad_id: int
@@ -21,7 +21,9 @@ class Special(Protocol):
     sep_id: int
 
 
-def joined(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+def concatenated(
+    rows: Sequence[Sequence[int]],
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the concatenated ids of rows, int32, and the end of each row."""
     ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
     return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
@@ -84,7 +86,7 @@ def truncate_pair(
 
 
 def two_part_row(
-    tokenizer: Special, a: Sequence[int], b: Sequence[int]
+    tokenizer: SpecialIds, a: Sequence[int], b: Sequence[int]
 ) -> tuple[np.ndarray, int]:
     """Return `[CLS] a [SEP] b [SEP]` without truncation, even if b is empty.
 
@@ -97,7 +99,7 @@ def two_part_row(
 
 
 def packed_row(
-    tokenizer: Special, a: Sequence[int], b: Sequence[int], length: int
+    tokenizer: SpecialIds, a: Sequence[int], b: Sequence[int], length: int
 ) -> tuple[np.ndarray, int]:
     """Return a row truncated to a length; `[CLS] a [SEP]` if b is empty.
 
@@ -111,7 +113,7 @@ def packed_row(
 
 
 def pack(
-    tokenizer: Special,
+    tokenizer: SpecialIds,
     a: Sequence[int],
     b: Sequence[int],
     max_seq_length: int,

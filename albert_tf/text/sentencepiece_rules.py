@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import sentencepiece
 
-from albert_tf.text.packing import joined
+from albert_tf.text.packing import concatenated
 
 WORD_MARK = "▁"
 
@@ -103,7 +103,7 @@ def expand(
     Returns:
       The concatenated new ids of all rows, and the end of each row.
     """
-    flat, ends = joined(ids)
+    flat, ends = concatenated(ids)
     lengths = np.diff(splits)[flat]
     new_ends = np.append(0, np.cumsum(lengths))
     shift = np.repeat(splits[flat] - new_ends[:-1], lengths)

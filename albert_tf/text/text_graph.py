@@ -301,7 +301,7 @@ class TextGraph(tf.Module):
 TO_THE_END = 1 << 20  # end of a piece that is not split, beyond its span
 
 
-class Spanned(NamedTuple):
+class TokenSpans(NamedTuple):
     """Ids with the start and end of each in the text; ragged [B, N]."""
 
     ids: tf.RaggedTensor
@@ -363,7 +363,7 @@ class SentencePieceOffsets(tf.Module):
         columns = np.array(spans, np.int32).T
         self._first, self._last = map(tf.constant, columns)
 
-    def __call__(self, strings: tf.Tensor) -> Spanned:
+    def __call__(self, strings: tf.Tensor) -> TokenSpans:
         """Return ids [B, N] and their offsets in strings [B]."""
         strings = self._graph.prepared(strings)
         ids, first, last = self._graph.model.tokenize_with_offsets(strings)
@@ -374,7 +374,7 @@ class SentencePieceOffsets(tf.Module):
         row_starts = tf.gather(text.starts, ids.value_rowids())
         return self._split(ids, begin - row_starts, end - row_starts)
 
-    def _split(self, ids: tf.RaggedTensor, begin, end) -> Spanned:
+    def _split(self, ids: tf.RaggedTensor, begin, end) -> TokenSpans:
         """Return the ids after the digit-comma rule, with their offsets."""
         low = tf.gather(self._splits, ids.values)
         number = tf.gather(self._splits, ids.values + 1) - low
@@ -383,7 +383,7 @@ class SentencePieceOffsets(tf.Module):
         begin, end = tf.repeat(begin, number), tf.repeat(end, number)
         last = tf.minimum(begin + tf.gather(self._last, within), end)
         first = tf.minimum(begin + tf.gather(self._first, within), last)
-        return Spanned(new, new.with_values(first), new.with_values(last))
+        return TokenSpans(new, new.with_values(first), new.with_values(last))
 
 
 class WordPieceOffsets(tf.Module):
@@ -393,7 +393,7 @@ class WordPieceOffsets(tf.Module):
         super().__init__()
         self._graph = graph
 
-    def __call__(self, strings: tf.Tensor) -> Spanned:
+    def __call__(self, strings: tf.Tensor) -> TokenSpans:
         """Return ids [B, N] and their offsets in strings [B]."""
         strings = self._graph.prepared(strings)
         parts, first, _ = self._graph.model.tokenize_with_offsets(strings)
@@ -421,7 +421,7 @@ class WordPieceOffsets(tf.Module):
                 tf.gather(end, last) - row_starts,
             )
         ]
-        return Spanned(*merged)
+        return TokenSpans(*merged)
 
     @staticmethod
     def _spans(text: Characters, parts: tf.RaggedTensor, first):
@@ -451,7 +451,7 @@ OFFSETS = {
 
 
 def offset_graph(tokenizer: Tokenizer, text_graph: TextGraph) -> tf.Module:
-    """Return a function from strings [B] to `Spanned`.
+    """Return a function from strings [B] to `TokenSpans`.
 
     It shares the tables of the tokenizer's `TextGraph`.
     """

@@ -31,7 +31,7 @@ from albert_tf.text.normalization import (
 from albert_tf.text.packing import (
     INPUTS,
     checked_texts,
-    joined,
+    concatenated,
     pack,
     row_length,
 )
@@ -366,7 +366,7 @@ class WordPieceTokenizer(Tokenizer):
         return not piece.startswith("##")
 
     def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
-        return joined([self._model.encode(text) for text in texts])
+        return concatenated([self._model.encode(text) for text in texts])
 
     @functools.cached_property
     def with_rules(self) -> bytes:
@@ -391,7 +391,7 @@ class WordPieceTokenizer(Tokenizer):
         return " ".join(self.pieces(self._words(ids))).replace(" ##", "")
 
 
-KINDS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
+TOKENIZERS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
@@ -400,14 +400,14 @@ def tokenizer_of(config: dict | None) -> Tokenizer | None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
     content = zlib.decompress(base64.b64decode(config["content"]))
-    return KINDS[config["type"]](content, TextConfig(**text))
+    return TOKENIZERS[config["type"]](content, TextConfig(**text))
 
 
 def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
     rule = f"The {kind} vocabulary must be an existing file."
     require(files.is_file(path), f"{rule} Received: {path}")
     try:
-        return KINDS[kind](files.read_bytes(path), config)
+        return TOKENIZERS[kind](files.read_bytes(path), config)
     except InputError as error:
         raise InputError(f"{error} ({path})") from None
 
@@ -455,13 +455,13 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     path = files.join(model_dir, TOKENIZER_FILE)
     values = files.read_json(path, "The file of tokenizer settings")
     kind = values.pop("type", None) if isinstance(values, dict) else None
-    rule = f"`type` must be one of {', '.join(KINDS)}."
-    require(kind in KINDS, rule, type=f"{kind} in {path}")
-    settings = KINDS[kind].settings
+    rule = f"`type` must be one of {', '.join(TOKENIZERS)}."
+    require(kind in TOKENIZERS, rule, type=f"{kind} in {path}")
+    settings = TOKENIZERS[kind].settings
     unknown = sorted(set(values) - set(settings))
     rule = f"A tokenizer's settings must be among {', '.join(settings)}."
     require(not unknown, rule, others=f"{', '.join(unknown)} in {path}")
-    vocabulary = files.join(model_dir, KINDS[kind].file_name)
+    vocabulary = files.join(model_dir, TOKENIZERS[kind].file_name)
     fields = {f.name: f for f in dataclasses.fields(TextConfig)}
     flags = {name for name, f in fields.items() if bool in types_of(f)}
     for name in flags & values.keys():

@@ -79,7 +79,7 @@ def clean_character(character: str) -> str:
     return character
 
 
-def fold(word: str, config: TextConfig) -> str:
+def lowercase_and_strip(word: str, config: TextConfig) -> str:
     """Return a word lower-cased and without accents, if configured."""
     if not config.do_lower_case:
         return word
@@ -91,7 +91,7 @@ def fold(word: str, config: TextConfig) -> str:
 
 
 def has_marks(text: str) -> bool:
-    """Return whether `fold` would drop any character of a text."""
+    """Return whether `lowercase_and_strip` would drop any character of a text."""
     return not text.isascii() and any(
         unicodedata.category(character) == "Mn"
         for character in unicodedata.normalize("NFD", text)
@@ -140,7 +140,7 @@ class _Cleaned(dict):
 
 def normalize(text: str, config: TextConfig) -> str:
     """Clean and fold a text."""
-    return fold(text.translate(_Cleaned()), config)
+    return lowercase_and_strip(text.translate(_Cleaned()), config)
 
 
 def separated(text: str, config: TextConfig) -> str:
@@ -219,7 +219,7 @@ class WordPiece:
         if ids is None:
             if len(self._cache) >= MAX_CACHED_WORDS:
                 self._cache.clear()
-            pieces = self._pieces(fold(word, self._config))
+            pieces = self._pieces(lowercase_and_strip(word, self._config))
             ids = self._cache[word] = [id for id, _, _ in pieces]
         return ids
 

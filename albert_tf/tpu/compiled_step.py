@@ -25,7 +25,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.records.input_pipeline import batch_spec
 from albert_tf.model.config import AlbertConfig, training_flops
-from albert_tf.model.layers import EncoderLoop, choose
+from albert_tf.model.layers import EncoderLoop, encoder_loop
 from albert_tf.tpu.chips import Topology
 from albert_tf.tpu.compiler import (
     Compiled,
@@ -117,7 +117,7 @@ class Plan:
     def loop(self) -> EncoderLoop:
         """The form of the encoder's loop on a TPU."""
         t = self.training
-        return choose(t.encoder_loop, t.rematerialize, on_tpu=True)
+        return encoder_loop(t.encoder_loop, t.rematerialize, on_tpu=True)
 
     def micro_batch(self, replicas: int) -> int:
         """Return the number of examples in a replica's micro-batch."""
@@ -185,7 +185,7 @@ def sizes() -> list[int]:
     return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
 
 
-def crossing(known: dict[int, int], memory: int) -> float:
+def interpolated_size(known: dict[int, int], memory: int) -> float:
     """Return the batch size at which linear extrapolation reaches `memory`.
 
     Args:
@@ -224,7 +224,7 @@ def largest(
         # A lower bound for an empty batch: with it, one size defines a line.
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
         known[0] = min(arguments, default=0)
-        expected = crossing(known, memory)
+        expected = interpolated_size(known, memory)
         # The largest size expected to fit, or else the smallest.
         below = [n for n in between if n <= expected]
         size = below[-1] if below else between[0]

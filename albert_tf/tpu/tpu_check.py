@@ -4,7 +4,7 @@ import dataclasses
 
 from albert_tf.base import program
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import CompiledForTpu
@@ -22,7 +22,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class TpuCheckConfig(Checked):
+class TpuCheckConfig(Validated):
     """The target of the compilation, in addition to the flags of the run."""
 
     topology: str = setting(
@@ -155,7 +155,7 @@ def compiled_lines(
     ]
 
 
-def check(config: TpuCheckConfig, plan: Plan) -> None:
+def compile_and_report(config: TpuCheckConfig, plan: Plan) -> None:
     """Compile the step and print the results."""
     topology = parse(config.topology)
     require_versions()
@@ -189,7 +189,7 @@ def tpu_check(config, run, optimizer, training, devices) -> None:
     if config.step_file:
         write_plan(config.step_file, plan, parse(config.topology))
     else:
-        check(config, plan)
+        compile_and_report(config, plan)
 
 
 cli = tpu_check.program.cli

@@ -51,7 +51,7 @@ def write_about(prefix: str, about: dict) -> None:
     files.write_json(f"{prefix}.json", {"about": about})
 
 
-def about(prefix: str) -> dict:
+def read_facts(prefix: str) -> dict:
     """Return the facts stored with a checkpoint; {} if there are none."""
     path = f"{prefix}.json"
     if not files.exists(path):
@@ -85,7 +85,7 @@ def read_all(prefix: str) -> None:
 def fault(prefix: str, read: Callable[[str], None]) -> str:
     """Describe what is wrong with a checkpoint's files, "" if nothing is."""
     try:
-        about(prefix)
+        read_facts(prefix)
     except (InputError, KeyError, TypeError):
         return f"{prefix}.json cannot be read"
     try:

@@ -293,14 +293,14 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
         )
 
 
-def claim(model_dir: str, config: AlbertConfig) -> None:
+def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
     """Create a model directory for a config, unless it has another model."""
     check_claim(model_dir, config)
     config.save(model_dir)
 
 
 @contextlib.contextmanager
-def claimed(
+def locked_model_dir(
     strategy: tf.distribute.Strategy, output_dir: str, claim: Callable
 ) -> Iterator[None]:
     """Lock a model directory against other runs while the block runs.
@@ -312,9 +312,9 @@ def claimed(
         called once the folder is locked, when no other run can change it.
     """
     with contextlib.ExitStack() as stack:
-        with distribution.agreed(strategy):
+        with distribution.raise_everywhere(strategy):
             if distribution.is_chief(strategy):
-                stack.enter_context(files.held(output_dir, "output_dir"))
+                stack.enter_context(files.locked(output_dir, "output_dir"))
                 claim()
         yield
 

@@ -120,7 +120,7 @@ STRATEGIES = {
 }
 
 
-def choose(config: DistributionConfig) -> str:
+def strategy_name(config: DistributionConfig) -> str:
     """Return the name of the strategy; resolve `auto`."""
     if config.distribution_strategy != "auto":
         return config.distribution_strategy
@@ -135,12 +135,12 @@ def choose(config: DistributionConfig) -> str:
 
 def reads_remotely(config: DistributionConfig) -> bool:
     """Return whether processes other than this one read the records."""
-    return choose(config) == "tpu" and config.tpu_name != "local"
+    return strategy_name(config) == "tpu" and config.tpu_name != "local"
 
 
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return the strategy of a config, connected to its devices."""
-    return STRATEGIES[choose(config)](config)
+    return STRATEGIES[strategy_name(config)](config)
 
 
 def prepare_devices(
@@ -164,7 +164,7 @@ def prepare_devices(
                 "first run of a Python process must have the most. Received: "
                 f"num_cpu_replicas={number} after {len(made)}"
             ) from None
-    several = choose(config) == "multi_worker"
+    several = strategy_name(config) == "multi_worker"
     return make_strategy(config) if several else None
 
 
@@ -280,7 +280,7 @@ def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
     return of_processes(strategy, number)[0]
 
 
-def share(
+def broadcast(
     strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable]
 ) -> None:
     """Copy the first process's values of variables to every process.
@@ -308,7 +308,7 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 
 
 @contextlib.contextmanager
-def agreed(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
+def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     """Raise an `InputError` in every process if the block raises one in any.
 
     A process that continued alone would wait for the others for ever.

@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.model.ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.schedules import SCHEDULES
@@ -126,7 +126,7 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig(Checked):
+class OptimizerConfig(Validated):
     """The optimizer and its schedule; the defaults are the released ones.
 
     Two differ: the defaults of `schedule` and `clip_placement` avoid a quirk

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf.base.console import table
+from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import TRAIN, Metadata
@@ -179,7 +179,7 @@ class Phase:
         )
 
 
-def at(phases: Sequence[Phase], place: float) -> Phase:
+def phase_at(phases: Sequence[Phase], place: float) -> Phase:
     """Return the phase at a schedule position; the last one has no end."""
     return next((p for p in phases if place < p.end), phases[-1])
 
@@ -321,4 +321,4 @@ def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
 def table_of(phases: Sequence[Phase]) -> str:
     """Format the phases as a table."""
     heads = tuple(name.replace("_", " ") for name in COLUMNS)
-    return "\n".join(table([heads, *map(row, phases)]))
+    return "\n".join(format_table([heads, *map(row, phases)]))

@@ -16,11 +16,11 @@ import tensorflow as tf
 from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.interrupts import in_main_thread, seen_at_once
-from albert_tf.base.settings import Fact
+from albert_tf.base.settings import RunFact
 from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.clock import Clock, Pace, next_stop
 from albert_tf.training.history import History, Scalars
-from albert_tf.training.phases import Phase, at, examples_read, table_of
+from albert_tf.training.phases import Phase, examples_read, phase_at, table_of
 from albert_tf.training.trainer import Trainer
 
 # The names of the signals that stop a run.
@@ -29,7 +29,7 @@ SIGNALS = {signal.SIGTERM: SIGTERM, signal.SIGINT: SIGINT}
 
 
 @dataclasses.dataclass
-class Stretch:
+class Window:
     """The steps between two returns to Python.
 
     Attributes:
@@ -49,7 +49,7 @@ class Stretch:
 
 
 class Run:
-    """A training run in a model directory locked by `claimed`.
+    """A training run in a model directory locked by `locked_model_dir`.
 
     If the directory has a checkpoint, the run resumes from it.
 
@@ -76,7 +76,7 @@ class Run:
         self,
         trainer: Trainer,
         output_dir: str,
-        facts: dict[str, Fact] | None = None,
+        facts: dict[str, RunFact] | None = None,
         phases: Sequence[Phase] = (),
         clock: Clock | None = None,
     ):
@@ -84,7 +84,7 @@ class Run:
         self.trainer, self.output_dir = trainer, output_dir
         self.facts = trainer.facts() | (facts or {})
         self.chief = distribution.is_chief(trainer.strategy)
-        with distribution.agreed(trainer.strategy):
+        with distribution.raise_everywhere(trainer.strategy):
             self.last_good = checkpoints.restore_latest(
                 output_dir, trainer.state()
             )
@@ -93,7 +93,7 @@ class Run:
         whole = Phase(0, self.clock.end, training.train_batch_size)
         self.phases = tuple(phases) or (whole,)
         self.read: dict[str, int] = {}
-        self.phase = at(self.phases, self.clock.at(max(self.step - 1, 0)))
+        self.phase = phase_at(self.phases, self.clock.at(max(self.step - 1, 0)))
         self.phase_begun = self.phase.begin
         self.pace = Pace(training.steps_per_loop)
         self.history = History(output_dir, trainer.step)
@@ -168,7 +168,7 @@ class Run:
     def resume_message(self) -> str:
         """Describe where the run resumes, and which settings changed."""
         lines = [f"Resuming at step {self.step} from {self.last_good}"]
-        earlier = checkpoint_files.about(self.last_good)
+        earlier = checkpoint_files.read_facts(self.last_good)
         lines += [
             f"Note: {name} was {earlier[name]} and is {value}: {change}"
             for name, (value, change) in self.facts.items()
@@ -198,14 +198,18 @@ class Run:
 
     def stretches(
         self, batches: Callable, cadences: Sequence[int] = ()
-    ) -> Iterator[Stretch]:
+    ) -> Iterator[Window]:
         """Train until the run ends, and yield at each return to Python.
 
         Args:
           batches: see `Trainer.iterator` and `Phase.reader`.
           cadences: also yield at each multiple of one of these steps.
         """
-        kept = checkpoint_files.about(self.last_good) if self.last_good else {}
+        kept = (
+            checkpoint_files.read_facts(self.last_good)
+            if self.last_good
+            else {}
+        )
         self.read = examples_read(self.phases, self.step) | kept.get("read", {})
         self.phase_begun = kept.get("phase_begun", self.phase_begun)
         trainer = iterator = None
@@ -224,7 +228,7 @@ class Run:
             values = self._values(sums, steps / seconds)
             self._turn(over=True)
             self.progress.total = self.last
-            yield Stretch(steps, seconds, values, bad, first_bad)
+            yield Window(steps, seconds, values, bad, first_bad)
             if not self.finished:
                 self._turn(over=False)
 
@@ -240,7 +244,9 @@ class Run:
         phases.
         """
         steps_left = self.end - self.step
-        index = self.phases.index(at(self.phases, self.clock.at(self.step)))
+        index = self.phases.index(
+            phase_at(self.phases, self.clock.at(self.step))
+        )
         index = max(index, len(self.phases) - steps_left)
         now = self.phases.index(self.phase)
         return self.phases[min(max(index, now), now + 1)]
@@ -312,7 +318,7 @@ class Hook:
     def begin(self, run: Run) -> None:
         """Act once, before the first step."""
 
-    def after(self, run: Run, stretch: Stretch) -> None:
+    def after(self, run: Run, stretch: Window) -> None:
         """Act after some steps; hooks are called in order."""
 
     def end(self, run: Run) -> None:
@@ -387,7 +393,7 @@ class StopOnSignal(Hook):
 
 
 @contextlib.contextmanager
-def last_good_named(run: Run) -> Iterator[None]:
+def naming_last_checkpoint(run: Run) -> Iterator[None]:
     """Add the last good checkpoint to errors raised in the block."""
     try:
         yield
@@ -411,7 +417,7 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
         pressed twice.
     """
     progress = run.progress
-    with last_good_named(run), StopOnSignal(progress.message) as stop:
+    with naming_last_checkpoint(run), StopOnSignal(progress.message) as stop:
         if run.last_good:
             progress.message(run.resume_message())
         if run.finished:

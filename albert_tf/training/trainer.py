@@ -14,8 +14,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Fact, facts
-from albert_tf.model.layers import choose
+from albert_tf.base.settings import RunFact, facts
+from albert_tf.model.layers import encoder_loop
 from albert_tf.model.ops import choose_xla, fold_in, is_tpu
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 from albert_tf.training.evaluator import Batch, Evaluator, Objective
@@ -182,7 +182,7 @@ class Trainer:
         self.xla = choose_xla(training.jit_compile, is_tpu(strategy))
         encoder = self.model.albert.encoder
         encoder.xla = self.xla
-        encoder.loop = choose(
+        encoder.loop = encoder_loop(
             training.encoder_loop, training.rematerialize, is_tpu(strategy)
         )
         self.trained = {n: v for n, v in self.weights.items() if trainable(n)}
@@ -233,10 +233,10 @@ class Trainer:
         """Return the {name: variable} of everything needed to resume."""
         return self.weights | self.optimizer.state()
 
-    def facts(self) -> dict[str, Fact]:
+    def facts(self) -> dict[str, RunFact]:
         """Return the settings that determine the weights, for checkpoints."""
         return {
-            "replicas": Fact(self.strategy.num_replicas_in_sync, MASKS),
+            "replicas": RunFact(self.strategy.num_replicas_in_sync, MASKS),
             **facts(self.training),
             **facts(self.optimizer.config, "another update rule"),
         }

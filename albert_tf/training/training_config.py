@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.model.layers import AUTO, LOOPS, REMATERIALIZE
 
 MOST_EXAMPLES = 2**20  # in a batch
@@ -14,7 +14,7 @@ MASKS = f"{ROUNDING}; with dropout, its masks differ"
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig(Checked):
+class TrainingConfig(Validated):
     """Batch, steps, cadence and precision of a run."""
 
     num_train_steps: int = setting(

@@ -233,7 +233,7 @@ def vanished(message: str) -> str:
 
 
 @contextlib.contextmanager
-def vanishing_explained() -> Iterator[None]:
+def explaining_lost_workers() -> Iterator[None]:
     """Turn TensorFlow's errors about lost workers into an `InputError`.
 
     It may name a worker that ended only because another one did.

@@ -15,7 +15,7 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.base.program import command
 from albert_tf.base.settings import flagfile, setting, validate
-from albert_tf.data.table_sources import TableObject, as_source
+from albert_tf.data.table_sources import InMemoryTable, as_source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Kinds:
     train: bool = setting(False, "A switch.")
     header: bool | None = setting(None, "A switch or nothing.")
     names: tuple = setting((), "A list.")
-    table: str | TableObject | None = setting(None, "-", convert=as_source)
+    table: str | InMemoryTable | None = setting(None, "-", convert=as_source)
     text: str = setting("", "A text.", literal=True)
 
     def __post_init__(self):

@@ -302,14 +302,14 @@ def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
     )
     assert process.stdout.readline() == b"held\n"
     with pytest.raises(InputError, match="`output_dir` must not be in use"):
-        with files.held(str(tmp_path), "output_dir"):
+        with files.locked(str(tmp_path), "output_dir"):
             pass
-    with files.held(str(tmp_path.parent), "output_dir"):
+    with files.locked(str(tmp_path.parent), "output_dir"):
         pass
     process.kill()
     process.communicate()
     for _ in range(2):
-        with files.held(str(tmp_path), "output_dir"):
+        with files.locked(str(tmp_path), "output_dir"):
             pass
 
 

@@ -105,7 +105,7 @@ def test_huggingface_round_trip(name, tmp_path):
 
 def model_dir(folder, config):
     """Write a model with random weights; return its folder and checkpoint."""
-    checkpoints.claim(str(folder), config)
+    checkpoints.create_model_dir(str(folder), config)
     table = goldens.random_weights(config)
     variables = {name: tf.Variable(v) for name, v in table.items()}
     return str(folder), checkpoints.save(str(folder), variables)
@@ -143,7 +143,7 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
     """A model directory's best checkpoint wins, unless a prefix is passed."""
     ours = goldens.to_ours(golden.weights, golden.config)
     source = str(tmp_path / "dir")
-    checkpoints.claim(source, golden.config)
+    checkpoints.create_model_dir(source, golden.config)
     doubled = {n: tf.Variable(2 * v) for n, v in ours.items()}
     last = checkpoints.save(source, doubled, 9)
     variables = {n: tf.Variable(v) for n, v in ours.items()}
@@ -177,7 +177,7 @@ def test_averages_stay_behind(tmp_path):
     state = weights | pairs | {"optimizer/iterations": np.int64(7)}
     averages = {f"optimizer/average/{n}": 2 * w for n, w in weights.items()}
     folder = str(tmp_path / "dir")
-    checkpoints.claim(folder, goldens.CONFIG)
+    checkpoints.create_model_dir(folder, goldens.CONFIG)
     variables = {n: tf.Variable(v) for n, v in (state | averages).items()}
     prefix = checkpoints.save(folder, variables, 7)
     lines = convert(prefix, str(tmp_path / "copy"), "model_dir")

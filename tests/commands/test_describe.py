@@ -35,7 +35,7 @@ def test_released_backbones(size, version):
     config = AlbertConfig.from_json_file(path)
     backbone, whole = BACKBONES[size]
     assert count(config, describe.BACKBONE) == backbone
-    assert count(config, describe.PARTS) == whole
+    assert count(config, describe.PARAMETER_GROUPS) == whole
     text = "\n".join(describe.size_report(path))
     assert f"{backbone:,}" in text
     assert f"{whole:,}" in text
@@ -46,7 +46,7 @@ def test_parts_add_up_to_the_model(variant):
     """Every variable of the built model is counted once, in its part."""
     config = goldens.variant(variant)
     model = AlbertForPretraining(config)
-    assert count(config, describe.PARTS) == model.count_params()
+    assert count(config, describe.PARAMETER_GROUPS) == model.count_params()
     parts = describe.parameters(config)
     tables = model.albert.embeddings
     words = tables.word_embeddings

@@ -32,7 +32,7 @@ from albert_tf.serving.export import (
     export_model,
 )
 from albert_tf.serving.playground_model import ExportedModel
-from albert_tf.serving.server import Server
+from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.serving.verification import Difference
 from albert_tf.training import checkpoints
@@ -274,7 +274,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
             file.write("new")
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(Server, "concrete", lambda self: {})
+    monkeypatch.setattr(ServedModel, "concrete", lambda self: {})
     found = Difference(0.0, 0.0, "logits")
     monkeypatch.setattr(verification, "verify", lambda *_: found)
     with pytest.raises(OSError, match="full"):
@@ -306,7 +306,7 @@ def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")
 
     monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(Server, "concrete", lambda self: {})
+    monkeypatch.setattr(ServedModel, "concrete", lambda self: {})
     config = ExportConfig(pretrained_dir, str(tmp_path / "x"))
     with pytest.raises(InputError, match="writable: No space left.*/x$"):
         export_model(config, ServingConfig(max_seq_length=4))

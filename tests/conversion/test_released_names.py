@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import tf1, variable_names
-from albert_tf.conversion.named_tensors import Tensors, from_ours, to_ours
+from albert_tf.conversion.named_tensors import Tensors, from_layout, to_layout
 from albert_tf.conversion.variable_names import (
     GOOGLE,
     HUGGING_FACE,
@@ -55,11 +55,11 @@ def test_released_files_map_completely(release, tmp_path):
     path.write_text(json.dumps(table["config"]))
     config, _ = tf1.read_config(str(path), tensors)
     layout = tf1.layout_of(tensors)
-    ours = to_ours(tensors, config, layout, release)
+    ours = from_layout(tensors, config, layout, release)
     assert len(ours) == len(shapes) == COUNTS[release]
     weights = variable_names.variable_shapes(config)
     assert weights.items() <= ours.shapes.items()
-    assert from_ours(ours, config, layout).shapes == shapes
+    assert to_layout(ours, config, layout).shapes == shapes
 
 
 @pytest.mark.parametrize("layout", [MODEL_DIR, GOOGLE, HUGGING_FACE])

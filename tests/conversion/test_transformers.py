@@ -126,7 +126,7 @@ def test_from_here_to_transformers(variant, there, tmp_path):
     table = goldens.random_weights(config)
     model = goldens.build(config, table)
     source = str(tmp_path / "dir")
-    checkpoints.claim(source, config)
+    checkpoints.create_model_dir(source, config)
     checkpoints.save(source, named_variables(model))
     convert(source, str(tmp_path / "hf"), "huggingface")
     loading = compare(config, model, there, tmp_path / "hf")

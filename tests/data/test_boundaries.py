@@ -201,15 +201,15 @@ def test_every_rule_gives_the_same_ids(make):
 def test_rules_that_do_not_fit_are_refused(monkeypatch):
     """Errors name a rule for the other kind of tokenizer, or a lost library."""
     with pytest.raises(InputError, match="english with a wordpiece"):
-        boundaries.check("english", vocabularies.chinese())
+        boundaries.check_word_rule("english", vocabularies.chinese())
     with pytest.raises(InputError, match="wordpiece with a sentencepiece"):
-        boundaries.check("wordpiece", vocabularies.english())
+        boundaries.check_word_rule("wordpiece", vocabularies.english())
     monkeypatch.setattr(
         boundaries.importlib.util, "find_spec", lambda name: None
     )
-    boundaries.check("segmented", vocabularies.chinese())
+    boundaries.check_word_rule("segmented", vocabularies.chinese())
     with pytest.raises(InputError, match="albert-tf.zh"):
-        boundaries.check("chinese", vocabularies.chinese())
+        boundaries.check_word_rule("chinese", vocabularies.chinese())
 
 
 def test_records_keep_the_boundaries(corpus, tmp_path):

@@ -91,7 +91,7 @@ def test_files_and_metadata(whole):
     assert "train-00000-of-00006.tfrecord" in names
     others = {"metadata.json", "piece_counts.json"}
     assert set(contents(output)) == names | TOKENIZER_FILES | others
-    checks.check(str(output), metadata)
+    checks.check_files(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
     assert statistics["documents"] == 40

@@ -131,12 +131,12 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
         with pytest.raises(InputError, match="`output_dir` must not be in use"):
             build.run(*settings(corpus, output, **scratch))
         with monkeypatch.context() as patch:  # storage without locks
-            patch.setattr(files, "held", remote_is_not_held)
+            patch.setattr(files, "locked", remote_is_not_held)
             with pytest.raises(InputError, match="`scratch_dir` must not be"):
                 build.run(*settings(corpus, output, **scratch))
         assert sorted(tmp_path.rglob("*")) == before
 
-    held = files.held
+    held = files.locked
 
     def remote_is_not_held(folder, name):
         local = name == "scratch_dir"

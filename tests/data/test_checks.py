@@ -202,20 +202,20 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
         return size(path)
 
     monkeypatch.setattr(checks.files, "size", waiting_size)
-    checks.check(data_dir, metadata)
+    checks.check_files(data_dir, metadata)
     monkeypatch.undo()
     shorter = dataclasses.replace(metadata, max_seq_length=6)
     message = "train-00000.*`input_ids` has 8 values instead of 6"
     with pytest.raises(InputError, match=message):
-        checks.check(data_dir, shorter)
+        checks.check_files(data_dir, shorter)
     path = first_file(data_dir)
     with open(path, "rb+") as file:
         file.truncate(700)
     with pytest.raises(InputError, match="train-00000.*700 bytes instead"):
-        checks.check(data_dir, metadata)
+        checks.check_files(data_dir, metadata)
     write(path, [b"\x99 no example"])
     with pytest.raises(InputError, match="record 0 is not a tf.train.Example"):
-        checks.check(data_dir, with_sizes(data_dir, metadata))
+        checks.check_files(data_dir, with_sizes(data_dir, metadata))
     tf.io.gfile.remove(path)
     with pytest.raises(InputError, match="train-00000.*is missing"):
-        checks.check(data_dir, metadata)
+        checks.check_files(data_dir, metadata)

@@ -255,7 +255,7 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
     metadata = dataclasses.replace(metadata, splits={"train": (entry,)})
     metadata.write(str(tmp_path / "out"))
     with pytest.raises(InputError, match=message):
-        checks.check(str(tmp_path / "out"), metadata)
+        checks.check_files(str(tmp_path / "out"), metadata)
     with pytest.raises(InputError, match=message):
         with checks.errors_explained(str(tmp_path / "out"), metadata):
             batches = input_pipeline.train_batches(

@@ -20,7 +20,7 @@ def folder(tmp_path):
 def epoch(data_dir, count):
     """Return the numbers of one epoch of training examples."""
     metadata = read_metadata(str(data_dir))
-    checks.check(str(data_dir), metadata)
+    checks.check_files(str(data_dir), metadata)
     batches = input_pipeline.train_batches(
         str(data_dir), metadata, batch_size=1, seed=0
     )

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from albert_tf.data.builder import held_out
-from albert_tf.data.builder.build_settings import BuildConfig, Recipe
+from albert_tf.data.builder.build_settings import BuildConfig, BuildSpec
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.shards import PART_TOKENS, Documents
+from albert_tf.data.builder.shards import PART_TOKENS, Documents, read_shard
 from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import EVAL, TRAIN
@@ -28,7 +28,7 @@ CORPORA = {
 
 def recipe(**reading):
     """Return a recipe for long texts in which every token has a unique id."""
-    return Recipe(
+    return BuildSpec(
         BuildConfig(input_file="x", output_dir="y", num_shards=SHARDS),
         PairsConfig(max_seq_length=128),
         MaskingConfig(),
@@ -79,7 +79,7 @@ def choose(how, paths, fraction):
 
 def read(how, path, found, split):
     """Return the text of a split in a shard, None if it is empty."""
-    documents = held_out.read_shard(path, how.id_type)
+    documents = read_shard(path, how.id_type)
     if documents is None:
         return None
     return held_out.split_documents(how, documents, found.border, split)

@@ -36,7 +36,9 @@ def choose(rng, starts, maskable, budget, **settings):
     """Return the covered tokens, and the n-grams drawn and used."""
     config = MaskingConfig(**settings)
     draws = Draws(int(rng.integers(2**60)), np.arange(len(starts)))
-    return released.cover(starts, maskable, maskable, budget, config, draws)
+    return released.choose_masked(
+        starts, maskable, maskable, budget, config, draws
+    )
 
 
 def runs(covered):

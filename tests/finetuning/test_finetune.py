@@ -14,7 +14,7 @@ from tiny_runs import build, eagerly, predictions, refusal, run, weights
 from albert_tf.base import files
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning import finetuning_trainer
-from albert_tf.finetuning.evaluation import Judge
+from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.job import prepare
 from albert_tf.tasks import batches
 from albert_tf.tasks.losses import ClassHead
@@ -109,7 +109,7 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
     """A second run in a folder in use does not write its flags."""
     flags = os.path.join(copy, "run.flags")
     before = pathlib.Path(flags).read_text()
-    with files.held(str(copy), "output_dir"):
+    with files.locked(str(copy), "output_dir"):
         message = refusal(
             model_dir=pretrained,
             output_dir=str(copy),
@@ -159,7 +159,7 @@ def evaluated(values, monkeypatch):
     def metrics(self, splits):
         return {"accuracy": next(sequence)}
 
-    monkeypatch.setattr(Judge, "metrics", metrics)
+    monkeypatch.setattr(TaskEvaluator, "metrics", metrics)
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.finetuning import multitask
 from albert_tf.finetuning.job import prepare
 from albert_tf.finetuning.multitask import (
+    MultitaskObjective,
     SharedModel,
-    Together,
     all_metrics,
     finetune_together,
     mixed_batches,
@@ -129,7 +129,7 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
     model = SharedModel(config, tasks, "float32")
     recipe = RecipeConfig(label_smoothing=0.3)
-    objective = Together(tasks, [0.9, 0.1], recipe)
+    objective = MultitaskObjective(tasks, [0.9, 0.1], recipe)
     sums, metrics = objective.losses(model, batch, None)
     divisors = objective.weights(batch)
     found = sum(float(sums[term] / divisors[term]) for term in objective.terms)
@@ -199,7 +199,7 @@ def equal_tasks(dropout):
         for task in tasks
         for name, x in part.items()
     }
-    return model, Together(tasks, [0.5, 0.5], RecipeConfig()), batch
+    return model, MultitaskObjective(tasks, [0.5, 0.5], RecipeConfig()), batch
 
 
 def test_tasks_drop_units_apart():

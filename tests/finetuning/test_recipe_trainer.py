@@ -9,10 +9,10 @@ import tensorflow as tf
 import tiny
 from tiny_runs import eagerly, run, weights
 
-from albert_tf.finetuning.evaluation import Judge
+from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_trainer import (
+    EarlyStopping,
     FinetuningTrainer,
-    FollowEvaluations,
 )
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.albert import AlbertForPretraining
@@ -225,7 +225,7 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     """
     run = mock.Mock(history=History(str(tmp_path)))
     recipe = RecipeConfig(early_stopping=2, plateau_patience=2)
-    follow = FollowEvaluations(4, recipe, "accuracy")
+    follow = EarlyStopping(4, recipe, "accuracy")
     for step, over in ((4, False), (5, False), (8, False), (12, True)):
         run.history.add(step, "eval", {"accuracy": 0.5})
         follow.after(run, None)
@@ -273,7 +273,7 @@ def test_averaged_weights_are_what_is_evaluated(
         evaluated.append(values(self.evaluator))
         return {"accuracy": [0.5, 0.9, 0.7][len(evaluated) - 1]}
 
-    monkeypatch.setattr(Judge, "metrics", metrics)
+    monkeypatch.setattr(TaskEvaluator, "metrics", metrics)
     output = str(tmp_path / "o")
     arguments = opinions | EVERY_STEP | {"num_train_steps": 3}
     run(

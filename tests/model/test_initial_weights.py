@@ -100,7 +100,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
     for table in (tables.word_embeddings, tables.token_type_embeddings):
         table.assign(5 * table.numpy())
     radians = informed_start.start_positions(tables, 0.1)
-    informed_start.keep_apart(tables, config.head_size)
+    informed_start.reserve_dimensions(tables, config.head_size)
     informed_start.look_at_neighbours(model, head, radians, 0.1)
     before = {v.path: v.numpy() for v in model.weights}
     informed_start.look_at_repeats(model, head, SEP, 0.1)
@@ -136,7 +136,7 @@ def test_dimensions_kept_apart_are_of_places_or_of_words():
     model.build()
     tables, size = model.embeddings, model.config.head_size
     before = tables.word_embeddings.numpy()
-    informed_start.keep_apart(tables, size)
+    informed_start.reserve_dimensions(tables, size)
     places, words = informed_start.kept_apart(128, size)
     rows = tables.word_embeddings.numpy()
     np.testing.assert_array_equal(rows[:, places], 0)

@@ -14,7 +14,7 @@ from albert_tf.model.layers import (
     ON_TPU,
     PLAIN,
     EncoderLoop,
-    choose,
+    encoder_loop,
     rematerialized,
 )
 from albert_tf.model.ops import dropout, fold_in
@@ -256,7 +256,7 @@ def test_training_gives_the_same_weights(unrolled, kwargs):
 )
 def test_auto_goes_by_the_device(form, again, on_tpu, expected):
     """`auto` selects the measured default for the kind of device."""
-    assert choose(form, again, on_tpu) == expected
+    assert encoder_loop(form, again, on_tpu) == expected
 
 
 def test_an_unknown_form_is_refused():

@@ -9,7 +9,7 @@ import tiny_tasks
 from scipy.special import softmax
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.table_sources import TableObject
+from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tables import Columns, read_rows
@@ -113,11 +113,11 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
         dict(zip(names, e.label, strict=True)) for e in task.read("train", path)
     ]
     assert values == [{"joy": 1, "fear": 2.5}, {"joy": -3, "fear": 0}]
-    table = TableObject({"text": ["a"], "label": [[1, 2.5]]}, "x")
+    table = InMemoryTable({"text": ["a"], "label": [[1, 2.5]]}, "x")
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     assert task.read("train", table)[0].label == (1, 2.5)
     for wrong in ([1], [1, 2, 3], ["x", 1], 1):
-        table = TableObject({"text": ["a"], "label": [wrong]}, "x")
+        table = InMemoryTable({"text": ["a"], "label": [wrong]}, "x")
         with pytest.raises(InputError, match="row 0: the label must be"):
             task.read("train", table)
 

@@ -9,7 +9,7 @@ import tiny
 from scipy.special import log_softmax
 
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.evaluation import Judge
+from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.job import Split
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
@@ -144,7 +144,10 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
     inside = np.arange(8) < features.lengths[:, None]
     losses = -log_p[inside][np.arange(len(labels)), labels][labels >= 0]
     assert len(losses) == 17
-    judge, split = Judge(evaluator, task), Split("eval", EXAMPLES, features)
+    judge, split = (
+        TaskEvaluator(evaluator, task),
+        Split("eval", EXAMPLES, features),
+    )
     found, predictions = judge.judge(split)
     assert [len(p.tags) for p in predictions] == [14, 3]
     assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)

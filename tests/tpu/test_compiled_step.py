@@ -7,7 +7,7 @@ from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import (
     Plan,
     Step,
-    crossing,
+    interpolated_size,
     largest,
     sizes,
 )
@@ -72,9 +72,9 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 def test_a_line_through_two_sizes():
     """1 GiB plus 0.5 GiB per example reaches 16 GiB at 30 examples."""
-    assert crossing({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
-    assert crossing({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
-    assert crossing({4: 3 * GIB}, 16 * GIB) == 0
+    assert interpolated_size({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
+    assert interpolated_size({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
+    assert interpolated_size({4: 3 * GIB}, 16 * GIB) == 0
 
 
 @pytest.mark.parametrize("first", [1, 16, 500])

@@ -10,19 +10,21 @@ from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import make_phases, read_schedules
 from albert_tf.training.pretraining import budget_rules
-from albert_tf.training.pretraining.budget import check, values_of
-from albert_tf.training.pretraining.budget_rules import Choice, Means
+from albert_tf.training.pretraining.budget import check_budget, values_of
+from albert_tf.training.pretraining.budget_rules import Choice, Resources
 from albert_tf.training.training_config import TrainingConfig
 
 # A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
-TRIAL = Means(600.0, 0.25 / 64, tokens=64, hidden_size=128)
+TRIAL = Resources(600.0, 0.25 / 64, tokens=64, hidden_size=128)
 DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
 
 
 def choose(means=TRIAL, **said):
     """Return {setting: value} of all chosen settings."""
     values = DEFAULTS | said
-    return values | values_of(budget_rules.choose(means, values, set(said)))
+    return values | values_of(
+        budget_rules.choose_values(means, values, set(said))
+    )
 
 
 def test_where_the_trials_were_their_numbers_are_chosen():
@@ -141,8 +143,8 @@ def test_the_shortest_budget_gives_each_phase_a_step():
 
 def test_choices_are_shown_as_flags_with_reasons():
     """Each line has a flag and its reason, with rounded numbers."""
-    choices = budget_rules.choose(TRIAL, DEFAULTS, {"optimizer"})
-    lines = budget_rules.describe(choices)
+    choices = budget_rules.choose_values(TRIAL, DEFAULTS, {"optimizer"})
+    lines = budget_rules.format_choices(choices)
     assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
     assert "--beta_2=0.98  " in lines[5] and "half-life" in lines[5]
     assert not any("optimizer" in line or "e+" in line for line in lines)
@@ -159,10 +161,10 @@ def test_choices_are_shown_as_flags_with_reasons():
 def test_what_a_budget_cannot_go_with_is_refused(values, named):
     """An error has the rule and the value, before anything is compiled."""
     with pytest.raises(InputError, match=named):
-        check(*values)
+        check_budget(*values)
 
 
 def test_settings_that_leave_nothing_open_are_taken():
     """Another optimizer is legal with a rate; the default one needs none."""
-    check({"optimizer", "learning_rate"}, "weights", "sgd")
-    check(set(), "weights", "lamb")
+    check_budget({"optimizer", "learning_rate"}, "weights", "sgd")
+    check_budget(set(), "weights", "lamb")

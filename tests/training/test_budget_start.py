@@ -49,7 +49,7 @@ def go(folder, clock, dies_at=99):
         return make_steps(iterator, steps)
 
     prefix = checkpoint_files.latest(str(folder))
-    kept = checkpoint_files.about(prefix)["budget"] if prefix else {}
+    kept = checkpoint_files.read_facts(prefix)["budget"] if prefix else {}
     timed = BudgetClock(
         20,
         *kept.get("course", ()),
@@ -86,7 +86,7 @@ def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         go(tmp_path / "broken", clock, dies_at=21)
     prefix = checkpoint_files.latest(str(tmp_path / "broken"))
-    kept = checkpoint_files.about(prefix)["budget"]
+    kept = checkpoint_files.read_facts(prefix)["budget"]
     assert prefix.endswith("ckpt-21") and not kept["over"]
     assert kept["seconds"] == 10.5 and kept["choices"] == {"a": 1}
     clock.now += 3600

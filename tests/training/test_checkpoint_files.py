@@ -101,9 +101,11 @@ def test_facts_are_kept_beside(folder):
 
     Unreadable facts count as damage.
     """
-    assert checkpoint_files.about(str(folder / "ckpt-2")) == {"replicas": 2}
+    assert checkpoint_files.read_facts(str(folder / "ckpt-2")) == {
+        "replicas": 2
+    }
     (folder / "ckpt-3.json").unlink()
-    assert checkpoint_files.about(str(folder / "ckpt-3")) == {}
+    assert checkpoint_files.read_facts(str(folder / "ckpt-3")) == {}
     assert newest(folder) == 3
     for text in ('{"about":', '{"more": {}}', "[]"):
         (folder / "ckpt-3.json").write_text(text)

@@ -17,7 +17,7 @@ from albert_tf.training import checkpoint_files, checkpoints
 def saved(tmp_path_factory):
     directory = str(tmp_path_factory.mktemp("model"))
     model = AlbertForPretraining(tiny.CONFIG)
-    checkpoints.claim(directory, tiny.CONFIG)
+    checkpoints.create_model_dir(directory, tiny.CONFIG)
     checkpoints.save(directory, checkpoints.named_variables(model), 5)
     return directory, model
 

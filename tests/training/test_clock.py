@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.training.clock import BudgetClock, Clock, Pace
 from albert_tf.training.keras_optimizers import WarmupDecay
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.phases import Phase, at
+from albert_tf.training.phases import Phase, phase_at
 from albert_tf.training.run import Run
 from albert_tf.training.schedules import RunRate
 
@@ -47,7 +47,7 @@ class SimulatedRun(Run):
 
     def __init__(self, clock, phases, step):
         self.clock, self.phases, self.step = clock, phases, step
-        self.phase = at(phases, clock.at(max(step - 1, 0)))
+        self.phase = phase_at(phases, clock.at(max(step - 1, 0)))
         self.pace, self.seconds, self.compiled = Pace(0), {}, set()
         self.ended_early = False
         self.trainer = types.SimpleNamespace(

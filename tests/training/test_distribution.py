@@ -10,12 +10,12 @@ from albert_tf.base.errors import InputError
 from albert_tf.training.distribution import (
     STRATEGIES,
     DistributionConfig,
-    choose,
     distribute,
     is_chief,
     make_strategy,
     on_devices,
     prepare_devices,
+    strategy_name,
 )
 
 WORKERS = {"worker": ["localhost:1", "localhost:2"]}
@@ -42,7 +42,7 @@ def test_many_compiled_functions_are_no_warning(caplog):
 )
 def test_auto_takes_what_is_there(values, chosen):
     """A named TPU first, then replicas, then one device."""
-    assert choose(DistributionConfig(**values)) == chosen
+    assert strategy_name(DistributionConfig(**values)) == chosen
 
 
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
@@ -50,7 +50,7 @@ def test_auto_takes_the_workers_of_tf_config(monkeypatch):
     task = {"type": "worker", "index": 0}
     config = json.dumps({"cluster": WORKERS, "task": task})
     monkeypatch.setenv("TF_CONFIG", config)
-    assert choose(DistributionConfig()) == "multi_worker"
+    assert strategy_name(DistributionConfig()) == "multi_worker"
 
 
 def test_a_tpu_must_be_named():

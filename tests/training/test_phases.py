@@ -9,11 +9,11 @@ import tiny
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.phases import (
-    at,
     check_mask_schedule,
     examples_read,
     folders,
     make_phases,
+    phase_at,
     read_schedule,
     read_schedules,
     table_of,
@@ -69,12 +69,12 @@ def test_the_borders_of_all_schedules_cut_the_run():
     spans = [(p.begin, p.end) for p in made]
     assert spans == list(itertools.pairwise(borders))
     for step in range(100):
-        phase = at(made, step)
+        phase = phase_at(made, step)
         assert phase.begin <= step < phase.end
         assert phase.data_dir == "aaaaaaabbc"[step // 10]
         assert phase.layers == (2 if step < 30 else 4 if step < 60 else 6)
         assert phase.masked_lm_prob == (0.4 if step < 60 else 0.2)
-    assert at(made, 100) is made[-1]
+    assert phase_at(made, 100) is made[-1]
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
@@ -105,7 +105,7 @@ def test_every_example_of_a_folder_is_read_once():
     read = {"a": 0, "b": 0}
     for step in range(120):
         assert examples_read(made, step) == read
-        phase = at(made, step)
+        phase = phase_at(made, step)
         read[phase.data_dir] += phase.batch_size
     assert examples_read(made, 100) == {"a": 6 * 70, "b": 3 * 30}
 

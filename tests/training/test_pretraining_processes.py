@@ -222,7 +222,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
     output = tmp_path / "model"
     output.mkdir()
     line = command(data_dir, config, output)
-    with files.held(str(output), "output_dir"):
+    with files.locked(str(output), "output_dir"):
         codes, told = outcome(start_workers(line))
     assert codes == [1, 1], told
     assert "another run is still writing to it" in errors(told[0])[0]

@@ -42,7 +42,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     flags = (output / "run.flags").read_text().splitlines()
     assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
     assert "mlm_accuracy" in (output / "curves.png").read_text()
-    facts = checkpoint_files.about(checkpoint_files.latest(str(output)))
+    facts = checkpoint_files.read_facts(checkpoint_files.latest(str(output)))
     paths = tf.io.gfile.glob(f"{data_dir}/train-*.tfrecord")
     number = sum(1 for _ in tf.data.TFRecordDataset(paths))
     assert facts["train_records"].startswith(f"{number} records of 16 tokens, ")
@@ -130,7 +130,7 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
     """Nor `run.flags`, if another run or kind of model uses the folder."""
     path, output, _ = trained
     before = contents(output)
-    with files.held(str(output), "output_dir"):
+    with files.locked(str(output), "output_dir"):
         with pytest.raises(InputError, match="another run is still writing"):
             run(data_dir, path, output, {"random_seed": 7})
     assert contents(output) == before
@@ -244,14 +244,14 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
     metadata = read_metadata(str(copy))
     name = metadata.splits["train"][0].file
     run(str(copy), config[0], output, training={"stop_step": 2})
-    checked = checks.check
+    checked = checks.check_files
 
     def check_and_damage(data_dir, metadata):
         checked(data_dir, metadata)
         damage(copy / name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checks, "check", check_and_damage)
+        patch.setattr(checks, "check_files", check_and_damage)
         with pytest.raises(InputError, match=f"(?s){name}.*good.*ckpt-2"):
             run(str(copy), config[0], output)
     assert checkpoint_files.latest(str(output)).endswith("ckpt-2")

@@ -62,15 +62,15 @@ def test_a_folder_is_claimed_by_one_run(tmp_path):
     """A second run fails before it writes anything."""
     strategy, claims = tf.distribute.get_strategy(), []
     output_dir = str(tmp_path / "model")
-    with checkpoints.claimed(
+    with checkpoints.locked_model_dir(
         strategy, output_dir, lambda: claims.append("first")
     ):
         with pytest.raises(InputError, match="another run is still writing"):
-            with checkpoints.claimed(
+            with checkpoints.locked_model_dir(
                 strategy, output_dir, lambda: claims.append(2)
             ):
                 claims.append("body")
-    with checkpoints.claimed(
+    with checkpoints.locked_model_dir(
         strategy, output_dir, lambda: claims.append("later")
     ):
         assert claims == ["first", "later"]

@@ -185,12 +185,14 @@ def test_a_transplant_needs_both_tokenizers(
     where = model_dir and str(tmp_path / model_dir)
     target = change(vocab_size=60)
     with pytest.raises(InputError, match="needs an `init_checkpoint` with"):
-        warm_start.check(where, state, "transplant", target, tokenizer)
+        warm_start.check_warm_start(
+            where, state, "transplant", target, tokenizer
+        )
     allowed = str(tmp_path / "source"), "weights", "transplant"
-    warm_start.check(*allowed, target, vocabularies.chinese())
+    warm_start.check_warm_start(*allowed, target, vocabularies.chinese())
     with pytest.raises(InputError, match="hidden_size=16 instead of 32"):
         wider = change(vocab_size=60, hidden_size=32)
-        warm_start.check(*allowed, wider, vocabularies.chinese())
+        warm_start.check_warm_start(*allowed, wider, vocabularies.chinese())
 
 
 def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
@@ -212,7 +214,7 @@ def test_slots_of_another_architecture_are_refused(tmp_path):
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):
-        warm_start.check(source, "run", "same", other, None)
+        warm_start.check_warm_start(source, "run", "same", other, None)
     state = {"optimizer/iterations": tf.Variable(0)}
     with pytest.raises(InputError, match=f"with the optimizer.*{source}/ckpt"):
         warm_start.start_run(source, state)

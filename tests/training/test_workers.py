@@ -15,8 +15,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.training import workers
 from albert_tf.training.distribution import DistributionConfig, prepare_devices
 from albert_tf.training.workers import (
+    explaining_lost_workers,
     read_cluster,
-    vanishing_explained,
     wait_for_workers,
 )
 
@@ -250,12 +250,12 @@ def test_a_vanished_worker_is_named(message, named, monkeypatch):
     config = json.dumps({"cluster": WORKERS, "task": TASK})
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(InputError, match=f"^{named} has ended or"):
-        with vanishing_explained():
+        with explaining_lost_workers():
             raise tf.errors.UnavailableError(None, None, message)
 
 
 def test_other_errors_stay_what_they_are():
     """Errors in a process or a file are raised unchanged."""
     with pytest.raises(tf.errors.UnavailableError):
-        with vanishing_explained():
+        with explaining_lost_workers():
             raise tf.errors.UnavailableError(None, None, OP + "no disk")

@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from albert_tf.base import files
 from albert_tf.data.builder import build_folder
-from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.first_pass import deal_block
 from albert_tf.data.builder.held_out import (
     Border,
@@ -55,7 +55,7 @@ def _joined(digests: list[tuple[int, bytes]]) -> str:
 
 
 def _read(
-    recipe: Recipe, item: tuple[int, str]
+    recipe: BuildSpec, item: tuple[int, str]
 ) -> Iterator[tuple[Place, Block]]:
     """Yield the blocks of a file."""
     number, path = item
@@ -65,7 +65,7 @@ def _read(
         yield (number, place), block
 
 
-def _deal(recipe: Recipe, item: tuple[Place, Block]) -> Iterator:
+def _deal(recipe: BuildSpec, item: tuple[Place, Block]) -> Iterator:
     """Yield a block's frames by shard, and its counts."""
     place, block = item
     frames, counts = deal_block(recipe, block)
@@ -131,7 +131,7 @@ class BeamRunner:
         return corpus
 
     def deal(
-        self, recipe: Recipe, paths: list[str], folder: str
+        self, recipe: BuildSpec, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
         """Deal the text to shards in a folder, unless this is already done."""
         counts_path = files.join(folder, "text.json")
@@ -151,7 +151,9 @@ class BeamRunner:
         held_out["border"] = Border(*held_out["border"])
         return counts, HeldOut(**held_out)
 
-    def _dealt(self, pipeline: beam.Pipeline, recipe: Recipe, paths: list[str]):
+    def _dealt(
+        self, pipeline: beam.Pipeline, recipe: BuildSpec, paths: list[str]
+    ):
         """Return the frames by shard, and the counts of each block."""
         deal = beam.FlatMap(functools.partial(_deal, recipe))
         return (
@@ -163,7 +165,7 @@ class BeamRunner:
             | "deal" >> deal.with_outputs(COUNTS, main=FRAMES)
         )
 
-    def _held_out(self, frames, recipe: Recipe, folder: str):
+    def _held_out(self, frames, recipe: BuildSpec, folder: str):
         """Write the shards; choose and return the held-out text."""
         hold = functools.partial(hold_out, recipe.build.eval_fraction)
         shards = (

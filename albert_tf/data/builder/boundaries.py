@@ -201,7 +201,7 @@ def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
     return "unicode" if shares[beyond].sum() > MANY_BEYOND_ENGLISH else None
 
 
-def check(rule: str | None, tokenizer: Tokenizer) -> None:
+def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
     """Raise `InputError` if a rule does not work with the tokenizer."""
     released = RELEASED[tokenizer.kind]
     require(

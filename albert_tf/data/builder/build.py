@@ -15,7 +15,7 @@ from albert_tf.base.processes import Workers, available
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder import boundaries, text_blocks
 from albert_tf.data.builder.build_folder import BuildFolder
-from albert_tf.data.builder.build_settings import BuildConfig, Recipe
+from albert_tf.data.builder.build_settings import BuildConfig, BuildSpec
 from albert_tf.data.builder.held_out import HeldOut
 from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
@@ -43,7 +43,7 @@ from albert_tf.data.records.metadata import (
     Metadata,
     write_piece_counts,
 )
-from albert_tf.data.table_sources import TableObject, texts_of
+from albert_tf.data.table_sources import InMemoryTable, texts_of
 from albert_tf.text.tokenizers import (
     TOKENIZER_FILE,
     Tokenizer,
@@ -95,11 +95,11 @@ def make_recipe(
     masking: MaskingConfig,
     reading: ReadingConfig,
     paths: list[str],
-) -> Recipe:
+) -> BuildSpec:
     """Check the user's settings against each other; return the recipe."""
     rule = boundaries.chosen(reading.word_boundaries, tokenizer)
     reading = dataclasses.replace(reading, word_boundaries=rule)
-    boundaries.check(rule, tokenizer)
+    boundaries.check_word_rule(rule, tokenizer)
     require(
         masking.masking == STATIC
         or (pairs.compat == "none" and not masking.do_permutation),
@@ -127,7 +127,7 @@ def make_recipe(
         num_shards=build.num_shards or count_shards(paths),
     )
     about = tokenizer.fingerprint(), tokenizer.vocab_size
-    return Recipe(build, pairs, masking, reading, *about)
+    return BuildSpec(build, pairs, masking, reading, *about)
 
 
 @contextlib.contextmanager
@@ -185,8 +185,8 @@ def _check_splits(metadata: metadata.Metadata, fraction: float) -> None:
         )
 
 
-def describe(
-    recipe: Recipe,
+def build_metadata(
+    recipe: BuildSpec,
     identity: dict,
     text: Counter,
     made: list[tuple[FileJob, Counter]],
@@ -215,7 +215,7 @@ def describe(
 
 def _make(
     runner,
-    recipe: Recipe,
+    recipe: BuildSpec,
     paths: list[str],
     folder: BuildFolder,
     skipped: Counter | None,
@@ -229,7 +229,7 @@ def _make(
     jobs = file_jobs(recipe, held_out, folder.scratch)
     made = list(zip(jobs, runner.make_files(jobs), strict=True))
     text = text + Counter(held_out.counts)
-    metadata = describe(recipe, folder.identity, text, made)
+    metadata = build_metadata(recipe, folder.identity, text, made)
     _check_splits(metadata, recipe.build.eval_fraction)
     write_piece_counts(recipe.build.output_dir, held_out.pieces)
     metadata.write(recipe.build.output_dir)
@@ -279,9 +279,9 @@ def run(
         here = build.scratch_dir or build.output_dir
         identity = recipe.identity(runner.corpus_hash(paths, here))
         folder = BuildFolder(build.output_dir, build.scratch_dir, identity)
-        with files.held(build.output_dir, "output_dir"):
+        with files.locked(build.output_dir, "output_dir"):
             if not folder.claim():
-                scratch = files.held(folder.scratch, "scratch_dir")
+                scratch = files.locked(folder.scratch, "scratch_dir")
                 with scratch, folder.given_up_if_refused():
                     tokenizer.save(build.output_dir)
                     _make(runner, recipe, paths, folder, skipped)
@@ -314,7 +314,7 @@ class Records:
 
 
 def _write_table(
-    path: str, table: TableObject, reading: ReadingConfig
+    path: str, table: InMemoryTable, reading: ReadingConfig
 ) -> Counter:
     """Write the texts of an in-memory table as JSON lines; count bad rows."""
     skipped: Counter = Counter()
@@ -350,7 +350,7 @@ def in_files(
     place = config.scratch_dir or config.output_dir
     folder = files.join(place, f"input-{name.hexdigest()}")
     skipped: Counter = Counter()
-    with files.held(folder, "output_dir"):
+    with files.locked(folder, "output_dir"):
         try:
             if named:
                 paths = text_blocks.with_pipes_copied(source, folder)

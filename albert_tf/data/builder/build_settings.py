@@ -12,7 +12,7 @@ from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import id_type
-from albert_tf.data.table_sources import TableObject, as_sources
+from albert_tf.data.table_sources import InMemoryTable, as_sources
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 # Apache Beam runners.
@@ -23,7 +23,7 @@ RUNNERS = ("DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner")
 class BuildConfig:
     """Settings of input, output and parallelism."""
 
-    input_file: str | TableObject = setting(
+    input_file: str | InMemoryTable = setting(
         None,
         "Text, JSON lines, CSV, TSV or Parquet files, compressed or not, or "
         "folders written by `save_to_disk` of `datasets`: a comma-separated "
@@ -119,7 +119,7 @@ def _load_once(tokenizer_dir: str, fingerprint: str) -> Tokenizer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class BuildSpec:
     """Everything needed to make records; small, as every process gets a copy.
 
     Attributes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf.base.processes import without_collection
 from albert_tf.data.builder import boundaries
-from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.letters import Letters
 from albert_tf.data.builder.shards import PART_TOKENS, Documents
 from albert_tf.data.builder.text_blocks import document_hash, read_documents
@@ -33,7 +33,7 @@ def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
 
 
 def _parts(
-    recipe: Recipe, sizes: np.ndarray, document: int, piece: int, key: int
+    recipe: BuildSpec, sizes: np.ndarray, document: int, piece: int, key: int
 ) -> Iterator[tuple[int, int, int, int]]:
     """Cut a document, or a piece of one, into parts; yield `PART`s.
 
@@ -51,7 +51,7 @@ def _parts(
 
 
 def _deal(
-    recipe: Recipe,
+    recipe: BuildSpec,
     block: Block,
     documents: list[list[str]],
     sizes: list[np.ndarray],
@@ -81,7 +81,7 @@ def _deal(
     return np.array(dealt, PART)
 
 
-def _count_letters(recipe: Recipe, lines: list[str]) -> Counter:
+def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
     """Count letters that the settings do not fit, in a sample of lines."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
@@ -102,7 +102,7 @@ def _count_letters(recipe: Recipe, lines: list[str]) -> Counter:
 
 
 def _tokenize(
-    recipe: Recipe, block: Block, counts: Counter
+    recipe: BuildSpec, block: Block, counts: Counter
 ) -> tuple[Documents, np.ndarray]:
     """Return the documents of a block, and the shard of each part."""
     documents = read_documents(block, recipe.reading, counts)
@@ -135,7 +135,7 @@ def _tokenize(
 
 
 def deal_block(
-    recipe: Recipe, block: Block
+    recipe: BuildSpec, block: Block
 ) -> tuple[dict[int, bytes], Counter]:
     """Tokenise a block and deal it; return {shard: frame} and the counts.
 

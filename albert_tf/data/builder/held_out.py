@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.shards import Documents, read_shard
 from albert_tf.data.records.metadata import EVAL, TRAIN
 
@@ -45,7 +45,7 @@ def buckets(hashes: np.ndarray) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class ShardTotals:
     """Sums over some shards.
 
     Attributes:
@@ -60,8 +60,8 @@ class Measured:
     ends: dict[int, tuple[int, int]]
     counts: Counter
 
-    def __add__(self, other: "Measured") -> "Measured":
-        return Measured(
+    def __add__(self, other: "ShardTotals") -> "ShardTotals":
+        return ShardTotals(
             self.tokens + other.tokens,
             self.pieces + other.pieces,
             self.ends | other.ends,
@@ -69,10 +69,10 @@ class Measured:
         )
 
 
-NOTHING = Measured(np.zeros(BUCKETS, np.int64), np.int64(0), {}, Counter())
+NOTHING = ShardTotals(np.zeros(BUCKETS, np.int64), np.int64(0), {}, Counter())
 
 
-def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
+def measure(recipe: BuildSpec, item: tuple[int, str]) -> ShardTotals:
     """Measure a shard, given by its number and its path."""
     number, path = item
     documents = read_shard(path, recipe.id_type)
@@ -91,10 +91,10 @@ def measure(recipe: Recipe, item: tuple[int, str]) -> Measured:
     tokens = np.bincount(held, sizes, BUCKETS).astype(np.int64)
     pieces = np.bincount(documents.ids, minlength=recipe.vocab_size)
     ends = {number: (int(held.min()), int(held.max()))}
-    return Measured(tokens, pieces, ends, counts)
+    return ShardTotals(tokens, pieces, ends, counts)
 
 
-def add_up(items: Iterable[Measured]) -> Measured:
+def add_up(items: Iterable[ShardTotals]) -> ShardTotals:
     """Return the sum over several groups of shards."""
     return sum(items, NOTHING)
 
@@ -156,7 +156,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
     return Border(int(occupied[at])), max(1, round(target - before))
 
 
-def hold_out(fraction: float, measured: Measured) -> HeldOut:
+def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
     """Hold out whole documents with about a fraction of all tokens.
 
     If there is no text, or `fraction` is 0, `border.below` and `wanted` are 0.
@@ -189,7 +189,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 
 
 def measure_parts(
-    recipe: Recipe, item: tuple[int, str], held_out: HeldOut
+    recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
     """Measure a shard's parts at the border; None if no tokens are wanted."""
     number, path = item
@@ -216,7 +216,7 @@ def _gap(tokens: np.ndarray | int, length: int) -> np.ndarray:
 
 
 def divide(
-    recipe: Recipe,
+    recipe: BuildSpec,
     measured: Iterable[PartsOfShard | None],
     held_out: HeldOut,
 ) -> HeldOut:
@@ -311,7 +311,7 @@ def _held_range(
 
 
 def split_documents(
-    recipe: Recipe, documents: Documents, border: Border, split: str
+    recipe: BuildSpec, documents: Documents, border: Border, split: str
 ) -> Documents:
     """Return the text in a shard that belongs to a split."""
     held, divided = border.places(documents)

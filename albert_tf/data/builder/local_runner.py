@@ -9,7 +9,7 @@ from albert_tf.base import files
 from albert_tf.base.console import Progress
 from albert_tf.base.processes import Workers
 from albert_tf.data.builder import build_folder
-from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.first_pass import deal_block
 from albert_tf.data.builder.held_out import (
     HeldOut,
@@ -26,7 +26,7 @@ from albert_tf.data.file_kinds import BadData
 
 
 def fill(
-    store: ShardStore, paths: list[str], recipe: Recipe, workers: Workers
+    store: ShardStore, paths: list[str], recipe: BuildSpec, workers: Workers
 ) -> None:
     """Tokenise the text that the shards do not yet contain."""
     if store.done:
@@ -68,7 +68,7 @@ class LocalRunner:
         return build_folder.corpus_hash(paths, self.workers.number)
 
     def deal(
-        self, recipe: Recipe, paths: list[str], folder: str
+        self, recipe: BuildSpec, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
         """Deal the text to shards in a folder and choose the held-out text.
 

@@ -138,7 +138,7 @@ def make_pairs(
     return made.take(rng.permutation(len(made))), counts
 
 
-def cover(
+def choose_masked(
     starts: np.ndarray,
     maskable: np.ndarray,
     free: np.ndarray,

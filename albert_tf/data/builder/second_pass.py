@@ -10,7 +10,7 @@ from albert_tf.base import files
 from albert_tf.data import masking
 from albert_tf.data.builder import next_sentence_pairs, pairs, released
 from albert_tf.data.builder.boundaries import sentence_breaks
-from albert_tf.data.builder.build_settings import Recipe
+from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
 from albert_tf.data.builder.shards import Documents, read_shard, shard_path
 from albert_tf.data.builder.statistics import count_instances, count_masks
@@ -41,7 +41,7 @@ class FileJob:
       counts_path: the file of its counts; the job is done if both files exist.
     """
 
-    recipe: Recipe
+    recipe: BuildSpec
     shard_path: str
     shard: int
     duplicate: int
@@ -65,7 +65,9 @@ class FileJob:
         return self.split == TRAIN and masked == masking.DYNAMIC
 
 
-def file_jobs(recipe: Recipe, held_out: HeldOut, scratch: str) -> list[FileJob]:
+def file_jobs(
+    recipe: BuildSpec, held_out: HeldOut, scratch: str
+) -> list[FileJob]:
     """Return the jobs: evaluation files first, then each training pass."""
     output_dir = recipe.build.output_dir
     times = {EVAL: 1, TRAIN: recipe.build.dupe_factor}
@@ -131,7 +133,7 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     made, chunk_counts = make_pairs(documents, breaks, settings, rng)
     counts.update(chunk_counts)
     google, config = settings.compat == "google", job.recipe.masking
-    cover = released.cover if google else masking.cover
+    cover = released.choose_masked if google else masking.choose_masked
     words = masking.Words.of(tokenizer, google)
     most = config.most_masked(settings.max_seq_length)
     seed = int(rng.integers(2**63))

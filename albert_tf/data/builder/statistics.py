@@ -14,7 +14,7 @@ from albert_tf.data.builder.text_formats import bad_items
 from albert_tf.data.masking import Instances, Masked, MaskingConfig
 from albert_tf.data.records.metadata import EVAL, TRAIN
 
-KINDS = ("mask", "same", "random")
+REPLACEMENTS = ("mask", "same", "random")
 
 # Counts of the text that are reported unchanged.
 TEXT_COUNTS = """documents sentences sentences_without_tokens bad_lines
@@ -48,7 +48,7 @@ def count_masks(instances: Instances, masked: Masked) -> Counter:
     for n in range(1, len(masked.drawn)):
         counts[f"ngrams_drawn_{n}"] = int(masked.drawn[n])
         counts[f"ngrams_used_{n}"] = int(masked.used[n])
-    for kind, number in zip(KINDS, masked.kinds, strict=True):
+    for kind, number in zip(REPLACEMENTS, masked.kinds, strict=True):
         counts[f"tokens_{kind}"] = int(number)
     return counts
 
@@ -92,7 +92,9 @@ def summarize_records(made: Counter, config: MaskingConfig) -> dict:
         "ngrams_drawn": _shares([made[f"ngrams_drawn_{n}"] for n in ngrams]),
         "ngrams_used": _shares([made[f"ngrams_used_{n}"] for n in ngrams]),
         "mask_same_random_asked": config.shares,
-        "mask_same_random": _shares([made[f"tokens_{k}"] for k in KINDS]),
+        "mask_same_random": _shares(
+            [made[f"tokens_{k}"] for k in REPLACEMENTS]
+        ),
     }
 
 

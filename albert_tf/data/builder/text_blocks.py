@@ -337,12 +337,12 @@ def read_documents(
 
 def has_pipes(patterns: str) -> bool:
     """Return whether any file in `input_file` can be read only once."""
-    return any(map(files.is_stream, files.listed(patterns)))
+    return any(map(files.is_stream, files.split_paths(patterns)))
 
 
 def with_pipes_copied(patterns: str, folder: str) -> str:
     """Copy pipes to files in a folder; return `input_file` with the copies."""
-    entries = files.listed(patterns)
+    entries = files.split_paths(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):
             # The extension may decide the kind of the file.

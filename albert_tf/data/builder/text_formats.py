@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.data.file_kinds import (
     JSONL,
@@ -248,7 +248,7 @@ FORMATS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class TextFilesConfig(Checked):
+class TextFilesConfig(Validated):
     """Settings for reading text files."""
 
     input_format: str | None = setting(

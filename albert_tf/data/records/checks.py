@@ -107,7 +107,7 @@ def _refusal(fault: str) -> InputError:
     )
 
 
-def check(data_dir: str, metadata: Metadata) -> None:
+def check_files(data_dir: str, metadata: Metadata) -> None:
     """Raise `InputError` unless the files are complete and match the metadata.
 
     The check is cheap: it compares file sizes, many at a time, and reads the

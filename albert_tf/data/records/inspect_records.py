@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Checked, setting
+from albert_tf.base.settings import Validated, setting
 from albert_tf.data.records import tfrecord
 from albert_tf.text.tokenizers import (
     Tokenizer,
@@ -31,7 +31,7 @@ WORD_MARKS = ("▁", "##")
 
 
 @dataclasses.dataclass(frozen=True)
-class InspectConfig(Checked):
+class InspectConfig(Validated):
     """Which records to print."""
 
     input_file: str = setting(
@@ -45,7 +45,7 @@ class InspectConfig(Checked):
 def find_paths(patterns: str) -> list[str]:
     """Return the files named by comma-separated files, globs and folders."""
     paths = []
-    for entry in files.listed(patterns):
+    for entry in files.split_paths(patterns):
         here = files.matches("*.tfrecord*", entry)
         rule = "A folder in `input_file` must contain *.tfrecord files."
         require(here or not files.is_folder(entry), rule, input_file=entry)

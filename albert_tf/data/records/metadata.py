@@ -196,7 +196,7 @@ def _name(path: str, folder: str) -> str:
     return path if files.is_remote(path) else os.path.abspath(path)
 
 
-def describe(paths: list[str], folder: str) -> Metadata:
+def infer_metadata(paths: list[str], folder: str) -> Metadata:
     """Derive the metadata of released records, which have no `metadata.json`.
 
     Files whose names start with `eval` are held out. The vocabulary is unknown.
@@ -249,7 +249,7 @@ def read_metadata(data_dir: str) -> Metadata:
         "a glob of such files.",
         data_dir=data_dir,
     )
-    return describe(paths, folder)
+    return infer_metadata(paths, folder)
 
 
 PIECE_COUNTS_FILE = "piece_counts.json"

@@ -19,7 +19,7 @@ from albert_tf.training.distribution import faster, of_chief, require_alike
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase, mean_work, step_work
 from albert_tf.training.pretraining import budget_rules, record_folders
-from albert_tf.training.pretraining.budget_rules import Choice, Means
+from albert_tf.training.pretraining.budget_rules import Choice, Resources
 from albert_tf.training.pretraining.pretraining_settings import (
     COMPAT,
     PretrainingConfig,
@@ -69,7 +69,7 @@ ALSO = {"beta_2_half_life": "beta_2"}
 MICROSECONDS = 1e6  # processes agree on times as whole numbers
 
 
-def check(said: Set[str], init_state: str, optimizer: str) -> None:
+def check_budget(said: Set[str], init_state: str, optimizer: str) -> None:
     """Raise an error for settings that conflict with a budget."""
     require(
         "num_train_steps" not in said,
@@ -141,7 +141,7 @@ def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Workshop:
+class Probe:
     """The means to measure the speed of a run with given settings.
 
     Attributes:
@@ -166,7 +166,7 @@ class Workshop:
         """
         work = mean_work(phases, self.config)
         left = round(max(seconds, 1.0) * MICROSECONDS)
-        return Means(
+        return Resources(
             of_chief(self.strategy, left) / MICROSECONDS,
             work * pace,
             phases[0].metadata.max_seq_length,
@@ -194,7 +194,7 @@ class Workshop:
 
 
 def measured_choices(
-    workshop: Workshop, configs: Configs, said: Set[str], end: float
+    workshop: Probe, configs: Configs, said: Set[str], end: float
 ) -> tuple[dict[str, Choice], float]:
     """Return the choices, and the seconds of a step in the first phase.
 
@@ -213,7 +213,7 @@ def measured_choices(
         left = end - time.monotonic() - compiling - CLOSING_SECONDS
         means = workshop.means(phases, left, pace)
         values = vars(configs[0]) | vars(configs[1])
-        choices = budget_rules.choose(means, values, said)
+        choices = budget_rules.choose_values(means, values, said)
         configs = with_values(configs, values_of(choices))
         if configs[1].train_batch_size == measured:
             break
@@ -253,10 +253,10 @@ class Budget:
         """Check the settings and any earlier run; return `with_start`."""
         if not self.hours:
             return run
-        check(self.said, run.init_state, optimizer.optimizer)
+        check_budget(self.said, run.init_state, optimizer.optimizer)
         prefix = checkpoint_files.latest(run.output_dir)
         if prefix:
-            self.kept = checkpoint_files.about(prefix).get("budget")
+            self.kept = checkpoint_files.read_facts(prefix).get("budget")
             require(
                 self.kept,
                 "`budget_hours` can only resume a run that had a budget; "
@@ -301,7 +301,7 @@ class Budget:
             values = {k: before[k] for k in values if k in before}
         return dataclasses.replace(run, **values)
 
-    def _choose(self, workshop: Workshop, configs: Configs):
+    def _choose(self, workshop: Probe, configs: Configs):
         """Return the {setting: value} chosen, and the seconds of a step."""
         if self.kept:
             return self.kept["choices"], self.kept["step_seconds"]
@@ -309,12 +309,12 @@ class Budget:
         choices, seconds = measured_choices(workshop, configs, self.said, end)
         choices = self.start_choices | choices
         print(f"Chosen for budget_hours={self.hours:g}:")
-        print("\n".join(budget_rules.describe(choices)), flush=True)
+        print("\n".join(budget_rules.format_choices(choices)), flush=True)
         return values_of(choices), seconds
 
     def settle(
         self,
-        workshop: Workshop,
+        workshop: Probe,
         optimizer: OptimizerConfig,
         training: TrainingConfig,
     ) -> Configs:

@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Means:
+class Resources:
     """The resources and sizes of a run.
 
     Attributes:
@@ -88,7 +88,7 @@ class Means:
     dtype: Choice = Choice("float32", "nothing is known of the devices")
 
 
-def batch_size(means: Means, values: dict) -> Choice:
+def batch_size(means: Resources, values: dict) -> Choice:
     """Choose the batch size, a power of 2 rounded to the replicas."""
     tokens = means.seconds / means.example_seconds * means.tokens
     growth = math.sqrt(max(tokens / SMALL_BATCHES_UP_TO, 1.0))
@@ -100,7 +100,7 @@ def batch_size(means: Means, values: dict) -> Choice:
     return Choice(batch, f"{batch * means.tokens:,} tokens, {of_run}")
 
 
-def train_steps(means: Means, values: dict) -> Choice:
+def train_steps(means: Resources, values: dict) -> Choice:
     """Choose an initial estimate of the steps that fit."""
     share = 1.0 - EVALUATION_SHARE * bool(means.eval_examples)
     step = means.example_seconds * values["train_batch_size"]
@@ -111,7 +111,7 @@ def train_steps(means: Means, values: dict) -> Choice:
     )
 
 
-def learning_rate(means: Means, values: dict) -> Choice:
+def learning_rate(means: Resources, values: dict) -> Choice:
     """Choose the peak rate of the optimizer."""
     rate = OPTIMIZERS[values["optimizer"]]["learning_rate"]
     width = (TRIAL_WIDTH / means.hidden_size) ** WIDTH_POWER
@@ -124,13 +124,13 @@ def learning_rate(means: Means, values: dict) -> Choice:
     )
 
 
-def weight_decay_rate(means: Means, values: dict) -> Choice:
+def weight_decay_rate(means: Resources, values: dict) -> Choice:
     """Choose the weight decay of the optimizer."""
     rule = OPTIMIZERS.get(values["optimizer"], OPTIMIZERS[OPTIMIZER])
     return Choice(rule["weight_decay_rate"], "as in the trials")
 
 
-def beta_2(means: Means, values: dict) -> Choice:
+def beta_2(means: Resources, values: dict) -> Choice:
     """Choose the decay of the second moment from its half-life in tokens."""
     tokens = values["train_batch_size"] * means.tokens
     beta = max(0.5 ** (tokens / HALF_LIFE_TOKENS), SMALLEST_BETA_2)
@@ -139,13 +139,13 @@ def beta_2(means: Means, values: dict) -> Choice:
     )
 
 
-def warmup_steps(means: Means, values: dict) -> Choice:
+def warmup_steps(means: Resources, values: dict) -> Choice:
     """Choose the length of warm-up."""
     steps = max(round(WARMUP_SHARE * values["num_train_steps"]), 1)
     return Choice(steps, f"{WARMUP_SHARE:.0%} of the steps")
 
 
-def eval_steps(means: Means, values: dict) -> Choice:
+def eval_steps(means: Resources, values: dict) -> Choice:
     """Choose the steps between two evaluations."""
     seconds = means.eval_examples * means.example_seconds * EVALUATION_COST
     fit = EVALUATION_SHARE * means.seconds / seconds if seconds else EVALUATIONS
@@ -154,7 +154,7 @@ def eval_steps(means: Means, values: dict) -> Choice:
     return Choice(steps, f"{number} evaluations of about {seconds:.2g} s")
 
 
-def checkpoint_steps(means: Means, values: dict) -> Choice:
+def checkpoint_steps(means: Resources, values: dict) -> Choice:
     """Choose the steps between two checkpoints."""
     between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
     between = min(between, MOST_SECONDS, means.seconds / 2)
@@ -183,7 +183,7 @@ def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
     return chosen
 
 
-RULES: dict[str, Callable[[Means, dict], Choice]] = {
+RULES: dict[str, Callable[[Resources, dict], Choice]] = {
     "dtype": lambda means, _: means.dtype,
     "optimizer": lambda *_: Choice(OPTIMIZER, "the best of the trials"),
     "train_batch_size": batch_size,
@@ -198,7 +198,9 @@ RULES: dict[str, Callable[[Means, dict], Choice]] = {
 }
 
 
-def choose(means: Means, values: dict, said: set[str]) -> dict[str, Choice]:
+def choose_values(
+    means: Resources, values: dict, said: set[str]
+) -> dict[str, Choice]:
     """Choose the settings that the user has not set.
 
     Args:
@@ -214,7 +216,7 @@ def choose(means: Means, values: dict, said: set[str]) -> dict[str, Choice]:
     return choices
 
 
-def describe(choices: dict[str, Choice]) -> list[str]:
+def format_choices(choices: dict[str, Choice]) -> list[str]:
     """Format choices as aligned lines: the flag, then the reason."""
     reasons = {f"--{k}={c.value}": c.reason for k, c in choices.items()}
     width = max(map(len, reasons), default=0)

@@ -140,7 +140,7 @@ def start_positions(
     return radians
 
 
-def reader(embeddings: AlbertEmbeddings) -> np.ndarray:
+def readout(embeddings: AlbertEmbeddings) -> np.ndarray:
     """Return the matrix [H, W] that recovers embeddings from encoder inputs."""
     if embeddings.norm_first and embeddings.projection is not None:
         return np.linalg.pinv(to_numpy(embeddings.projection.kernel))
@@ -166,7 +166,7 @@ def look_at_neighbours(
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     gain = scale * position_gain(embeddings)
-    waves_reader = reader(embeddings)[:, : 2 * len(radians)] / gain
+    waves_reader = readout(embeddings)[:, : 2 * len(radians)] / gain
     kernels = [head_kernels(radians, size, o) for o in offsets(heads)]
     query, key = (
         waves_reader @ np.concatenate(k, axis=1)
@@ -196,7 +196,7 @@ def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return places, np.arange(width - size // 2 + 1, width)
 
 
-def keep_apart(embeddings: AlbertEmbeddings, size: int) -> None:
+def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
     """Reserve dimensions of the tables [n, E] for positions and for words.
 
     A head needs them to tell another occurrence of a word from the word
@@ -227,7 +227,7 @@ def look_at_repeats(
     """Initialize a head to attend to repeats of a word, or else to [SEP].
 
     Args:
-      albert: a new model whose embeddings were passed to `keep_apart`; the
+      albert: a new model whose embeddings were passed to `reserve_dimensions`; the
         attention weights of every layer are changed.
       head: index of the head.
       sep_id: id of [SEP].
@@ -252,7 +252,7 @@ def look_at_repeats(
     mark = np.random.default_rng(seed).normal(size=albert.config.hidden_size)
     mark *= MARK / np.linalg.norm(mark)
     first, last = head * size, (head + 1) * size
-    read = reader(embeddings)
+    read = readout(embeddings)
     for attention in albert.encoder.attentions.values():
         add_to(attention.query.kernel, np.s_[:, first:last], read @ query)
         add_to(attention.query.bias, last - 1, np.sqrt(SEPARATOR * root))
@@ -297,7 +297,7 @@ def start_heads(albert, data_dir: str) -> str:
         and heads < albert.config.num_attention_heads
     )
     if repeats:
-        keep_apart(albert.embeddings, albert.config.head_size)
+        reserve_dimensions(albert.embeddings, albert.config.head_size)
     look_at_neighbours(albert, heads, radians, SCALE)
     if repeats:
         look_at_repeats(albert, heads, tokenizer.sep_id, SCALE)

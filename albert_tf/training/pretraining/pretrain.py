@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import program, settings
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Fact
+from albert_tf.base.settings import RunFact
 from albert_tf.data.records import input_pipeline, metadata
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
@@ -34,7 +34,7 @@ from albert_tf.training.model_card import write_card
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import record_folders, warm_start
-from albert_tf.training.pretraining.budget import Budget, Rehearse, Workshop
+from albert_tf.training.pretraining.budget import Budget, Probe, Rehearse
 from albert_tf.training.pretraining.informed_start import start_new
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
@@ -52,12 +52,12 @@ from albert_tf.training.run import (
     Hook,
     Run,
     describe_run,
-    last_good_named,
+    naming_last_checkpoint,
     train,
 )
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
-from albert_tf.training.workers import vanishing_explained
+from albert_tf.training.workers import explaining_lost_workers
 
 
 def pretraining_hooks(
@@ -124,7 +124,7 @@ def prepare(
     first = next(iter(folders))
     tokenizer = record_folders.tokenizer_of(first, run.init_checkpoint)
     choices = run.init_checkpoint, run.init_state, run.init_vocabulary
-    warm_start.check(*choices, config, tokenizer)
+    warm_start.check_warm_start(*choices, config, tokenizer)
     checkpoints.check_claim(run.output_dir, config)
     if tokenizer:
         tokenizer.check_claim(run.output_dir)
@@ -189,7 +189,7 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
             tokenizer = record_folders.tokenizer_of(first, source)
             moved = read_transplant(source, tokenizer, first, config.vocab_size)
         lines = warm_start.start_weights(model, source, config, moved)
-    distribution.share(trainer.strategy, list(trainer.state().values()))
+    distribution.broadcast(trainer.strategy, list(trainer.state().values()))
     print("\n  ".join(lines))
 
 
@@ -221,7 +221,7 @@ def run_job(
     peak = distribution.peak_flops(devices, run.trainer.strategy)
     monitor_of = functools.partial(make_monitor, peak_flops=peak)
     explained = record_folders.errors_explained(folders)
-    with last_good_named(run), explained:
+    with naming_last_checkpoint(run), explained:
         if not run.last_good:
             start(config, run.trainer, folders)
         if config.do_train:
@@ -245,7 +245,7 @@ def claim(
     run: PretrainingConfig, config: AlbertConfig, tokenizer: Tokenizer | None
 ) -> None:
     """Write the config and tokenizer, unless the folder has another model."""
-    checkpoints.claim(run.output_dir, config)
+    checkpoints.create_model_dir(run.output_dir, config)
     if tokenizer:
         tokenizer.save(run.output_dir)
 
@@ -266,16 +266,16 @@ def make_run(
     """Return a run over its phases, and print a summary."""
     describe_run(trainer, course)
     facts = {
-        "train_records": Fact(fingerprint(folders), "other data"),
-        "phases": Fact(phases.facts(course), "another schedule"),
-        "hosts": Fact(
+        "train_records": RunFact(fingerprint(folders), "other data"),
+        "phases": RunFact(phases.facts(course), "another schedule"),
+        "hosts": RunFact(
             distribution.hosts(trainer.strategy), "another order of examples"
         ),
     }
     return Run(trainer, output_dir, facts, course, clock)
 
 
-@vanishing_explained()
+@explaining_lost_workers()
 def run_pretraining(
     run: PretrainingConfig,
     optimizer: OptimizerConfig,
@@ -296,7 +296,7 @@ def run_pretraining(
     """
     budget = Budget(run.budget_hours * run.do_train, said)
     prepared = distribution.prepare_devices(devices)
-    with distribution.agreed(prepared):
+    with distribution.raise_everywhere(prepared):
         config, folders, tokenizer = prepare(run, training, devices)
         run = budget.prepare(run, optimizer, config, folders)
     require_alike(prepared, config, folders, run, optimizer, training)
@@ -313,9 +313,9 @@ def run_pretraining(
         return make_trainer(config, run.compat, memory, training, strategy)
 
     write = functools.partial(claim, run, config, tokenizer)
-    claims = checkpoints.claimed(strategy, run.output_dir, write)
+    claims = checkpoints.locked_model_dir(strategy, run.output_dir, write)
     with claims if run.do_train else contextlib.nullcontext():
-        shop = Workshop(strategy, config, make, phases_in)
+        shop = Probe(strategy, config, make, phases_in)
         optimizer, training = budget.settle(shop, optimizer, training)
         trainer, course = make(optimizer, training), phases_in(training)
         job = make_run(run.output_dir, trainer, folders, course, budget.clock)

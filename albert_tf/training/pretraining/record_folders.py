@@ -103,7 +103,9 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
     for folder, metadata in folders.items():
         # Released records do not name a vocabulary; it must be the model's.
         size = metadata.vocab_size or config.vocab_size
-        checks.check(folder, dataclasses.replace(metadata, vocab_size=size))
+        checks.check_files(
+            folder, dataclasses.replace(metadata, vocab_size=size)
+        )
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
             parsing.tokenizer_beside(folder, metadata)

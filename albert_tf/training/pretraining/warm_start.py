@@ -16,7 +16,11 @@ from albert_tf.text.tokenizers import (
     load_tokenizer,
     tokenizer_in,
 )
-from albert_tf.text.wordpiece import IDEOGRAPH, fold, is_punctuation
+from albert_tf.text.wordpiece import (
+    IDEOGRAPH,
+    is_punctuation,
+    lowercase_and_strip,
+)
 from albert_tf.training import checkpoint_files, checkpoints
 
 WORDS = "albert/embeddings/word_embeddings"
@@ -26,7 +30,7 @@ BIASES = "mlm/output_bias"
 # pieces that the old vocabulary has too.
 SAME_LANGUAGE = 0.5
 
-NORMALIZE = {"sentencepiece": normalize, "wordpiece": fold}
+NORMALIZE = {"sentencepiece": normalize, "wordpiece": lowercase_and_strip}
 
 
 def written(tokenizer: Tokenizer) -> list[str]:
@@ -210,7 +214,7 @@ def check_source(
     require(not different, f"{rule} Received: {', '.join(different)}")
 
 
-def check(
+def check_warm_start(
     model_dir: str | None,
     state: str,
     vocabulary: str,
@@ -272,7 +276,7 @@ def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
     return f"albert/encoder/{kind}_{origin}_{name[match.end() :]}"
 
 
-def describe(
+def describe_warm_start(
     source: AlbertConfig, target: AlbertConfig, names: dict[str, str]
 ) -> list[str]:
     """Describe how layers, groups and positions change."""
@@ -334,7 +338,7 @@ def start_weights(
         if name in changes:
             value = changes[name](value, variable.numpy())
         variable.assign(value)
-    lines = describe(source, target, names)
+    lines = describe_warm_start(source, target, names)
     lines += [f"a new {head[:-1]} head: none is stored" for head in absent]
     lines += [transplant.describe()] if transplant else []
     return [f"Weights of {prefix}", *lines]
