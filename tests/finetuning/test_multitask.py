@@ -97,7 +97,7 @@ def together(data_dir, finished, tmp_path_factory):
 
 
 def test_portions_of_a_batch():
-    """Portions are as close to the weights as whole units allow."""
+    """Portions are as near to the weights as units allow, at least one."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32

@@ -53,7 +53,7 @@ def test_what_a_file_holds(tmp_path, capsys):
 
 
 def test_every_line_to_predict_has_a_vector(tmp_path):
-    """Blank lines too, because vectors are matched to lines by position."""
+    """Even blank lines have vectors, which match lines by position."""
     path = written(tmp_path, "x.txt", ["a", "", "b\r", " ", ""])
     found = [example.texts for example in TASK.read("predict", path)]
     assert found == [("a",), ("",), ("b",), (" ",), ("",)]

@@ -64,9 +64,9 @@ OWN = {
 
 @pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
 def test_shorter_inputs_have_lengths_that_fit(kind):
-    """At any length, none exceeds its default and none skips words.
+    """At any input length, settings stay within defaults and skip no words.
 
-    At the default length and beyond, all keep their defaults.
+    At the default input length and beyond, they keep their defaults.
     """
     own = {"max_seq_length": 96, **OWN.get(kind, {})}
     task = find(kind).updated(**own)
@@ -90,7 +90,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """The others are adapted to them; an impossible fit is an error."""
+    """Other lengths adapt to the given ones; an impossible fit is an error."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)

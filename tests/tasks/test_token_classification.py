@@ -166,7 +166,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
-    """All lines have the same two columns, words and predictions."""
+    """All lines have the same columns: words and predictions."""
     task, found = tagged(words)
     unknown = dataclasses.replace(EXAMPLES[0], tags=None)
     sentences = [unknown, EXAMPLES[1]]
