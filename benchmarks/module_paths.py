@@ -100,7 +100,7 @@ class StopAtOnce(Hook):
 
     every = 1
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         raise EndOfFirstStep
 
 

@@ -128,7 +128,7 @@ class EarlyStopping(Hook):
         patience = recipe.early_stopping
         run.ended_early = 0 < patience <= waited
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         self.begin(run)
 
 

@@ -91,7 +91,7 @@ def lowercase_and_strip(word: str, config: TextConfig) -> str:
 
 
 def has_marks(text: str) -> bool:
-    """Return whether `lowercase_and_strip` would drop any character of a text."""
+    """Return whether `lowercase_and_strip` would drop a character of a text."""
     return not text.isascii() and any(
         unicodedata.category(character) == "Mn"
         for character in unicodedata.normalize("NFD", text)

@@ -43,12 +43,12 @@ class RequireFinite(Hook):
         self.skips = skips
         self.bad_steps = 0  # in a row, up to the last step
 
-    def after(self, run, stretch):
-        all_bad = stretch.bad == stretch.steps
-        self.bad_steps = self.bad_steps + stretch.bad if all_bad else 0
-        fails, where = stretch.bad > 0, f"at step {stretch.first_bad}"
+    def after(self, run, window):
+        all_bad = window.bad == window.steps
+        self.bad_steps = self.bad_steps + window.bad if all_bad else 0
+        fails, where = window.bad > 0, f"at step {window.first_bad}"
         if self.skips:
-            stretch.values["skipped_updates"] = float(stretch.bad)
+            window.values["skipped_updates"] = float(window.bad)
             fails = self.bad_steps >= MAX_BAD_STEPS
             where = f"in all of the last {self.bad_steps} steps"
         require(
@@ -88,12 +88,12 @@ class Measure(Hook):
     def __init__(self, monitor_of: Callable[[Run], Monitor]):
         self.monitor_of = monitor_of
 
-    def after(self, run, stretch):
-        speed = stretch.values["examples_per_second"]
-        stretch.values |= self.monitor_of(run).scalars(speed)
+    def after(self, run, window):
+        speed = window.values["examples_per_second"]
+        window.values |= self.monitor_of(run).scalars(speed)
         if run.trainer.optimizer.config.optimizer == "lamb":
             ratios = sorted(run.trainer.trust_ratios().numpy().tolist())
-            stretch.values |= {
+            window.values |= {
                 "trust_ratio_min": ratios[0],
                 "trust_ratio_median": ratios[len(ratios) // 2],
                 "trust_ratio_max": ratios[-1],
@@ -111,31 +111,31 @@ class MeasureSpread(Hook):
     def __init__(self, every: int, batches: Callable):
         self.every, self.batches = every, batches
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         if run.step >= self.every:  # also called at an earlier last step
             evaluator = run.trainer.at_depth(run.phase.layers).evaluator
             spread = masked_spread(
                 **evaluator.predict(self.batches, masked_states)
             )
             if spread is not None:
-                stretch.values["masked_spread"] = spread
+                window.values["masked_spread"] = spread
 
 
 class Log(Hook):
     """Record the values of training steps, and show the progress."""
 
-    def after(self, run, stretch):
-        values = stretch.values
-        if stretch.bad == stretch.steps:
-            shown = f"{stretch.bad} updates skipped: not finite"
+    def after(self, run, window):
+        values = window.values
+        if window.bad == window.steps:
+            shown = f"{window.bad} updates skipped: not finite"
         else:
-            run.record("train", values, steps=stretch.steps)
+            run.record("train", values, steps=window.steps)
             shown = (
-                f"loss {values['loss']:.3f} (mean of {stretch.steps}), rate "
+                f"loss {values['loss']:.3f} (mean of {window.steps}), rate "
                 f"{values['learning_rate']:.2e}, "
                 f"{values['examples_per_second']:.1f} examples/s"
             )
-        run.progress.advance(stretch.steps, shown)
+        run.progress.advance(window.steps, shown)
 
 
 class Evaluate(Hook):
@@ -149,7 +149,7 @@ class Evaluate(Hook):
     def __init__(self, every: int, evaluate: Callable[[], dict[str, float]]):
         self.every, self.evaluate = every, evaluate
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         start = time.monotonic()
         with run.trainer.evaluated_weights():
             metrics = self.evaluate()
@@ -183,7 +183,7 @@ class KeepBest(Hook):
     def __init__(self, every: int, metric: str):
         self.every, self.metric = every, metric
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         every = self.every or 1
         if not run.chief or (run.step % every and run.step < run.end):
             return
@@ -219,7 +219,7 @@ class KeepAverage(Hook):
     def __init__(self, every: int):
         self.every, self.kept = every, 0
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         if run.chief and self.kept != run.step:
             keep_evaluated(run)
         self.kept = run.step
@@ -235,7 +235,7 @@ class Warn(Hook):
     def __init__(self, every: int, monitor_of: Callable[[Run], Monitor]):
         self.every, self.monitor_of = every, monitor_of
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         rows = run.history.rows
         known = {row["kind"] for row in rows if row["split"] == HEALTH}
         for kind, note in self.monitor_of(run).notes(rows).items():
@@ -255,7 +255,7 @@ class Save(Hook):
     def __init__(self, every: int, keep: int):
         self.every, self.keep = every, keep
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         path = checkpoint_files.prefix(run.output_dir, run.step)
         if run.chief and path != run.last_good:
             start = time.monotonic()
@@ -293,8 +293,8 @@ class StopInTime(Hook):
         used = time.monotonic() - self.start + ahead
         return 0 < self.hours * 3600 <= used
 
-    def after(self, run, stretch):
-        self.longest = max(self.longest, stretch.seconds)
+    def after(self, run, window):
+        self.longest = max(self.longest, window.seconds)
         self.saving = run.seconds.get("checkpoint", 0.0)
         if run.in_any_process(self.spent()):
             run.stop(f"max_hours={self.hours:g}")

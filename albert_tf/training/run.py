@@ -1,6 +1,6 @@
 """A run: a loop over many steps, and hooks that act between them.
 
-`Run.stretches` runs a number of steps, yields, and runs the next ones. Hooks do
+`Run.windows` runs a number of steps, yields, and runs the next ones. Hooks do
 everything else; `hooks.py` has the usual ones, and users may write more.
 """
 
@@ -196,7 +196,7 @@ class Run:
             f"{left}"
         )
 
-    def stretches(
+    def windows(
         self, batches: Callable, cadences: Sequence[int] = ()
     ) -> Iterator[Window]:
         """Train until the run ends, and yield at each return to Python.
@@ -318,7 +318,7 @@ class Hook:
     def begin(self, run: Run) -> None:
         """Act once, before the first step."""
 
-    def after(self, run: Run, stretch: Window) -> None:
+    def after(self, run: Run, window: Window) -> None:
         """Act after some steps; hooks are called in order."""
 
     def end(self, run: Run) -> None:
@@ -386,7 +386,7 @@ class StopOnSignal(Hook):
         if self.interrupts > 1:
             raise KeyboardInterrupt
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         strategy = run.trainer.strategy
         if number := max(distribution.of_processes(strategy, self.received)):
             run.stop(SIGNALS[number])
@@ -428,10 +428,10 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
         for hook in hooks:
             hook.begin(run)
         cadences = [hook.every for hook in hooks if hook.every]
-        for stretch in run.stretches(batches, cadences):
+        for window in run.windows(batches, cadences):
             for hook in hooks:
                 if run.due(hook.every):
-                    hook.after(run, stretch)
+                    hook.after(run, window)
         for hook in hooks:
             hook.end(run)
         if run.stopped_by and not run.finished:

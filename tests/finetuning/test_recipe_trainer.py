@@ -189,7 +189,7 @@ def test_frozen_parts_keep_their_bits():
 def scripted(scores, monkeypatch):
     """Make evaluations return the given main metrics by step."""
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         run.record("eval", {"accuracy": scores[run.step - 1]})
 
     monkeypatch.setattr(Evaluate, "after", after)

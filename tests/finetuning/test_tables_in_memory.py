@@ -24,7 +24,7 @@ class Count(albert_tf.Hook):
     def begin(self, run):
         self.seen.append("begin")
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         self.seen.append(run.step)
 
     def end(self, run):

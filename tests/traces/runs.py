@@ -73,10 +73,10 @@ class Watch(albert_tf.Hook):
     def __init__(self):
         self.rows: list[dict[str, float]] = []
 
-    def after(self, run, stretch):
-        names = [n for n in stretch.values if n.endswith("_loss")]
+    def after(self, run, window):
+        names = [n for n in window.values if n.endswith("_loss")]
         names += ["gradient_norm", "learning_rate"]
-        self.rows.append({name: stretch.values[name] for name in names})
+        self.rows.append({name: window.values[name] for name in names})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Die(Hook):
     def __init__(self, step):
         self.step = step
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         if run.step >= self.step:
             raise KeyboardInterrupt
 

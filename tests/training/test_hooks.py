@@ -93,7 +93,7 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
     sizes = []
 
     class Look(Hook):
-        def after(self, run, stretch):
+        def after(self, run, window):
             paths = tmp_path.glob("tensorboard/train/*")
             sizes.append(sum(path.stat().st_size for path in paths))
 
@@ -109,7 +109,7 @@ def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
     """Only the checkpoint is written then; any other end writes `best/` too."""
     kept = []
     keep = KeepAverage(99)
-    keep.after = lambda run, stretch: kept.append(run.stopped_by)
+    keep.after = lambda run, window: kept.append(run.stopped_by)
     started = make_run(tmp_path, stop_step=1)
     go(started)
     for reason in ("max_hours=1", SIGTERM, ""):
@@ -154,19 +154,19 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     assert told == ["mask_rate"]  # at the first step due, and once
 
 
-@pytest.mark.parametrize("stretches", [1, 2])
-def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, stretches):
+@pytest.mark.parametrize("windows", [1, 2])
+def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
     """The first steps, which compile, are not used."""
 
     class Stop(Hook):
-        def after(self, run, stretch):
-            if run.step == stretches:
+        def after(self, run, window):
+            if run.step == windows:
                 run.stop("a test")
 
     go(make_run(tmp_path, steps_per_loop=1), Stop())
     told = capfd.readouterr().err
-    assert f"Stopped by a test at step {stretches} of 20" in told
-    assert ("hours at this pace" in told) == (stretches > 1)
+    assert f"Stopped by a test at step {windows} of 20" in told
+    assert ("hours at this pace" in told) == (windows > 1)
 
 
 @pytest.mark.parametrize("form", ["one", "a generator", "a list"])
@@ -231,7 +231,7 @@ class Kill(Hook):
     def __init__(self, step):
         self.step = step
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         if run.step > self.step:
             raise RuntimeError("killed")
 

@@ -144,7 +144,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     class Aim(Hook):
         every = 1
 
-        def after(self, run, stretch):
+        def after(self, run, window):
             saved = checkpoint_files.latest(run.output_dir)
             calls.append((run.step, bool(run.metrics), saved and saved[-1]))
             if run.step == 2:

@@ -178,8 +178,8 @@ def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
         def begin(self, run):
             calls.append((self.name, "begin", run.step))
 
-        def after(self, run, stretch):
-            assert stretch.steps > 0 and math.isfinite(stretch.values["loss"])
+        def after(self, run, window):
+            assert window.steps > 0 and math.isfinite(window.values["loss"])
             calls.append((self.name, "after", run.step))
 
         def end(self, run):
@@ -201,13 +201,13 @@ def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
     """Steps do not depend on hooks, and the caller may stop between them."""
     started = make_run(tmp_path, steps_per_loop=4)
     made = []
-    for stretch in started.stretches(tiny.train_batches, [7]):
-        made.append(stretch.steps)
+    for window in started.windows(tiny.train_batches, [7]):
+        made.append(window.steps)
         if started.step == 11:
             break
     assert made == [4, 3, 4] and not started.finished
-    for stretch in started.stretches(tiny.train_batches):
-        made.append(stretch.steps)
+    for window in started.windows(tiny.train_batches):
+        made.append(window.steps)
     assert sum(made) == 20 and started.finished
     assert_same_bits(unbroken, started.trainer)
 

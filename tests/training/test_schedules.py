@@ -110,7 +110,7 @@ class Break(Hook):
     def __init__(self, step):
         self.step = step
 
-    def after(self, run, stretch):
+    def after(self, run, window):
         if run.step == self.step:
             raise KeyboardInterrupt
 

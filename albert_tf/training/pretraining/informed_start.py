@@ -227,8 +227,8 @@ def look_at_repeats(
     """Initialize a head to attend to repeats of a word, or else to [SEP].
 
     Args:
-      albert: a new model whose embeddings were passed to `reserve_dimensions`; the
-        attention weights of every layer are changed.
+      albert: a new model whose embeddings were passed to
+        `reserve_dimensions`; the attention weights of every layer change.
       head: index of the head.
       sep_id: id of [SEP].
       scale: root mean square of the positions.
