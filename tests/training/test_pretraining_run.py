@@ -276,7 +276,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
 ):
-    """The error names both numbers, of tokens or pieces."""
+    """The error names both numbers, and nothing is written."""
     path = tmp_path / "other.json"
     path.write_text(dataclasses.replace(config[1], **changes).to_json())
     output = tmp_path / "model"
