@@ -54,7 +54,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
 def test_a_new_model_begins_with_what_the_records_tell(
     data_dir, config, tmp_path, flags
 ):
-    """Released weights do not, nor do biases without counts in the records.
+    """Biases are log frequencies, except without counts and as released.
 
     Positions start as waves of equal size, and vectors of pieces have equal
     sizes too; special pieces stay random.
@@ -121,7 +121,7 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
-    """Nor `run.flags`, if another run or kind of model uses the folder."""
+    """If another run or kind of model uses a folder, no file in it changes."""
     path, output, _ = trained
     before = contents(output)
     with files.held(str(output), "output_dir"):
@@ -290,7 +290,7 @@ def test_another_models_directory_is_refused(
 ):
     """A directory with another architecture's checkpoints is unchanged.
 
-    A directory without a checkpoint may be overwritten.
+    Without a checkpoint it may be overwritten, if a run wrote its files.
     """
     output = shutil.copytree(trained[1], tmp_path / "model")
     path = tmp_path / "other.json"
