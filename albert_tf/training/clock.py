@@ -175,7 +175,7 @@ class BudgetClock(Clock):
         return self.seconds - self.used() - ending
 
     def most(self, step: int) -> int:
-        """Return half of the steps left, to check the time ever more often."""
+        """Return half of the steps left, so that time is checked often."""
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(

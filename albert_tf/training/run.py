@@ -154,8 +154,7 @@ class Run:
     def in_any_process(self, flag: bool) -> bool:
         """Return in every process whether a flag is set in any of them.
 
-        Hooks must decide alike in all processes, and every process must call
-        this.
+        Every process must call this, so that hooks decide the same in all.
         """
         return distribution.any_process(self.trainer.strategy, flag)
 

@@ -155,7 +155,7 @@ class Trainer:
       objective: the loss to minimise.
       optimizer: rule and schedule.
       training: batch, precision and seed.
-      trainable: returns whether to train the variable with a name.
+      trainable: maps a variable's name to whether to train it.
 
     Attributes:
       evaluator: evaluates and predicts with the same model.
@@ -204,10 +204,7 @@ class Trainer:
         )
 
     def evaluated_weights(self) -> contextlib.AbstractContextManager:
-        """Return a context in which the model has its averaged weights, if any.
-
-        Without an average, the weights stay as they are.
-        """
+        """Return a context in which the model has averaged weights, if any."""
         # Before the first step, there is nothing to average.
         average = self.optimizer.average
         return average.in_place() if self.step else contextlib.nullcontext()

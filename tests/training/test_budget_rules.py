@@ -62,7 +62,7 @@ def test_the_precision_is_the_faster_one():
 
 
 def test_the_batch_grows_with_the_root_of_the_tokens():
-    """It does so from 1e8 tokens on, as a power of two that replicas divide."""
+    """Batches grow from 1e8 tokens on, in steps that replicas divide."""
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
     values = choose(fast)  # 1.6e12 tokens are 126 times the root
     assert values["train_batch_size"] == 8192
@@ -103,7 +103,7 @@ def test_evaluations_take_their_share(examples, number):
     ],
 )
 def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
-    """This needs layers that share all weights; each group keeps a layer."""
+    """Depth changes if layers share all weights; each group keeps a layer."""
     config = dataclasses.replace(
         tiny.CONFIG,
         num_hidden_layers=layers,

@@ -245,7 +245,7 @@ def test_a_kill_and_a_pause_take_no_time():
     assert broken.rates[451] == pytest.approx(whole.rates[451], abs=1e-6)
     assert broken.jump() < 0.04
     broken.now += 5000.0
-    finished = broken.process()  # There is nothing left to train.
+    finished = broken.process()  # Nothing is left to train.
     assert finished.used() == broken.saved[1]["seconds"]
 
 

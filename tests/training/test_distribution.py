@@ -22,7 +22,7 @@ WORKERS = {"worker": ["localhost:1", "localhost:2"]}
 
 
 def test_many_compiled_functions_are_no_warning(caplog):
-    """Each is traced once, without TensorFlow's warning about retracing."""
+    """Many functions cause no warning from TensorFlow about retracing."""
     strategy = tf.distribute.get_strategy()
     with caplog.at_level(logging.WARNING, "tensorflow"):
         for _ in range(12):

@@ -25,7 +25,7 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matrices_are_orthogonalized_as_in_keras(shape):
-    """Equal to `keras.optimizers.Muon`, their singular values are near 1."""
+    """They equal Keras's Muon, and their singular values are near 1."""
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = orthogonalized(tf.constant(x)).numpy()
     expected = keras.optimizers.Muon().zeropower_via_newtonschulz5(x, 5)

@@ -100,7 +100,7 @@ def test_a_batch_keeps_its_tokens():
 
 
 def test_every_example_of_a_folder_is_read_once():
-    """This holds if a folder is repeated, or if only depth or rate change."""
+    """Reading continues if a folder is repeated, or depth or rate change."""
     made = phases("a:0.3,b:0.3,a", "2:0.5,6", "0.3:0.8,0.1", batch_size=6)
     read = {"a": 0, "b": 0}
     for step in range(120):

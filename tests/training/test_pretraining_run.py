@@ -127,7 +127,7 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
-    """Nor `run.flags`, if another run or kind of model uses the folder."""
+    """If another run or kind of model uses a folder, no file in it changes."""
     path, output, _ = trained
     before = contents(output)
     with files.locked(str(output), "output_dir"):
@@ -282,7 +282,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
 ):
-    """The error names both numbers, of tokens or pieces."""
+    """The error names both numbers, and nothing is written."""
     path = tmp_path / "other.json"
     path.write_text(dataclasses.replace(config[1], **changes).to_json())
     output = tmp_path / "model"
@@ -296,7 +296,7 @@ def test_another_models_directory_is_refused(
 ):
     """A directory with another architecture's checkpoints is unchanged.
 
-    A directory without a checkpoint may be overwritten.
+    Without a checkpoint it may be overwritten, if a run wrote its files.
     """
     output = shutil.copytree(trained[1], tmp_path / "model")
     path = tmp_path / "other.json"

@@ -168,7 +168,7 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
-    """`after` is called at multiples of `every` and the last step."""
+    """`after` runs at multiples of `every` and the end, the others once."""
     calls = []
 
     class Witness(Hook):

@@ -103,7 +103,7 @@ def test_rows_are_kept_meant_or_new():
     ],
 )
 def test_biases_follow_frequencies(counts, expected):
-    """In a text of other pieces all biases do, else only those of new ones."""
+    """If few pieces are kept, all biases do; otherwise only those of others."""
     counts = counts and np.array(counts)
     biases = Transplant(ORIGINS, counts).biases(
         np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)

@@ -177,7 +177,7 @@ def test_another_kind_of_model_is_refused(key, value):
 def test_a_transplant_needs_both_tokenizers(
     tmp_path, tokenizer, model_dir, state
 ):
-    """It also needs new slots and a source."""
+    """A transplant needs a source, both tokenizers and new slots."""
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
