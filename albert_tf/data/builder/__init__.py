@@ -11,7 +11,7 @@ them with `data.masking` (or `released_masking`) and encodes them with
 
 Finally, `statistics` reports the result and warns about problems.
 
-Every process receives a `build_settings.Recipe`. `local_runner` and
+Every process receives a `build_settings.BuildSpec`. `local_runner` and
 `beam_runner` run the same stages on one machine or many. `build_folder`
 recognises an unfinished build, which resumes from `shards` and finished files.
 """

@@ -32,7 +32,7 @@ class BuildFolder:
     Args:
       output_dir: the folder.
       scratch_dir: the parent of `scratch`, if not `output_dir`.
-      identity: distinguishes this build from others; see `Recipe.identity`.
+      identity: distinguishes this build from others; see `BuildSpec.identity`.
     """
 
     def __init__(
