@@ -23,7 +23,7 @@ from exporting import (
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.serving import verification
+from albert_tf.serving import export
 from albert_tf.serving.export import (
     FORMATS,
     ExportConfig,
@@ -234,7 +234,7 @@ def test_a_file_that_comes_during_an_export_stays(
 
     fake = FORMATS["litert"]._replace(write=write)
     monkeypatch.setitem(FORMATS, "litert", fake)
-    monkeypatch.setattr(verification, "verify", lambda *_: None)
+    monkeypatch.setattr(export, "verify", lambda *_: None)
     with pytest.raises(InputError, match="thesis.txt"):
         written(pretrained_dir, out, to="litert")
     assert (out / "thesis.txt").exists() and (out / "model.tflite").exists()
@@ -276,7 +276,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     monkeypatch.setattr(tf.saved_model, "save", save)
     monkeypatch.setattr(ServedModel, "concrete", lambda self: {})
     found = Difference(0.0, 0.0, "logits")
-    monkeypatch.setattr(verification, "verify", lambda *_: found)
+    monkeypatch.setattr(export, "verify", lambda *_: found)
     with pytest.raises(OSError, match="full"):
         written(pretrained_dir, out)
     assert graph.read_text() == "earlier"

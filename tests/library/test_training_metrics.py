@@ -1,5 +1,6 @@
 """Losses and metrics of `compile` equal values computed from logits."""
 
+import dataclasses
 import functools
 
 import keras
@@ -25,6 +26,7 @@ from albert_tf.library.training_metrics import (
     words_only,
 )
 from albert_tf.tasks.losses import TagHead
+from albert_tf.tasks.registry import find
 from albert_tf.training.keras_optimizers import AdamW
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(24, 1), strict=True))
@@ -293,7 +295,9 @@ def test_xla_leaves_out_tokens_without_a_tag():
     tags = np.array([[-1, 0, 2, -1], [1, -1, -1, -1]], np.int32)
     logits = rng.normal(size=[2, 4, 3]).astype("f4")
     weights, words = np.array([1.0, 3.0], "f4"), tags >= 0
-    head = TagHead(3)
+    task = find("token_classification")
+    task = dataclasses.replace(task, labels=("a", "b", "c"))
+    head = TagHead(task)
     loss = losses.SparseCategoricalCrossentropy(from_logits=True)
     auc = measures.AUC(num_thresholds=500)
     metric = Adapted(auc, head)

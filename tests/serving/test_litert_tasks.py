@@ -203,7 +203,7 @@ def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
 
 FRESH = """
 import sys
-from albert_tf.litert_runner import RunnerConfig, answers
+from albert_tf.serving.litert_runner import RunnerConfig, answers
 print(*answers(RunnerConfig(*sys.argv[1:3])))
 print([m for m in sys.modules if m.split(".")[0] in sys.argv[3:]])
 """
