@@ -294,8 +294,7 @@ class AlbertModel(AlbertNetwork):
         """Encode a batch.
 
         Args:
-          input_ids, input_mask, segment_ids: int32 [B, T], see
-            `AlbertNetwork.call`.
+          input_ids, input_mask, segment_ids: int32 [B, T], as for `call`.
           seed: see the module docstring.
           return_all: whether to return the outputs of every block.
           layers: number of layers to run; None means all.
