@@ -117,8 +117,9 @@ BETWEEN = "\u2800"
 # these, which no text uses.
 LETTERS, COMPATIBLE, HALF = "\u1100-\u11ff", "\u3130-\u318f", "\uffa0-\uffdc"
 MIXED_FORMS = re.compile(
-    f"(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
-    f"[{LETTERS}{COMPATIBLE}{HALF}\u3200-\u327f]{{3,}}"
+    f"^(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
+    f"[{LETTERS}{COMPATIBLE}{HALF}\u3200-\u327f]{{3,}}$",
+    re.MULTILINE,
 )
 
 
@@ -136,9 +137,9 @@ def changing_characters() -> list[str]:
 
     These are all except ideographs, but include compatibility ideographs.
     """
-    ideographs = "[\u3400-\u9fff\U00020000-\U0002f7ff\U0002fa20-\U0003ffff]"
-    outside = re.compile(ideographs)
-    return [c for c in characters() if not outside.match(c)]
+    ideographs = range(0x3400, 0xA000), range(0x20000, 0x2F800)
+    codes = set(map(ord, characters())).difference(*ideographs)
+    return [chr(code) for code in sorted(codes - {*range(0x2FA20, 0x40000)})]
 
 
 def of_each(function: Function, texts: list[str]) -> list[str]:
@@ -195,7 +196,7 @@ def charsmap_of(table: dict[str, str]) -> bytes:
     """Compile a table into the character map of a SentencePiece model."""
 
     def codes(text: str) -> str:
-        return " ".join([f"{ord(c):X}" for c in text])
+        return text.encode("utf-32-be").hex(" ", 4)
 
     if not table:
         return b""
@@ -236,9 +237,11 @@ def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
     keys = charsmap_keys(charsmap)
     singles = {*changing_characters(), *(key for key in keys if len(key) == 1)}
     table = {c: new for c, new in found([*singles]) if c != new}
-    several = [k for k in keys if len(k) > 1 and not MIXED_FORMS.fullmatch(k)]
+    mixed = {*MIXED_FORMS.findall("\n".join(keys))}
+    several = [k for k in keys if len(k) > 1 and k not in mixed]
+    one_by_one = str.maketrans(table)
     for key, new in found([*several, "``", "''"]):
-        if new != "".join([table.get(c, c) for c in key]):
+        if new != key.translate(one_by_one):
             table[key] = new
     return charsmap_of(table)
 
