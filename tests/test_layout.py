@@ -63,7 +63,7 @@ COMMANDS = sorted(name for name in MODULES if not room(name))
 
 
 def test_a_file_in_the_package_is_a_command():
-    """`python -m albert_tf.NAME` runs `cli` of one module of a room."""
+    """`python -m albert_tf.NAME` runs the `cli` of one module in a room."""
     for name in COMMANDS:
         assert len(own_imports(TREES[name]) - {"base.program"}) == 1
         kinds = [type(node) for node in TREES[name].body]

@@ -76,7 +76,7 @@ def evaluated(machine, **values):
 
 
 def test_scores_that_count_are_compared_where_bits_are():
-    """On other machines, scores may differ by ties, but losses are close."""
+    """On other machines, ties may change scores, but losses are close."""
     tie = {"loss": 3.0, "accuracy": 0.6}
     assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))
     assert not comparison.first_difference(

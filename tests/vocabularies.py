@@ -79,6 +79,6 @@ def english(**text) -> SentencePieceTokenizer:
 
 
 def chinese(**text) -> WordPieceTokenizer:
-    """Return a WordPiece tokenizer; `text` as in `TextConfig`."""
+    """Return a Chinese WordPiece tokenizer; `text`: fields of `TextConfig`."""
     content = "\n".join(WORDPIECES).encode() + b"\n"
     return WordPieceTokenizer(content, TextConfig(**text))

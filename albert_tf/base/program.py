@@ -426,8 +426,8 @@ def command(
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a function of settings to make it a program.
 
-    The function then takes keywords named like the flags; its attribute
-    `program` is the command line.
+    The function then takes keyword arguments named after the flags; its
+    `program` attribute is the command-line program.
 
     Args:
       *classes: dataclasses of `setting` fields.

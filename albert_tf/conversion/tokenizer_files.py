@@ -123,7 +123,7 @@ class HubFiles:
 
     @property
     def rules_alone(self) -> bool:
-        """Whether the tokenizer class ignores settings and uses only rules."""
+        """Whether the tokenizer class follows `tokenizer.json` alone."""
         name = self.settings.get("tokenizer_class")
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 

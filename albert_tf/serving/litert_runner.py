@@ -100,7 +100,7 @@ class Runner:
         return self._run(**inputs)
 
     def run(self, features: Features) -> dict[str, np.ndarray]:
-        """Return {name: [N, ...]} for any number of rows."""
+        """Run the model on N rows; return its outputs {name: [N, ...]}."""
         number = len(features.lengths)
         # The last row fills an incomplete batch.
         padding = [(0, -number % self.batch_size), (0, 0)]

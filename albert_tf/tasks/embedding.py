@@ -157,7 +157,7 @@ class Embedding(Task):
             )
 
     def _columns_of(self, row: Row) -> Columns:
-        """Return the columns, without an optional pair column if absent."""
+        """Return the columns, without the pair if the row lacks it."""
         pair = self.columns.text_pair
         if pair == USUAL.text_pair and pair not in row.values:
             return dataclasses.replace(self.columns, text_pair="")

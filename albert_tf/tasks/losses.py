@@ -232,7 +232,7 @@ class SetHead(ClassHead):
 
 
 class NumberHead(Head):
-    """One or several numbers, learnt by squared error as in the release."""
+    """One or several numbers, trained with squared error as in the release."""
 
     model_class, metrics, smooths = AlbertClassifier, (), False
     label_dtype = "float32"

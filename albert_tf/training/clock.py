@@ -20,7 +20,7 @@ class Pace:
     compiled: bool = False
 
     def steps(self, save_seconds: float = 0.0) -> int:
-        """Return how many steps to run next; no signal is seen meanwhile.
+        """Return how many steps to run next; signals wait until they end.
 
         Args:
           save_seconds: how long a checkpoint takes after SIGTERM.

@@ -312,13 +312,14 @@ class Optimizer(keras.optimizers.Optimizer):
     """An update rule with its slots, on any `tf.distribute` strategy.
 
     The training loop and Keras's `fit` both call `apply` in a replica. Keras's
-    own `apply` clips each replica's gradient before adding them up; this one
-    clips the sum. Create and build it inside the strategy's scope.
+    own `apply` clips the replicas' gradients before adding them up; this one
+    clips their sum. Create and build the optimizer inside the strategy's
+    scope.
 
     Args:
       config: rule and hyperparameters.
       rate: learning rate, a number or a function of a step counted from 0.
-      excluded: pattern of names without weight decay and trust ratio.
+      excluded: pattern for variables without weight decay and trust ratio.
       **kwargs: as for any `keras.optimizers.Optimizer`, except `UNUSED`.
 
     Attributes:

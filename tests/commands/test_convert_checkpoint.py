@@ -157,7 +157,7 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
 
 
 def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
-    """The `checkpoint` file names the newest, even by an old path."""
+    """The `checkpoint` file selects the newest, even if its path is old."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     for file in (tmp_path / "in").glob("model.ckpt-best*"):
         for step in ("9", "10"):

@@ -157,7 +157,7 @@ def test_a_config_says_what_the_released_ones_do():
 
 
 def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
-    """Only Hugging Face files have a task's labels and weights."""
+    """Of other libraries' formats, only Hugging Face's keeps a task's head."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     refuse(tmp_path, source, "must be model_dir or huggingface", "tf1")

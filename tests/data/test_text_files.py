@@ -23,7 +23,8 @@ def write(path, content):
 
 
 def read(path, **settings):
-    """Return the documents of a file as lines, its blocks and the counts."""
+    """Return a file's documents (lists of lines), its blocks and the
+    counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
     blocks, begun = list(text_blocks.blocks(path, SEED, config)), []
     for block in blocks:

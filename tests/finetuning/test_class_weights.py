@@ -90,7 +90,7 @@ def expected_loss(kind, examples, rows):
 
 
 def job_of(kind, words):
-    """Return a job whose training labels are balanced."""
+    """Return a job with balanced class weights."""
     examples = examples_of(kind)
     config = TaskConfig(max_seq_length=12, classifier_dropout=0.0)
     task = find(kind).updated(**vars(config)).fitted(examples)

@@ -40,7 +40,7 @@ def agree(model, path, *x):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_learnt_from_a_data_set(shallow, head):
-    """A data set has the loss of the same questions in memory."""
+    """A data set and the same questions in memory give the same loss."""
     model = QuestionAnswerer.load(
         shallow, answer_head=head, classifier_dropout=0.0
     )

@@ -98,7 +98,7 @@ def test_malformed_questions(tmp_path, broken, said):
 
 
 def test_two_questions_of_one_name(tmp_path):
-    """Two questions with one name are an error."""
+    """Two questions with the same `id` are an error."""
     with pytest.raises(InputError, match="unique `id`.*'q1'"):
         read(tmp_path, question(), question())
 

@@ -78,7 +78,7 @@ def test_the_borders_of_all_schedules_cut_the_run():
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
-    """The builder's rule applies, whatever its own limit was."""
+    """The masking rate, not the records' limit, sets the predictions."""
     limited = dataclasses.replace(
         RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}
     )

@@ -288,9 +288,9 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 
 
 def test_workers_share_a_budget(data_dir, config, tmp_path):
-    """The chief's clock decides: both make the same choices and steps.
+    """The chief's clock decides the choices and steps of both workers.
 
-    A worker that does not see the other's checkpoint is an error.
+    It is an error if a worker does not see the other's checkpoint.
     """
     output = tmp_path / "model"
     plain = command(data_dir, config, output)

@@ -5,7 +5,8 @@ machine, so the records are identical, byte for byte. Only this module imports
 Beam, an optional extra of the package.
 
 The launcher, which runs this module, opens neither text nor shards. It uses
-file names, file sizes and the sums that workers write to JSON files.
+file names, file sizes and the summaries (hash, counts, held-out part) that
+workers write to JSON files.
 
 All workers must have access to the text, the output and `scratch_dir`. An
 interrupted first pass restarts; an interrupted second pass resumes, and its

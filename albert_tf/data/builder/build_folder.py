@@ -166,9 +166,9 @@ def joined(digests: Iterable[bytes]) -> str:
 
 
 def corpus_hash(paths: list[str], num_threads: int) -> str:
-    """Return the hash of a text, computed by threads.
+    """Return the hash of the corpus, computed in several threads.
 
-    Reading and hashing release Python's lock.
+    Threads help because reading and hashing release the GIL.
     """
     with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
         return joined(pool.map(digest, *zip(*pieces(paths), strict=True)))

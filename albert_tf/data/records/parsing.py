@@ -1,9 +1,10 @@
 """Parsing: static and dynamic records as tensors.
 
 Dynamic records are laid out and masked while they are read, by Python functions
-that threads of the input pipeline call. A thread that waits for Python while
-the interpreter shuts down never returns; if its pipeline is destroyed then, the
-process hangs. The interpreter therefore waits for such calls at exit.
+that threads of the input pipeline call. A thread that is waiting for the GIL
+when the interpreter shuts down never returns; if its pipeline is then
+destroyed, the process hangs. The interpreter therefore waits for such calls at
+exit.
 
 Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 """

@@ -263,7 +263,7 @@ def make_run(
     course: tuple[phases.Phase, ...],
     clock: Clock | None,
 ) -> Run:
-    """Return a run over its phases, and print a summary."""
+    """Return a run through the phases of `course`, and print a summary."""
     describe_run(trainer, course)
     facts = {
         "train_records": RunFact(fingerprint(folders), "other data"),

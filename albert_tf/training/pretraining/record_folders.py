@@ -63,7 +63,7 @@ def are_dynamic(folders: Folders) -> bool:
 
 
 def check_alike(folders: Folders) -> None:
-    """Raise an error if the folders' ids or masks mean different things."""
+    """Raise unless folders share tokenizer, vocabulary and kind of masking."""
     kinds = {
         folder: (m.tokenizer_fingerprint, m.vocab_size, m.masking(TRAIN))
         for folder, m in folders.items()
