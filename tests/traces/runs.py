@@ -160,6 +160,7 @@ def begin_model(folder: Path, data_dir: str, config_file: str) -> str:
         data_dir=data_dir,
         albert_config_file=config_file,
         output_dir=output_dir,
+        initial_weights="informed",
         **SMALL_RUN | {"num_train_steps": 10, "learning_rate": 0.01},
     )
     return output_dir
