@@ -127,7 +127,7 @@ class AlbertChooser(AlbertClassifier):
 
     def head(self, encoded, inputs, seed=None):
         """Return the float32 logit of each row, [B * C]."""
-        return super().head(encoded, inputs, seed)[:, 0]
+        return tf.reshape(super().head(encoded, inputs, seed), [-1])
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
         """Return float32 logits [B, C] from inputs [B, C, T]."""

@@ -286,7 +286,7 @@ def test_glob_says_what_is_wrong(folder):
 HOLD = """
 import sys
 from albert_tf.base import files
-with files.held(sys.argv[1], "output_dir"):
+with files.locked(sys.argv[1], "output_dir"):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -280,11 +280,11 @@ def test_a_reader_elsewhere_cannot_mask(kinds):
 
 
 EXIT = """
-from albert_tf.data.records import find, input_pipeline
+from albert_tf.data.records import input_pipeline, metadata
 
-metadata = find.read_metadata({folder!r})
+described = metadata.read_metadata({folder!r})
 batches = iter(
-    input_pipeline.train_batches({folder!r}, metadata, batch_size=64, seed=1)
+    input_pipeline.train_batches({folder!r}, described, batch_size=64, seed=1)
 )
 for _ in range(10):
     next(batches)

@@ -213,7 +213,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
     sentences = read(tmp_path, text, fresh)
     assert sentences[1].tags == ("O", "I-B")
     note = capsys.readouterr().out
-    assert "2 tags cannot follow" in note and "BIO, first at" in note
+    assert "2 tags cannot follow" in note and "BIO, the first at" in note
     assert "t.txt:4" in note and note.count("\n") == 1
     for legal in ("a I-A\nb B-A\n", "a B-A\nb M-A\nc E-A\nd S-B\n", "a NN\n"):
         read(tmp_path, legal, fresh)

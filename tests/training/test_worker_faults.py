@@ -19,10 +19,10 @@ pytestmark = pytest.mark.slow
 
 # `pretrain.py` with shorter timeouts.
 PROGRAM = (
-    "from albert_tf.training.machines import workers\n"
-    "from albert_tf.training.pretraining import pretraining_program\n"
+    "from albert_tf.training import workers\n"
+    "from albert_tf.training.pretraining import pretrain\n"
     "workers.SILENCE_SECONDS = 8\n"
-    "pretraining_program.cli()"
+    "pretrain.cli()"
 )
 
 

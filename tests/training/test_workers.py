@@ -125,7 +125,7 @@ MEET = """
 import sys
 from albert_tf.base import program
 with program.quiet_start():
-    from albert_tf.training.machines import workers
+    from albert_tf.training import workers
 workers.FIRST_REPORT_SECONDS = 0.5
 one, other, index = sys.argv[1:]
 def main():
