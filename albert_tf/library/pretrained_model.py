@@ -170,7 +170,7 @@ class Albert(ModelWithTokenizer):
           top_k: number of pieces for each mask.
 
         Returns:
-          For each mask of the text, a list of `top_k` `Filling`s, likeliest
+          For each mask of the text, a list of `top_k` `Filling` tuples, likeliest
           first; for several texts, a list of such results.
         """
         top_k = as_type("top_k", top_k, int)
