@@ -170,8 +170,8 @@ class Albert(ModelWithTokenizer):
           top_k: number of pieces for each mask.
 
         Returns:
-          For each mask of the text, a list of `top_k` `Filling` tuples, likeliest
-          first; for several texts, a list of such results.
+          For each mask of the text, a list of `top_k` `Filling` tuples, the
+          likeliest first; for several texts, a list of such results.
         """
         top_k = as_type("top_k", top_k, int)
         require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)

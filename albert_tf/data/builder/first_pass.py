@@ -35,7 +35,7 @@ def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
 def _parts(
     recipe: BuildSpec, sizes: np.ndarray, document: int, piece: int, key: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Cut a document, or a piece of one, into parts; yield `PART`s.
+    """Cut a document, or a piece of one, into parts; yield each `PART`.
 
     Args:
       recipe: contains the number of shards.
@@ -57,7 +57,7 @@ def _deal(
     sizes: list[np.ndarray],
     counts: Counter,
 ) -> np.ndarray:
-    """Deal the documents of a block to shards; return their `PART`s.
+    """Deal the documents of a block to shards; return their parts.
 
     Args:
       recipe: how records are made.
