@@ -429,7 +429,9 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def _update_one(self, w, g, m, v, rate, t, spared, healthy, rule):
         def assign():
-            values = (tf.cast(x, tf.float32) for x in (w, g, m, v))
+            # `tf.cast` alone returns float32 variables, which each use reads.
+            tensors = map(tf.convert_to_tensor, (w, g, m, v))
+            values = (tf.cast(x, tf.float32) for x in tensors)
             new_w, new_m, new_v = rule(
                 *values, rate, t, spared, self.config, self.compiled
             )

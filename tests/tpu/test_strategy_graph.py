@@ -107,9 +107,6 @@ def compiled(replicas, layers=None):
     return structure(program.function_def, library)
 
 
-@pytest.mark.xfail(
-    reason="the clock's variables are read in another order: to be compared"
-)
 @pytest.mark.slow
 @pytest.mark.parametrize("cores, layers", [(8, None), (8, 1), (32, None)])
 def test_the_check_compiles_what_the_strategy_replicates(
