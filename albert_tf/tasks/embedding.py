@@ -57,9 +57,9 @@ class Texts:
 class Embedding(Task):
     """The kind; data sets differ in their columns.
 
-    Training examples are single texts, of which two crops match; pairs or
-    triplets, contrasted with the rest of a batch; or pairs with scores,
-    which the cosines learn.
+    A training example is one of three: a single text, two crops of which form
+    a match; a pair or triplet, contrasted with the rest of its batch; or a pair
+    with a score, which its cosine is trained to equal.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.

@@ -233,7 +233,7 @@ class Run:
 
     @property
     def _ahead(self) -> Sequence[Phase]:
-        """The phases after that of the last update."""
+        """The phases that follow the current one."""
         return self.phases[self.phases.index(self.phase) + 1 :]
 
     def _due_phase(self) -> Phase:

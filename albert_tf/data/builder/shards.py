@@ -161,7 +161,7 @@ class ShardStore:
                 file.truncate(size)
 
     def _holds(self, sizes: list[int]) -> bool:
-        """Return whether no file is missing or shorter than its stored size."""
+        """Return whether each file exists with at least its recorded size."""
         return all(
             os.path.exists(path) and os.path.getsize(path) >= size
             for path, size in zip(self.paths, sizes, strict=True)

@@ -87,7 +87,7 @@ def _first_fault(
 
 
 def _file_fault(path: str, entry: RecordFile) -> str:
-    """Return what is wrong with a file as a whole, or an empty string."""
+    """Describe the damage of a file as a whole; return "" if it is intact."""
     try:
         size = files.size(path)
     except OSError:
