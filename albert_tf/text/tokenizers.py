@@ -80,7 +80,7 @@ class Tokenizer(abc.ABC):
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
       with_rules: a SentencePiece model with the rules of `config` compiled in,
-        which takes half a second or more. It is never saved.
+        which takes about a second. It is never saved.
       final_sigma: a regular expression for capital sigmas at the end of a word,
         the only rule that no map can express; None without lower-casing.
     """
