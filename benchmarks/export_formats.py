@@ -193,7 +193,7 @@ def export(args, name: str, folder: str) -> int:
 def make_inputs(args, path: str) -> int:
     """Write the inputs and the Python model's outputs; return its size."""
     tf = tensorflow()
-    from albert_tf.serving.export import load_server
+    from albert_tf.serving.server import load_server
     from albert_tf.serving.signatures import ServingConfig
 
     server = load_server(

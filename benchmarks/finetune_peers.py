@@ -36,7 +36,7 @@ def our_trainer(case: dict):
     )
     return FinetuningTrainer(
         distribution.make_strategy(distribution.DistributionConfig()),
-        lambda: task.head.build_model(config, training.dtype_policy),
+        lambda: task.build_model(config, training.dtype_policy),
         task.head,
         OptimizerConfig(optimizer="adamw", learning_rate=RATE),
         training,

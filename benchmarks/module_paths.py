@@ -28,7 +28,7 @@ import albert_tf
 from albert_tf.data.records import input_pipeline
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.serving.export import load_server
+from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.objectives import PretrainingObjective

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.model.config import AlbertConfig
-from albert_tf.serving.export import ExportConfig, export_model, load_server
-from albert_tf.serving.server import ServedModel
+from albert_tf.serving.export import ExportConfig, export_model
+from albert_tf.serving.server import ServedModel, load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
@@ -74,7 +74,7 @@ def model_dir(folder, pretrained_dir, task):
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
     task.save(str(folder))
     config = AlbertConfig.from_model_dir(str(folder))
-    model = task.head.build_model(config, "float32")
+    model = task.build_model(config, "float32")
     checkpoints.save(str(folder), checkpoints.named_variables(model))
     return model
 

@@ -116,7 +116,7 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
     count = write_huggingface(folder, source, "sentence_transformers")
     positions = source.config.max_position_embeddings
     length = source.task.config.max_seq_length if source.task else positions
-    name, unit = source.task.head.sizes() if source.task else ("mean", True)
+    name, unit = source.task.head_arguments if source.task else ("mean", True)
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": kind}
         for i, (path, kind) in enumerate(MODULES.items())

@@ -148,7 +148,7 @@ def load_evaluator(
     """Return a fine-tuned model to evaluate and to predict with."""
     config, head = AlbertConfig.from_model_dir(directory), task.head
     evaluator = Evaluator(
-        strategy, lambda: head.build_model(config, dtype), head, batch_size
+        strategy, lambda: task.build_model(config, dtype), head, batch_size
     )
     checkpoints.restore_weights(evaluator.model, directory)
     distribution.broadcast(strategy, list(evaluator.weights.values()))

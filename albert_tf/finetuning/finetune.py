@@ -46,7 +46,7 @@ def train(
         s,
         job.config,
         strategy,
-        lambda: job.task.head.build_model(job.config, s.training.dtype_policy),
+        lambda: job.task.build_model(job.config, s.training.dtype_policy),
         objective_of(job.task, s.recipe),
     )
     batches = make_batches(job.train[0].features, s.run, s.training, strategy)

@@ -9,7 +9,7 @@ from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find, is_finetuned, load_task
-from albert_tf.tasks.task import PARTS, Task, read_splits
+from albert_tf.tasks.task import PARTS, Task, read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -35,12 +35,12 @@ def choose_task(
     """Return the task named by flags, or a fine-tuned model's task."""
     if run.do_train:
         require(data.task, "`task` is required for training. Received: none")
-        return find(data.task).updated(**data.of_task(), **vars(config))
+        return with_settings(find(data.task), data, config)
     trained = load_task(run.source_dir)
     task = trained
     if data.task and find(data.task).name != trained.name:
         task = find(data.task).for_model(trained)
-    return task.updated(**data.of_task(), **vars(config))
+    return with_settings(task, data, config)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -54,7 +54,7 @@ class SharedModel:
         self.albert = AlbertModel(config, dtype=dtype)
         self.albert.build()
         self.models = {
-            name: task.head.build_model(config, dtype, self.albert)
+            name: task.build_model(config, dtype, self.albert)
             for name, task in tasks.items()
         }
 

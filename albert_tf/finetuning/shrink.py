@@ -251,7 +251,7 @@ def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     sample = [examples[i] for i in order[:HEAD_EXAMPLES]]
     features = job.task.features(sample, job.tokenizer)
     head = job.task.head
-    network = head.build_model(model.config, "float32")
+    network = job.task.build_model(model.config, "float32")
     model.restore(network)
     worth = importances(
         network, head, evaluation_batches(features, 1, bucketed=True)
@@ -266,19 +266,19 @@ def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
 
 def measure(model: Model, job: Job) -> dict[str, float]:
     """Return the main metric and the loss of every split."""
-    head = job.task.head
+    task = job.task
     evaluator = Evaluator(
         make_strategy(DistributionConfig()),
-        lambda: head.build_model(model.config, "float32"),
-        head,
+        lambda: task.build_model(model.config, "float32"),
+        task.head,
         EVAL_BATCH_SIZE,
     )
     model.restore(evaluator.model)
-    metrics = TaskEvaluator(evaluator, job.task, True).metrics(job.eval)
+    metrics = TaskEvaluator(evaluator, task, True).metrics(job.eval)
     names = [
         metric_name(split.name, name)
         for split in job.eval
-        for name in (job.task.main_metric, "loss")
+        for name in (task.main_metric, "loss")
     ]
     return {name: metrics[name] for name in names}
 

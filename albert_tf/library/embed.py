@@ -168,7 +168,7 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)
         if task.kind == "embedding":
-            name, unit = task.head.sizes()
+            name, unit = task.head_arguments
             pooling = f"unit_{name}" if unit else name
             length = task.config.max_seq_length
     c = dataclasses.replace(

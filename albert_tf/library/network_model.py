@@ -74,7 +74,7 @@ class NetworkModel(ModelWithTokenizer):
         length = task.config.max_seq_length
         super().__init__(config, tokenizer, length, **kwargs)
         self.task = task
-        self.network = task.head.build_model(config, self.dtype_policy)
+        self.network = task.build_model(config, self.dtype_policy)
         self._freeze_unread()
         self.own_loss, self.label_smoothing = True, 0.0
         # Keras would track metrics in a list.

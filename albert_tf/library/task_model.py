@@ -446,7 +446,7 @@ class TaskModel(NetworkModel):
             batches, order = feature_batches.batches_by_length(features, size)
         else:
             batches = feature_batches.batches_in_memory(features, size, False)
-        outputs = head.named(super().predict(batches, **kwargs))
+        outputs = self.task.named(super().predict(batches, **kwargs))
         return {name: values[order] for name, values in outputs.items()}
 
     def values(self, predictions: Sequence[Any]) -> Any:

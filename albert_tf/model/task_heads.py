@@ -417,3 +417,16 @@ class AlbertEmbedder(AlbertWithHead):
         vectors = super().compute(*flat, seed=seed)
         width = [self.config.hidden_size]
         return tf.reshape(vectors, tf.concat([shape[:-1], width], axis=0))
+
+
+# By `Task.head_kind`.
+MODELS: dict[str, type[AlbertWithHead]] = {
+    "classification": AlbertClassifier,
+    "multilabel": AlbertClassifier,
+    "regression": AlbertClassifier,
+    "multiple_choice": AlbertChooser,
+    "token_classification": AlbertTokenClassifier,
+    "question_answering": AlbertForSpans,
+    "beam": AlbertForBeamSpans,
+    "embedding": AlbertEmbedder,
+}

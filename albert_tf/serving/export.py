@@ -13,93 +13,16 @@ from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.replacing import Contents, check_replaceable
 from albert_tf.base.settings import setting, validate
-from albert_tf.model.albert import AlbertForPretraining, AlbertModel
-from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.model.config import CONFIG_FILE
 from albert_tf.model.layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file, tensorflow_serving
 from albert_tf.serving.litert_runner import MODEL_FILE
-from albert_tf.serving.pretrained import pretrained_server
-from albert_tf.serving.server import ServedModel, task_server
-from albert_tf.serving.signatures import Encoder, ServingConfig
+from albert_tf.serving.server import ServedModel, load_server, served_task
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.serving.verification import Difference, verify
-from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import TASK_FILE, Task
-from albert_tf.text.tokenizers import TOKENIZER_FILE, TOKENIZERS, tokenizer_in
-from albert_tf.training import checkpoints
+from albert_tf.text.tokenizers import TOKENIZER_FILE, TOKENIZERS
 from albert_tf.training.checkpoint_files import reason
-
-
-def encoder_of(
-    albert: AlbertModel, model_dir: str, serving: ServingConfig, usual: int
-) -> Encoder:
-    """Return an encoder with its tokenizer, if the model directory has one.
-
-    Args:
-      albert: the encoder.
-      model_dir: the model directory.
-      serving: settings of the export.
-      usual: the default for `max_seq_length`.
-    """
-    length = serving.max_seq_length or usual
-    albert.config.check_length("max_seq_length", length)
-    tokenizer = tokenizer_in(model_dir)
-    if tokenizer:
-        albert.config.check_pieces(tokenizer.vocab_size, model_dir)
-    serving = dataclasses.replace(serving, max_seq_length=length)
-    return Encoder(albert, serving, tokenizer)
-
-
-def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
-    """Restore a pretrained model; return the weights that it has on disk."""
-    prefix = checkpoints.for_inference(model_dir)
-    weights, _ = checkpoints.present(model, checkpoints.read_table(prefix))
-    checkpoints.restore(prefix, weights)
-    return weights
-
-
-def load_pretrained(model_dir: str, serving: ServingConfig) -> ServedModel:
-    """Return the server of a pretrained model."""
-    limit = serving.null_score_diff_threshold
-    rule = "`null_score_diff_threshold` needs a question-answering model."
-    require(limit is None, rule, null_score_diff_threshold=limit)
-    config = AlbertConfig.from_model_dir(model_dir)
-    model = AlbertForPretraining(config, dtype="float32")
-    usual = config.max_position_embeddings
-    encoder = encoder_of(model.albert, model_dir, serving, usual)
-    weights = pretrained_weights(model, model_dir)
-    return pretrained_server(encoder, model, weights)
-
-
-def served_task(model_dir: str, serving: ServingConfig) -> Task:
-    """Return a fine-tuned model's task, with the threshold to serve."""
-    limit = serving.null_score_diff_threshold
-    return load_task(model_dir).updated(null_score_diff_threshold=limit)
-
-
-def load_finetuned(model_dir: str, serving: ServingConfig) -> ServedModel:
-    """Return the server of a fine-tuned model."""
-    config = AlbertConfig.from_model_dir(model_dir)
-    task = served_task(model_dir, serving)
-    model = task.head.build_model(config, "float32")
-    usual = task.config.max_seq_length
-    encoder = encoder_of(model.albert, model_dir, serving, usual)
-    checkpoints.restore_weights(model, model_dir)
-    return task_server(encoder, model, task)
-
-
-def load_server(model_dir: str, serving: ServingConfig) -> ServedModel:
-    """Return the server of a model directory, with weights in float32.
-
-    Args:
-      model_dir: a model directory, pretrained or fine-tuned.
-      serving: settings of the export.
-
-    Raises:
-      InputError: the directory is incomplete, or does not suit the settings.
-    """
-    load = load_finetuned if is_finetuned(model_dir) else load_pretrained
-    return load(model_dir, serving)
-
 
 # The config, the task, and the tokenizer with its settings.
 DESCRIPTION = (

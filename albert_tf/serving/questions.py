@@ -20,8 +20,7 @@ from albert_tf.serving.signatures import (
     same_batch_size,
     two_part_rows,
 )
-from albert_tf.tasks.numerics import IMPOSSIBLE
-from albert_tf.tasks.squad import NOTHING
+from albert_tf.tasks.numerics import IMPOSSIBLE, NO_ANSWER
 from albert_tf.tasks.task import Task
 from albert_tf.text.text_graph import TokenSpans, characters, offset_graph
 
@@ -154,7 +153,7 @@ class Answers:
         starts += sizes[0] - sizes[1]
         ends -= sizes[1] - sizes[2]
         text, first, last = cut(context, bounds, rows, starts, ends)
-        weights = tf.where(real, score, NOTHING.score)
+        weights = tf.where(real, score, 2 * NO_ANSWER)
         return {
             "answer": text[:, 0],
             "answers": text,

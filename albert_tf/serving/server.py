@@ -1,6 +1,9 @@
-"""The signatures of a model: those of its kind, and the basic ones.
+"""The server of a model directory: its signatures, basic ones and its own.
 
-Shapes: B batch, T tokens.
+A pretrained model fills masks and judges sentence order; a fine-tuned one does
+its task.
+
+Shapes: B batch, T tokens, P masks of a text, K = top_k, V vocabulary.
 """
 
 import dataclasses
@@ -8,18 +11,24 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from albert_tf.base.errors import require
+from albert_tf.model.albert import AlbertForPretraining, AlbertModel
+from albert_tf.model.config import AlbertConfig
 from albert_tf.serving.classifiers import choice_signature, class_names, texts
 from albert_tf.serving.entities import entities
 from albert_tf.serving.questions import answer
 from albert_tf.serving.signatures import (
     Encoder,
+    ServingConfig,
     Signature,
     Tensors,
     graph_function,
 )
+from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.text.packing import INPUTS
-from albert_tf.training.checkpoints import named_variables
+from albert_tf.text.tokenizers import tokenizer_in
+from albert_tf.training import checkpoints
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +154,126 @@ def basic_signatures(
     }
 
 
+# Pretrained models.
+
+# The number of masks per text in formats with fixed shapes.
+NUMBER_MASKS = 8
+
+
+def mask_rows(encoder: Encoder, text: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
+    """Return rows with the `positions` [B, P] of masks, and their counts."""
+    inputs = encoder.pack(encoder.text_graph.encode_masked(text))
+    is_mask = inputs["input_ids"] == encoder.tokenizer.mask_id  # [B, T]
+    count = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
+    positions = tf.RaggedTensor.from_row_lengths(
+        tf.cast(tf.where(is_mask)[:, 1], tf.int32), count
+    ).to_tensor()  # [B, P]
+    return inputs | {"positions": positions}, count
+
+
+def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
+    """Return the signature that fills every `[MASK]` in strings [B].
+
+    Its outputs are `pieces` and `probabilities` [B, P, K], likeliest first;
+    `positions` int32 [B, P] of the masks among the tokens, and `mask_count`
+    int32 [B]. Texts with fewer than P masks are padded with "", 0 and -1; masks
+    in the part that is cut from a long text do not count.
+    """
+    config, tokenizer = encoder.config, encoder.tokenizer
+    require(
+        config.top_k <= tokenizer.vocab_size,
+        "`top_k` must be at most the number of pieces, "
+        f"{tokenizer.vocab_size}.",
+        top_k=config.top_k,
+    )
+
+    def likeliest(positions, **inputs) -> Tensors:
+        encoded = encoder.encode(**inputs, places=positions)
+        masks = encoded["sequence_output"]  # [B, P, H]
+        logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
+        # The word table may have more rows than there are pieces.
+        known = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
+        probabilities, ids = tf.math.top_k(known, config.top_k)
+        return {"probabilities": probabilities, "ids": ids}
+
+    compute = graph_function(likeliest)
+
+    def call(text: tf.Tensor) -> Tensors:
+        inputs, count = mask_rows(encoder, text)
+        outputs, positions = encoder.run(compute, inputs), inputs["positions"]
+        there = tf.sequence_mask(count, tf.shape(positions)[1])
+        pieces = tf.gather(encoder.vocabulary, outputs["ids"])
+        every = there[..., None]  # [B, P, 1]
+        return {
+            "pieces": tf.where(every, pieces, ""),
+            "probabilities": tf.where(every, outputs["probabilities"], 0.0),
+            "positions": tf.where(there, positions, -1),
+            "mask_count": count,
+        }
+
+    return Signature(encoder.strings("text"), call)
+
+
+def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
+    """Return the signature for the probability [B] that a pair is in order."""
+
+    def in_order(**inputs) -> Tensors:
+        logits = model.sop(encoder.pool(**inputs)["pooled_output"])
+        return {"in_order": tf.nn.softmax(logits)[:, 0]}
+
+    return encoder.text_pair(graph_function(in_order))
+
+
+def pretrained_server(
+    encoder: Encoder,
+    model: AlbertForPretraining,
+    weights: dict[str, tf.Variable],
+) -> ServedModel:
+    """Return a server with the heads of the model that have weights.
+
+    Args:
+      encoder: the model's encoder.
+      model: restored.
+      weights: {name: variable}, without absent heads.
+    """
+    there = {name.split("/")[0] for name in weights}
+
+    def order(encoded: Tensors, inputs: Tensors) -> Tensors:
+        if "sop" not in there:
+            return {}
+        return {"sop_logits": model.sop(encoded["pooled_output"])}  # [B, 2]
+
+    def numbers(mlm_positions=None, **inputs) -> Tensors:
+        encoded = encoder.outputs(**inputs)
+        outputs = encoded | order(encoded, inputs)
+        if mlm_positions is None:
+            return outputs
+        masks = tf.gather(
+            encoded["sequence_output"], mlm_positions, batch_dims=1
+        )  # [B, P, H]
+        logits = model.mlm(
+            masks, embeddings=encoder.albert.embeddings
+        )  # [B, P, V]
+        return outputs | {"mlm_logits": logits}
+
+    signatures, number_inputs = basic_signatures(encoder, order), encoder.ids()
+    if "mlm" in there:
+        config = encoder.config
+        masks = NUMBER_MASKS if config.fixed_length else None
+        shape = [config.batch_size, masks]
+        number_inputs.append(tf.TensorSpec(shape, tf.int32, "mlm_positions"))
+    if encoder.tokenizer and "mlm" in there:
+        signatures["fill_mask"] = fill_mask(encoder, model)
+    if encoder.tokenizer and "sop" in there:
+        signatures["sentence_order"] = sentence_order(encoder, model)
+    default = "text" if encoder.tokenizer else "ids"
+    return ServedModel(
+        encoder, weights, signatures, default, number_inputs, numbers
+    )
+
+
+# Fine-tuned models.
+
 # Makers of signatures that take more than a text or a pair.
 MAKERS = {"answer": answer, "choose": choice_signature, "entities": entities}
 
@@ -155,7 +284,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
     task = task.updated(max_seq_length=encoder.config.max_seq_length)
 
     def numbers(encoded: Tensors, inputs: Tensors) -> Tensors:
-        outputs = task.head.named(model.head(encoded, inputs))
+        outputs = task.named(model.head(encoded, inputs))
         return outputs | task.served(outputs)
 
     def named(encoded: Tensors, inputs: Tensors) -> Tensors:
@@ -184,10 +313,85 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         signatures["tf_example"] = of_examples(encoder, example)
     return ServedModel(
         encoder,
-        named_variables(model),
+        checkpoints.named_variables(model),
         signatures,
         default,
         encoder.ids(),
         exported,
         task,
     )
+
+
+# Loading.
+
+
+def encoder_of(
+    albert: AlbertModel, model_dir: str, serving: ServingConfig, usual: int
+) -> Encoder:
+    """Return an encoder with its tokenizer, if the model directory has one.
+
+    Args:
+      albert: the encoder.
+      model_dir: the model directory.
+      serving: settings of the export.
+      usual: the default for `max_seq_length`.
+    """
+    length = serving.max_seq_length or usual
+    albert.config.check_length("max_seq_length", length)
+    tokenizer = tokenizer_in(model_dir)
+    if tokenizer:
+        albert.config.check_pieces(tokenizer.vocab_size, model_dir)
+    serving = dataclasses.replace(serving, max_seq_length=length)
+    return Encoder(albert, serving, tokenizer)
+
+
+def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
+    """Restore a pretrained model; return the weights that it has on disk."""
+    prefix = checkpoints.for_inference(model_dir)
+    weights, _ = checkpoints.present(model, checkpoints.read_table(prefix))
+    checkpoints.restore(prefix, weights)
+    return weights
+
+
+def load_pretrained(model_dir: str, serving: ServingConfig) -> ServedModel:
+    """Return the server of a pretrained model."""
+    limit = serving.null_score_diff_threshold
+    rule = "`null_score_diff_threshold` needs a question-answering model."
+    require(limit is None, rule, null_score_diff_threshold=limit)
+    config = AlbertConfig.from_model_dir(model_dir)
+    model = AlbertForPretraining(config, dtype="float32")
+    usual = config.max_position_embeddings
+    encoder = encoder_of(model.albert, model_dir, serving, usual)
+    weights = pretrained_weights(model, model_dir)
+    return pretrained_server(encoder, model, weights)
+
+
+def served_task(model_dir: str, serving: ServingConfig) -> Task:
+    """Return a fine-tuned model's task, with the threshold to serve."""
+    limit = serving.null_score_diff_threshold
+    return load_task(model_dir).updated(null_score_diff_threshold=limit)
+
+
+def load_finetuned(model_dir: str, serving: ServingConfig) -> ServedModel:
+    """Return the server of a fine-tuned model."""
+    config = AlbertConfig.from_model_dir(model_dir)
+    task = served_task(model_dir, serving)
+    model = task.build_model(config, "float32")
+    usual = task.config.max_seq_length
+    encoder = encoder_of(model.albert, model_dir, serving, usual)
+    checkpoints.restore_weights(model, model_dir)
+    return task_server(encoder, model, task)
+
+
+def load_server(model_dir: str, serving: ServingConfig) -> ServedModel:
+    """Return the server of a model directory, with weights in float32.
+
+    Args:
+      model_dir: a model directory, pretrained or fine-tuned.
+      serving: settings of the export.
+
+    Raises:
+      InputError: the directory is incomplete, or does not suit the settings.
+    """
+    load = load_finetuned if is_finetuned(model_dir) else load_pretrained
+    return load(model_dir, serving)

@@ -62,6 +62,10 @@ class ClassTask(SentenceTask):
 
     has_classes = True
 
+    @property
+    def head_arguments(self):
+        return (len(self.labels),)
+
     def shares(self, labels: list) -> np.ndarray | None:
         """Return labels as shares [N, C], None if labels are classes."""
         return shares_in(labels, self.labels, self.many_label_columns)
@@ -271,6 +275,10 @@ class Regression(SentenceTask):
     kind = "regression"
     signature = "score"
     many_label_columns, fewest_labels = True, 1
+
+    @property
+    def head_arguments(self):
+        return (len(self.labels) or 1,)
 
     def renamed(self, columns):
         task = super().renamed(columns)

@@ -67,7 +67,7 @@ class Embedding(Task):
 
     kind = "embedding"
     signature = "embed"
-    answer_outputs = ("embedding",)
+    output, answer_outputs = "embedding", ("embedding",)
     fields: ClassVar = {"text": str}
     scores = (*RATED, *MATCHED)
     takes = (
@@ -82,6 +82,12 @@ class Embedding(Task):
     config: TaskConfig = TaskConfig(
         max_seq_length=128, temperature=0.05, crop_rate=0.3
     )
+
+    @property
+    def head_arguments(self):
+        """The pooling, and whether vectors have length one."""
+        c = self.config
+        return c.pooling or "mean", c.unit_length is not False
 
     def renamed(self, columns):
         return dataclasses.replace(self, columns=self.columns.renamed(columns))

@@ -6,19 +6,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from albert_tf.model.albert import AlbertModel
-from albert_tf.model.config import AlbertConfig
-from albert_tf.model.task_heads import (
-    EXCLUDED,
-    AlbertChooser,
-    AlbertClassifier,
-    AlbertEmbedder,
-    AlbertForBeamSpans,
-    AlbertForSpans,
-    AlbertTokenClassifier,
-    AlbertWithHead,
-    two_crops,
-)
+from albert_tf.model.task_heads import EXCLUDED, two_crops
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.evaluator import Batch
 from albert_tf.training.objectives import (
@@ -35,7 +23,7 @@ Outputs = dict[str, tf.Tensor]
 
 
 class Head(abc.ABC):
-    """The layers and the loss of a task, its training `Objective`.
+    """The loss of a task, its training `Objective`.
 
     Attributes:
       terms: the name of its loss.
@@ -47,8 +35,6 @@ class Head(abc.ABC):
         padding.
       further_inputs: names in a batch besides `INPUTS` and the labels.
       label_dtype: the dtype of labels; shares of classes are float32.
-      output: the name of the model's output, if it has only one.
-      model_class: the class of the model.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)
@@ -58,39 +44,14 @@ class Head(abc.ABC):
     token_outputs: ClassVar[dict[str, float]] = {}
     further_inputs: ClassVar[tuple[str, ...]] = ()
     label_dtype: ClassVar[str] = "int32"
-    output: ClassVar[str] = "logits"
-    model_class: ClassVar[type[AlbertWithHead]]
 
     def __init__(self, task: Any):
         self.task = task
 
-    def sizes(self) -> tuple[int, ...]:
-        """Return the sizes of the head's layers."""
-        return ()
-
-    def build_model(
-        self,
-        config: AlbertConfig,
-        dtype: str,
-        albert: AlbertModel | None = None,
-    ) -> AlbertWithHead:
-        """Return an ALBERT with this head; `albert` is created if None."""
-        return self.model_class(
-            config,
-            *self.sizes(),
-            classifier_dropout=self.task.config.classifier_dropout,
-            dtype=dtype,
-            albert=albert,
-        )
-
     def outputs(self, model, batch: Batch, seed=None) -> Outputs:
         """Return the raw outputs of each example, {name: [B, ...]}."""
         inputs = [batch[name] for name in INPUTS]
-        return self.named(model(*inputs, seed=seed))
-
-    def named(self, outputs: Any) -> Outputs:
-        """Return a model's outputs by name."""
-        return outputs if isinstance(outputs, dict) else {self.output: outputs}
+        return self.task.named(model(*inputs, seed=seed))
 
     @abc.abstractmethod
     def example_losses(self, outputs: Outputs, batch: Batch) -> tf.Tensor:
@@ -173,11 +134,6 @@ class Head(abc.ABC):
 class ClassHead(Head):
     """One of several classes."""
 
-    model_class = AlbertClassifier
-
-    def sizes(self):
-        return (len(self.task.labels),)
-
     def loss_weights(self, batch):
         return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
 
@@ -234,11 +190,7 @@ class SetHead(ClassHead):
 class NumberHead(Head):
     """One or several numbers, trained with squared error as in the release."""
 
-    model_class, metrics, smooths = AlbertClassifier, (), False
-    label_dtype = "float32"
-
-    def sizes(self):
-        return (max(1, len(self.task.labels)),)
+    metrics, smooths, label_dtype = (), False, "float32"
 
     def _errors(self, outputs, numbers):
         errors = tf.square(self.task.numbers(outputs["logits"]) - numbers)
@@ -254,7 +206,6 @@ class NumberHead(Head):
 class ChoiceHead(ClassHead):
     """One of several choices; examples may have fewer than C."""
 
-    model_class, sizes = AlbertChooser, Head.sizes
     further_inputs = ("choice_mask",)
 
     @staticmethod
@@ -278,7 +229,6 @@ class TagHead(ClassHead):
     by their number of words, so the totals are means over words.
     """
 
-    model_class = AlbertTokenClassifier
     token_outputs: ClassVar = {"logits": 0.0}
 
     def _words(self, batch):
@@ -315,7 +265,7 @@ class TagHead(ClassHead):
 class SpanHead(Head):
     """The first and the last token of an answer, independently."""
 
-    model_class, metrics, smooths = AlbertForSpans, (), False
+    metrics, smooths = (), False
     token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
 
     def example_losses(self, outputs, batch):
@@ -334,12 +284,9 @@ class SpanHead(Head):
 class BeamHead(SpanHead):
     """The released head of SQuAD 2.0: ends depend on starts."""
 
-    model_class, averages = AlbertForBeamSpans, False
+    averages = False
     token_outputs: ClassVar = {}
     further_inputs = ("labels",)
-
-    def sizes(self):
-        return self.task.config.start_n_top, self.task.config.end_n_top
 
     def outputs(self, model, batch, seed=None):
         inputs = [batch[name] for name in INPUTS]
@@ -371,25 +318,19 @@ class EmbeddingHead(Head):
     micro-batch.
     """
 
-    model_class, metrics = AlbertEmbedder, ()
+    metrics, smooths, averages = (), False, False
     further_inputs, label_dtype = ("is_rated",), "float32"
-    smooths = averages = False
-    output = "embedding"
-
-    def sizes(self):
-        """Return the pooling, and whether vectors have length one."""
-        config = self.task.config
-        return config.pooling or "mean", config.unit_length is not False
 
     def outputs(self, model, batch, seed=None):
         inputs = {name: batch[name] for name in INPUTS}
         if seed is not None and inputs["input_ids"].shape.rank == 2:
             inputs = two_crops(inputs, self.task.config.crop_rate, seed)
-        return self.named(model(*inputs.values(), seed=seed))
+        return self.task.named(model(*inputs.values(), seed=seed))
 
     def example_losses(self, outputs, batch):
         texts = tf.transpose(outputs["embedding"], [1, 0, 2])  # [C, B, H]
-        if not self.sizes()[1]:
+        _, is_unit = self.task.head_arguments
+        if not is_unit:
             texts = tf.math.l2_normalize(texts, axis=-1)
         first, others = texts[0], texts[1:]
         if "is_rated" in batch:
@@ -407,6 +348,7 @@ class EmbeddingHead(Head):
         raise NotImplementedError
 
 
+# By `Task.head_kind`.
 HEADS: dict[str, type[Head]] = {
     "classification": ClassHead,
     "multilabel": SetHead,
@@ -414,12 +356,6 @@ HEADS: dict[str, type[Head]] = {
     "multiple_choice": ChoiceHead,
     "token_classification": TagHead,
     "question_answering": SpanHead,
+    "beam": BeamHead,
     "embedding": EmbeddingHead,
 }
-
-
-def head_of(task: Any) -> Head:
-    """Return the head of a task."""
-    if task.config.answer_head == "beam":
-        return BeamHead(task)
-    return HEADS[task.kind](task)

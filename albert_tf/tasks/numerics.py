@@ -12,6 +12,7 @@ from albert_tf.text.tokenizers import Tokenizer
 
 Array = Any
 IMPOSSIBLE = np.float32(-np.inf)  # the score of spans that cannot be answers
+NO_ANSWER = -1e6  # the start and the end score if there is no answer
 
 
 def library(values: Array) -> Any:

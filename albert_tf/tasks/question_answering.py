@@ -192,6 +192,16 @@ class QuestionAnswering(Task):
     config: TaskConfig = DEFAULTS
 
     @property
+    def head_kind(self):
+        is_beam = self.config.answer_head == "beam"
+        return "beam" if is_beam else self.kind
+
+    @property
+    def head_arguments(self):
+        c = self.config
+        return (c.start_n_top, c.end_n_top) if self.head_kind == "beam" else ()
+
+    @property
     def scores(self) -> tuple[str, ...]:
         """The metrics that can be the main metric."""
         return SCORES[self.scoring]

@@ -14,7 +14,7 @@ from albert_tf.data import file_kinds
 from albert_tf.data.file_kinds import CSV, JSONL, TSV
 from albert_tf.data.table_sources import is_table
 from albert_tf.tasks import squad_metrics
-from albert_tf.tasks.numerics import Spans, softmax
+from albert_tf.tasks.numerics import NO_ANSWER, Spans, softmax
 from albert_tf.tasks.predictions import sibling, submission_path, write_tsv
 from albert_tf.tasks.tables import Columns, field, read_rows
 
@@ -280,9 +280,6 @@ class Answer:
         return self.start_score + self.end_score
 
 
-NOTHING = Answer("", -1e6, -1e6, (0, 0))
-
-
 def text_answer(
     context: str, window: Window, start: int, end: int
 ) -> tuple[str, tuple[int, int]]:
@@ -313,7 +310,7 @@ def n_best(
             best[text] = Answer(text, *values, where)
         if len(best) == n:
             break
-    return list(best.values()) or [NOTHING]
+    return list(best.values()) or [Answer("", NO_ANSWER, NO_ANSWER, (0, 0))]
 
 
 def probabilities(answers: Sequence[Answer]) -> list[float]:

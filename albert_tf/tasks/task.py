@@ -1,9 +1,9 @@
 """A task: its files, its features, and how outputs become answers.
 
 A kind of task (classification, ...) is a subclass of `Task`. It needs only
-NumPy, so that a LiteRT model can answer without TensorFlow; the layers and the
-loss are in its head, see `losses.py`. A data set is an instance of a kind, a
-row in `registry.py`.
+NumPy, so that a LiteRT model can answer without TensorFlow; its layers are in
+`model/task_heads.py`, and its loss in `losses.py`. A data set is an instance of
+a kind, a row in `registry.py`.
 """
 
 import abc
@@ -29,6 +29,9 @@ PARTS = ("train", "eval", "predict")
 Splits = dict[str, dict[str, str]]
 
 DEFAULT_CONFIG = TaskConfig(max_seq_length=128, classifier_dropout=0.1)
+# The settings of `DataConfig` that change a task.
+DATA_SETTINGS = (*COLUMNS, "main_metric")
+UNCHANGED = TaskConfig()
 
 
 def splits_of(*names: str) -> Splits:
@@ -91,7 +94,8 @@ class Task(abc.ABC):
       kind: its name.
       signature: the signature of a SavedModel that serves it.
       fields: the fields of a query, and their types.
-      answer_outputs: the head's outputs that answers are computed from.
+      output: the name of the model's output, if it has only one.
+      answer_outputs: the outputs that answers are computed from.
       takes: the fields of `TaskConfig` that apply to it.
       data_takes: the columns of `DataConfig` that apply to it.
       learnt: the fields that a fine-tuned model determines.
@@ -106,6 +110,7 @@ class Task(abc.ABC):
     kind: ClassVar[str]
     signature: ClassVar[str]
     fields: ClassVar[dict[str, type]] = {"text": str, "text_pair": str}
+    output: ClassVar[str] = "logits"
     answer_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     takes: ClassVar[tuple[str, ...]] = ("max_seq_length", "classifier_dropout")
     data_takes: ClassVar[tuple[str, ...]] = ()
@@ -132,10 +137,11 @@ class Task(abc.ABC):
           **given: fields of `TaskConfig`, column names, and `main_metric`;
             None changes nothing.
         """
-        names = (*COLUMNS, "main_metric")
-        data = DataConfig(**{k: given.pop(k) for k in names if k in given})
-        self._check_data(data)
-        columns = data.columns()
+        names = [name for name in DATA_SETTINGS if name in given]
+        data = DataConfig(**{name: given.pop(name) for name in names})
+        columns = {name: getattr(data, name) for name in COLUMNS}
+        columns = {k: v for k, v in columns.items() if v not in (None, ())}
+        self._check_data(data, columns)
         task = self.renamed(columns) if columns else self
         values = dataclasses.asdict(TaskConfig(**given))
         changes = {k: v for k, v in values.items() if v is not None}
@@ -148,9 +154,9 @@ class Task(abc.ABC):
         task.check(changes)
         return task
 
-    def _check_data(self, data: DataConfig) -> None:
+    def _check_data(self, data: DataConfig, columns: dict) -> None:
         """Raise an error for columns or a main metric that the kind lacks."""
-        for name, value in data.columns().items():
+        for name, value in columns.items():
             rule = f"`{name}` does not apply to tasks of kind {self.kind}."
             require(name in self.data_takes, rule, **{name: value})
         require(
@@ -190,12 +196,46 @@ class Task(abc.ABC):
         config = dataclasses.replace(self.config, **config)
         return dataclasses.replace(self, config=config)
 
+    # Layers and loss, which need TensorFlow.
+
+    @property
+    def head_kind(self) -> str:
+        """The key of the task's layers in `MODELS`, and of its loss."""
+        return self.kind
+
+    @property
+    def head_arguments(self) -> tuple:
+        """The arguments of the task's layers besides the architecture."""
+        return ()
+
+    def build_model(self, config, dtype: str, albert=None):
+        """Return an ALBERT with the task's layers.
+
+        Args:
+          config: the architecture.
+          dtype: a Keras policy.
+          albert: an encoder to share with other tasks; None creates one.
+        """
+        from albert_tf.model.task_heads import MODELS
+
+        return MODELS[self.head_kind](
+            config,
+            *self.head_arguments,
+            classifier_dropout=self.config.classifier_dropout,
+            dtype=dtype,
+            albert=albert,
+        )
+
+    def named(self, outputs: Any) -> dict[str, Any]:
+        """Return a model's outputs by name."""
+        return outputs if isinstance(outputs, dict) else {self.output: outputs}
+
     @functools.cached_property
     def head(self):
-        """The task's layers and loss, a `Head`, which needs TensorFlow."""
-        from albert_tf.tasks.losses import head_of
+        """The task's loss and training metrics, a `Head`."""
+        from albert_tf.tasks.losses import HEADS
 
-        return head_of(self)
+        return HEADS[self.head_kind](self)
 
     # Examples in memory.
 
@@ -356,6 +396,14 @@ class Task(abc.ABC):
     def save(self, model_dir: str) -> None:
         """Write `task.json` to a model directory."""
         files.write_json(files.join(model_dir, TASK_FILE), self.description())
+
+
+def with_settings(
+    task: Task, data: DataConfig, config: TaskConfig = UNCHANGED
+) -> Task:
+    """Return the task with the settings of a run; see `Task.updated`."""
+    given = {name: getattr(data, name) for name in DATA_SETTINGS}
+    return task.updated(**given, **vars(config))
 
 
 def example_file(task: Task, data: DataConfig, file: str) -> str:

@@ -1,7 +1,6 @@
 """A user's settings of a task and its data."""
 
 import dataclasses
-from typing import Any
 
 from albert_tf.base.settings import Validated, setting
 from albert_tf.data.table_sources import InMemoryTable, as_source
@@ -158,12 +157,3 @@ class DataConfig(Validated):
     main_metric: str | None = setting(
         None, "Metric that selects the best checkpoint."
     )
-
-    def columns(self) -> dict[str, Any]:
-        """Return {name: value} of the column settings that are set."""
-        values = {name: getattr(self, name) for name in COLUMNS}
-        return {k: v for k, v in values.items() if v not in (None, ())}
-
-    def of_task(self) -> dict[str, Any]:
-        """Return {name: value} of the settings for `Task.updated`."""
-        return self.columns() | {"main_metric": self.main_metric}

@@ -150,6 +150,10 @@ class TokenClassification(Task):
     scheme: str = ""
     main_metric: str = "f1"
 
+    @property
+    def head_arguments(self):
+        return (len(self.labels),)
+
     def renamed(self, columns):
         return dataclasses.replace(
             self,

@@ -69,7 +69,7 @@ def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
     shrink_model(ShrinkConfig(str(folder), out, num_layers=1), DataConfig())
     task = load_task(out)
     config = AlbertConfig.from_model_dir(out)
-    model = task.head.build_model(config, "float32")
+    model = task.build_model(config, "float32")
     checkpoints.restore_weights(model, out)
     assert task.labels == ("a", "b") and config.num_hidden_layers == 1
 
@@ -129,7 +129,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
     shrink_model(ShrinkConfig(source, out, num_heads=1), data)
     task, tokenizer = load_task(source), load_tokenizer(source)
     config = AlbertConfig.from_model_dir(source)
-    model = task.head.build_model(config, "float32")
+    model = task.build_model(config, "float32")
     checkpoints.restore_weights(model, source)
     examples = task.read("train", opinions["train_file"])
     batches = evaluation_batches(task.features(examples, tokenizer), 1)

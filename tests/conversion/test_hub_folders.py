@@ -215,7 +215,7 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
     assert task.kind == kind
     if task.has_classes:
         assert task.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
-    model = task.head.build_model(AlbertConfig.from_model_dir(out), "float32")
+    model = task.build_model(AlbertConfig.from_model_dir(out), "float32")
     checkpoints.restore_weights(model, out)
     batch = batch_for(kind, load_tokenizer(pretrained_dir))
     theirs, _ = there("logits", hub, HEADS[kind][0], batch)

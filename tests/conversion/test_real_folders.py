@@ -365,7 +365,7 @@ def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
     convert(str(home), out, "model_dir")
     task = load_task(out)
     assert task.config.max_seq_length == 24
-    model = task.head.build_model(AlbertConfig.from_model_dir(out), "float32")
+    model = task.build_model(AlbertConfig.from_model_dir(out), "float32")
     checkpoints.restore_weights(model, out)
     names = ("input_ids", "input_mask", "segment_ids")
     inputs = [golden.inputs[name] for name in names]

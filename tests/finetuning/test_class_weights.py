@@ -112,7 +112,7 @@ def test_labels_are_weighted(kind, words):
     job = job_of(kind, words)
     examples, features = job.train[0].examples, job.train[0].features
     keras.utils.set_random_seed(3)
-    model = job.task.head.build_model(CONFIG, "float32")
+    model = job.task.build_model(CONFIG, "float32")
     ordered = next(iter(evaluation_batches(features, 8)))
     rows = job.task.head.outputs(model, ordered)["logits"].numpy()
     objective = objective_of(job.task, RecipeConfig(label_smoothing=SHARE))

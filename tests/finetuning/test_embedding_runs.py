@@ -9,7 +9,7 @@ import tiny_tasks
 from tiny_runs import refusal, run
 
 from albert_tf.library.embed import EmbedConfig, embed_texts
-from albert_tf.serving.export import load_server
+from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import load_task

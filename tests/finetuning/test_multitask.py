@@ -28,7 +28,7 @@ from albert_tf.finetuning.multitask import (
     task_weights,
 )
 from albert_tf.finetuning.recipe import RecipeConfig
-from albert_tf.serving.export import load_server
+from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.task_config import TaskConfig

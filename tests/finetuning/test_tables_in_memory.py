@@ -9,7 +9,7 @@ import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import as_source
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
 STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
@@ -71,7 +71,7 @@ def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
 
 def examples(kind, source, **columns):
     data = DataConfig(train_file=as_source("train_file", source), **columns)
-    task = find(kind).updated(**data.of_task())
+    task = with_settings(find(kind), data)
     return read_splits(task, data, "train")[""]
 
 

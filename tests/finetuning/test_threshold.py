@@ -14,8 +14,9 @@ from tiny_runs import build, eagerly, refusal, run
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.multitask import finetune_together
-from albert_tf.serving.export import ExportConfig, export_model, load_server
+from albert_tf.serving.export import ExportConfig, export_model
 from albert_tf.serving.litert_runner import Runner
+from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.question_answering import QuestionAnswering
 from albert_tf.training import checkpoints

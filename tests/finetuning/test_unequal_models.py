@@ -26,7 +26,7 @@ TEXTS = ("a good film", "so awful it is", "bad", "the plot of " * 9)
 def finetuned(folder, config, tokenizer, seed):
     """Write a fine-tuned model directory; return its model."""
     keras.utils.set_random_seed(seed)
-    model = TASK.head.build_model(config, "float32")
+    model = TASK.build_model(config, "float32")
     config.save(folder)
     TASK.save(folder)
     tokenizer.save(folder)

@@ -13,7 +13,7 @@ from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
 TEXTS = ("a", "b", "c", "d")
@@ -244,7 +244,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
         text_column="said",
         label_column=("truth",),
     )
-    task = find("sst-2").updated(**data.of_task())
+    task = with_settings(find("sst-2"), data)
     for part in ("train", "predict"):
         ((example,),) = read_splits(task, data, part).values()
         assert (example.text, example.label) == ("a good film", "1")
@@ -275,5 +275,5 @@ def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
     for name in labels:
         task, _ = trained(tmp_path, name, *labels[name])
         outputs = 1 if name == "regression" else 3
-        model = task.head.build_model(tiny.CONFIG, "float32")
+        model = task.build_model(tiny.CONFIG, "float32")
         assert model.classifier.kernel.shape == (16, outputs)

@@ -9,6 +9,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.tasks.classification import ClassSet, named_sets
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import class_named, label_text
+from albert_tf.tasks.task import with_settings
 from albert_tf.tasks.task_config import DataConfig
 
 CHOICES = {"context": "c", "question": "q", "choices": ["x", "y"]}
@@ -139,7 +140,7 @@ def test_columns_of_0_and_1_that_lack_some(tmp_path):
     lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]
     path.write_text("".join(lines))
     data = DataConfig(label_column=("rude", "loud"))
-    task = find("multilabel").updated(**data.of_task())
+    task = with_settings(find("multilabel"), data)
     assert [e.label for e in task.read("predict", str(path))] == [
         ("rude",),
         None,

@@ -11,7 +11,7 @@ from albert_tf.data.table_sources import as_source
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.multiple_choice import Choices, with_choice
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
 EXAMPLES = [
@@ -60,7 +60,7 @@ def test_a_batch_has_an_axis_of_choices(words):
     assert batch["choice_mask"].numpy()[:2].tolist() == [[1, 1, 0], [1, 1, 1]]
     assert batch["labels"].numpy()[:2].tolist() == [0, 1]
     assert batch["example_weights"].numpy().tolist() == [1, 1, 0, 0]
-    model = task.head.build_model(tiny.CONFIG, "float32")
+    model = task.build_model(tiny.CONFIG, "float32")
     logits = task.head.measured_outputs(model, batch)
     assert logits["task_loss"].shape == (4,)
     (first, second), _ = np.split(logits["logits"].numpy(), 2)
@@ -147,7 +147,7 @@ def write_race(folder, **changes):
 def test_folders_of_race(tmp_path, name, levels):
     """Every question in the levels is an example with four options."""
     data = write_race(tmp_path)
-    task = find(name).updated(**data.of_task())
+    task = with_settings(find(name), data)
     for part in ("train", "eval", "predict"):
         found = read_splits(task, data, part)[""]
         expected = [f"{level}1-{i}" for level in levels for i in (0, 1)]
@@ -179,7 +179,7 @@ def test_malformed_articles(tmp_path, changes, said):
     """The error names the file, the line and the question."""
     data = write_race(tmp_path, **changes)
     with pytest.raises(InputError) as error:
-        read_splits(find("race").updated(**data.of_task()), data, "train")
+        read_splits(with_settings(find("race"), data), data, "train")
     assert all(part in str(error.value) for part in said), str(error.value)
 
 
@@ -188,7 +188,7 @@ def test_race_without_files(tmp_path):
     (tmp_path / "RACE" / "train").mkdir(parents=True)
     data = DataConfig(data_dir=str(tmp_path))
     with pytest.raises(InputError, match="middle/"):
-        read_splits(find("race").updated(**data.of_task()), data, "train")
+        read_splits(with_settings(find("race"), data), data, "train")
 
 
 def own(tmp_path, name, text, part="train", **columns):

@@ -10,7 +10,7 @@ import tiny_tasks
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tables import Columns, read_rows
-from albert_tf.tasks.task import read_splits
+from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
 
@@ -115,7 +115,7 @@ def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
     """
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
     data = DataConfig(train_file=path, text_column="text")
-    task = find("classification").updated(**data.of_task())
+    task = with_settings(find("classification"), data)
     examples = read_splits(task, data, "train")[""]
     assert [(e.text, e.label) for e in examples] == rows
     out = capsys.readouterr().out

@@ -16,6 +16,7 @@ from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
+from albert_tf.tasks.task import with_settings
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.training.evaluator import Evaluator
 
@@ -130,7 +131,7 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
     features = task.features(EXAMPLES, words)
     evaluator = Evaluator(
         tf.distribute.get_strategy(),
-        lambda: task.head.build_model(tiny.CONFIG, "float32"),
+        lambda: task.build_model(tiny.CONFIG, "float32"),
         task.head,
         3,
     )
@@ -233,7 +234,7 @@ def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
     assert task.main_metric == "accuracy"
     recall = DataConfig(main_metric="recall")
     with pytest.raises(InputError, match="must be accuracy .*=recall"):
-        find("ner").updated(**recall.of_task()).fitted(examples)
+        with_settings(find("ner"), recall).fitted(examples)
     features = task.features(examples, words)
     found = task.predictions(examples, known(task, features), features)
     wrong = dataclasses.replace(found[0], tags=("ADV", "ADV", "-LRB-"))
