@@ -29,9 +29,10 @@ from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.variable_names import GOOGLE, places
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.model.ops import cross_entropy
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
-from albert_tf.training.objectives import PretrainingObjective, cross_entropy
+from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig

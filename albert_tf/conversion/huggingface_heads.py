@@ -12,8 +12,8 @@ from albert_tf.conversion.tokenizer_files import length_of
 from albert_tf.conversion.tokenizer_json import TOKENIZER_CONFIG, read_if_there
 from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.classification import PAIR
 from albert_tf.tasks.registry import find, is_finetuned, load_task
-from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.tables import label_text
 from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.tasks.task_config import POOLINGS

@@ -17,8 +17,8 @@ from albert_tf.conversion.variable_names import (
     StoredTensor,
 )
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
+from albert_tf.tasks.classification import PAIR
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training import checkpoint_files

@@ -1,5 +1,6 @@
-"""Scores and predictions of one model or an ensemble."""
+"""Scores and predictions of one model or an ensemble, and their files."""
 
+import statistics
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,24 +8,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.finetuning.job import Job, Split, load_other, metric_name
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import is_tpu
-from albert_tf.tasks.batches import (
-    evaluation_batches,
-    length_step,
-    training_batches,
-)
-from albert_tf.tasks.features import Features
+from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.losses import LOSS_WEIGHTS
+from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.task import Task
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Batch, Evaluator
-from albert_tf.training.training_config import TrainingConfig
+from albert_tf.training.model_card import write_card
 
 METRICS_FILE = "metrics.json"
+Metrics = dict[str, dict[str, float]]  # by split
 
 
 class TaskEvaluator:
@@ -34,7 +33,7 @@ class TaskEvaluator:
     predictions of unlabelled data use it.
 
     Args:
-      evaluator: runs the model.
+      model: the model on its strategy.
       task: the model's task.
       bucketed: whether to sort examples by length; results are the same.
       outputs: replaces the head's `measured_outputs`.
@@ -42,19 +41,19 @@ class TaskEvaluator:
 
     def __init__(
         self,
-        evaluator: Evaluator,
+        model: Evaluator,
         task: Task,
         bucketed: bool = False,
         outputs: Callable | None = None,
     ):
-        self.evaluator, self.task, self.bucketed = evaluator, task, bucketed
+        self.model, self.task, self.bucketed = model, task, bucketed
         self.tuned = task
         self.outputs = outputs or task.head.measured_outputs
 
-    def judge(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
+    def evaluate(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
         """Return a split's metrics, {} without labels, and its predictions."""
-        size = self.evaluator.eval_batch_size
-        outputs = self.evaluator.predict(
+        size = self.model.eval_batch_size
+        outputs = self.model.predict(
             lambda: evaluation_batches(split.features, size, self.bucketed),
             self.outputs,
         )
@@ -76,7 +75,7 @@ class TaskEvaluator:
         return {
             metric_name(split.name, name): value
             for split in splits
-            for name, value in self.judge(split)[0].items()
+            for name, value in self.evaluate(split)[0].items()
         }
 
 
@@ -86,56 +85,6 @@ SORTED = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
 def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
     """Return whether "train" or "eval" batches are bucketed by length."""
     return part in SORTED[run.length_bucketing] and not is_tpu(strategy)
-
-
-def training_step(
-    run: FinetuningConfig, training: TrainingConfig, strategy, most: int
-) -> int:
-    """Return `batcher`'s `step` for training rows of at most `most` tokens."""
-    by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
-    padded = run.length_bucketing == "none" or (compiled and not by_length)
-    if padded or is_tpu(strategy):
-        return 0
-    few = compiled or tf.config.list_physical_devices("GPU")
-    return length_step(most) if few else 1
-
-
-def make_batches(
-    features: Features,
-    run: FinetuningConfig,
-    training: TrainingConfig,
-    strategy: tf.distribute.Strategy,
-    size: int | None = None,
-    number: int = 0,
-) -> Callable:
-    """Return a function that makes training batches, for `Trainer.iterator`.
-
-    Args:
-      features: the training examples.
-      run: determines whether to bucket by length.
-      training: determines batch size and seed.
-      strategy: the strategy that trains.
-      size: how many examples of each batch to draw from these; None for all.
-      number: the task's number; each task has its own order.
-    """
-    whole = training.train_batch_size
-    size = size or whole
-    group = size if bucketed(run, strategy, "train") else 0
-    step = training_step(run, training, strategy, features.max_seq_length)
-
-    def batches(start, num_shards, shard, batch_size):
-        return training_batches(
-            features,
-            batch_size=size * batch_size // whole,
-            seed=training.random_seed + number,
-            start=start // whole * size,
-            num_shards=num_shards,
-            shard=shard,
-            group=group,
-            step=step,
-        )
-
-    return batches
 
 
 def load_evaluator(
@@ -206,3 +155,85 @@ def load_ensemble(
     # The attributes that an `Evaluator` needs.
     model = types.SimpleNamespace(name="ensemble", weights=(), members=members)
     return Evaluator(strategy, lambda: model, job.task.head, batch_size)
+
+
+def mean_threshold(directories: Sequence[str]) -> float | None:
+    """Return the mean of an ensemble's thresholds, None if any lacks one.
+
+    The null odds of averaged logits are close to the mean of the members' odds.
+    """
+    values = [
+        load_task(directory).config.null_score_diff_threshold
+        for directory in directories
+    ]
+    return None if None in values else statistics.mean(values)
+
+
+# The files that an evaluation writes.
+
+
+def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
+    """Save the threshold that an evaluation found with its weights."""
+    if evaluator.tuned != evaluator.task:
+        value = evaluator.tuned.config.null_score_diff_threshold
+        task = load_task(model_dir)
+        task.replaced(null_score_diff_threshold=value).save(model_dir)
+        print(f"null_score_diff_threshold={value:.6g} of {model_dir}")
+
+
+def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
+    """Write `metrics.json`, which has the figures of a single model.
+
+    Args:
+      output_dir: the folder to write to.
+      values: the measured values.
+      model: identifies the weights. Results of an earlier run with the same
+        weights on other splits stay in the file; without a name, none do.
+    """
+    path = files.join(output_dir, METRICS_FILE)
+    earlier = {}
+    if model and files.exists(path):
+        earlier = files.read_json(path, METRICS_FILE)
+    if earlier.get("model") != model:
+        earlier = {}
+    named = {"model": model} if model else {}
+    files.write_json(path, earlier | named | values)
+
+
+def write_report(
+    folder: str,
+    job: Job,
+    evaluator: TaskEvaluator,
+    writes: bool,
+    models: Sequence[str],
+) -> Metrics:
+    """Evaluate and predict; return the metrics of the labelled splits.
+
+    Args:
+      folder: the folder for `metrics.json` and predictions, for instance
+        `eval_predictions.tsv`, `predictions.tsv` and, with several splits,
+        `predictions_mismatched.tsv`.
+      job: has the splits.
+      evaluator: has the model.
+      writes: whether this process writes files.
+      models: the directories of the weights.
+    """
+    metrics = {}
+    for split in (*job.eval, *job.predict):
+        values, predictions = evaluator.evaluate(split)
+        if values:
+            metrics[split.name] = {**values, "examples": len(split.examples)}
+        part, _, suffix = split.name.partition("_")
+        stem = {"eval": "eval_predictions", "predict": "predictions"}[part]
+        path = files.join(folder, "_".join(filter(None, (stem, suffix))))
+        if writes:
+            written = evaluator.tuned.write_predictions(
+                path, split.examples, predictions
+            )
+            print(f"{len(split.examples)} predictions: {', '.join(written)}")
+    if writes:
+        model = "; ".join(map(checkpoints.fingerprint, models))
+        write_metrics(folder, {"task": job.task.name, **metrics}, model)
+        if is_finetuned(folder):
+            write_card(folder, folder)
+    return metrics

@@ -5,6 +5,7 @@ directory; when training without `do_eval`, the last weights or their average.
 """
 
 import dataclasses
+import statistics
 from collections.abc import Iterable
 
 import keras
@@ -12,23 +13,25 @@ import tensorflow as tf
 
 from albert_tf.base import program
 from albert_tf.base.errors import require
-from albert_tf.finetuning import evaluation, results, soft_targets
-from albert_tf.finetuning.evaluation import (
-    TaskEvaluator,
-    bucketed,
-    make_batches,
+from albert_tf.finetuning import evaluation
+from albert_tf.finetuning.evaluation import Metrics, TaskEvaluator, bucketed
+from albert_tf.finetuning.finetuning_settings import (
+    CONFIGS,
+    DEFAULTS,
+    Settings,
+    seed_dir,
 )
-from albert_tf.finetuning.finetuning_settings import CONFIGS, DEFAULTS, Settings
 from albert_tf.finetuning.finetuning_trainer import (
     KeepThreshold,
+    create_output_dir,
+    make_batches,
     make_trainer,
-    prepare_job,
-    require_alike,
     run_training,
+    with_recipe,
 )
-from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.job import Job, prepare, require_alike
 from albert_tf.finetuning.multitask import finetune_together
-from albert_tf.finetuning.soft_targets import objective_of
+from albert_tf.finetuning.soft_targets import objective_of, teach
 from albert_tf.tasks.registry import is_finetuned
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.evaluator import Evaluator
@@ -51,10 +54,10 @@ def train(
     )
     batches = make_batches(job.train[0].features, s.run, s.training, strategy)
     by_length = bucketed(s.run, strategy, "eval")
-    judge = TaskEvaluator(trainer.evaluator, job.task, by_length)
-    keep = KeepThreshold(s.training.eval_steps, job.best_metric, judge)
+    evaluator = TaskEvaluator(trainer.evaluator, job.task, by_length)
+    keep = KeepThreshold(s.training.eval_steps, job.best_metric, evaluator)
     over = run_training(
-        s, trainer, batches, lambda: judge.metrics(job.eval), keep
+        s, trainer, batches, lambda: evaluator.metrics(job.eval), keep
     )
     return trainer.evaluator if over else None
 
@@ -69,36 +72,72 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 
 def run_job(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> dict[str, dict[str, float]] | None:
+) -> Metrics | None:
     """Train, evaluate and predict; None if training was told to stop."""
     if s.run.do_train:
         s = s.planned(len(job.train[0].features))
 
         def begin():
             nonlocal job
-            job = results.create_output_dir(s.run, job)
+            job = create_output_dir(s.run, job)
             s.write_flags()
 
         with checkpoints.locked_model_dir(strategy, s.run.output_dir, begin):
-            evaluator = train(s, job, strategy)
-        if evaluator is None:
+            model = train(s, job, strategy)
+        if model is None:
             return None  # a later run continues
     else:
-        evaluator = load(s, job, strategy)
+        model = load(s, job, strategy)
     outputs = evaluation.averaged_outputs(job.task) if s.run.ensemble else None
     by_length = bucketed(s.run, strategy, "eval")
-    judge = TaskEvaluator(evaluator, job.task, by_length, outputs)
+    evaluator = TaskEvaluator(model, job.task, by_length, outputs)
     folder, chief = s.run.output_dir, distribution.is_chief(strategy)
     models = s.run.ensemble or [folder if s.run.in_place else s.run.source_dir]
-    metrics = results.write_report(folder, job, judge, chief, models)
+    metrics = evaluation.write_report(folder, job, evaluator, chief, models)
     if chief and s.run.in_place:
-        results.keep_tuned(folder, judge)
+        evaluation.save_threshold(folder, evaluator)
     return metrics
+
+
+def summary(runs: dict[int, Metrics]) -> Metrics:
+    """Return the median, minimum and maximum of each metric over all runs."""
+    spread = {"median": statistics.median, "min": min, "max": max}
+    first = next(iter(runs.values()))
+    return {
+        f"{split}_{name}": {
+            metric: function([run[split][metric] for run in runs.values()])
+            for metric in values
+        }
+        for split, values in first.items()
+        for name, function in spread.items()
+    }
+
+
+def write_summary(
+    output_dir: str, task: str, best_metric: tuple[str, str], runs: dict
+) -> Metrics:
+    """Write `metrics.json` for all seeds; return the summary.
+
+    Args:
+      output_dir: the folder that contains the runs' folders.
+      task: the task's name.
+      best_metric: the split and the metric that determine the best run.
+      runs: {seed: metrics by split}.
+    """
+    values = summary(runs)
+    about = {"task": task, "seeds": list(runs)}
+    split, metric = best_metric
+    if split in next(iter(runs.values())):
+        best = max(runs, key=lambda seed: runs[seed][split][metric])
+        about["best"] = seed_dir(output_dir, best)
+    each = {str(seed): run for seed, run in runs.items()}
+    evaluation.write_metrics(output_dir, {**about, **values, "runs": each})
+    return values
 
 
 def run_seeds(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> dict[str, dict[str, float]]:
+) -> Metrics:
     """Run each seed in its own folder; return median and spread."""
     require(
         not is_finetuned(s.run.output_dir),
@@ -118,36 +157,36 @@ def run_seeds(
     if not all(runs.values()) or not distribution.is_chief(strategy):
         return {}
     names = (job.eval or job.predict)[0].name, job.task.main_metric
-    return results.write_summary(s.run.output_dir, job.task.name, names, runs)
+    return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
 @explaining_lost_workers()
-def finetune_task(s: Settings) -> dict[str, dict[str, float]]:
+def finetune_task(s: Settings) -> Metrics:
     """Train, evaluate and predict one task; return the metrics by split."""
     s.check()
     prepared = distribution.prepare_devices(s.devices)
     with distribution.raise_everywhere(prepared):
-        job = prepare_job(s, s.data)
+        job = prepare(s.run, s.data, s.task)
+        print(job.summary())
+        if s.run.do_train:
+            job = with_recipe(s.recipe, job)
     require_alike(prepared, s, job)
     s.advise()
     if s.run.ensemble:
         evaluation.check_members(s.run.ensemble, job)
         if s.task.null_score_diff_threshold is None:
-            mean = results.mean_threshold(s.run.ensemble)
+            mean = evaluation.mean_threshold(s.run.ensemble)
             # Evaluation tunes a threshold for the averaged logits.
             task = job.task.replaced(
                 null_score_diff_threshold=None if s.run.do_eval else mean
             )
             job = dataclasses.replace(job, task=task)
-    taught = s.recipe.teacher and s.run.do_train
-    if taught:
-        soft_targets.load_teacher(s.recipe.teacher, job)  # or raise an error
     strategy = prepared or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
-    if taught:
+    if s.recipe.teacher and s.run.do_train:
         size = s.training.eval_batch_size
         by_length = bucketed(s.run, strategy, "eval")
-        job = soft_targets.teach(job, s.recipe, strategy, size, by_length)
+        job = teach(job, s.recipe, strategy, size, by_length)
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}
 
@@ -176,7 +215,7 @@ def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     Returns:
       The directory, the metrics of each split and the run's history.
     """
-    s = Settings(*configs, hooks=check_hooks(hooks))
+    s = Settings(*configs, hooks=hooks and check_hooks(hooks))
     several = "," in (s.data.task or "")
     metrics = finetune_together(s) if several else finetune_task(s)
     for split, values in metrics.items():

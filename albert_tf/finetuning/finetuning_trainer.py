@@ -1,4 +1,4 @@
-"""The trainer and hooks of fine-tuning, for one or several tasks.
+"""The trainer, batches and hooks of fine-tuning, for one or several tasks.
 
 The trainer follows a recipe: frozen weights and adversarial steps.
 
@@ -6,17 +6,23 @@ Shapes: B rows of tokens, T tokens, E embedding width.
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from albert_tf.base.errors import require
 from albert_tf.base.settings import RunFact, facts
-from albert_tf.finetuning import results, soft_targets
-from albert_tf.finetuning.evaluation import TaskEvaluator
-from albert_tf.finetuning.finetuning_settings import Settings
-from albert_tf.finetuning.job import Job, prepare
+from albert_tf.finetuning import soft_targets
+from albert_tf.finetuning.evaluation import (
+    TaskEvaluator,
+    bucketed,
+    save_threshold,
+)
+from albert_tf.finetuning.finetuning_settings import FinetuningConfig, Settings
+from albert_tf.finetuning.job import Job
 from albert_tf.finetuning.recipe import (
     RecipeConfig,
     check_freeze,
@@ -26,13 +32,17 @@ from albert_tf.finetuning.recipe import (
 )
 from albert_tf.finetuning.soft_targets import with_class_weights
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.task_config import DataConfig
-from albert_tf.training import checkpoints, distribution
+from albert_tf.model.ops import is_tpu
+from albert_tf.tasks.batches import length_step, training_batches
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.training import checkpoint_files, checkpoints, distribution
 from albert_tf.training.evaluator import Batch, Objective
 from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.run import Hook, Run, warn_of_warmup
 from albert_tf.training.run import train as train_run
 from albert_tf.training.trainer import Trainer, add
+from albert_tf.training.training_config import TrainingConfig
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
@@ -134,37 +144,95 @@ class EarlyStopping(Hook):
 
 ENCODER = ("albert/",)
 
-# Settings whose paths may differ between machines.
-PATHS = (
-    *("model_dir", "output_dir", "ensemble", "teacher"),
-    *("data_dir", "train_file", "eval_file", "predict_file"),
-)
+
+def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
+    """Return the job with class weights; check that the recipe suits it."""
+    soft_targets.check_targets(recipe, job.task)
+    check_freeze(recipe.freeze, job.config)
+    if recipe.teacher:
+        soft_targets.load_teacher(recipe.teacher, job)  # or raise an error
+    return with_class_weights(job, recipe.class_weights)
 
 
-def require_alike(
-    strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
-) -> None:
-    """Raise an error if workers differ in settings or examples."""
-    if strategy is None:
-        return
-    configs = (c for c in s.configs() if c is not s.devices)
-    values = {k: v for config in configs for k, v in vars(config).items()}
-    contents = {
-        f"{x.name} examples of {job.task.name}": x.features.fingerprint()
-        for job in jobs
-        for x in (*job.train, *job.eval, *job.predict)
-    }
-    alike = {k: v for k, v in values.items() if k not in PATHS}
-    distribution.require_alike(strategy, alike | contents)
+def training_step(
+    run: FinetuningConfig, training: TrainingConfig, strategy, most: int
+) -> int:
+    """Return `batcher`'s `step` for training rows of at most `most` tokens."""
+    by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
+    padded = run.length_bucketing == "none" or (compiled and not by_length)
+    if padded or is_tpu(strategy):
+        return 0
+    few = compiled or tf.config.list_physical_devices("GPU")
+    return length_step(most) if few else 1
 
 
-def prepare_job(s: Settings, data: DataConfig) -> Job:
-    """Return a task with its data, checked before training."""
-    job = prepare(s.run, data, s.task)
-    soft_targets.check_targets(s.recipe, job.task)
-    check_freeze(s.recipe.freeze, job.config)
-    print(job.summary())
-    return with_class_weights(job, s.recipe.class_weights)
+def make_batches(
+    features: Features,
+    run: FinetuningConfig,
+    training: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+    size: int | None = None,
+    number: int = 0,
+) -> Callable:
+    """Return a function that makes training batches, for `Trainer.iterator`.
+
+    Args:
+      features: the training examples.
+      run: determines whether to bucket by length.
+      training: determines batch size and seed.
+      strategy: the strategy that trains.
+      size: how many examples of each batch to draw from these; None for all.
+      number: the task's number; each task has its own order.
+    """
+    whole = training.train_batch_size
+    size = size or whole
+    group = size if bucketed(run, strategy, "train") else 0
+    step = training_step(run, training, strategy, features.max_seq_length)
+
+    def batches(start, num_shards, shard, batch_size):
+        return training_batches(
+            features,
+            batch_size=size * batch_size // whole,
+            seed=training.random_seed + number,
+            start=start // whole * size,
+            num_shards=num_shards,
+            shard=shard,
+            group=group,
+            step=step,
+        )
+
+    return batches
+
+
+def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
+    """Create the output's model directory, or raise an error if it is taken.
+
+    Returns:
+      The job. If neither an evaluation nor a flag sets its threshold, it has
+      the threshold saved with the existing weights.
+    """
+    task, resumes = job.task, checkpoint_files.latest(run.output_dir)
+    require(
+        is_finetuned(run.output_dir) or not resumes,
+        "`output_dir` must not contain a model that is not fine-tuned; choose "
+        "another folder.",
+        output_dir=run.output_dir,
+    )
+    checkpoints.create_model_dir(run.output_dir, job.config)
+    if resumes:
+        earlier = load_task(run.output_dir)
+        require(
+            task.identity() == earlier.identity(),
+            "`output_dir` contains a model with another task, or other labels, "
+            "columns or lengths; choose another folder.",
+            output_dir=run.output_dir,
+        )
+        if task.config.null_score_diff_threshold is None:
+            value = earlier.config.null_score_diff_threshold
+            task = task.replaced(null_score_diff_threshold=value)
+    job.tokenizer.save(run.output_dir)
+    task.save(run.output_dir)
+    return job if run.do_eval else dataclasses.replace(job, task=task)
 
 
 def make_trainer(
@@ -197,16 +265,16 @@ class KeepThreshold(KeepBest):
 
     Args:
       every, metric: see `KeepBest`.
-      judge: has the threshold.
+      evaluator: has the threshold.
     """
 
-    def __init__(self, every: int, metric: str, judge: TaskEvaluator):
+    def __init__(self, every: int, metric: str, evaluator: TaskEvaluator):
         super().__init__(every, metric)
-        self.judge = judge
+        self.evaluator = evaluator
 
     def keep(self, run):
         super().keep(run)
-        results.keep_tuned(run.output_dir, self.judge)
+        save_threshold(run.output_dir, self.evaluator)
 
 
 def run_training(

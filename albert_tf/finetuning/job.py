@@ -4,14 +4,17 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from albert_tf.base.errors import require
-from albert_tf.finetuning.finetuning_settings import FinetuningConfig
+from albert_tf.finetuning.finetuning_settings import FinetuningConfig, Settings
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find, is_finetuned, load_task
 from albert_tf.tasks.task import PARTS, Task, read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.training import distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,3 +138,27 @@ def prepare(
             full_name = "_".join(filter(None, (part, name)))
             splits[part] += (Split(full_name, rows, features),)
     return Job(task, config, tokenizer, **splits)
+
+
+# Settings whose paths may differ between machines.
+PATHS = (
+    *("model_dir", "output_dir", "ensemble", "teacher"),
+    *("data_dir", "train_file", "eval_file", "predict_file"),
+)
+
+
+def require_alike(
+    strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
+) -> None:
+    """Raise an error if workers differ in settings or examples."""
+    if strategy is None:
+        return
+    configs = (c for c in s.configs() if c is not s.devices)
+    values = {k: v for config in configs for k, v in vars(config).items()}
+    contents = {
+        f"{x.name} examples of {job.task.name}": x.features.fingerprint()
+        for job in jobs
+        for x in (*job.train, *job.eval, *job.predict)
+    }
+    alike = {k: v for k, v in values.items() if k not in PATHS}
+    distribution.require_alike(strategy, alike | contents)

@@ -9,26 +9,24 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.finetuning.evaluation import (
+    Metrics,
     TaskEvaluator,
     bucketed,
-    make_batches,
+    save_threshold,
+    write_metrics,
+    write_report,
 )
 from albert_tf.finetuning.finetuning_settings import Settings
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
-    make_trainer,
-    prepare_job,
-    require_alike,
-    run_training,
-)
-from albert_tf.finetuning.job import Job
-from albert_tf.finetuning.recipe import RecipeConfig
-from albert_tf.finetuning.results import (
     create_output_dir,
-    keep_tuned,
-    write_metrics,
-    write_report,
+    make_batches,
+    make_trainer,
+    run_training,
+    with_recipe,
 )
+from albert_tf.finetuning.job import Job, prepare, require_alike
+from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
@@ -230,13 +228,16 @@ def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
 
 def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
     """Return the tasks with their checked data."""
-    jobs = (
-        prepare_job(s, dataclasses.replace(s.data, task=name)) for name in names
-    )
-    return {job.task.name: job for job in jobs}
+    jobs = {}
+    for name in names:
+        data = dataclasses.replace(s.data, task=name)
+        job = prepare(s.run, data, s.task)
+        print(job.summary())
+        jobs[job.task.name] = with_recipe(s.recipe, job)
+    return jobs
 
 
-def make_judge(
+def task_evaluator(
     s: Settings, job: Job, trainer: FinetuningTrainer
 ) -> TaskEvaluator:
     """Return a `TaskEvaluator` of the shared model for one task."""
@@ -250,11 +251,11 @@ def make_judge(
 
 
 def all_metrics(
-    jobs: dict[str, Job], judges: dict[str, TaskEvaluator]
+    jobs: dict[str, Job], evaluators: dict[str, TaskEvaluator]
 ) -> dict[str, float]:
     """Return the `TASK_metric` of all tasks, and the main metrics' mean."""
     metrics = {
-        name: judges[name].metrics(job.eval) for name, job in jobs.items()
+        name: evaluators[name].metrics(job.eval) for name, job in jobs.items()
     }
     main = [metrics[name][job.best_metric] for name, job in jobs.items()]
     named = {
@@ -268,9 +269,9 @@ def all_metrics(
 def finish(
     s: Settings,
     jobs: dict[str, Job],
-    judges: dict[str, TaskEvaluator],
+    evaluators: dict[str, TaskEvaluator],
     trainer: FinetuningTrainer,
-) -> dict[str, dict[str, float]]:
+) -> Metrics:
     """Write every task's model directory; return the metrics by split."""
     metrics, chief = {}, distribution.is_chief(trainer.strategy)
     for name, job in jobs.items():
@@ -278,9 +279,9 @@ def finish(
         if chief:
             table = trainer.model.encoder() | trainer.model.head(name)
             checkpoints.save(folder, table, trainer.step)
-        splits = write_report(folder, job, judges[name], chief, [folder])
+        splits = write_report(folder, job, evaluators[name], chief, [folder])
         if chief:
-            keep_tuned(folder, judges[name])
+            save_threshold(folder, evaluators[name])
         metrics |= {f"{name}_{split}": x for split, x in splits.items()}
     if metrics and chief:
         write_metrics(s.run.output_dir, {"task": ",".join(jobs), **metrics})
@@ -328,17 +329,19 @@ def train(
         lambda: SharedModel(config, tasks, s.training.dtype_policy),
         MultitaskObjective(tasks, weights, s.recipe),
     )
-    judges = {name: make_judge(s, job, trainer) for name, job in jobs.items()}
+    evaluators = {
+        name: task_evaluator(s, job, trainer) for name, job in jobs.items()
+    }
     batches = mixed_batches(jobs, sizes, s, strategy)
     keep = KeepBest(s.training.eval_steps, BEST_METRIC)
     over = run_training(
-        s, trainer, batches, lambda: all_metrics(jobs, judges), keep
+        s, trainer, batches, lambda: all_metrics(jobs, evaluators), keep
     )
-    return finish(s, jobs, judges, trainer) if over else None
+    return finish(s, jobs, evaluators, trainer) if over else None
 
 
 @explaining_lost_workers()
-def finetune_together(s: Settings) -> dict[str, dict[str, float]]:
+def finetune_together(s: Settings) -> Metrics:
     """Train several tasks at once; return the metrics by task and split.
 
     Args:

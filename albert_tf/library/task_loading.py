@@ -10,8 +10,8 @@ from albert_tf.conversion.sources import Source
 from albert_tf.library.base_model import check_length
 from albert_tf.library.user_data import listed
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.classification import PAIR
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentences import PAIR
 from albert_tf.tasks.tables import label_text
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, TaskConfig

@@ -19,10 +19,10 @@ from albert_tf.library.base_model import ENCODER, open_model, restore
 from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.network_model import NetworkModel
 from albert_tf.library.user_data import is_encoded
+from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.predictions import Predictor
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.task import Task
 
 BATCH_SIZE = 32

@@ -1,4 +1,4 @@
-"""Operations of the model: fused ops, attention products, seeded dropout.
+"""Operations of the model: fused ops, losses, attention products, dropout.
 
 XLA compiles the forward and backward passes of the fused ops: intermediate
 results stay in registers, and only the tensors that the docstrings name are
@@ -261,7 +261,7 @@ def _cross_entropy_gradient(logits, labels, normalizer, upstream):
 
 
 @custom_gradient
-def cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
+def fused_cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
     """Return float32 losses [...] for logits [..., C] and int32 labels [...].
 
     It keeps the float32 logits and their normalizers for the backward pass;
@@ -277,6 +277,46 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
         )
 
     return normalizer - right, gradient
+
+
+def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return float32 losses [...] from logits [..., C] and int labels [...]."""
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels=labels, logits=tf.cast(logits, tf.float32)
+    )
+
+
+def soft_cross_entropy(
+    logits: tf.Tensor, targets: tf.Tensor, temperature: float
+) -> tf.Tensor:
+    """Return float32 losses [...] from logits and a teacher's logits [..., C].
+
+    Both are divided by the temperature, and the loss is multiplied by its
+    square, which preserves the size of gradients (Hinton et al., 2015, section
+    2, https://arxiv.org/abs/1503.02531).
+    """
+    loss = tf.nn.softmax_cross_entropy_with_logits(
+        labels=tf.nn.softmax(tf.cast(targets, tf.float32) / temperature),
+        logits=tf.cast(logits, tf.float32) / temperature,
+    )
+    return loss * temperature**2
+
+
+def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return float32 [...], 1 where no logit is larger than the label's.
+
+    Args:
+      logits: [..., C].
+      labels: [...], from 0 to C - 1.
+    """
+    right = tf.gather(logits, labels, batch_dims=len(labels.shape))
+    return tf.cast(right >= tf.reduce_max(logits, axis=-1), tf.float32)
+
+
+def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """Return weighted means over the last axis, 0 if all weights are 0."""
+    total = tf.reduce_sum(values * weights, axis=-1)
+    return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 
 
 def flattened(x: tf.Tensor) -> tf.Tensor:

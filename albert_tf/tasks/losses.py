@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from albert_tf.model.task_heads import EXCLUDED, two_crops
-from albert_tf.text.packing import INPUTS
-from albert_tf.training.evaluator import Batch
-from albert_tf.training.objectives import (
+from albert_tf.model.ops import (
     cross_entropy,
     hits,
     soft_cross_entropy,
     weighted_mean,
 )
+from albert_tf.model.task_heads import EXCLUDED, two_crops
+from albert_tf.text.packing import INPUTS
+from albert_tf.training.evaluator import Batch
 
 LOSS_WEIGHTS = "loss_weights"  # a key of measured outputs
 LABEL_WEIGHTS = "label_weights"  # a key of features that have weighted labels

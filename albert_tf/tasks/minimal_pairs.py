@@ -22,7 +22,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import Validated, setting
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.model.ops import cross_entropy
+from albert_tf.model.ops import fused_cross_entropy
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
@@ -115,7 +115,7 @@ class Scorer:
         albert = self.model.albert
         states = albert(masked, places=places)["sequence_output"]
         logits = self.model.mlm(states, embeddings=albert.embeddings)
-        return cross_entropy(logits, pieces)
+        return fused_cross_entropy(logits, pieces)
 
     def row(self, sentence: str, where: str = "") -> np.ndarray:
         """Return a sentence as ids with [CLS] and [SEP], int32 [T].

@@ -17,8 +17,12 @@ from albert_tf.data.file_kinds import JSONL
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import IMPOSSIBLE
-from albert_tf.tasks.predictions import sibling, write_labels, write_tsv
-from albert_tf.tasks.sentences import Prediction
+from albert_tf.tasks.predictions import (
+    Prediction,
+    sibling,
+    write_labels,
+    write_tsv,
+)
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,

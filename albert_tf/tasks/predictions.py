@@ -1,5 +1,6 @@
-"""Answers to queries with any engine, and prediction files."""
+"""Predictions of labels, answers to queries with any engine, and files."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,14 @@ from albert_tf.base import files
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """A predicted label, and the probability of each class."""
+
+    label: Any  # as in the examples
+    probabilities: np.ndarray  # [C], empty for a number
 
 
 class Predictor:

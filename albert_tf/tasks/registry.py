@@ -18,11 +18,11 @@ from albert_tf.tasks.classification import (
     Classification,
     MultiLabel,
     Regression,
+    SentenceTask,
 )
 from albert_tf.tasks.embedding import Embedding
 from albert_tf.tasks.multiple_choice import MultipleChoice, ReaderSettings
 from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
-from albert_tf.tasks.sentences import SentenceTask
 from albert_tf.tasks.tables import Columns
 from albert_tf.tasks.task import TASK_FILE, Task, splits_of, typed
 from albert_tf.tasks.token_classification import TokenClassification

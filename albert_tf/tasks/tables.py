@@ -1,10 +1,12 @@
 """Rows, columns, cells and labels of tables, with their place for errors."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,6 +149,86 @@ def shown(labels: Sequence[str], most: int = 20) -> str:
     return f"{text} and {hidden} more" if hidden > 0 else text
 
 
+def shares_in(
+    labels: Sequence, classes: Sequence[str], are_sets: bool
+) -> np.ndarray | None:
+    """Return the shares of classes [N, C], None if labels are classes.
+
+    Args:
+      labels: labels of N examples; a row of numbers has a share per class.
+      classes: the names of the classes.
+      are_sets: whether any number of classes may apply.
+    """
+    rows = [row for row in labels if isinstance(row, list) and len(row) > 1]
+    numbers = [x for row in rows for x in row if isinstance(x, Real)]
+    if not rows or len(numbers) != sum(map(len, rows)):
+        return None
+    if are_sets and all(x in (0, 1) for x in numbers):
+        return None
+    if are_sets and all(isinstance(x, int) for x in numbers):
+        return None  # class names that are numbers
+    legal = len(rows) == len(labels) and {*map(len, rows)} == {len(classes)}
+    legal = legal and all(0 <= x <= 1 for x in numbers)
+    legal = legal and (
+        are_sets or all(abs(sum(row) - 1) < 1e-3 for row in rows)
+    )
+    rule = "Rows of labels must have a share from 0 to 1 for each of "
+    rule += shown(classes)
+    rule += "." if are_sets else ", and add up to 1."
+    require(legal, rule, y=str(rows[:1])[:60])
+    return np.array(rows, np.float64)
+
+
+class ClassSet(NamedTuple):
+    """The classes of a row as written, and where they are."""
+
+    texts: list[str]
+    where: str
+
+    @property
+    def are_flags(self) -> bool:
+        """Whether all are 0 or 1, and so may be flags of classes."""
+        return bool(self.texts) and {*self.texts} <= {*FLAGS}
+
+
+def named_sets(
+    sets: Sequence[ClassSet], labels: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the names of the classes in each row of a column.
+
+    A row lists names or numbers from 0, or has a flag, 0 or 1, for each class.
+    Rows of only 0 and 1 are class numbers if their lengths differ.
+
+    Args:
+      sets: the classes as written in all rows.
+      labels: the classes; () if they are not known yet.
+    """
+    lengths = {len(row.texts) for row in sets if row.texts}
+    numbered = any(not row.are_flags for row in sets if row.texts)
+    numbered = numbered or len(lengths) > 1 or lengths == {1}
+    # If no class name is a number, 0 and 1 may be class numbers.
+    doubtful = bool(labels) and not any(map(NUMBER.fullmatch, labels))
+    named = []
+    for row in sets:
+        texts, where = row
+        twice = len({*texts}) < len(texts)
+        flags = row.are_flags and (twice or not numbered)
+        if flags and len(texts) == len(labels):
+            there = [FLAGS[text] for text in texts]
+            named.append(tuple(itertools.compress(labels, there)))
+            continue
+        rule = "there must be a 0 or 1 for each of "
+        rule += shown(labels) or "the classes, whose names are not known"
+        if not twice:
+            rule = "0 and 1 may be class numbers, or flags of too few classes; "
+            rule += f"use the names {shown(labels)}"
+        doubt = flags and (twice or doubtful)
+        received = f"[{', '.join(texts)}]"
+        require(not doubt, f"{where}: {rule}.", label=received)
+        named.append(tuple(class_named(x, labels, where) for x in texts))
+    return named
+
+
 # A quoted cell of a tab-separated line, with inner quotes doubled.
 QUOTED = re.compile(r'(?:^|\t)("(?:[^"\t\n]|"")+")(?=\t|\r?$)', re.MULTILINE)
 
@@ -205,6 +287,32 @@ def text_cell(row: Row, column: str, flag: str) -> str:
             f"Received: {json.dumps(value, default=str)[:60]}"
         )
     return value
+
+
+def marked_spans(row: Row) -> Row:
+    """Return a CLUEWSC row with its two spans marked in the text.
+
+    The first span, the noun, is put between `_`, and the second, the pronoun,
+    between brackets. Source: the baselines of CLUE.
+    """
+    text = text_cell(row, "text", "text_column")
+    target = field(row.values, "target", dict, row.where)
+    marks = []
+    for span, before, after in (("span1", "_", "_"), ("span2", "[", "]")):
+        words = field(target, f"{span}_text", str, row.where)
+        start = field(target, f"{span}_index", int, row.where)
+        end = start + len(words)
+        require(
+            words and start >= 0 and text[start:end] == words,
+            f"{row.where}: `{span}_text` must be in the text at "
+            f"`{span}_index`, where it has {text[start:end]!r}.",
+            **{f"{span}_text": repr(words), f"{span}_index": start},
+        )
+        # Where two marks meet, the one that ends a span comes first.
+        marks += [(start, 1, before), (end, 0, after)]
+    for place, _, mark in sorted(marks, reverse=True):
+        text = text[:place] + mark + text[place:]
+    return Row(row.where, row.values | {"text": text})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,47 +6,8 @@ import tensorflow as tf
 
 from albert_tf.model import ops
 from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.ops import cross_entropy, hits
 from albert_tf.training.evaluator import Batch
-
-
-def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 losses [...] from logits [..., C] and int labels [...]."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=labels, logits=tf.cast(logits, tf.float32)
-    )
-
-
-def soft_cross_entropy(
-    logits: tf.Tensor, targets: tf.Tensor, temperature: float
-) -> tf.Tensor:
-    """Return float32 losses [...] from logits and a teacher's logits [..., C].
-
-    Both are divided by the temperature, and the loss is multiplied by its
-    square, which preserves the size of gradients (Hinton et al., 2015, section
-    2, https://arxiv.org/abs/1503.02531).
-    """
-    loss = tf.nn.softmax_cross_entropy_with_logits(
-        labels=tf.nn.softmax(tf.cast(targets, tf.float32) / temperature),
-        logits=tf.cast(logits, tf.float32) / temperature,
-    )
-    return loss * temperature**2
-
-
-def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 [...], 1 where no logit is larger than the label's.
-
-    Args:
-      logits: [..., C].
-      labels: [...], from 0 to C - 1.
-    """
-    right = tf.gather(logits, labels, batch_dims=len(labels.shape))
-    return tf.cast(right >= tf.reduce_max(logits, axis=-1), tf.float32)
-
-
-def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return weighted means over the last axis, 0 if all weights are 0."""
-    total = tf.reduce_sum(values * weights, axis=-1)
-    return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
@@ -116,7 +77,7 @@ class PretrainingObjective:
         }
         # The logits over V words are a small model's largest tensor.
         compiled = model.albert.encoder.xla.pieces
-        loss_of = ops.cross_entropy if compiled else cross_entropy
+        loss_of = ops.fused_cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}
         for term, (logits, labels, weights) in parts.items():
             right = hits(logits, labels)

@@ -23,8 +23,8 @@ from albert_tf.finetuning.soft_targets import (
     with_class_weights,
 )
 from albert_tf.tasks.batches import evaluation_batches, training_batches
+from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.history import History

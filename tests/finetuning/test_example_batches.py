@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tiny_runs import build, run, weights
 
-from albert_tf.finetuning.evaluation import training_step
+from albert_tf.finetuning.finetuning_trainer import training_step
 from albert_tf.model.ops import CompiledForTpu
 
 

@@ -10,9 +10,8 @@ import tiny
 import tiny_tasks
 from tiny_runs import build, refusal
 
-from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
-from albert_tf.finetuning.job import Job, Split
+from albert_tf.finetuning.job import Job, Split, prepare, require_alike
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.training import distribution
@@ -33,8 +32,8 @@ def test_workers_need_the_same_settings_and_examples(
         for values in ({}, changes):
             how = {"model_dir": pretrained, "do_train": True, "do_eval": True}
             s = build(**{**how, "output_dir": "o", **opinions, **values})
-            job = finetuning_trainer.prepare_job(s, s.data)
-            finetuning_trainer.require_alike("several workers", s, job)
+            job = prepare(s.run, s.data, s.task)
+            require_alike("several workers", s, job)
         one, two = compared[-2:]
         return {k for k in one | two if one.get(k) != two.get(k)}
 
@@ -45,7 +44,7 @@ def test_workers_need_the_same_settings_and_examples(
     assert differences(num_train_epochs=1.0) == {"num_train_epochs"}
     examples = "predict examples of classification"
     assert differences(do_predict=True) == {"do_predict", examples}
-    finetuning_trainer.require_alike(None, *[None] * 2)  # one process
+    require_alike(None, *[None] * 2)  # one process
 
 
 def test_the_first_split_chooses_the_best_weights():

@@ -86,8 +86,8 @@ def together(data_dir, finished, tmp_path_factory):
     values |= {"learning_rate": 0.005, "bias_correction": True, "beta_2": 0.98}
     worsen = iter([0.0, 1.0])
 
-    def measured(jobs, judges):
-        found = all_metrics(jobs, judges)
+    def measured(jobs, evaluators):
+        found = all_metrics(jobs, evaluators)
         return found | {"mean": found["mean"] - next(worsen)}
 
     with pytest.MonkeyPatch.context() as patch:

@@ -19,9 +19,9 @@ from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets, teach
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.classification import Example
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.distribution import DistributionConfig, make_strategy

@@ -63,7 +63,7 @@ def questions(tmp_path_factory, pretrained):
     }
 
 
-def judged(values, monkeypatch):
+def forced_f1(values, monkeypatch):
     """Make the next evaluations return the given F1 with their metrics."""
     sequence, score = list(values), QuestionAnswering.score
 
@@ -80,7 +80,7 @@ def stopped(questions, tmp_path_factory):
     """Return a run stopped after an evaluation worse than its best."""
     output = str(tmp_path_factory.mktemp("threshold") / "stopped")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        judged(F1[:3], monkeypatch)
+        forced_f1(F1[:3], monkeypatch)
         assert run(output_dir=output, stop_step=3, **questions) == {}
     return output
 
@@ -91,7 +91,7 @@ def whole(questions, stopped):
     """Return the same run continued to its end, and its metrics."""
     output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        judged(F1[3:], monkeypatch)
+        forced_f1(F1[3:], monkeypatch)
         return output, run(output_dir=output, **questions)
 
 

@@ -9,8 +9,8 @@ import tiny
 from albert_tf.finetuning.evaluation import averaged_outputs, load_ensemble
 from albert_tf.finetuning.job import Job, Split
 from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentences import Example
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 

@@ -10,8 +10,8 @@ from scipy.special import softmax
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import InMemoryTable
+from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tiny_runs import ROOT
 
+from albert_tf.tasks.classification import Example
 from albert_tf.tasks.embedding import Texts
 from albert_tf.tasks.multiple_choice import Choices
 from albert_tf.tasks.registry import TASKS
-from albert_tf.tasks.sentences import Example
 from albert_tf.tasks.squad import Answer, AnswerPrediction, Question
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.token_classification import Tags

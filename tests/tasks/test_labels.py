@@ -6,9 +6,8 @@ import json
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.classification import ClassSet, named_sets
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import class_named, label_text
+from albert_tf.tasks.tables import ClassSet, class_named, label_text, named_sets
 from albert_tf.tasks.task import with_settings
 from albert_tf.tasks.task_config import DataConfig
 

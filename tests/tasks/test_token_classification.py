@@ -145,11 +145,8 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
     inside = np.arange(8) < features.lengths[:, None]
     losses = -log_p[inside][np.arange(len(labels)), labels][labels >= 0]
     assert len(losses) == 17
-    judge, split = (
-        TaskEvaluator(evaluator, task),
-        Split("eval", EXAMPLES, features),
-    )
-    found, predictions = judge.judge(split)
+    split = Split("eval", EXAMPLES, features)
+    found, predictions = TaskEvaluator(evaluator, task).evaluate(split)
     assert [len(p.tags) for p in predictions] == [14, 3]
     assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
     assert evaluator.evaluate(batches)["loss"] == pytest.approx(found["loss"])
