@@ -28,6 +28,32 @@ ID = re.compile(
 CONLLU_COLUMNS = 10
 
 
+OUTSIDE = "O"
+UNTYPED = "_"  # the type of tags that are only a prefix, as in seqeval
+
+# The prefixes of all schemes (BIO, IOE, BIOES, BMES, BILOU, BMEWO) and their
+# roles: begin an entity, continue it, end it, or be a single-word entity.
+ROLES = dict(B="B", I="I", M="I", E="E", L="E", S="S", U="S", W="S")
+TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
+
+CLASSES = "classes"  # the scheme of tags that do not mark entities
+# In each scheme, the roles that begin, continue and end an entity.
+SCHEMES = {
+    "IO": ("IE", "IE", "IE"),  # and the IOE schemes
+    "BIO": ("B", "I", "BI"),
+    "BIOES": ("BS", "IE", "ES"),
+}
+# Prefixes used together; the first set that covers the prefixes in the data
+# completes them.
+FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
+
+
+def parts(tag: str) -> tuple[str, str]:
+    """Return a tag's role and type, `("B", "PER")`, or else `("O", "")`."""
+    match = TAG.fullmatch(tag)
+    return (ROLES[match[1]], match[3] or UNTYPED) if match else (OUTSIDE, "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Line:
     """A line of a file and its cells; no cells if it ends a sentence."""
@@ -40,6 +66,11 @@ class Line:
     def is_marked(self) -> bool:
         """Whether the line begins like a comment."""
         return self.text.startswith("#")
+
+    @property
+    def is_hashtag(self) -> bool:
+        """Whether the line begins with # and, without a space, a word."""
+        return self.is_marked and self.cells[0] != "#"
 
 
 def cells_of(line: str) -> list[str]:
@@ -77,22 +108,39 @@ def without_comments(lines: list[Line]) -> list[Line]:
     """Drop the lines that begin with # and are not words.
 
     Words have as many columns as most lines. A comment split at spaces may
-    have as many too, but it precedes a sentence and does not end in a known
-    tag.
+    have as many too, but it precedes a sentence, does not end in a tag, and has
+    a space after #, unless other comments have none.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
         return lines
     width = collections.Counter(map(len, words)).most_common(1)[0][0]
     tags = {cells[-1] for cells in words}
-    kept: list[Line] = []
+    marked = [line for line in lines if line.is_marked]
+    comments = [line for line in marked if len(line.cells) != width]
+    hashtags = not any(line.is_hashtag for line in comments)
+
+    def is_word(line: Line, begins: bool) -> bool:
+        """Return whether a marked line is a word.
+
+        Args:
+          line: the line.
+          begins: whether it is the first line of a sentence.
+        """
+        if len(line.cells) != width:
+            return False
+        if "\t" in line.text or width == 1 or not begins:
+            return True
+        tag = line.cells[-1]
+        is_tag = tag in tags or bool(parts(tag)[1])
+        return is_tag or hashtags and line.is_hashtag
+
+    rest: list[Line] = []
     for line in lines:
-        begins = not kept or not kept[-1].cells
-        alike = "\t" in line.text or width == 1 or not begins
-        is_row = len(line.cells) == width
-        if not line.is_marked or is_row and (alike or line.cells[-1] in tags):
-            kept.append(line)
-    return kept
+        begins = not rest or not rest[-1].cells
+        if not line.is_marked or is_word(line, begins):
+            rest.append(line)
+    return rest
 
 
 def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
@@ -305,32 +353,6 @@ def read_conll(
     note_skipped(path, noted, comments, ids)
     word = word or "1"
     return [sentence_of(path, s, word, tag, tagged) for s in sentences]
-
-
-OUTSIDE = "O"
-UNTYPED = "_"  # the type of tags that are only a prefix, as in seqeval
-
-# The prefixes of all schemes (BIO, IOE, BIOES, BMES, BILOU, BMEWO) and their
-# roles: begin an entity, continue it, end it, or be a single-word entity.
-ROLES = dict(B="B", I="I", M="I", E="E", L="E", S="S", U="S", W="S")
-TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
-
-CLASSES = "classes"  # the scheme of tags that do not mark entities
-# In each scheme, the roles that begin, continue and end an entity.
-SCHEMES = {
-    "IO": ("IE", "IE", "IE"),  # and the IOE schemes
-    "BIO": ("B", "I", "BI"),
-    "BIOES": ("BS", "IE", "ES"),
-}
-# Prefixes used together; the first set that covers the prefixes in the data
-# completes them.
-FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
-
-
-def parts(tag: str) -> tuple[str, str]:
-    """Return a tag's role and type, `("B", "PER")`, or else `("O", "")`."""
-    match = TAG.fullmatch(tag)
-    return (ROLES[match[1]], match[3] or UNTYPED) if match else (OUTSIDE, "")
 
 
 def find_scheme(tags: Iterable[str]) -> str:

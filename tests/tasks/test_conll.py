@@ -191,6 +191,23 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     assert note.endswith("skipped a header, 1 comment lines\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("EU B-ORG\n\n#london B-LOC\nis O\n", "EU #london is"),
+        ("EU B-ORG\n\n#london place\nis O\n", "EU #london is"),
+        ("EU B-ORG\n\n# B-LOC\nis O\n", "EU # is"),
+        ("EU B-ORG\n\n# two\nis O\n", "EU is"),
+        ("#begin document 1\nEU O\n\n#end document\nis O\n", "EU is"),
+        ("#begin document 1\nEU O\n\n#end B-LOC\nis O\n", "EU #end is"),
+    ],
+)
+def test_a_hashtag_is_a_word(tmp_path, text, words):
+    """A comment has a space after #, or no tag and others like it."""
+    found = read(tmp_path, text)
+    assert " ".join(word for s in found for word in s.words) == words
+
+
 def test_compressed_columns_and_json_lines(tmp_path):
     """Compressed files have the plain file's sentences, whatever their name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
