@@ -327,6 +327,10 @@ class MultipleChoice(Task):
         shares = self.probabilities(np.where(present, logits, IMPOSSIBLE))
         return [Prediction(int(row.argmax()), row) for row in shares]
 
+    def for_queries(self):
+        """Drop the number of choices, for which features have rows."""
+        return dataclasses.replace(self, number=0)
+
     def example(self, question, context, choices):
         choices = tuple(checked_texts(choices, "choices"))
         require(choices, "`choices` must not be empty.", choices=[])

@@ -51,9 +51,10 @@ class Predictor:
           queries: a dict {field: value} per query; see `Task.fields`.
           top: the maximum number of answers to a question.
         """
-        task = self.task
+        task = self.task.for_queries()
+        predictor = Predictor(task, self.tokenizer, self.run)
         examples = [task.example(**query) for query in queries]
-        pairs = zip(queries, self.predictions(examples), strict=True)
+        pairs = zip(queries, predictor.predictions(examples), strict=True)
         return [task.answer(query, found, top) for query, found in pairs]
 
 

@@ -28,6 +28,20 @@ def test_absent_choices_are_never_chosen(words):
         assert sum(answer["probabilities"]) == pytest.approx(1.0)
 
 
+def test_absent_choices_have_no_rows(words):
+    """A model trained with four choices computes a query's two."""
+    rows = []
+
+    def run(features):
+        rows.append(len(features.lengths))
+        return {"logits": np.zeros([rows[-1], 1], np.float32)}
+
+    task = dataclasses.replace(find("multiple_choice"), number=4)
+    query = {"question": "is it", "context": "the", "choices": ["good", "bad"]}
+    (found,) = Predictor(task, words, run)([query])
+    assert rows == [2] and len(found["probabilities"]) == 2
+
+
 def test_a_text_without_words_has_no_tags(words):
     """A text without words has no tags, even in a batch with other texts."""
     task = find("token_classification")
