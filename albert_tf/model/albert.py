@@ -362,7 +362,7 @@ class MaskedLMHead(ConfiguredLayer):
         x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
         x = tf.cast(x, tf.float32)  # bfloat16 logits would tie
         if not self.norm_first:
-            kernel = tf.cast(embeddings.projection.kernel, x.dtype)
+            kernel = tf.cast(embeddings.projection.float_kernel(), x.dtype)
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
         table = tf.cast(embeddings.word_embeddings, x.dtype)
         return tf.einsum("bpe,ve->bpv", x, table) + self.output_bias

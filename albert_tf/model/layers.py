@@ -65,6 +65,16 @@ class Dense(keras.layers.Dense):
         """Quantize the kernel; by default Keras rejects subclasses."""
         super().quantize(mode, type_check=False, **kwargs)
 
+    def float_kernel(self) -> tf.Tensor:
+        """Return the kernel [inputs, units] as numbers, even if quantized.
+
+        Keras's own `kernel` then has unscaled integers, perhaps two in a byte.
+        """
+        if self.quantization_mode is None:
+            return self.kernel
+        product = self(tf.eye(self.input_spec.axes[-1]))
+        return product if self.bias is None else product - self.bias
+
     def save_own_variables(self, store):
         if not self.lora_enabled:
             super().save_own_variables(store)

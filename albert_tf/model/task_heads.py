@@ -232,7 +232,8 @@ class AlbertForBeamSpans(AlbertWithHead):
         halves, so the tokens' half is computed once, not K times.
         """
         width = self.config.hidden_size
-        kernel = tf.cast(self.end_transform.kernel, sequence.dtype)  # [2H, H]
+        kernel = self.end_transform.float_kernel()  # [2H, H]
+        kernel = tf.cast(kernel, sequence.dtype)
         bias = tf.cast(self.end_transform.bias, sequence.dtype)
         tokens = tf.einsum("bth,hw->btw", sequence, kernel[:width])
         half = tf.einsum("bkh,hw->bkw", starts, kernel[width:])

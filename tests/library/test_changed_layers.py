@@ -1,15 +1,20 @@
 """LoRA and quantized kernels can be trained, saved and loaded."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny
 import tiny_tasks
 from tiny_fits import LABELS, RATE
 
 import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.library.models import Classifier
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.task_heads import AlbertForBeamSpans
 from albert_tf.training import checkpoint_files, checkpoints
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
@@ -117,6 +122,25 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
         with pytest.raises(InputError, match="`.keras`"):
             write(tmp_path / "folder")
         assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
+def test_quantized_kernels_are_read_as_numbers(mode):
+    """Masked words and beams of answers change little if kernels are int8."""
+    keras.utils.set_random_seed(3)
+    config = dataclasses.replace(tiny.CONFIG, embedding_norm="hidden")
+    ids = np.arange(12, dtype=np.int32).reshape(2, 6)
+    words = AlbertForPretraining(config)
+    spans = AlbertForBeamSpans(tiny.CONFIG, 2, 2)
+    for model, dense, name in (
+        (words, words.albert.embeddings.projection, "mlm_logits"),
+        (spans, spans.end_transform, "end_top_log_probs"),
+    ):
+        wanted = model(ids, segment_ids=np.ones_like(ids))[name].numpy()
+        dense.quantize(mode)
+        found = model(ids, segment_ids=np.ones_like(ids))[name].numpy()
+        room = 0.3 if mode == "int4" else 0.03
+        np.testing.assert_allclose(found, wanted, atol=room * wanted.std())
 
 
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
