@@ -18,6 +18,10 @@ from albert_tf.library import feature_batches, task_loading, user_data
 from albert_tf.library.base_model import ENCODER, open_model, restore
 from albert_tf.library.changed_layers import add_low_rank
 from albert_tf.library.network_model import NetworkModel
+from albert_tf.library.training_metrics import (
+    has_spare_axis,
+    without_spare_axis,
+)
 from albert_tf.library.user_data import is_encoded
 from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.features import Features
@@ -98,8 +102,8 @@ class TaskModel(NetworkModel):
         config = task_loading.with_dropout(opened.config, settings)
         model = cls(config, task, opened.tokenizer, **keras_settings)
         weights = model.named_weights().items()
-        kept = {n: v for n, v in weights if learnt or n.startswith(ENCODER)}
-        restore(opened, kept)
+        restored = {n: v for n, v in weights if learnt or n.startswith(ENCODER)}
+        restore(opened, restored)
         if lora_rank is not None:
             add_low_rank(model.albert, lora_rank)
         return model
@@ -168,7 +172,7 @@ class TaskModel(NetworkModel):
         return self.task.features(examples, self.need_tokenizer())
 
     @property
-    def kept_labels(self) -> tuple[str, ...]:
+    def label_inputs(self) -> tuple[str, ...]:
         """The labels that the network takes as inputs in training."""
         beam = self.task.config.answer_head == "beam"
         return (feature_batches.LABELS,) if beam else ()
@@ -194,7 +198,7 @@ class TaskModel(NetworkModel):
             return features, feature_batches.row_weights(features, weights)
 
         return feature_batches.batches_of_text(
-            dataset, convert, self.bucketed, self.kept_labels
+            dataset, convert, self.bucketed, self.label_inputs
         )
 
     def _in_memory(self, examples, weights, size, shuffle=False):
@@ -206,7 +210,7 @@ class TaskModel(NetworkModel):
             self.bucketed,
             feature_batches.row_weights(features, weights),
             shuffle,
-            self.kept_labels,
+            self.label_inputs,
             self.task.texts_apart(examples) if shuffle else None,
         )
 
@@ -219,14 +223,20 @@ class TaskModel(NetworkModel):
         if isinstance(x, Mapping):
             return self.named_inputs(x, {})
         if isinstance(x, tuple):
-            return (self.encoded(x[0]), *x[1:])
+            labels = (without_spare_axis(self.task.head, y) for y in x[1:2])
+            return (self.encoded(x[0]), *labels, *x[2:])
         if isinstance(x, tf.data.Dataset):
-            self.encoded(x.element_spec)
+            spec = x.element_spec
+            parts = spec if isinstance(spec, tuple) else (spec,)
+            self.encoded(parts[0])
+            if any(has_spare_axis(self.task.head, y) for y in parts[1:2]):
+                return x.map(lambda ids, y, *more: (ids, y[..., 0], *more))
         return x
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return data as arguments for Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
+            y = without_spare_axis(self.task.head, y)
             more = {"y": y, "sample_weight": weights, "batch_size": size}
             more = {k: v for k, v in more.items() if v is not None}
             return {"x": self.encoded(x)} | more
@@ -442,7 +452,7 @@ class TaskModel(NetworkModel):
             alone = {"rows_per_example": 1, "arrays": {}}
             features = dataclasses.replace(features, **alone)
         order = np.arange(len(features))
-        if self.bucketed and not (head.token_outputs or self.kept_labels):
+        if self.bucketed and not (head.token_outputs or self.label_inputs):
             batches, order = feature_batches.batches_by_length(features, size)
         else:
             batches = feature_batches.batches_in_memory(features, size, False)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
@@ -26,20 +27,31 @@ OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
 AUTOMATIC = ("ce", "crossentropy")  # names for which Keras picks a loss
 
 
+def has_spare_axis(head: Head, y: Any) -> bool:
+    """Return whether labels end in an axis of size 1 that a head lacks."""
+    shape = y.shape if hasattr(y, "shape") else np.shape(y)
+    return len(shape) == head.label_rank + 1 and shape[-1] == 1
+
+
+def without_spare_axis(head: Head, y: Any) -> Any:
+    """Return labels with the axes that a head's have, such as [B] for [B, 1].
+
+    If batches differed in this, Keras would trace its steps for any rank.
+    """
+    if y is None or not has_spare_axis(head, y):
+        return y
+    return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
+
+
 def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
     """Return labels of a batch in the type and shape that a head takes.
 
     Users pass these labels along with ids, in any form, such as [B, 1].
     """
-    if isinstance(y_pred, dict):
-        is_column = y.shape.rank == 2 and y.shape[-1] == 1
-        return tf.cast(y[:, 0] if is_column else y, head.label_dtype)
-    is_float = head.label_dtype == "float32"
-    has_row = is_float and len(head.task.labels) > 0  # [B, C]
-    same_rank = len(y.shape) == len(y_pred.shape)
-    if same_rank and y.shape[-1] == 1 and not has_row:
-        y, same_rank = y[..., 0], False
-    return tf.cast(y, tf.float32 if same_rank else head.label_dtype)
+    y = without_spare_axis(head, y)
+    several = isinstance(y_pred, dict)
+    are_rows = not several and len(y.shape) == len(y_pred.shape)  # [B, C]
+    return tf.cast(y, tf.float32 if are_rows else head.label_dtype)
 
 
 def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:

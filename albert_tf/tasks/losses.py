@@ -35,6 +35,7 @@ class Head(abc.ABC):
         padding.
       further_inputs: names in a batch besides `INPUTS` and the labels.
       label_dtype: the dtype of labels; shares of classes are float32.
+      label_rank: the number of axes of a batch's labels; shares have one more.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)
@@ -44,6 +45,7 @@ class Head(abc.ABC):
     token_outputs: ClassVar[dict[str, float]] = {}
     further_inputs: ClassVar[tuple[str, ...]] = ()
     label_dtype: ClassVar[str] = "int32"
+    label_rank: ClassVar[int] = 1
 
     def __init__(self, task: Any):
         self.task = task
@@ -158,7 +160,7 @@ class ClassHead(Head):
 class SetHead(ClassHead):
     """Any number of several classes, independently."""
 
-    label_dtype = "float32"
+    label_dtype, label_rank = "float32", 2
 
     def _weights(self, batch):
         """Return float32 [B, C], the weight of each class's label."""
@@ -191,6 +193,10 @@ class NumberHead(Head):
     """One or several numbers, trained with squared error as in the release."""
 
     metrics, smooths, label_dtype = (), False, "float32"
+
+    @property
+    def label_rank(self):
+        return 2 if self.task.labels else 1
 
     def _errors(self, outputs, numbers):
         errors = tf.square(self.task.numbers(outputs["logits"]) - numbers)
@@ -230,6 +236,7 @@ class TagHead(ClassHead):
     """
 
     token_outputs: ClassVar = {"logits": 0.0}
+    label_rank = 2
 
     def _words(self, batch):
         """Return float32 [B, T], 1 at the first piece of each word."""
@@ -265,7 +272,7 @@ class TagHead(ClassHead):
 class SpanHead(Head):
     """The first and the last token of an answer, independently."""
 
-    metrics, smooths = (), False
+    metrics, smooths, label_rank = (), False, 2
     token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
 
     def example_losses(self, outputs, batch):

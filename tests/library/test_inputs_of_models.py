@@ -58,6 +58,34 @@ def test_names_of_hugging_face_mean_what_they_say(model, form):
     assert model.fit(x, Y, verbose=0).history["loss"][0] > 0
 
 
+def test_a_column_of_labels_is_a_list_of_labels(model):
+    """Keras gets labels [B] for [B, 1], in memory and in data sets."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    column = Y[:, None]
+    for y in (column, column.tolist(), tf.constant(column)):
+        got = model._arguments(batch, y, None, 2, "eval")["y"]
+        np.testing.assert_array_equal(got, Y)
+        got = model._arguments((batch, y), None, None, 2, "eval")["x"][1]
+        np.testing.assert_array_equal(got, Y)
+    dataset = tf.data.Dataset.from_tensor_slices((batch, column, Y)).batch(2)
+    dataset = model._arguments(dataset, None, None, None, "eval")["x"]
+    assert [x.shape.rank for x in dataset.element_spec[1:]] == [1, 1]
+    rows = np.ones([2, 2])  # shares of two classes
+    assert model._arguments(batch, rows, None, 2, "eval")["y"] is rows
+
+
+@pytest.mark.slow
+def test_labels_of_both_shapes_are_evaluated_in_a_graph(shallow):
+    """A model that has evaluated labels [B] also evaluates [B, 1]."""
+    keras.utils.set_random_seed(2)
+    model = PairClassifier.load(shallow, ["bad", "good"])
+    model.compile(metrics=["accuracy"])
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    wanted = model.evaluate(batch, Y, verbose=0)
+    found = model.evaluate(batch, Y[:, None], verbose=0)
+    assert found == pytest.approx(wanted)
+
+
 def test_names_of_hugging_face_are_keywords_too(model, shallow):
     """Task models, their encoders and pretrained models accept the names."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
