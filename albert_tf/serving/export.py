@@ -239,7 +239,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     if config.to == "litert":
         serving = litert.fixed(serving)
     server = load_server(config.model_dir, serving)
-    kept, changed = [], ""
+    copied, changed = [], ""
     with files.atomic_folder(folder) as temporary, without_notes():
         form.write(server, config, temporary)
         if server.task:
@@ -248,10 +248,10 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
             changed = changed_lengths(finetuned, server.task)
         found = verify(server, temporary, config.to, config.precision)
         if config.to == "saved_model":
-            kept = tensorflow_serving.write_files(server, temporary, folder)
+            copied = tensorflow_serving.write_files(server, temporary, folder)
         check_target(folder, config.to)  # files may have appeared since
-    if kept:
-        print(f"Kept from the earlier export: {', '.join(kept)}")
+    if copied:
+        print(f"Kept from the earlier export: {', '.join(copied)}")
     if changed:
         print(f"Lengths that differ from fine-tuning: {changed}")
     report(server, config, folder, found)

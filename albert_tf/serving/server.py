@@ -1,6 +1,6 @@
 """The server of a model directory: its signatures, basic ones and its own.
 
-A pretrained model fills masks and judges sentence order; a fine-tuned one does
+A pretrained model fills masks and scores sentence order; a fine-tuned one does
 its task.
 
 Shapes: B batch, T tokens, P masks of a text, K = top_k, V vocabulary.

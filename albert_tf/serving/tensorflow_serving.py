@@ -169,14 +169,14 @@ def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     old = {name: files.join(earlier, name) for name in FILES}
     old = {name: path for name, path in old.items() if files.exists(path)}
     warm_up, parameters = (files.join(folder, name) for name in FILES)
-    kept = []
+    copied = []
     files.make_folder(os.path.dirname(warm_up))
     tfrecord.write(warm_up, warm_up_records(requests(server)))
     files.write_text(parameters, batching(server.encoder.config.batch_size))
     if WARM_UP in old and is_foreign(old[WARM_UP], folder):
-        kept.append(WARM_UP)
+        copied.append(WARM_UP)
     if BATCHING in old and is_edited(old[BATCHING]):
-        kept.append(BATCHING)
-    for name in kept:
+        copied.append(BATCHING)
+    for name in copied:
         files.copy(old[name], files.join(folder, name))
-    return kept
+    return copied

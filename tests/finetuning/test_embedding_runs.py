@@ -149,10 +149,10 @@ def test_texts_and_scores_train_too(pretrained, tables, tmp_path):
         eval_file=tables["scored"],
     )
     assert 0 < scored["eval"]["loss"] < 1
-    said = refusal(
+    message = refusal(
         **common,
         output_dir=str(tmp_path / "no"),
         train_file=tables["texts"],
         label_smoothing=0.1,
     )
-    assert "label_smoothing" in said and "embedding" in said
+    assert "label_smoothing" in message and "embedding" in message

@@ -37,7 +37,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes, said",
+    "changes, noted",
     [
         ({"learning_rate": 3e-4}, True),
         ({"learning_rate": 3e-4, "bias_correction": True}, False),
@@ -45,12 +45,14 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
         ({"learning_rate": 5e-5}, False),
     ],
 )
-def test_first_updates_that_are_long_are_noted(changes, said, tmp_path, capsys):
+def test_first_updates_that_are_long_are_noted(
+    changes, noted, tmp_path, capsys
+):
     """The note is printed at high rates, and only by runs that train."""
     folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
     values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
     build(**values | changes).advise()
-    assert ("rate 0.0003, try" in capsys.readouterr().out) == said
+    assert ("rate 0.0003, try" in capsys.readouterr().out) == noted
 
 
 @pytest.mark.parametrize(
@@ -157,8 +159,8 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
     """Nothing is written to a pretrained model, however its path is spelt."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
-    said = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}
-    for source, rule in said.items():
+    rules = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}
+    for source, rule in rules.items():
         message = refusal(
             model_dir=source, output_dir=str(folder), do_train=True, **opinions
         )

@@ -56,20 +56,20 @@ def test_the_first_split_chooses_the_best_weights():
 
 
 @pytest.mark.parametrize(
-    ("examples", "said"),
+    ("examples", "counts"),
     [
         (3, "3 examples, 2 of them fill or exceed 4 tokens"),
         (1, "1 examples in 3 rows, 2 of them fill or exceed 4 tokens"),
     ],
 )
-def test_rows_are_counted_where_they_are_not_examples(examples, said):
+def test_rows_are_counted_where_they_are_not_examples(examples, counts):
     """Long texts have several rows, and more rows than texts can be full."""
     rows = [(np.arange(n), n) for n in (4, 2, 4)]
     features = Features.from_rows(rows, {}, 0, max_seq_length=4)
     split = Split("train", range(examples), features)
     task = find("ner").updated(max_seq_length=4)
     summary = Job(task, None, None, (split,), (), ()).summary()
-    assert summary.endswith(f"train: {said}")
+    assert summary.endswith(f"train: {counts}")
 
 
 def test_steps_follow_from_epochs():

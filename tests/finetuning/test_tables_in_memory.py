@@ -152,7 +152,7 @@ def test_columns_without_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "message"),
     [
         (
             [{"text": "a", "label": "x"}, {"text": 3, "label": "y"}],
@@ -167,8 +167,8 @@ def test_columns_without_names(tmp_path):
         ([{"text": "a", "label": "x"}, {"text": "b", "label": {}}], "a label"),
     ],
 )
-def test_a_bad_row_is_named(rows, said):
+def test_a_bad_row_is_named(rows, message):
     """The error has the argument, its type and the row number."""
     with pytest.raises(InputError, match=r"^train_file \(list\), row 1: ") as e:
         examples("classification", rows)
-    assert said in str(e.value)
+    assert message in str(e.value)

@@ -289,5 +289,5 @@ def test_a_fresh_process_loads_the_file(classifier, tmp_path, first):
         f"import {first}; m = keras.models.load_model('film.keras'); "
         f"print(m.classify({texts}))"
     )
-    said = programs.fresh("-c", program, cwd=tmp_path)
-    assert said.strip() == str(classifier.classify(texts))
+    output = programs.fresh("-c", program, cwd=tmp_path)
+    assert output.strip() == str(classifier.classify(texts))

@@ -157,8 +157,8 @@ def test_the_runner_writes_its_answers_alone(pretrained):
 
 def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
     """A lone surrogate is printed as `?`, and the next query is answered."""
-    said = [{"text": "\ud800 好"}, {"text": "b"}]
-    monkeypatch.setattr(litert_runner, "answers", lambda config: said)
+    lines = [{"text": "\ud800 好"}, {"text": "b"}]
+    monkeypatch.setattr(litert_runner, "answers", lambda config: lines)
     litert_runner.ask(model="m")
     lines = capsys.readouterr().out.splitlines()
     assert lines == ['{"text": "? 好"}', '{"text": "b"}']

@@ -97,9 +97,9 @@ def test_padding_has_no_part_in_int8(
     task = find("embedding").updated(max_seq_length=12)
     model = model_dir(tmp_path / "model", pretrained_dir, task)
     out = exported(tmp_path / "model", tmp_path / "o", "int8", calibration_file)
-    said = capfd.readouterr()
-    assert "Wrote" in said.out
-    assert "%" not in said.err and "INFO" not in said.err
+    output = capfd.readouterr()
+    assert "Wrote" in output.out
+    assert "%" not in output.err and "INFO" not in output.err
     runner = Runner(out)
     inputs = runner.packed([tokenizer.encode("she walks")]).dense()
     found = runner.call(inputs)["embedding"]

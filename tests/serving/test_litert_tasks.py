@@ -215,8 +215,8 @@ def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     # Packages that the documentation does not install for the runner.
     foreign = "tensorflow", "keras", "sklearn", "scipy"
     query = '{"question": "who", "context": "she reads a letter"}'
-    said = programs.fresh("-c", FRESH, folder, query, *foreign)
-    answer, modules = said.splitlines()
+    output = programs.fresh("-c", FRESH, folder, query, *foreign)
+    answer, modules = output.splitlines()
     assert modules == "[]"
     monkeypatch.setattr(sys, "stdin", io.StringIO(query))
     assert str(*answers(RunnerConfig(folder))) == answer

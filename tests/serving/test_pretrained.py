@@ -88,12 +88,12 @@ def test_absent_heads_are_not_served(
     folder = copied(pretrained_dir, tmp_path / "model")
     weights = checkpoints.named_variables(pretrained_model)
     for absent, rest in ((("sop/",), {"fill_mask"}), (("sop/", "mlm/"), set())):
-        kept = {k: v for k, v in weights.items() if not k.startswith(absent)}
-        checkpoints.save(folder, kept)
+        present = {k: v for k, v in weights.items() if not k.startswith(absent)}
+        checkpoints.save(folder, present)
         server = server_of(folder)
         heads = {"fill_mask", "sentence_order"}
         assert heads.intersection(server.signatures) == rest
-        assert set(server.weights) == set(kept)
+        assert set(server.weights) == set(present)
     assert "sop_logits" not in server.call("text", strings(["a"]))
 
 

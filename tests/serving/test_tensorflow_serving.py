@@ -131,19 +131,19 @@ def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "reason"),
     [
         (requests_of("answer", "text"), "no signature `answer`"),
         (requests_of("classify", "question"), "request 1: "),
         (b"\xff\xff no message", "request 1: "),
     ],
 )
-def test_a_request_that_fails_stops_the_export(record, said, write, tmp_path):
+def test_a_request_that_fails_stops_the_export(record, reason, write, tmp_path):
     """The error names the file, as a server would not load the model."""
     (tmp_path / "assets.extra").mkdir()
     right = requests_of("classify", "text")
     tfrecord.write(f"{tmp_path}/{WARM_UP}", [right, record])
-    with pytest.raises(InputError, match=f"warm-up file.*{said}"):
+    with pytest.raises(InputError, match=f"warm-up file.*{reason}"):
         write(tmp_path)
 
 

@@ -129,7 +129,7 @@ def shifted(server, config):
 
 
 @pytest.mark.parametrize(
-    ("to", "convert", "said"),
+    ("to", "convert", "reason"),
     [
         ("onnx", broken, "ONNX Runtime must run.*Received: .*model.onnx"),
         ("litert", broken, "LiteRT must run.*Received: "),
@@ -137,7 +137,7 @@ def shifted(server, config):
     ],
 )
 def test_a_bad_export_is_not_left_behind(
-    to, convert, said, tmp_path, monkeypatch
+    to, convert, reason, tmp_path, monkeypatch
 ):
     """A file that fails or is wrong is not kept; the old one stays."""
     model_of(tmp_path / "model")
@@ -151,7 +151,7 @@ def test_a_bad_export_is_not_left_behind(
 
     monkeypatch.setitem(export.FORMATS, to, form._replace(write=write))
     for out in ("out", "new"):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=reason):
             written(tmp_path / "model", tmp_path / out, to=to)
     assert sorted(os.listdir(tmp_path)) == ["model", "out"]
     assert (tmp_path / "out" / form.model).read_text() == "earlier"

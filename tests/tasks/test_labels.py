@@ -97,7 +97,7 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "label", "said"),
+    ("name", "label", "message"),
     [
         ("classification", ["x"], "a text, a number or a boolean.*'x'"),
         ("classification", {"a": 1}, "a text, a number or a boolean"),
@@ -112,9 +112,9 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
         ("multilabel", "nan", "must have a label"),
     ],
 )
-def test_labels_that_are_none(tmp_path, name, label, said):
+def test_labels_that_are_none(tmp_path, name, label, message):
     """The error has file and line, the rule and the value."""
-    with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{said}"):
+    with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{message}"):
         read(tmp_path, name, ["1", label])
 
 

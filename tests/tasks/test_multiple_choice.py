@@ -159,7 +159,7 @@ def test_folders_of_race(tmp_path, name, levels):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "parts"),
     [
         ({"answers": ["B", "E"]}, ["1.txt:1, question 2", "A, B, C, D", "'E'"]),
         ({"answers": ["B"]}, ["1.txt:1", "answers=1"]),
@@ -175,12 +175,12 @@ def test_folders_of_race(tmp_path, name, levels):
         ({"answers": None}, ["1.txt:1, question 1", "must have a label"]),
     ],
 )
-def test_malformed_articles(tmp_path, changes, said):
+def test_malformed_articles(tmp_path, changes, parts):
     """The error names the file, the line and the question."""
     data = write_race(tmp_path, **changes)
     with pytest.raises(InputError) as error:
         read_splits(with_settings(find("race"), data), data, "train")
-    assert all(part in str(error.value) for part in said), str(error.value)
+    assert all(part in str(error.value) for part in parts), str(error.value)
 
 
 def test_race_without_files(tmp_path):

@@ -64,7 +64,7 @@ PAIR = {"text": "a", "text_pair": "b"}
 
 
 @pytest.mark.parametrize(
-    ("part", "rows", "columns", "said"),
+    ("part", "rows", "columns", "message"),
     [
         ("eval", [{"text": "a"}], {}, "must be pairs.*text_pair_column"),
         ("train", [PAIR], {"text_pair_column": "z"}, "text_pair_column=z"),
@@ -77,10 +77,10 @@ PAIR = {"text": "a", "text_pair": "b"}
         ("eval", [PAIR | {"score": None}], {}, "must have a label"),
     ],
 )
-def test_files_that_are_refused(tmp_path, part, rows, columns, said):
+def test_files_that_are_refused(tmp_path, part, rows, columns, message):
     """The error names the wrong column or line."""
     task = TASK.updated(**columns)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         task.read(part, written(tmp_path, "x.jsonl", rows))
 
 
@@ -131,12 +131,12 @@ def test_crops_are_spans_of_the_text(rate):
     assert rows.shape == (4, 2, 12) and not made["segment_ids"].numpy().any()
     starts = set()
     for number, length in enumerate(lengths):
-        kept = length - 2 - int(np.float32(rate) * (length - 2))
+        width = length - 2 - int(np.float32(rate) * (length - 2))
         for row, mask in zip(rows[number], masks[number], strict=True):
             first, *text, last = row[mask > 0] - 100 * number
-            assert (first, last) == (0, length - 1) and len(text) == kept
-            assert text == list(range(text[0], text[0] + kept)) if kept else 1
-            starts.add((number, text[0] if kept else 0))
+            assert (first, last) == (0, length - 1) and len(text) == width
+            assert text == list(range(text[0], text[0] + width)) if width else 1
+            starts.add((number, text[0] if width else 0))
     assert (len(starts) > 4) == (rate > 0)
     again = two_crops(inputs, rate, tf.constant([1, 2]))["input_ids"]
     np.testing.assert_array_equal(rows, again)

@@ -77,7 +77,7 @@ def test_questions_without_an_answer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "parts"),
     [
         (question("a", []), ["question a", "squad-2.0"]),
         (
@@ -89,12 +89,12 @@ def test_questions_without_an_answer(tmp_path):
         ({"question": "x"}, ["data[0]", "`id`"]),
     ],
 )
-def test_malformed_questions(tmp_path, broken, said):
+def test_malformed_questions(tmp_path, broken, parts):
     """Each fault has one message that names the file and the question."""
     with pytest.raises(InputError) as error:
         read(tmp_path, broken, impossible=False)
     message = str(error.value)
-    assert "f.json" in message and all(part in message for part in said)
+    assert "f.json" in message and all(part in message for part in parts)
 
 
 def test_two_questions_of_one_name(tmp_path):

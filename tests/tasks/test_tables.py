@@ -58,7 +58,7 @@ def test_json_lines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "parts"),
     [
         ("t.tsv", "a\tb\nx\ty\nx\n", ["t.tsv:3", "2 columns (a, b)", "1 col"]),
         ("t.tsv", "a\tb\n\nx\ty\n", ["t.tsv:2"]),
@@ -74,10 +74,10 @@ def test_json_lines(tmp_path):
         ("t.xls", "a\n", [".tsv", ".csv", ".jsonl", "t.xls"]),
     ],
 )
-def test_malformed_files(tmp_path, name, text, said):
+def test_malformed_files(tmp_path, name, text, parts):
     """Each fault has one message that names the file and the line."""
     message = refusal(tmp_path, name, text)
-    assert all(part in message for part in said), message
+    assert all(part in message for part in parts), message
 
 
 def test_a_missing_file(tmp_path):
@@ -160,7 +160,7 @@ def test_what_a_table_is(tmp_path, name, pack):
 
 
 @pytest.mark.parametrize(
-    "name, text, said",
+    "name, text, message",
     [
         ("t.tsv", "a\tb\nx\ty\n".encode("utf-16"), "iconv -f UTF-16"),
         ("t.csv", b"PK\x03\x04" + b"\0" * 99, "zip archive"),
@@ -172,6 +172,6 @@ def test_what_a_table_is(tmp_path, name, pack):
         ),
     ],
 )
-def test_files_that_are_no_table(tmp_path, name, text, said):
+def test_files_that_are_no_table(tmp_path, name, text, message):
     """The message names the file's format and a way to convert it."""
-    assert said in refusal(tmp_path, name, text)
+    assert message in refusal(tmp_path, name, text)

@@ -110,7 +110,7 @@ TWO = {"label_column": ("a", "b")}
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("squad-1.1", {"text_column": "a"}, "not apply.*text_column=a"),
         ("classification", {"choice_columns": ("a",)}, "not apply.*choice"),
@@ -124,9 +124,9 @@ TWO = {"label_column": ("a", "b")}
         ("squad-2.0", {"main_metric": "average"}, "best_f1.*=average"),
     ],
 )
-def test_columns_and_metrics_that_a_kind_lacks(name, data, said):
+def test_columns_and_metrics_that_a_kind_lacks(name, data, message):
     """Columns and metrics that a kind lacks are errors before any reading."""
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         find(name).updated(**data)
 
 
