@@ -12,11 +12,11 @@ import tiny_tasks
 from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.base import files
-from albert_tf.finetuning import evaluation
 from albert_tf.finetuning import finetune as finetuning_run
+from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.job import prepare
-from albert_tf.tasks.losses import ClassHead
+from albert_tf.tasks.classification import Classification
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.distribution import make_strategy
 from albert_tf.training.history import History
@@ -243,10 +243,12 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
         types.append(dtype)
         return made(self, config, dtype, albert)
 
-    made = ClassHead.build_model
-    monkeypatch.setattr(evaluation, "training_batches", training_batches)
+    made = Classification.build_model
+    monkeypatch.setattr(
+        finetuning_trainer, "training_batches", training_batches
+    )
     monkeypatch.setattr(finetuning_run, "run_training", run_training)
-    monkeypatch.setattr(ClassHead, "build_model", build_model)
+    monkeypatch.setattr(Classification, "build_model", build_model)
     values = {k: opinions[k] for k in ("task", "train_file", "eval_file")}
     values |= {"model_dir": pretrained, "dtype": "bfloat16", "random_seed": 5}
     values |= {"output_dir": str(tmp_path), "length_bucketing": "all"}

@@ -270,7 +270,7 @@ def test_averaged_weights_are_what_is_evaluated(
     evaluated = []
 
     def metrics(self, splits):
-        evaluated.append(values(self.evaluator))
+        evaluated.append(values(self.model))
         return {"accuracy": [0.5, 0.9, 0.7][len(evaluated) - 1]}
 
     monkeypatch.setattr(TaskEvaluator, "metrics", metrics)
