@@ -139,8 +139,11 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_metrics_do_not_depend_on_the_batch(finished, opinions, tmp_path, size):
-    """Padding in the last batch does not count."""
+def test_metrics_do_not_depend_on_the_batch(
+    finished, opinions, tmp_path, size, monkeypatch
+):
+    """Padding in the last batch does not count, and no recipe applies."""
+    monkeypatch.setattr(finetuning_run, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],
         output_dir=str(tmp_path),

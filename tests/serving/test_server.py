@@ -15,6 +15,7 @@ from exporting import (
 )
 from tiny_records import serialized
 
+from albert_tf.tasks import losses
 from albert_tf.text.packing import INPUTS
 
 
@@ -31,6 +32,13 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
         close(
             found["sop_logits"], pretrained_model.sop(wanted["pooled_output"])
         )
+
+
+def test_a_server_needs_no_loss(tmp_path, pretrained_dir, monkeypatch):
+    """Serving builds a task's layers without its loss."""
+    finetuned(tmp_path / "m", pretrained_dir, "classification", ("a", "b"))
+    monkeypatch.setattr(losses, "HEADS", {})
+    assert "classify" in server_of(tmp_path / "m").signatures
 
 
 @pytest.mark.slow
