@@ -121,11 +121,11 @@ def pretrained_server(
         masks = NUMBER_MASKS if config.fixed_length else None
         shape = [config.batch_size, masks]
         number_inputs.append(tf.TensorSpec(shape, tf.int32, "mlm_positions"))
-    if encoder.tokenizer and "mlm" in there:
+    if encoder.takes_text and "mlm" in there:
         signatures["fill_mask"] = fill_mask(encoder, model)
-    if encoder.tokenizer and "sop" in there:
+    if encoder.takes_text and "sop" in there:
         signatures["sentence_order"] = sentence_order(encoder, model)
-    default = "text" if encoder.tokenizer else "ids"
+    default = "text" if encoder.takes_text else "ids"
     return ServedModel(
         encoder, weights, signatures, default, number_inputs, numbers
     )

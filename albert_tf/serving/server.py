@@ -87,7 +87,7 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
     return Signature(encoder.strings("examples"), call)
 
 
-# Signatures of every kind of model; without a tokenizer there is only `ids`.
+# Signatures of every kind of model; if it takes no text, there is only `ids`.
 BASIC = (
     *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
     *("embed", "attention", "tf_example"),
@@ -115,7 +115,7 @@ def basic_signatures(
         return encoder.run(every, dict(zip(INPUTS, values, strict=True)))
 
     ids = Signature(encoder.ids(), of_ids)
-    if not encoder.tokenizer:
+    if not encoder.takes_text:
         return {"ids": ids}
 
     def small(**inputs) -> Tensors:
@@ -170,7 +170,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         return {k: encoded[k] for k in names} | numbers(encoded, inputs)
 
     signatures, default = basic_signatures(encoder, named), "ids"
-    if encoder.tokenizer:
+    if encoder.takes_text:
         default = task.signature
         encode = encoder.pool if model.reads_pooled else encoder.encode
         outputs = graph_function(
