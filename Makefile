@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.10 to 3.13, make and a network;
+# `make demo` and `make test` need Python 3.10 to 3.14, make and a network;
 # they make their own environment in .venv.
 
 PYTHON ?= python3
@@ -7,6 +7,12 @@ VENV ?= .venv
 REQUIREMENTS ?=
 # The extras of pyproject.toml that VENV has.
 EXTRAS ?= test
+# How uv chooses versions, for example lowest-direct; pip does without it.
+RESOLUTION ?=
+# Files of requirements that replace those of pyproject.toml; needs RESOLUTION.
+OVERRIDES ?=
+# Options of pytest: what `make lowest` and `make next` run.
+TESTS ?=
 # Processes that run the tests; each needs about 3 GB.
 TEST_PROCESSES ?= 2
 # What `make traces` does: names of runs, or --record and names.
@@ -14,9 +20,12 @@ TRACES ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+PIP := $(BIN)/python -m pip install
+UV := $(BIN)/uv pip install --python=$(BIN)/python --resolution=$(RESOLUTION) \
+    $(addprefix --override=,$(OVERRIDES))
 
-.PHONY: help demo test lint slow traces interchange interchange-tests
-.PHONY: test-all docs site format clean
+.PHONY: help demo test tests lint slow traces interchange interchange-tests
+.PHONY: lowest next test-all docs site format clean
 
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
@@ -29,6 +38,10 @@ help:
 	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
 	@echo "               builds can be named by PIP_EXTRA_INDEX_URL, or a version"
 	@echo "               by REQUIREMENTS."
+	@echo "make lowest    the tests with the lowest versions of pyproject.toml, on"
+	@echo "               Python 3.10 where there is one"
+	@echo "make next      the tests with the next TensorFlow, before there is a"
+	@echo "               tensorflow-text for it"
 	@echo "make docs      the site, in an environment of its own: build/site"
 	@echo "make test-all  test, slow, traces and interchange"
 	@echo "make format    format the code as lint wants it"
@@ -58,6 +71,22 @@ interchange:
 interchange-tests: $(INSTALLED)
 	$(BIN)/python -m pytest -p tests.no_skips -m interchange
 
+# Lint is for one version of ruff.
+tests: $(INSTALLED)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(TESTS)
+
+OLDEST ?= $(shell python3.10 -c 'print("python3.10")' 2>/dev/null || \
+    echo $(PYTHON))
+lowest:
+	$(MAKE) VENV=$(VENV)-lowest PYTHON=$(OLDEST) RESOLUTION=lowest-direct \
+	    TESTS='$(TESTS)' tests
+
+# Tests that need tensorflow-text are skipped, and listed.
+next:
+	$(MAKE) VENV=$(VENV)-next RESOLUTION=highest \
+	    OVERRIDES=tests/next_tensorflow.txt \
+	    TESTS='-p tests.no_strings -rs $(TESTS)' tests
+
 docs:
 	$(MAKE) VENV=$(VENV)-docs EXTRAS=docs site
 
@@ -71,19 +100,20 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-interchange $(VENV)-docs demo build dist \
-	    docs/generated *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-interchange $(VENV)-docs $(VENV)-lowest \
+	    $(VENV)-next demo build dist docs/generated *.egg-info .pytest_cache .ruff_cache
 
 $(INSTALLED): setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; \
-	    sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
-	    echo "error: Python 3.10 to 3.13 is needed;" \
+	    sys.exit(not (3, 10) <= sys.version_info < (3, 15))' || { \
+	    echo "error: Python 3.10 to 3.14 is needed;" \
 	        "name one with PYTHON=. Received: PYTHON=$(PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "error: this Python cannot make environments; install its venv" \
 	        "module (Debian, Ubuntu: apt-get install python3-venv)." >&2; \
 	    exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -e '.[$(EXTRAS)]' \
+	$(if $(RESOLUTION),$(PIP) uv)
+	$(if $(RESOLUTION),$(UV),$(PIP)) -e '.[$(EXTRAS)]' \
 	    $(foreach r,$(REQUIREMENTS),'$(r)')
 	@touch $@

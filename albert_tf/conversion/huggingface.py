@@ -1,6 +1,5 @@
 """Hugging Face hub folders: `config.json` and weights."""
 
-import importlib.util
 import json
 import os
 import pickle
@@ -17,6 +16,7 @@ import safetensors.numpy
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.packages import is_installed, need
 from albert_tf.conversion import tokenizer_json
 from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER
 from albert_tf.conversion.named_tensors import Tensors
@@ -162,13 +162,8 @@ def _open_safetensors(path: str) -> Tensors:
 
 def _open_pickle(path: str) -> Tensors:
     """Open a pickle with torch's weights-only loader, which runs no code."""
-    try:
-        import torch
-    except ImportError:
-        raise InputError(
-            f"{PICKLE} needs torch; install the extra `convert`, or save the "
-            f"model as {SAFETENSORS}. Received: {path}"
-        ) from None
+    need(f"{PICKLE}, unlike {SAFETENSORS},", "torch", path=path)
+    import torch
 
     file_copy = LocalCopy(path)
 
@@ -296,7 +291,7 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
 def _open_file(folder: str) -> tuple[Tensors, str]:
     """Open the first readable weights file of a folder."""
     names = [n for n in WEIGHTS if files.exists(files.join(folder, n))]
-    if names[0] == PICKLE and not importlib.util.find_spec("torch"):
+    if names[0] == PICKLE and not is_installed("torch"):
         names = names[1:] or names  # other formats do not need torch
     path = files.join(folder, names[0])
     with files.opened(path, "rb") as file:

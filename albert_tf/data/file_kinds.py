@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.packages import need
 from albert_tf.base.remote_files import RemoteError
 
 TEXT, CSV, TSV, PARQUET, ARROW = "text", "csv", "tsv", "parquet", "arrow"
@@ -138,14 +139,10 @@ class _Zstd:
     """Read concatenated Zstandard frames; a truncated frame is an error."""
 
     def __init__(self, file: BinaryIO):
-        try:
-            import zstandard
-        except ModuleNotFoundError:
-            raise InputError(
-                "A file compressed with zstd needs `pip install "
-                "'albert-tf[zstd]'`; or decompress it: `zstd -d FILE`. "
-                f"Received: {getattr(file, 'name', file)}"
-            ) from None
+        use = "Reading zstd without `zstd -d FILE` first"
+        need(use, "zstandard", path=getattr(file, "name", file))
+        import zstandard
+
         # Large enough for `zstd --long=31`.
         self._library = zstandard.ZstdDecompressor(max_window_size=1 << 31)
         self._file, self._frame, self._ready = file, None, b""

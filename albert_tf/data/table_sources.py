@@ -19,6 +19,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.packages import need
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds, row_files
@@ -151,13 +152,9 @@ def _features_of(schema: Any) -> Mapping:
 @contextlib.contextmanager
 def _arrow(path: str) -> Iterator[None]:
     """Explain why pyarrow cannot read a file: not installed, or damaged."""
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise InputError(
-            "Parquet and the folders of `datasets` need "
-            f"`pip install 'albert-tf[data]'`. Received: {path}"
-        ) from None
+    need("A file of Parquet or of `datasets`", "pyarrow", path=path)
+    import pyarrow
+
     try:
         yield
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:

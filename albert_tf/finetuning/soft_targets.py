@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import tensorflow as tf
-from sklearn.utils.class_weight import compute_class_weight
 
 from albert_tf.base.errors import require
 from albert_tf.finetuning.evaluation import load_evaluator
@@ -25,11 +24,9 @@ def balanced(labels: np.ndarray, number: int) -> np.ndarray:
       labels: the labels of n examples.
       number: the number of classes.
     """
-    present = np.unique(labels)
+    present, counts = np.unique(labels, return_counts=True)
     weights = np.ones(number)
-    weights[present] = compute_class_weight(
-        "balanced", classes=present, y=labels
-    )
+    weights[present] = len(labels) / (len(present) * counts)
     return weights
 
 

@@ -238,6 +238,8 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     check_target(folder, config.to)
     if config.to == "litert":
         serving = litert.fixed(serving)
+    if config.to != "saved_model":
+        serving = dataclasses.replace(serving, ids_only=True)
     server = load_server(config.model_dir, serving)
     copied, changed = [], ""
     with files.atomic_folder(folder) as temporary, without_notes():

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import io
 import os
 import re
@@ -15,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants
 
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.packages import need
 from albert_tf.data import file_kinds
 from albert_tf.serving.server import ServedModel
 from albert_tf.serving.signatures import ServingConfig
@@ -64,11 +64,7 @@ def calibration_batches(
 
 def require_quantizer(precision: str) -> None:
     """Raise `InputError` early if the package for 8 bits is missing."""
-    require(
-        importlib.util.find_spec("ai_edge_quantizer") is not None,
-        "`precision` with 8 bits needs `pip install 'albert-tf[litert]'`.",
-        precision=precision,
-    )
+    need("`precision`", "ai_edge_quantizer", precision=precision)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import numpy as np
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.packages import need
 from albert_tf.base.settings import Validated, setting
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest, softmax
@@ -39,6 +40,7 @@ class Runner:
     """
 
     def __init__(self, folder: str, threads: int = 1):
+        need("A LiteRT file", "ai_edge_litert", model=folder)
         from ai_edge_litert.interpreter import Interpreter
 
         require(

@@ -4,7 +4,6 @@ Inputs and outputs have Hugging Face's names, so its libraries can run the file.
 Shapes: B batch, T tokens, P masks of a text.
 """
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
@@ -12,7 +11,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.packages import need
 from albert_tf.serving.litert_runner import POSITIONS
 from albert_tf.serving.server import ServedModel
 
@@ -121,16 +120,7 @@ def convert(server: ServedModel, config) -> bytes:
     The layers are unrolled, but the file has a single copy of their shared
     weights: all layers refer to the same tensors.
     """
-    missing = [
-        name
-        for name in ("onnx", "onnxruntime", "tf2onnx")
-        if not importlib.util.find_spec(name)
-    ]
-    require(
-        not missing,
-        "`to=onnx` needs the packages of `pip install 'albert-tf[onnx]'`. "
-        f"Received: no {', '.join(missing)}",
-    )
+    need("`to`", "onnx", "onnxruntime", "tf2onnx", to="onnx")
     import tf2onnx.convert
     from tf2onnx import optimizer
 

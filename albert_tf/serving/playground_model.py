@@ -5,13 +5,13 @@ of the form. It returns values for the page's components: {name: share} for a
 label, `{"text", "entities"}` for a marked text.
 """
 
+import math
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
-from scipy.special import expit
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -113,7 +113,8 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
         shares = added if leads else first
     else:
         span = None
-        none = max(0.5, float(expit(row.get("null_odds", np.inf))))
+        odds = max(0.0, float(row.get("null_odds", np.inf)))
+        none = 1.0 / (1.0 + math.exp(-odds))
         shares = {text: x * (1.0 - none) for text, x in added.items()}
         shares = {NO_ANSWER: none} | shares
     shares.pop("", None)  # padding

@@ -96,7 +96,7 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
     return Signature(encoder.strings("examples"), call)
 
 
-# Signatures of every kind of model; without a tokenizer there is only `ids`.
+# Signatures of every kind of model; if it takes no text, there is only `ids`.
 BASIC = (
     *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
     *("embed", "attention", "tf_example"),
@@ -124,7 +124,7 @@ def basic_signatures(
         return encoder.run(every, dict(zip(INPUTS, values, strict=True)))
 
     ids = Signature(encoder.ids(), of_ids)
-    if not encoder.tokenizer:
+    if not encoder.takes_text:
         return {"ids": ids}
 
     def small(**inputs) -> Tensors:
@@ -262,11 +262,11 @@ def pretrained_server(
         masks = NUMBER_MASKS if config.fixed_length else None
         shape = [config.batch_size, masks]
         number_inputs.append(tf.TensorSpec(shape, tf.int32, "mlm_positions"))
-    if encoder.tokenizer and "mlm" in there:
+    if encoder.takes_text and "mlm" in there:
         signatures["fill_mask"] = fill_mask(encoder, model)
-    if encoder.tokenizer and "sop" in there:
+    if encoder.takes_text and "sop" in there:
         signatures["sentence_order"] = sentence_order(encoder, model)
-    default = "text" if encoder.tokenizer else "ids"
+    default = "text" if encoder.takes_text else "ids"
     return ServedModel(
         encoder, weights, signatures, default, number_inputs, numbers
     )
@@ -299,7 +299,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
         return {k: encoded[k] for k in names} | numbers(encoded, inputs)
 
     signatures, default = basic_signatures(encoder, named), "ids"
-    if encoder.tokenizer:
+    if encoder.takes_text:
         default = task.signature
         encode = encoder.pool if model.reads_pooled else encoder.encode
         outputs = graph_function(

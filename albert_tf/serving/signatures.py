@@ -157,6 +157,11 @@ class ServingConfig(Validated):
         "Compile the encoder of a SavedModel with XLA, once for each shape of "
         "its inputs: fix the length, and perhaps the batch size.",
     )
+    ids_only: bool = setting(
+        False,
+        "Serve ids, not strings: a SavedModel with the signature ids alone, "
+        "which loads without tensorflow-text.",
+    )
     top_k: int = setting(
         5,
         "Number of pieces that fill_mask returns for each mask, and of spans "
@@ -236,7 +241,10 @@ class Encoder:
     Args:
       albert: the encoder.
       config: `max_seq_length` must be given.
-      tokenizer: None for a model that only takes ids.
+      tokenizer: None for a model without a vocabulary.
+
+    Attributes:
+      takes_text: whether it serves strings.
     """
 
     def __init__(
@@ -247,7 +255,8 @@ class Encoder:
     ):
         self.albert, self.config, self.tokenizer = albert, config, tokenizer
         self.graphs: list[tf.Module] = []  # owners of a SavedModel's tables
-        if tokenizer:
+        self.takes_text = tokenizer is not None and not config.ids_only
+        if self.takes_text:
             self.text_graph = TextGraph(tokenizer)
             self.graphs.append(self.text_graph)
             self.vocabulary = tf.constant(

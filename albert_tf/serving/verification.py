@@ -4,7 +4,6 @@ Shapes: B batch, T tokens, P masks of a text, C choices.
 """
 
 import functools
-import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.packages import is_installed
 from albert_tf.serving import onnx_file
 from albert_tf.serving.litert_runner import MODEL_FILE
 from albert_tf.serving.server import BASIC, ServedModel
@@ -73,7 +73,7 @@ def requests(server: ServedModel) -> dict[str, Arrays]:
 
     The default signature comes first, even if it is basic.
     """
-    if not server.encoder.tokenizer:
+    if not server.encoder.takes_text:
         batch = id_batch(server)
         return {"ids": {name: batch[name] for name in INPUTS}}
     rows = server.encoder.config.batch_size or 1
@@ -162,7 +162,7 @@ def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
 def litert(server: ServedModel, folder: str) -> Iterator[Difference]:
     """Yield the differences for a LiteRT file."""
     interpreter = tf.lite.Interpreter  # a copy of the engine in TensorFlow
-    if importlib.util.find_spec("ai_edge_litert"):
+    if is_installed("ai_edge_litert"):
         from ai_edge_litert.interpreter import Interpreter as interpreter
 
     opened = interpreter(files.join(folder, MODEL_FILE))

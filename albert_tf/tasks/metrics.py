@@ -1,52 +1,101 @@
-"""The official metrics of tasks, computed by well-known libraries.
+"""The official metrics of tasks.
 
-Class metrics come from scikit-learn and correlations from SciPy; entity
-metrics match CoNLL's script `conlleval`.
+They equal those of scikit-learn and SciPy, and need neither; entity metrics
+match CoNLL's script `conlleval`.
 """
 
-import functools
 import itertools
-import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy import stats
-from sklearn import metrics as sklearn_metrics
 
 from albert_tf.tasks.conll import entity_spans
 
 
-def correlation(
-    function: Callable, labels: np.ndarray, predictions: np.ndarray
-) -> float:
-    """Return a SciPy correlation, 0 if it is undefined."""
-    if len(labels) < 2:
-        return 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", stats.ConstantInputWarning)
-        warnings.simplefilter("ignore", stats.NearConstantInputWarning)
-        value = float(function(labels, predictions)[0])
-    return value if np.isfinite(value) else 0.0
+def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the share of examples with no wrong label."""
+    right = np.equal(labels, predictions).reshape(len(labels), -1)
+    return float(right.all(axis=1).mean())
 
 
 def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
     """Return minus the mean squared error, so that larger is better."""
-    return -sklearn_metrics.mean_squared_error(labels, predictions)
+    return -float(np.mean(np.subtract(labels, predictions, dtype=float) ** 2))
 
 
-F1 = functools.partial(sklearn_metrics.f1_score, zero_division=0.0)
+def class_sets(*numbers: np.ndarray) -> np.ndarray:
+    """Return class numbers [N] as 0/1 arrays [N, C] of the classes in use."""
+    classes, places = np.unique(numbers, return_inverse=True)
+    return np.eye(len(classes))[places.reshape(np.shape(numbers))]
+
+
+def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """Return F1 of each class in sets [N, C]; 0 if it does not occur."""
+    right = 2 * np.sum(np.multiply(labels, predictions), axis=0)
+    both = np.sum([labels, predictions], axis=(0, 1))
+    return np.divide(right, both, np.zeros(len(both)), where=both > 0)
+
+
+def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return F1 of class 1."""
+    sets = (np.equal(x, 1)[:, None] for x in (labels, predictions))
+    return float(f1_of_classes(*sets)[0])
+
+
+def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the mean F1 of classes; of class numbers, those in use."""
+    sets = labels, predictions
+    sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
+    return float(f1_of_classes(*sets).mean())
+
+
+def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return F1 of all decisions in sets [N, C]."""
+    sets = (np.reshape(x, [-1, 1]) for x in (labels, predictions))
+    return float(f1_of_classes(*sets)[0])
+
+
+def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the correlation over axis 0, 0 if either is constant."""
+    pair = [np.asarray(x, float) for x in (labels, predictions)]
+    first, second = (x - x.mean(axis=0) for x in pair)
+    lengths = np.linalg.norm(first) * np.linalg.norm(second)
+    return float(np.sum(first * second) / lengths) if lengths else 0.0
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Return the ranks of values [N]; equal values share their mean rank."""
+    _, places, counts = np.unique(
+        values, return_inverse=True, return_counts=True
+    )
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the correlation of ranks."""
+    return pearson(ranks(labels), ranks(predictions))
+
+
+def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the correlation of classes, for any number of classes.
+
+    See https://doi.org/10.1016/j.compbiolchem.2004.09.006.
+    """
+    return pearson(*class_sets(labels, predictions))
+
 
 # Each takes (labels [N], predictions [N]). Classes are numbers; `f1`, the
 # metric of MRPC and QQP, takes class 1 as positive. Multi-label sets are 0/1
 # arrays [N, C]: accuracy counts whole sets, micro F1 pools all decisions.
 METRICS: dict[str, Callable] = {
-    "accuracy": sklearn_metrics.accuracy_score,
-    "matthews": sklearn_metrics.matthews_corrcoef,
-    "f1": functools.partial(F1, average="binary"),
-    "macro_f1": functools.partial(F1, average="macro"),
-    "micro_f1": functools.partial(F1, average="micro"),
-    "pearson": functools.partial(correlation, stats.pearsonr),
-    "spearman": functools.partial(correlation, stats.spearmanr),
+    "accuracy": accuracy,
+    "matthews": matthews,
+    "f1": binary_f1,
+    "macro_f1": macro_f1,
+    "micro_f1": micro_f1,
+    "pearson": pearson,
+    "spearman": spearman,
     "negative_mse": negative_mse,
 }
 
@@ -124,11 +173,8 @@ def confusion_table(
     labels: Sequence[str], predictions: Sequence[str], classes: Sequence[str]
 ) -> list[list[str]]:
     """Return the confusion matrix: labels in rows, predictions in columns."""
-    counts = sklearn_metrics.confusion_matrix(
-        labels, predictions, labels=list(classes)
-    )
-    rows = zip(classes, counts.tolist(), strict=True)
+    counts = Counter(zip(labels, predictions, strict=True))
     return [
         ["label \\ prediction", *classes],
-        *([label, *map(str, row)] for label, row in rows),
+        *([c, *(str(counts[c, other]) for other in classes)] for c in classes),
     ]

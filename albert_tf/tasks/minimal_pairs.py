@@ -8,13 +8,14 @@ Shapes: R rows, each a sentence with one mask, T tokens.
 """
 
 import dataclasses
+import math
 import os
+import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
-from scipy import stats
 
 from albert_tf.base import files, program
 from albert_tf.base.console import Progress, format_table
@@ -196,11 +197,14 @@ def load_scorer(model_dir: str) -> Scorer:
 
 def accuracy(right: Sequence[bool]) -> dict:
     """Return the share of right answers with its Wilson interval."""
-    trials = stats.binomtest(int(np.sum(right)), len(right))
-    low, high = trials.proportion_ci(CONFIDENCE, method="wilson")
-    values = {"accuracy": trials.statistic, "low": low, "high": high}
+    n, share = len(right), float(np.mean(right))
+    z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    middle = share + z**2 / (2 * n)
+    reach = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    low, high = ((middle + x) / (1 + z**2 / n) for x in (-reach, reach))
+    values = {"accuracy": share, "low": low, "high": high}
     rounded = {name: round(float(x), 5) for name, x in values.items()}
-    return rounded | {"pairs": len(right)}
+    return rounded | {"pairs": n}
 
 
 def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:

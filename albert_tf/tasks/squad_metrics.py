@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from albert_tf.base.errors import InputError
+from albert_tf.base.packages import need
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -171,14 +171,10 @@ def latin_tokenizer():
     Sentences are split without language data, which NLTK would have to
     download: known abbreviations make no difference here.
     """
-    try:
-        from nltk.tokenize import NLTKWordTokenizer
-        from nltk.tokenize.punkt import PunktSentenceTokenizer
-    except ImportError:
-        raise InputError(
-            "CMRC 2018 scores need NLTK; run `pip install albert-tf[zh]` "
-            "or `pip install nltk`. Received: none"
-        ) from None
+    need("Scoring CMRC 2018", "nltk")
+    from nltk.tokenize import NLTKWordTokenizer
+    from nltk.tokenize.punkt import PunktSentenceTokenizer
+
     words, sentences = NLTKWordTokenizer(), PunktSentenceTokenizer()
 
     def tokenize(text: str) -> list[str]:

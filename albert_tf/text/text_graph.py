@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from albert_tf.base.errors import require
+from albert_tf.base.packages import need
 from albert_tf.text.normalization import WHITE_SPACE, TextConfig
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 from albert_tf.text.wordpiece import DROPPED, MAX_WORD_CHARACTERS
@@ -96,6 +96,8 @@ class SentencePieceGraph(tf.Module):
     """The graph of a `SentencePieceTokenizer`."""
 
     def __init__(self, tokenizer: Tokenizer):
+        import tensorflow_text as tf_text
+
         super().__init__()
         self._sigma = tokenizer.final_sigma
         self.model = tf_text.SentencepieceTokenizer(
@@ -126,6 +128,8 @@ class WordPieceGraph(tf.Module):
     """The graph of a `WordPieceTokenizer`."""
 
     def __init__(self, tokenizer: Tokenizer):
+        import tensorflow_text as tf_text
+
         super().__init__()
         self._sigma = tokenizer.final_sigma
         self.model = tf_text.SentencepieceTokenizer(
@@ -214,6 +218,7 @@ class TextGraph(tf.Module):
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__()
+        need("A graph that takes strings", "tensorflow_text")
         self.graph = GRAPHS[tokenizer.kind](tokenizer)
         self._pad_id = tokenizer.pad_id
         self._cls_id = tokenizer.cls_id

@@ -4,9 +4,11 @@ import dataclasses
 import json
 
 import tensorflow as tf
+from tensorflow.core.framework import summary_pb2
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.packages import is_installed
 
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
@@ -101,7 +103,12 @@ class RunResult:
 
 
 def draw_curves(history: History, directory: str, names: tuple) -> None:
-    """Plot each metric in training and evaluation to `curves.png`."""
+    """Plot each metric in training and evaluation to `curves.png`.
+
+    Without matplotlib, nothing is drawn.
+    """
+    if not is_installed("matplotlib"):
+        return
     from matplotlib.figure import Figure
 
     columns = min(len(names), 3)
@@ -122,6 +129,16 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
             figure.savefig(file, format="png", dpi=110)
 
 
+def scalar_metadata() -> summary_pb2.SummaryMetadata:
+    """Return what marks a tensor as a scalar for TensorBoard.
+
+    `tf.summary.scalar` does the same, but needs TensorBoard.
+    """
+    metadata = summary_pb2.SummaryMetadata()
+    metadata.plugin_data.plugin_name = "scalars"
+    return metadata
+
+
 class Scalars:
     """TensorBoard scalars of a run, with a folder for each split.
 
@@ -140,6 +157,7 @@ class Scalars:
 
     def flush(self) -> None:
         """Write the buffered scalars."""
+        metadata = scalar_metadata()
         for split, rows in self.waiting.items():
             if split not in self.writers:
                 folder = files.join(self.directory, "tensorboard", split)
@@ -147,5 +165,6 @@ class Scalars:
             with self.writers[split].as_default():  # flushes on exit
                 for step, values in rows:
                     for name, value in values.items():
-                        tf.summary.scalar(name, value, step)
+                        number = tf.cast(value, tf.float32)
+                        tf.summary.write(name, number, step, metadata)
         self.waiting = {}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.packages import lacking
 from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files, checkpoints, history
 from albert_tf.training.health import Monitor, masked_spread
@@ -305,6 +306,11 @@ class StopInTime(Hook):
 
 class Draw(Hook):
     """Plot the evaluated metrics at the end, or else the training metrics."""
+
+    def begin(self, run):
+        note = lacking("A plot of the curves", "matplotlib")
+        if run.chief and note:
+            print(f"Note: {note}")
 
     def end(self, run):
         rows = [row for row in run.history.rows if row["split"] != HEALTH]

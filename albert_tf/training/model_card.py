@@ -3,10 +3,8 @@
 Everything on it is derived from files in the model directory.
 """
 
-import importlib.resources
 import os
-
-import jinja2
+from collections.abc import Mapping
 
 from albert_tf.base import files
 from albert_tf.base.settings import FLAG_FILE
@@ -129,6 +127,52 @@ def loading(form: str, kind: str, name: str) -> str:
     return f'import albert_tf\n\nalbert = albert_tf.load("{name}")'
 
 
+def head_of(form: str, kind: str) -> list[str]:
+    """Return the lines that the Hugging Face Hub reads."""
+    library = {"huggingface": "transformers"}.get(form, form)
+    library = library.replace("_", "-").replace("model-dir", "albert_tf")
+    tags = ["albert", "albert_tf"]
+    if form == "sentence_transformers":
+        tags += ["sentence-transformers", "feature-extraction"]
+    return [
+        "---",
+        "license: other",
+        f"library_name: {library}",
+        f"pipeline_tag: {PIPELINES[kind]}",
+        "tags:",
+        *(f"- {tag}" for tag in tags),
+        "---",
+    ]
+
+
+def purpose_of(task: Mapping) -> str:
+    """Say what a model was trained to do, and its labels."""
+    if not task:
+        return ", pretrained with masked words and the order of sentences."
+    sentence = f" for the task {task['name']} ({task['kind']})."
+    labels = ", ".join(map(str, task.get("labels", ())))
+    return f"{sentence} Its labels: {labels}." if labels else sentence
+
+
+def metrics_table(metrics: Mapping[str, Mapping]) -> list[str]:
+    """Return a table of {split: metrics}."""
+    if not metrics:
+        return ["None were measured."]
+    rows = [
+        f"| {split} | {metric} | {number(value)} |"
+        for split, values in metrics.items()
+        for metric, value in values.items()
+    ]
+    return ["| split | metric | value |", "|---|---|---|", *rows]
+
+
+NO_SOURCES = ["Not known: the model was not trained by a run of albert_tf."]
+LICENCE = (
+    "The licence of the weights is yours to name: it depends on what they were "
+    "trained on."
+)
+
+
 def card(folder: str, source: str, form: str) -> str:
     """Return the card of a folder.
 
@@ -139,28 +183,27 @@ def card(folder: str, source: str, form: str) -> str:
     """
     name = os.path.basename(source.rstrip("/")) or "albert"
     config = read_if_there(source, CONFIG_FILE)
+    config = config or read_if_there(folder, "config.json")
     task = read_if_there(source, "task.json")
+    kind = task.get("kind", "")
     path, flags = files.join(source, FLAG_FILE), ""
     if source and files.exists(path):
         flags = files.read_text(path, "The flagfile").strip()
-    library = {"huggingface": "transformers"}.get(form, form)
-    template = importlib.resources.files(__package__) / "model_card.md"
-    environment = jinja2.Environment(autoescape=False)
-    environment.filters["number"] = number
-    return environment.from_string(template.read_text("utf-8")).render(
-        license="other",
-        library=library.replace("_", "-").replace("model-dir", "albert_tf"),
-        pipeline=PIPELINES[task.get("kind", "")],
-        form=form,
-        mark=MARK,
-        name=name,
-        shape=shape_of(config or read_if_there(folder, "config.json")),
-        task=task,
-        sources=sources_of(read_flags(source)) if source else {},
-        metrics=metrics_of(source) if source else {},
-        loading=loading(form, task.get("kind", ""), name),
-        flags=flags,
-    )
+    sources = sources_of(read_flags(source)) if source else {}
+    trained_on = [f"- {what}: {value}" for what, value in sources.items()]
+    language = "bash" if form == "model_dir" and task else "python"
+    sections = {
+        "Trained on": trained_on or NO_SOURCES,
+        "Metrics": metrics_table(metrics_of(source) if source else {}),
+        "How to load it": [f"```{language}", loading(form, kind, name), "```"],
+    }
+    if flags:
+        sections["Flags of the run"] = ["```", flags, "```"]
+    lines = [*head_of(form, kind), MARK, "", f"# {name}", ""]
+    lines += [f"An ALBERT ({shape_of(config)}){purpose_of(task)}", "", LICENCE]
+    for title, content in sections.items():
+        lines += ["", f"## {title}", "", *content]
+    return "\n".join(lines)
 
 
 def write_card(folder: str, source: str, form: str = "model_dir") -> None:

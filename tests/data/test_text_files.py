@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import importlib
 import json
 from collections import Counter
 
@@ -295,10 +294,3 @@ def test_what_is_no_language_code_is_refused(name):
     """An unknown code is an error; the library would silently use English."""
     with pytest.raises(InputError, match=f"`split_sentences`.*{name}$"):
         ReadingConfig(split_sentences=name)
-
-
-def test_missing_splitter_is_named(monkeypatch):
-    """Without the library, the error names the package to install."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="albert-tf.sentences.*=en"):
-        ReadingConfig(split_sentences="en")

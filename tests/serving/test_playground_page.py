@@ -14,8 +14,8 @@ import tensorflow as tf
 pytest.importorskip("gradio")
 
 from albert_tf.base.errors import InputError  # noqa: E402
-from albert_tf.serving import playground as page  # noqa: E402
 from albert_tf.serving import playground_model  # noqa: E402
+from albert_tf.serving import playground_page as page  # noqa: E402
 
 LIMITS = {
     "MOST_CHARACTERS": 500,

@@ -2,7 +2,6 @@
 
 import pytest
 
-from albert_tf.base import errors
 from albert_tf.tasks.squad_metrics import (
     cmrc,
     decision_threshold,
@@ -114,10 +113,3 @@ def test_cmrc():
     assert found["average"] == pytest.approx(found["f1"] / 2)
     exact = cmrc([["《书》，A-b"]], ["书ab"])
     assert exact["exact_match"] == 1.0
-
-
-def test_cmrc_without_nltk(monkeypatch):
-    """The error names the missing library and how to install it."""
-    monkeypatch.setitem(__import__("sys").modules, "nltk.tokenize", None)
-    with pytest.raises(errors.InputError, match="nltk"):
-        cmrc([["a"]], ["a"])

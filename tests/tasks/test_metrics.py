@@ -1,5 +1,7 @@
 """Metrics of entities, tables, and undefined metrics."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,50 @@ def test_constant_predictions_score_a_number(name):
     value = metrics.METRICS[name](LABELS, np.zeros(200, int))
     assert value == pytest.approx(0.0) or name == "macro_f1"
     assert np.isfinite(value)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_metrics_are_scikit_learns(several):
+    """Those of classes, and of sets of classes, equal scikit-learn's."""
+    from sklearn import metrics as theirs
+
+    rng = np.random.default_rng(0)
+    f1 = functools.partial(theirs.f1_score, zero_division=0.0)
+    wanted = {
+        "accuracy": theirs.accuracy_score,
+        "macro_f1": functools.partial(f1, average="macro"),
+        "negative_mse": lambda a, b: -theirs.mean_squared_error(a, b),
+    }
+    if several:
+        wanted["micro_f1"] = functools.partial(f1, average="micro")
+    else:
+        wanted |= {"f1": f1, "matthews": theirs.matthews_corrcoef}
+    for number in (2, 2, 2, 5, 5, 5):
+        shape, most = ([9, number], 2) if several else ([9], number)
+        labels, found = rng.integers(most, size=[2, *shape])
+        if several:
+            labels[:, 0] = found[:, 0] = 0  # a class that nothing has
+        for name, function in wanted.items():
+            if name == "f1" and number > 2:
+                continue
+            value = metrics.METRICS[name](labels, found)
+            assert value == pytest.approx(function(labels, found), rel=1e-12)
+
+
+def test_correlations_are_scipys():
+    """Also of ties, of integers and of two examples; of one they are 0."""
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    for number in (2, 9, 200):
+        labels, found = rng.integers(4, size=[2, number])
+        labels[:2] = found[:2] = 0, 3  # not constant
+        for x in (labels, labels + rng.normal(size=number)):
+            for name in ("pearson", "spearman"):
+                wanted = getattr(stats, f"{name}r")(x, found)[0]
+                value = metrics.METRICS[name](x, found)
+                assert value == pytest.approx(wanted, rel=1e-9)
+                assert metrics.METRICS[name](x[:1], found[:1]) == 0.0
 
 
 def test_entities():

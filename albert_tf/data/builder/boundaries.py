@@ -4,7 +4,6 @@ Glossary: N tokens, S sentences, V vocabulary.
 """
 
 import functools
-import importlib.util
 import itertools
 import logging
 import re
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from albert_tf.base.errors import require
+from albert_tf.base.packages import need
 from albert_tf.text.normalization import AUTO
 from albert_tf.text.sentencepiece_rules import ENGLISH, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
@@ -210,12 +210,8 @@ def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
         f"vocabulary; {released} is its rule.",
         word_boundaries=rule,
     )
-    require(
-        rule != "chinese" or importlib.util.find_spec("jieba"),
-        "`word_boundaries` needs jieba for chinese: "
-        "pip install 'albert-tf[zh]'.",
-        word_boundaries=rule,
-    )
+    if rule == "chinese":
+        need("`word_boundaries`", "jieba", word_boundaries=rule)
 
 
 def encode(

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.base import files, program
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import require
+from albert_tf.base.packages import need
 from albert_tf.base.processes import Workers, available
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder import boundaries, text_blocks
@@ -138,13 +139,8 @@ def make_runner(build: BuildConfig) -> Iterator:
         with Workers(number, LocalRunner.__module__) as workers:
             yield LocalRunner(workers)
         return
-    try:
-        module = importlib.import_module("albert_tf.data.builder.beam_runner")
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "`runner` needs Apache Beam: pip install 'albert-tf[beam]'. "
-            f"Received: {error}"
-        ) from None
+    need("`runner`", "apache_beam", runner=build.runner)
+    module = importlib.import_module("albert_tf.data.builder.beam_runner")
     yield module.BeamRunner(build.runner, build.pipeline_options)
 
 

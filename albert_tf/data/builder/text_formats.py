@@ -1,7 +1,6 @@
 """Formats of text files, and settings for reading them."""
 
 import dataclasses
-import importlib.util
 import itertools
 import json
 import re
@@ -9,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from albert_tf.base.errors import require
+from albert_tf.base.packages import need
 from albert_tf.base.settings import Validated, setting
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.data.file_kinds import (
@@ -340,12 +340,9 @@ class SentencesConfig(TextFilesConfig):
             "the language has such a code, for example en, zh or pt-br.",
             split_sentences=self.split_sentences,
         )
-        require(
-            not self.split_sentences or importlib.util.find_spec("sentencex"),
-            "`split_sentences` needs sentencex: "
-            "pip install 'albert-tf[sentences]'.",
-            split_sentences=self.split_sentences,
-        )
+        if self.split_sentences:
+            asked = {"split_sentences": self.split_sentences}
+            need("`split_sentences`", "sentencex", **asked)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ Shapes: n tokens, V vocabulary, E embedding width.
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils.extmath import randomized_svd
 
 from albert_tf.data.records.metadata import TRAIN, Metadata, paths_of
 from albert_tf.data.records.tfrecord import decoded
@@ -92,9 +93,6 @@ def piece_vectors(
       vocab_size: V.
       width: E.
     """
-    # Imported here because it takes a second and few runs need it.
-    from sklearn.utils.extmath import randomized_svd
-
     counts = neighbour_counts(tokens, vocab_size)
     left, values, _ = randomized_svd(
         mutual_information(counts), width, n_iter=4, random_state=0

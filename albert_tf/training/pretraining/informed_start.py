@@ -16,12 +16,12 @@ width, V vocabulary.
 import keras
 import numpy as np
 
+from albert_tf.base.packages import need
 from albert_tf.data.records.metadata import (
     Metadata,
     log_frequencies,
     read_piece_counts,
 )
-from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
 from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
 from albert_tf.text.tokenizers import tokenizer_in
 
@@ -273,6 +273,9 @@ def start_words(model, data_dir: str, metadata: Metadata) -> int:
     Special pieces and rare ones keep their random rows. These rows, and those
     of segments, are scaled to the size of the others.
     """
+    need("`initial_weights`", "scipy", "sklearn", initial_weights="informed")
+    from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
+
     tables = model.albert.embeddings
     words, segments = tables.word_embeddings, tables.token_type_embeddings
     # The main components come last, in the dimensions reserved for words.

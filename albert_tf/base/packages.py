@@ -1,0 +1,64 @@
+"""Packages that only some uses need: what they are for and how to get them.
+
+A module imports such a package where it is used, after `need` has checked that
+it is installed.
+"""
+
+import importlib.util
+
+from albert_tf.base.errors import InputError
+
+# {module: what pip installs it with}
+SOURCES = {
+    "ai_edge_litert": "albert-tf[litert]",
+    "ai_edge_quantizer": "albert-tf[litert]",
+    "apache_beam": "albert-tf[beam]",
+    "gradio": "albert-tf[demo]",
+    "jieba": "albert-tf[zh]",
+    "matplotlib": "albert-tf[plots]",
+    "nltk": "albert-tf[zh]",
+    "onnx": "albert-tf[onnx]",
+    "onnxruntime": "albert-tf[onnx]",
+    "pyarrow": "albert-tf[data]",
+    "scipy": "albert-tf[informed]",
+    "sentencex": "albert-tf[sentences]",
+    "sklearn": "albert-tf[informed]",
+    # It has no wheels for some systems where TensorFlow has.
+    "tensorflow_text": "tensorflow-text",
+    "tf2onnx": "albert-tf[onnx]",
+    "torch": "albert-tf[convert]",
+    "zstandard": "albert-tf[zstd]",
+}
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module of `SOURCES` can be imported."""
+    return importlib.util.find_spec(module) is not None
+
+
+def lacking(use: str, *modules: str) -> str:
+    """Return a sentence that says what to install; "" if nothing is missing.
+
+    Args:
+      use: what needs the modules; the subject of the sentence.
+      *modules: keys of `SOURCES`.
+    """
+    missing = [module for module in modules if not is_installed(module)]
+    if not missing:
+        return ""
+    sources = dict.fromkeys(SOURCES[module] for module in missing)
+    install = " ".join(f"'{source}'" for source in sources)
+    return f"{use} needs {' and '.join(missing)}: pip install {install}."
+
+
+def need(use: str, *modules: str, **received: object) -> None:
+    """Raise `InputError` unless modules of `SOURCES` are installed.
+
+    Args:
+      use: what needs them, with names in backticks.
+      *modules: the modules.
+      received: the values that ask for this use.
+    """
+    if sentence := lacking(use, *modules):
+        values = ", ".join(f"{k}={v}" for k, v in received.items())
+        raise InputError(f"{sentence} Received: {values or 'none'}")

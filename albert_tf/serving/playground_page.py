@@ -1,0 +1,211 @@
+"""A Gradio page for trying an exported model, with limits for visitors.
+
+The page loads nothing from other hosts; its `Content-Security-Policy` makes
+browsers enforce this.
+"""
+
+import math
+from collections.abc import Callable
+
+import gradio as gr
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+
+from albert_tf.base.errors import InputError, require
+from albert_tf.serving.playground_model import (
+    MAX_ATTENTION_TOKENS,
+    ExportedModel,
+)
+
+GARDEN = {
+    "text": "The small garden lies behind the old house.",
+    "text_pair": "Its gate was open.",
+}
+BRIDGE = (
+    "The bridge was built in 1902. It leads over the river to the mill, where "
+    "Anna Berg had her workshop."
+)
+# A tool's title, help text, output component and example values.
+TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
+    "fill_mask": (
+        "Fill a mask",
+        "Write [MASK] where the model should fill in a word.",
+        gr.Label,
+        {"text": "The [MASK] of the river was closed."},
+    ),
+    "sentence_order": (
+        "Order two sentences",
+        "Does the second sentence follow the first?",
+        gr.Label,
+        {"text": "It rained all day.", "text_pair": "So we stayed in."},
+    ),
+    "answer": (
+        "Ask a passage",
+        "The answer is a part of the passage.",
+        lambda: [gr.HighlightedText(), gr.Label()],
+        {"question": "When was the bridge built?", "context": BRIDGE},
+    ),
+    "choose": (
+        "Choose an answer",
+        "Which choice, one a line, answers the question about the passage?",
+        gr.Label,
+        {
+            "context": BRIDGE,
+            "question": "Where does the bridge lead?",
+            "choices": "to the mill\nto the sea\nto the school",
+        },
+    ),
+    "entities": (
+        "Find entities",
+        "Names in the text are marked with their kinds.",
+        gr.HighlightedText,
+        {"text": BRIDGE},
+    ),
+    "classify": ("Classify", "Which label fits the text?", gr.Label, GARDEN),
+    "score": ("Score", "The model's number.", gr.Number, GARDEN),
+    "attention": (
+        "See attention",
+        "Attention of one piece, scaled to at most 1. Head 0 is the mean.",
+        gr.HighlightedText,
+        GARDEN,
+    ),
+}
+OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
+# Limits for visitors.
+MOST_CHARACTERS = 20_000  # of one field
+MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # of three fields of any script
+CONCURRENT = 2  # requests that the model processes at a time
+WAITING = 16  # requests in the queue; further ones are rejected
+POLICY = (
+    b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class Guard:
+    """Rejects large requests, and adds `HEADERS` to responses."""
+
+    def __init__(self, app: Callable):
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        """Answer one ASGI request."""
+
+        async def send_safely(message):
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *HEADERS]
+            await send(message)
+
+        headers = dict(scope.get("headers", ()))
+        # A body without a length could have any size.
+        endless = b"transfer-encoding" in headers
+        answer = self.app
+        if endless or int(headers.get(b"content-length", 0)) > MOST_BYTES:
+            answer = PlainTextResponse("The request is too large.", 413)
+        await answer(scope, receive, send_safely)
+
+
+class VisitorError(gr.Error):
+    """A visitor's mistake, not printed to the operator's terminal."""
+
+    def __init__(self, message: str):
+        super().__init__(message, print_exception=False)
+
+
+class Page(gr.Blocks):
+    """A page that tells visitors which values do not fit a form."""
+
+    async def preprocess_data(self, *args, **kwargs):
+        """Convert the values of a form for its function."""
+        try:
+            return await super().preprocess_data(*args, **kwargs)
+        except (ValueError, TypeError, gr.Error) as error:
+            first = (str(error).splitlines() or [""])[0]
+            message = f"The values must fit the form: {first}"
+            raise VisitorError(message) from None
+
+
+def make_ask(model: ExportedModel, name: str, fields: dict):
+    """Return a button's function: the values of a form -> the answer."""
+
+    def ask(*values):
+        texts = dict(zip(fields, values, strict=False))
+        try:
+            for field, text in texts.items():
+                rule = f"`{field}` must be text."
+                require(isinstance(text, str), rule, type=type(text).__name__)
+                fits = len(text) <= MOST_CHARACTERS
+                rule = f"`{field}` takes up to {MOST_CHARACTERS:,} characters."
+                require(fits, rule, characters=len(text))
+                optional = field == "text_pair" and name in OPTIONAL
+                rule = f"`{field}` must not be empty."
+                require(text.strip() or optional, rule)
+            numbers = values[len(texts) :]
+            rule = "Numbers must be finite."
+            require(all(map(math.isfinite, numbers)), rule)
+            return model.ask(name, texts, *numbers)
+        except InputError as error:
+            raise VisitorError(str(error)) from None
+
+    return ask
+
+
+def form(model: ExportedModel, name: str) -> None:
+    """Add a signature's form to the page."""
+    _, help, shown, examples = TOOLS[name]
+    fields = {k: v for k, v in examples.items() if k in model.inputs[name]}
+    gr.Markdown(help)
+    inputs = [
+        gr.Textbox(
+            example,
+            label=label.replace("_", " "),
+            lines=3,
+            max_length=MOST_CHARACTERS,
+        )
+        for label, example in fields.items()
+    ]
+    if name == "attention":
+        inputs += [
+            gr.Slider(1, model.layers, 1, step=1, label="layer"),
+            gr.Slider(0, model.heads, 0, step=1, label="head"),
+            gr.Slider(1, MAX_ATTENTION_TOKENS, 1, step=1, label="piece"),
+        ]
+    button = gr.Button("Ask", variant="primary")
+    button.click(
+        make_ask(model, name, fields),
+        inputs,
+        shown(),
+        api_name=name,
+        concurrency_id="model",
+        concurrency_limit=CONCURRENT,
+    )
+
+
+def make_page(model: ExportedModel) -> gr.Blocks:
+    """Return the page of a model, with a tab for each of its tools."""
+    with Page(title="ALBERT", analytics_enabled=False) as page:
+        gr.Markdown("# ALBERT\nNothing that you type leaves this machine.")
+        for name in model.inputs:
+            with gr.Tab(TOOLS[name][0]):
+                form(model, name)
+    return page.queue(max_size=WAITING)
+
+
+def serve(page: gr.Blocks, host: str, port: int, **more):
+    """Serve until interrupted; return the result of `launch`."""
+    return page.launch(
+        server_name=host,
+        server_port=port,
+        max_file_size=1,
+        theme=gr.themes.Default(font="system-ui", font_mono="monospace"),
+        footer_links=[],
+        ssr_mode=False,
+        share=False,
+        quiet=True,
+        app_kwargs={"middleware": [Middleware(Guard)]},
+        **more,
+    )

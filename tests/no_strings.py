@@ -1,0 +1,22 @@
+"""Pytest plugin `-p tests.no_strings`: tests without tensorflow-text.
+
+A test that fails because tensorflow-text is missing is skipped.
+"""
+
+import pytest
+
+MISSING = "needs tensorflow_text: pip install"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Turn errors that name tensorflow-text into skips."""
+    report = (yield).get_result()
+    if not (report.failed and call.excinfo):
+        return
+    error = call.excinfo.value
+    told = f"{error} {getattr(error, 'stderr', '')} {report.longrepr}"
+    if MISSING in told or "No module named 'tensorflow_text'" in told:
+        path, line, _ = item.location
+        report.outcome = "skipped"
+        report.longrepr = path, line, "needs tensorflow_text"
