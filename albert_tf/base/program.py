@@ -22,7 +22,6 @@ import signal
 import sys
 from collections.abc import (
     Callable,
-    Container,
     Iterable,
     Iterator,
     Mapping,
@@ -35,6 +34,7 @@ from absl import app, flags, logging
 from albert_tf.base import interrupts
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.processes import without_collection
+from albert_tf.base.removed_flags import REMOVED, gone, without_removed
 from albert_tf.base.settings import converted, types_of
 
 # Read when TensorFlow is first imported; values that the user set win. On AMD
@@ -87,54 +87,6 @@ def quiet_start() -> Iterator[None]:
         os.environ.setdefault(name, value)
     with _ended_by_interrupt(), without_collection():
         yield
-
-
-# {flag: (advice, values that had no effect)}
-REMOVED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "feature_cache_dir": (
-        "each run now converts its examples itself, so omit the flag",
-        (),
-    ),
-    "layer_decay": (
-        "all weights use `learning_rate`; `freeze` excludes whole parts",
-        ("1", "1.0"),
-    ),
-}
-
-
-# Arguments in older flagfiles, and their present form.
-RENAMED = {"--initial_weights=released": "--initial_weights=random"}
-
-
-def gone(name: str, value: object) -> InputError:
-    """Return the error for a flag in `REMOVED`, with advice."""
-    advice, _ = REMOVED[name]
-    return InputError(
-        f"`{name}` was removed: {advice}. Received: {name}={value}"
-    )
-
-
-def without_removed(
-    arguments: Iterable[str], known: Container[str]
-) -> list[str]:
-    """Drop removed flags that had no effect; raise `InputError` for others.
-
-    Renamed values get their present names.
-
-    Args:
-      arguments: command-line arguments, with the lines of flagfiles.
-      known: names of the program's own flags, which are never dropped.
-    """
-    kept = []
-    for argument in arguments:
-        argument = RENAMED.get(argument, argument)
-        name, _, value = argument.lstrip("-").partition("=")
-        removed = argument.startswith("-") and name not in known
-        if not removed or name not in REMOVED:
-            kept.append(argument)
-        elif value not in REMOVED[name][1]:
-            raise gone(name, value)
-    return kept
 
 
 FLAGS = flags.FLAGS

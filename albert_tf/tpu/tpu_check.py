@@ -16,7 +16,6 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
-    with_half_life,
 )
 from albert_tf.training.training_config import TrainingConfig
 
@@ -93,8 +92,6 @@ def make_plan(
     first, last = read[0], read[-1]
     tokens, predictions = lengths(check, last, config)
     first_tokens = lengths(check, first, config)[0]
-    tokens_a_step = training.train_batch_size * first_tokens
-    optimizer = with_half_life(optimizer, run.beta_2_half_life, tokens_a_step)
     if first != last:
         unit = parse(check.topology).replicas
         unit *= training.gradient_accumulation_steps

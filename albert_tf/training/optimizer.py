@@ -129,9 +129,8 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 class OptimizerConfig(Validated):
     """The optimizer and its schedule; the defaults are the released ones.
 
-    Two differ: the defaults of `schedule` and `clip_placement` avoid a quirk
-    and do not depend on the number of replicas. `--compat=google` restores the
-    released ones.
+    One differs: the default of `schedule` avoids a quirk. `--compat=google`
+    restores the released one.
     """
 
     optimizer: str = setting(
@@ -183,12 +182,6 @@ class OptimizerConfig(Validated):
     )
     clip_norm: float = setting(
         1.0, "Largest global norm of the gradient; 0 for no limit.", minimum=0.0
-    )
-    clip_placement: str = setting(
-        "global",
-        "Clip the gradient of the whole batch, or each replica's share before "
-        "averaging, as released.",
-        choices=("global", "per_replica"),
     )
     ema_decay: float = setting(
         0.0,
@@ -326,6 +319,8 @@ class Optimizer(keras.optimizers.Optimizer):
       names: names of the variables, in order; slots are `NAME/m`, `NAME/v`.
       compiled: whether XLA may compile a part of the update.
       products: dtype of Muon's matrix products.
+      per_replica: whether to clip each replica's share, as released, instead of
+        their sum.
       average: the `WeightAverage`.
     """
 
@@ -346,6 +341,7 @@ class Optimizer(keras.optimizers.Optimizer):
         super().__init__(rate, **kwargs)
         self.config, self.excluded = config, excluded
         self.compiled, self.products = True, "float32"
+        self.per_replica = False
 
     def build(self, variables, names: Sequence[str] = ()):
         """Create the slots of the variables, all zeros."""
@@ -376,7 +372,7 @@ class Optimizer(keras.optimizers.Optimizer):
         of the whole batch.
         """
         limit = self.config.clip_norm
-        if self.config.clip_placement == "per_replica":
+        if self.per_replica:
             context = tf.distribute.get_replica_context()
             replicas = context.num_replicas_in_sync
             scaled = [g * replicas for g in gradients]

@@ -55,13 +55,6 @@ class TrainingConfig(Validated):
         minimum=1,
         maximum=MOST_EXAMPLES,
     )
-    loss_normalization: str = setting(
-        "global",
-        "Divide a loss term by its weight in the whole batch, or by each "
-        "replica's own and then average, as released.",
-        choices=("global", "per_replica"),
-        change="another loss",
-    )
     dtype: str = setting(
         "float32",
         "Compute precision; auto: bfloat16 on devices that multiply it faster: "

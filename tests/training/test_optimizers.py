@@ -189,7 +189,7 @@ def test_three_steps_equal_the_released_ones(rule):
         config=golden.config,
         optimizer=with_compat(optimizer, "google"),
         num_train_steps=10,
-        loss_normalization="per_replica",
+        per_replica=True,
         **batches,
     )
     weights = goldens.to_ours(golden.weights, golden.config)

@@ -9,14 +9,12 @@ from albert_tf.training.pretraining import warm_start
 from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
 from albert_tf.training.training_config import TrainingConfig
 
-# As released: the schedule, clipping of each replica's gradient, averaging of
-# the replicas' average losses, random initial weights.
+# As released: the schedule and random initial weights. `Trainer.per_replica` is
+# released too.
 COMPAT = {
     "none": {},
     "google": {
         "schedule": "released",
-        "clip_placement": "per_replica",
-        "loss_normalization": "per_replica",
         "initial_weights": "random",
     },
 }
@@ -48,29 +46,6 @@ def with_rate(
         f"learning_rate=auto: {RATE_AT_4096} x sqrt({batch} / 4096) = {rate:g}"
     )
     return dataclasses.replace(optimizer, learning_rate=rate)
-
-
-def with_half_life(
-    optimizer: OptimizerConfig, half_life: float, tokens: int
-) -> OptimizerConfig:
-    """Return settings with `beta_2` set from a half-life, and print it.
-
-    A gradient's share in the second moment halves after this many tokens,
-    whatever the batch: https://arxiv.org/abs/2507.07101, section 3.
-
-    Args:
-      optimizer: the settings.
-      half_life: in tokens; 0 leaves `beta_2` unchanged.
-      tokens: tokens per step.
-    """
-    if not half_life:
-        return optimizer
-    beta_2 = 2.0 ** (-tokens / half_life)
-    print(
-        f"beta_2_half_life={half_life:g}: 2 ^ -({tokens} / {half_life:g}), "
-        f"beta_2 is {beta_2:.6g} instead of {optimizer.beta_2:g}"
-    )
-    return dataclasses.replace(optimizer, beta_2=beta_2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,23 +93,11 @@ class PretrainingConfig:
     )
     init_state: str = setting(
         "weights",
-        "What to load from init_checkpoint: weights; or run, which adds the "
+        "What to load from init_checkpoint: weights; run, which adds the "
         "optimizer's slots and the step, and so the schedule, for a second "
-        "phase with other records.",
+        "phase with other records; or transplant, weights whose word "
+        "embeddings are rebuilt for the records' vocabulary.",
         choices=warm_start.STATES,
-    )
-    init_vocabulary: str = setting(
-        warm_start.SAME,
-        "Vocabulary of init_checkpoint: same as the records'; or transplant, "
-        "which rebuilds its word embeddings for theirs.",
-        choices=warm_start.VOCABULARIES,
-    )
-    beta_2_half_life: float = setting(
-        0.0,
-        "Tokens, including padding, after which a gradient's share in the "
-        "second moment has halved: sets beta_2 to fit the batch; 0 leaves "
-        "beta_2 unchanged.",
-        minimum=0.0,
     )
     budget_hours: float = setting(
         0.0,
