@@ -30,6 +30,10 @@ REMOVED = {
         "pretrain.py clips each replica's gradient",
         ("global",),
     ),
+    "decay_placement": Removed(
+        "weight decay is part of the update, inside LAMB's trust ratio",
+        ("update",),
+    ),
     "feature_cache_dir": Removed(
         "each run now converts its examples itself, so omit the flag"
     ),
@@ -42,6 +46,13 @@ REMOVED = {
         "a loss is divided by its weight in the whole batch; with "
         "--compat=google, pretrain.py divides it in each replica",
         ("global",),
+    ),
+    "runner": Removed("use --pipeline_options='--runner=NAME ...'"),
+    "threads": Removed(
+        "all processors are used; `taskset -c 0,1` leaves two of them"
+    ),
+    "weights": Removed(
+        "weights are float32; it only simulated bfloat16", ("float32",)
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Smaller models: fewer layers, fewer attention heads, rounded weights.
+"""Smaller models: fewer layers, fewer attention heads.
 
 Heads are ranked as in Michel et al., https://arxiv.org/abs/1905.10650,
 equation 2: a head's importance is I = E_x |dL(x)/dm|, where m = 1 multiplies
@@ -113,8 +113,6 @@ def without_heads(
 EVAL_BATCH_SIZE = 32
 HEAD_EXAMPLES = 1000  # training examples to measure importance with
 
-BFLOAT16 = "bfloat16"
-
 
 @dataclasses.dataclass(frozen=True)
 class ShrinkConfig(Validated):
@@ -136,9 +134,6 @@ class ShrinkConfig(Validated):
         "Number of attention heads to keep in each layer: the most important "
         "for the task's training examples. Default: all.",
         minimum=1,
-    )
-    weights: str = setting(
-        "float32", "Precision of the weights.", choices=("float32", BFLOAT16)
     )
 
 
@@ -295,11 +290,6 @@ def stages(
     if config.num_heads:
         model = with_heads(model, config.num_heads, job, data)
         yield f"num_heads={config.num_heads}", model
-    if config.weights == BFLOAT16:
-        short = tf.bfloat16.as_numpy_dtype
-        weights = model.weights.items()
-        rounded = {n: x.astype(short).astype("f4") for n, x in weights}
-        yield f"weights={BFLOAT16}", Model(model.config, rounded)
 
 
 def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.processes import available
 from albert_tf.base.settings import Validated, setting
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest, softmax
@@ -204,7 +205,6 @@ class RunnerConfig(Validated):
         "of the candidates that evaluation keeps.",
         minimum=1,
     )
-    threads: int = setting(1, "Number of interpreter threads.", minimum=1)
 
 
 def fields_of(line: str, fields: dict[str, type]) -> dict:
@@ -231,7 +231,7 @@ def fields_of(line: str, fields: dict[str, type]) -> dict:
 
 def answers(config: RunnerConfig) -> Iterator[dict]:
     """Yield the answer to each query."""
-    runner = Runner(config.model, config.threads)
+    runner = Runner(config.model, available())
     lines = (line.rstrip("\n") for line in sys.stdin)
     for line in lines if config.text is None else [config.text]:
         yield runner.answer(fields_of(line, runner.fields), config.top_k)

@@ -174,12 +174,6 @@ class OptimizerConfig(Validated):
         False,
         "Divide the moments by 1 - beta^t; the released code does not.",
     )
-    decay_placement: str = setting(
-        "update",
-        "Whether weight decay is part of the update, inside the trust ratio, "
-        "or is subtracted separately.",
-        choices=("update", "decoupled"),
-    )
     clip_norm: float = setting(
         1.0, "Largest global norm of the gradient; 0 for no limit.", minimum=0.0
     )
@@ -263,14 +257,12 @@ def update_rule(
       compiled: whether XLA may compile a part.
     """
     decay = 0.0 if excluded else c.weight_decay_rate
-    inside = decay if c.decay_placement == "update" else 0.0
     compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
     update = compiled_adam_update if compiled else adam_update
-    u, m, v = update(w, g, m, v, t, inside, Adam.of(c))
+    u, m, v = update(w, g, m, v, t, decay, Adam.of(c))
     adapts = c.optimizer == "lamb" and not excluded
     r = trust_ratio(w, u) if adapts else 1.0
-    new_w = w - (rate * r) * u
-    return (new_w if inside == decay else new_w - rate * decay * w), m, v
+    return w - (rate * r) * u, m, v
 
 
 def rule_of(name: str, c: OptimizerConfig, dtype: str):
@@ -443,13 +435,11 @@ class Optimizer(keras.optimizers.Optimizer):
         They are computed from the weights and moments after the last step.
         """
         t, c = tf.cast(self.iterations.value, tf.float32), self.config
-        inside = c.decay_placement == "update"
-        decay = c.weight_decay_rate if inside else 0.0
         variables, ratios = map(_native, self._trainable_variables), []
         for name, w, m, v in zip(
             self.names, variables, self.m, self.v, strict=True
         ):
             if not self.spared(name):
                 u = adam_direction(m.value, v.value, t, Adam.of(c))
-                ratios.append(trust_ratio(w, u + decay * w))
+                ratios.append(trust_ratio(w, u + c.weight_decay_rate * w))
         return tf.stack(ratios)

@@ -133,7 +133,7 @@ def make_recipe(
 @contextlib.contextmanager
 def make_runner(build: BuildConfig) -> Iterator:
     """Yield the runner of the stages: a `LocalRunner` or a `BeamRunner`."""
-    if not build.runner:
+    if not build.pipeline_options:
         number = build.num_processes or available()
         with Workers(number, LocalRunner.__module__) as workers:
             yield LocalRunner(workers)
@@ -142,10 +142,10 @@ def make_runner(build: BuildConfig) -> Iterator:
         module = importlib.import_module("albert_tf.data.builder.beam_runner")
     except ModuleNotFoundError as error:
         raise InputError(
-            "`runner` needs Apache Beam: pip install 'albert-tf[beam]'. "
-            f"Received: {error}"
+            "`pipeline_options` needs Apache Beam: "
+            f"pip install 'albert-tf[beam]'. Received: {error}"
         ) from None
-    yield module.BeamRunner(build.runner, build.pipeline_options)
+    yield module.BeamRunner(build.pipeline_options)
 
 
 def _check_documents(
@@ -269,7 +269,7 @@ def run(
       skipped: counts of bad items already omitted from the files.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
-    if not build.runner:  # a Beam launcher opens no text
+    if not build.pipeline_options:  # a Beam launcher opens no text
         check_files(paths, reading)
     # Workers start up while the tokenizer loads.
     with make_runner(build) as runner, _disk_errors(build.output_dir):

@@ -15,9 +15,6 @@ from albert_tf.data.records.metadata import id_type
 from albert_tf.data.table_sources import InMemoryTable, as_sources
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
-# Apache Beam runners.
-RUNNERS = ("DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner")
-
 
 @dataclasses.dataclass(frozen=True)
 class BuildConfig:
@@ -69,32 +66,26 @@ class BuildConfig:
     )
     scratch_dir: str | None = setting(
         None,
-        "Folder for the first pass, local unless --runner is set. Default: in "
-        "`output_dir`.",
-    )
-    runner: str | None = setting(
-        None,
-        "Run the build as an Apache Beam pipeline (extra `beam`), with the "
-        "same records. Default: processes of this machine.",
-        choices=RUNNERS,
+        "Folder for the first pass, local without --pipeline_options. Default: "
+        "in `output_dir`.",
     )
     pipeline_options: str = setting(
         "",
-        "Beam pipeline options, as on a command line: "
-        "'--project=P --region=R --temp_location=gs://B/T'.",
+        "Run the build with Apache Beam (extra `beam`), with the same records: "
+        "'--runner=DataflowRunner --project=P --region=R "
+        "--temp_location=gs://B/T'. Default: processes of this machine.",
     )
 
     def __post_init__(self):
         validate(self)
 
         require(
-            self.runner or not self.pipeline_options,
-            "`pipeline_options` needs a `runner`.",
+            not self.pipeline_options or "--runner" in self.pipeline_options,
+            "`pipeline_options` must name a --runner, such as DataflowRunner.",
             pipeline_options=self.pipeline_options,
-            runner=None,
         )
         require(
-            self.runner
+            self.pipeline_options
             or not files.is_remote(self.scratch_dir or self.output_dir),
             "`scratch_dir` must name a local folder when `output_dir` is "
             "remote.",
@@ -108,7 +99,7 @@ class BuildConfig:
 BUILDER_VERSION = 8
 
 # Settings that do not affect the output. The text does, but not its location.
-OUTPUT_SAME = """input_file output_dir num_processes scratch_dir runner
+OUTPUT_SAME = """input_file output_dir num_processes scratch_dir
 pipeline_options""".split()
 
 
