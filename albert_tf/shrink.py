@@ -1,4 +1,4 @@
-"""Make a smaller or faster model directory: `python -m albert_tf.shrink`.
+r"""Make a smaller or faster model directory: `python -m albert_tf.shrink`.
 
     python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW \
         --num_layers=8 --num_heads=6 --data_dir=DATA

@@ -10,10 +10,12 @@ import importlib
 import math
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 from project_file import PROJECT, ROOT
 
+from albert_tf.base.program import Program
 from albert_tf.base.settings import types_of
 from albert_tf.model.config import AlbertConfig
 
@@ -27,7 +29,6 @@ look at the difference, then record the table anew with
 
 """
 HEADS = "setting", "type", "default", "legal values", "required", "commands"
-CONFIG = "albert_config.json"  # in place of a command
 
 
 def definitions() -> int:
@@ -41,42 +42,37 @@ def definitions() -> int:
     )
 
 
-def shown(value: object) -> str:
-    """Return a default as a cell."""
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return "" if value in (None, "") else f"{value}"
-
-
 def legal(field: dataclasses.Field) -> str:
     """Return a setting's choices and range as a cell."""
     metadata = field.metadata
     low, high = metadata["minimum"], metadata["maximum"]
     words = [", ".join(map(str, metadata["choices"] or ()))]
     if (low, high) != (None, None):
-        words.append(f"{-math.inf if low is None else low} to {high or 'inf'}")
+        words.append(f"{low} to {math.inf if high is None else high}")
     return "; ".join(filter(None, words))
 
 
-def cells(field: dataclasses.Field, default: object, required: bool) -> tuple:
+def cells(program: Program, field: dataclasses.Field) -> tuple[str, ...]:
     """Return a row of the table, without the commands."""
     kind = " or ".join(t.__name__ for t in types_of(field))
-    needed = "yes" if required else ""
-    return field.name, kind, shown(default), legal(field), needed
+    default, needed = program.default_words(field), program.required(field)
+    return field.name, kind, default, legal(field), "yes" if needed else ""
+
+
+def programs() -> Iterator[tuple[Program, str]]:
+    """Yield each command's program and name, and the model's config."""
+    yield Program(AlbertConfig, (AlbertConfig,)), "albert_config.json"
+    for place in PROJECT["scripts"].values():
+        module = importlib.import_module(place.removesuffix(":cli"))
+        yield module.cli.__self__, module.__name__.removeprefix("albert_tf.")
 
 
 def rows() -> list[tuple[str, ...]]:
     """Return a row for each setting, or several if commands differ."""
     found = defaultdict(list)
-    for field in dataclasses.fields(AlbertConfig):
-        found[cells(field, field.default, False)].append(CONFIG)
-    for place in PROJECT["scripts"].values():
-        module = importlib.import_module(place.removesuffix(":cli"))
-        program = module.cli.__self__
-        command = place.removeprefix("albert_tf.").removesuffix(":cli")
+    for program, name in programs():
         for field in program.fields().values():
-            row = cells(field, program.default(field), program.required(field))
-            found[row].append(command)
+            found[cells(program, field)].append(name)
     return sorted((*row, ", ".join(names)) for row, names in found.items())
 
 

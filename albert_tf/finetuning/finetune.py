@@ -18,7 +18,12 @@ from albert_tf.finetuning.evaluation import (
     bucketed,
     make_batches,
 )
-from albert_tf.finetuning.finetuning_settings import CONFIGS, DEFAULTS, Settings
+from albert_tf.finetuning.finetuning_settings import (
+    CONFIGS,
+    DEFAULTS,
+    MEANS,
+    Settings,
+)
 from albert_tf.finetuning.finetuning_trainer import (
     KeepThreshold,
     make_trainer,
@@ -162,7 +167,9 @@ RELEASED_NAMES = {
 }
 
 
-@program.command(*CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+@program.command(
+    *CONFIGS, defaults=DEFAULTS, means=MEANS, aliases=RELEASED_NAMES
+)
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 

@@ -15,7 +15,15 @@ import tensorflow as tf
 from albert_tf.base import files, program, settings
 from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
-from albert_tf.base.settings import FLAG_FILE, Validated, setting
+from albert_tf.base.settings import (
+    FLAG_FILE,
+    MODEL,
+    MODEL_DIR,
+    OUTPUT_DIR,
+    Validated,
+    setting,
+    variant,
+)
 from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.finetuning.job import Job, metric_name, prepare
@@ -118,22 +126,24 @@ HEAD_EXAMPLES = 1000  # training examples to measure importance with
 class ShrinkConfig(Validated):
     """The model directory to shrink, and how."""
 
-    model_dir: str = setting(
-        None, "Model directory, pretrained or fine-tuned.", required=True
-    )
-    output_dir: str = setting(
-        None, "New folder for the smaller model.", required=True
+    model_dir: str = variant(MODEL_DIR)
+    output_dir: str = variant(
+        OUTPUT_DIR, help="New folder for the smaller model."
     )
     num_layers: int | None = setting(
         None,
-        "Number of layers to keep, from the first. Default: all.",
+        "Number of layers to keep, from the first.",
+        means="all",
         minimum=1,
+        group=MODEL,
     )
     num_heads: int | None = setting(
         None,
         "Number of attention heads to keep in each layer: the most important "
-        "for the task's training examples. Default: all.",
+        "for the task's training examples.",
+        means="all",
         minimum=1,
+        group=MODEL,
     )
 
 

@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import OPTIMIZER, Validated, setting
 from albert_tf.model.ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.schedules import SCHEDULES
@@ -133,6 +133,8 @@ class OptimizerConfig(Validated):
     restores the released one.
     """
 
+    help_group = OPTIMIZER
+
     optimizer: str = setting(
         "lamb",
         "Update rule; muon uses Muon for the encoder's matrices and AdamW for "
@@ -175,12 +177,15 @@ class OptimizerConfig(Validated):
         "Divide the moments by 1 - beta^t; the released code does not.",
     )
     clip_norm: float = setting(
-        1.0, "Largest global norm of the gradient; 0 for no limit.", minimum=0.0
+        1.0,
+        "Largest global norm of the gradient; 0 for no limit.",
+        minimum=0.0,
     )
     ema_decay: float = setting(
         0.0,
-        "Decay of the moving average of the weights, which is then evaluated, "
-        "saved and exported; 0 for no average.",
+        "Keep a moving average of the weights with this decay, which is then "
+        "evaluated, saved and exported.",
+        means="no average",
         minimum=0.0,
         maximum=0.999999,
     )

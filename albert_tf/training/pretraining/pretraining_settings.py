@@ -3,7 +3,17 @@
 import dataclasses
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    COMPAT_FLAG,
+    DO_EVAL,
+    DO_TRAIN,
+    LENGTH,
+    MODEL,
+    OUTPUT_DIR,
+    setting,
+    validate,
+    variant,
+)
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import warm_start
 from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
@@ -62,26 +72,18 @@ class PretrainingConfig:
         "multiple of the replicas.",
         required=True,
     )
-    depth_schedule: str | None = setting(
-        None,
-        "Number of layers to run, `2:0.3,4:0.3,6`, with shares of the steps, "
-        "or of the time with budget_hours: the shared layer runs fewer times "
-        "at first. It must end with all layers of the model, the default.",
-    )
-    mask_schedule: str | None = setting(
-        None,
-        "Shares of the tokens to predict, `0.30:0.4,0.20:0.3,0.15`, with "
-        "shares of the steps, or of the time with budget_hours; only for "
-        "records of --masking=dynamic. By default their masked_lm_prob.",
-    )
     albert_config_file: str = setting(
-        "", "Architecture, a JSON file as in configs/models.", required=True
+        "",
+        "Architecture, a JSON file as in configs/models.",
+        required=True,
+        group=MODEL,
     )
-    output_dir: str = setting(
-        "", "Model directory to write; resumes a run in it.", required=True
-    )
+    output_dir: str = variant(OUTPUT_DIR)
     init_checkpoint: str | None = setting(
-        None, "Model directory whose weights a new run starts from."
+        None,
+        "Model directory whose weights a new run starts from.",
+        means="a new model",
+        group=MODEL,
     )
     initial_weights: str = setting(
         "random",
@@ -90,6 +92,7 @@ class PretrainingConfig:
         "neighbours, half of the heads attending to a word's neighbours, and "
         "one to the same word elsewhere. A budget chooses informed.",
         choices=("random", "informed"),
+        group=MODEL,
     )
     init_state: str = setting(
         "weights",
@@ -98,26 +101,43 @@ class PretrainingConfig:
         "phase with other records; or transplant, weights whose word "
         "embeddings are rebuilt for the records' vocabulary.",
         choices=warm_start.STATES,
+        group=MODEL,
     )
     budget_hours: float = setting(
         0.0,
         "End after this many hours with the rate decayed; steps, rate and "
-        "other settings that you do not set are chosen to fit. 0 for no "
-        "budget.",
+        "other settings that you do not set are chosen to fit.",
+        means="no budget",
         minimum=0.0,
         maximum=10000.0,
+        group=LENGTH,
     )
-    do_train: bool = setting(True, "Train.")
-    do_eval: bool = setting(
-        False,
-        "Evaluate the newest checkpoint, after training if do_train; without "
-        "it, nothing is written.",
+    depth_schedule: str | None = setting(
+        None,
+        "Number of layers to run, `2:0.3,4:0.3,6`, with shares of the steps, "
+        "or of the time with budget_hours: the shared layer runs fewer times "
+        "at first. It must end with all layers of the model.",
+        means="all layers throughout",
+        group=LENGTH,
     )
-    compat: str = setting(
-        "none",
-        "google: the released schedule, clipping, averaging over replicas and "
-        "initial weights.",
-        choices=COMPAT,
+    mask_schedule: str | None = setting(
+        None,
+        "Shares of the tokens to predict, `0.30:0.4,0.20:0.3,0.15`, with "
+        "shares of the steps, or of the time with budget_hours; only for "
+        "records of --masking=dynamic.",
+        means="the records' masked_lm_prob",
+        group=LENGTH,
+    )
+    do_train: bool = variant(DO_TRAIN, True)
+    do_eval: bool = variant(
+        DO_EVAL,
+        help="Evaluate the newest checkpoint, after training if do_train; "
+        "without do_train, nothing is written.",
+    )
+    compat: str = variant(
+        COMPAT_FLAG,
+        help="google: the released schedule, clipping, averaging over replicas "
+        "and initial weights.",
     )
 
     def __post_init__(self):
