@@ -1,4 +1,4 @@
-"""Compute text vectors: `python -m albert_tf.embed`.
+r"""Compute text vectors: `python -m albert_tf.embed`.
 
     python -m albert_tf.embed --model_dir=DIR --input_file=texts.txt \
         --output_file=x.npy --pooling=mean

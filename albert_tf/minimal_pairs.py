@@ -1,4 +1,4 @@
-"""Test a model's grammar on minimal pairs: `python -m albert_tf.minimal_pairs`.
+r"""Test grammar on minimal pairs: `python -m albert_tf.minimal_pairs`.
 
     python -m albert_tf.minimal_pairs --model_dir=DIR \
         --input_file='blimp/*.jsonl' --output_file=scores.json

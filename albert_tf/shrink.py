@@ -1,15 +1,13 @@
-"""Make a smaller or faster model directory: `python -m albert_tf.shrink`.
+r"""Make a smaller or faster model directory: `python -m albert_tf.shrink`.
 
     python -m albert_tf.shrink --model_dir=DIR --output_dir=NEW \
-        --num_layers=8 --num_heads=6 --weights=bfloat16 --data_dir=DATA
+        --num_layers=8 --num_heads=6 --data_dir=DATA
 
 - `--num_layers` applies the shared layer fewer times. The number of parameters
   stays the same; time decreases with the number of layers.
 - `--num_heads` removes the attention heads that the task needs least, judging
   by its training examples. Because layers share weights, a head is removed
   from every layer.
-- `--weights=bfloat16` rounds all weights to bfloat16, as a device that stores
-  them in 16 bits would. The checkpoint still stores them as float32.
 
 If the data has an evaluation split, the metrics before and after each change
 are printed. Fine-tuning the new directory recovers part of the loss.

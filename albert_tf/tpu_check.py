@@ -1,4 +1,4 @@
-"""Check whether the pretraining step fits a TPU, without having a TPU.
+r"""Check whether the pretraining step fits a TPU, without having a TPU.
 
     python -m albert_tf.tpu_check --topology=v5e-8 \
         --flagfile=configs/pretraining/base_v5e-8.flags

@@ -1,4 +1,4 @@
-"""Train a SentencePiece vocabulary with ALBERT's symbols on a corpus.
+r"""Train a SentencePiece vocabulary with ALBERT's symbols on a corpus.
 
     python -m albert_tf.train_tokenizer --input_file=GLOB[,GLOB] \
         --output_dir=DIR

@@ -92,9 +92,8 @@ def build(
             "num_processes": processes,
         }
         if config.runner:
-            flags["runner"] = config.runner
             flags["pipeline_options"] = (
-                f"--direct_num_workers={processes} "
+                f"--runner={config.runner} --direct_num_workers={processes} "
                 "--direct_running_mode=multi_processing"
             )
         command = [sys.executable, f"{tree}/create_pretraining_data.py"]

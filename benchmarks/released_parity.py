@@ -184,14 +184,13 @@ class Recording:
                 learning_rate=recorded["init_lr"],
                 num_warmup_steps=recorded["num_warmup_steps"],
                 schedule="released",
-                clip_placement="per_replica",
                 **values,
             ),
             TrainingConfig(
                 num_train_steps=recorded["num_train_steps"],
                 train_batch_size=len(self.empty),
-                loss_normalization="per_replica",
             ),
+            per_replica=True,
         )
         checkpoints.restore_weights(trainer.model, self.model_dir)
         return trainer

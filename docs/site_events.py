@@ -12,6 +12,7 @@ from docutils import nodes
 from sphinx.errors import SphinxError
 
 import albert_tf
+from albert_tf.base.help_page import value_of
 from albert_tf.base.program import Program
 
 try:
@@ -38,9 +39,6 @@ METHODS = """load compile fit evaluate predict classify encode call fill_mask
 embed save export""".split()
 WHOLE = ("Albert", "Classifier")  # with what they inherit
 
-# How a flag's value is shown; a boolean needs none.
-VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
-
 
 def program_modules() -> dict[str, str]:
     """Return {console command: module} of every program."""
@@ -49,24 +47,15 @@ def program_modules() -> dict[str, str]:
     return {name: place.removesuffix(":cli") for name, place in scripts.items()}
 
 
-def shown_type(field: dataclasses.Field) -> str:
-    """Return what stands behind a flag's name; nothing where none must."""
-    types = getattr(field.type, "__args__", (field.type,))
-    names = [VALUES[t] for t in types if t in VALUES]
-    return "=" + " or ".join(names) if names else ""
-
-
 def flag_entry(program: Program, field: dataclasses.Field) -> str:
     """Return the directive that documents a flag."""
-    metadata, default = field.metadata, program.default(field)
-    if isinstance(default, tuple):
-        default = ",".join(default)
+    metadata = field.metadata
     choices = ", ".join(f"`{choice}`" for choice in metadata["choices"] or ())
     rules = {
         "One of": choices,
         "At least": metadata["minimum"],
         "At most": metadata["maximum"],
-        "Default:": "" if default in (None, "") else f"`{default}`",
+        "Default:": program.default_words(field),
         "Also": ", ".join(
             f"`--{alias}`"
             for alias, name in program.aliases.items()
@@ -78,7 +67,7 @@ def flag_entry(program: Program, field: dataclasses.Field) -> str:
         "**Required.**" if program.required(field) else "",
         *(f"{k} {x}." for k, x in rules.items() if x not in (None, "")),
     ]
-    title = f"--{field.name}{shown_type(field)}"
+    title = f"--{field.name}{value_of(field)}"
     return f":::{{option}} {title}\n{' '.join(filter(None, said))}\n:::\n"
 
 
@@ -94,9 +83,8 @@ def flag_page(command: str, place: str) -> str:
         f"\nIn a clone, the command is `python {typed}`.\n",
         f":::{{program}} {command}\n:::\n",
     ]
-    for cls in program.classes:
-        lines += [f"## {inspect.getdoc(cls).splitlines()[0].rstrip('.')}\n"]
-        lines += [flag_entry(program, f) for f in dataclasses.fields(cls)]
+    for title, fields in program.groups().items():
+        lines += [f"## {title}\n", *(flag_entry(program, f) for f in fields)]
     return "\n".join(lines)
 
 

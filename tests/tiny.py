@@ -70,6 +70,7 @@ def make_trainer(
     replicas: int = 1,
     config: AlbertConfig = CONFIG,
     optimizer: OptimizerConfig | None = None,
+    per_replica: bool = False,
     **training,
 ) -> Trainer:
     """Return a trainer whose initial weights are always the same."""
@@ -81,6 +82,7 @@ def make_trainer(
         PretrainingObjective(),
         optimizer or OptimizerConfig(learning_rate=0.01, num_warmup_steps=5),
         settings,
+        per_replica=per_replica,
     )
 
 
@@ -133,13 +135,15 @@ def new_trainer(
     replicas: int = 1,
     config: AlbertConfig = CONFIG,
     optimizer: OptimizerConfig | None = None,
+    per_replica: bool = False,
     **training,
 ) -> Trainer:
     """Do the same as `make_trainer`; see `traced_once`."""
+    key = replicas, config, optimizer, per_replica
     return traced_once(
-        lambda: make_trainer(replicas, config, optimizer, **training),
+        lambda: make_trainer(*key, **training),
         TrainingConfig(**(TRAINING | training)),
-        *(replicas, config, optimizer),
+        *key,
     )
 
 

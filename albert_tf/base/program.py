@@ -22,7 +22,6 @@ import signal
 import sys
 from collections.abc import (
     Callable,
-    Container,
     Iterable,
     Iterator,
     Mapping,
@@ -32,10 +31,11 @@ from typing import Any, TypeVar
 
 from absl import app, flags, logging
 
-from albert_tf.base import interrupts
+from albert_tf.base import help_page, interrupts
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.processes import without_collection
-from albert_tf.base.settings import converted, types_of
+from albert_tf.base.removed_flags import REMOVED, gone, without_removed
+from albert_tf.base.settings import GROUPS, converted, group_of, types_of
 
 # Read when TensorFlow is first imported; values that the user set win. On AMD
 # processors oneDNN is off by default, which makes a training step a fifth
@@ -89,54 +89,6 @@ def quiet_start() -> Iterator[None]:
         yield
 
 
-# {flag: (advice, values that had no effect)}
-REMOVED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "feature_cache_dir": (
-        "each run now converts its examples itself, so omit the flag",
-        (),
-    ),
-    "layer_decay": (
-        "all weights use `learning_rate`; `freeze` excludes whole parts",
-        ("1", "1.0"),
-    ),
-}
-
-
-# Arguments in older flagfiles, and their present form.
-RENAMED = {"--initial_weights=released": "--initial_weights=random"}
-
-
-def gone(name: str, value: object) -> InputError:
-    """Return the error for a flag in `REMOVED`, with advice."""
-    advice, _ = REMOVED[name]
-    return InputError(
-        f"`{name}` was removed: {advice}. Received: {name}={value}"
-    )
-
-
-def without_removed(
-    arguments: Iterable[str], known: Container[str]
-) -> list[str]:
-    """Drop removed flags that had no effect; raise `InputError` for others.
-
-    Renamed values get their present names.
-
-    Args:
-      arguments: command-line arguments, with the lines of flagfiles.
-      known: names of the program's own flags, which are never dropped.
-    """
-    kept = []
-    for argument in arguments:
-        argument = RENAMED.get(argument, argument)
-        name, _, value = argument.lstrip("-").partition("=")
-        removed = argument.startswith("-") and name not in known
-        if not removed or name not in REMOVED:
-            kept.append(argument)
-        elif value not in REMOVED[name][1]:
-            raise gone(name, value)
-    return kept
-
-
 FLAGS = flags.FLAGS
 UNREAD = 141  # shells' exit status after a closed pipe, as with `| head`
 Result = TypeVar("Result")
@@ -161,8 +113,15 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
     return see
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
-    """Parse flags as absl does, after handling `REMOVED` flags."""
+# absl prints the flags by module and name, which is of no use to users.
+HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
+
+
+def _parse(argv: Sequence[str], page: str = "") -> list[str]:
+    """Parse flags as absl does, after handling help and `REMOVED` flags."""
+    if page and HELP & set(argv):
+        print(page)
+        sys.exit()
     try:
         read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
         argv = [argv[0], *without_removed(read, FLAGS)]
@@ -173,7 +132,9 @@ def _parse(argv: Sequence[str]) -> list[str]:
     return app.parse_flags_with_usage(argv)
 
 
-def run(main: Callable[[], None], positional: str | None = None) -> None:
+def run(
+    main: Callable[[], None], positional: str | None = None, page: str = ""
+) -> None:
     """Run a script's `main` under absl; report user errors in one line, exit 1.
 
     Files that cannot be read or written, and standard input that is not UTF-8,
@@ -183,6 +144,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
       main: the program, which reads the flags.
       positional: the flag that takes positional arguments, joined by commas;
         without it, positional arguments are an error.
+      page: what `--help` prints; by default absl's list of flags.
     """
 
     def guarded(argv: Sequence[str]) -> int:
@@ -211,7 +173,8 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):
-            app.run(guarded, flags_parser=_parse)
+            parse = functools.partial(_parse, page=page)
+            app.run(guarded, flags_parser=parse)
     except UnicodeDecodeError as error:
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
 
@@ -291,6 +254,7 @@ class Program:
       optional: required settings that are optional in this program.
       tells: whether the function also takes `said`, the names of the settings
         that the user set.
+      means: {setting: what its default in this program stands for}.
     """
 
     function: Callable
@@ -300,6 +264,7 @@ class Program:
     aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional: tuple[str, ...] = ()
     tells: bool = False
+    means: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def fields(self) -> dict[str, dataclasses.Field]:
         """Return {name: field} for all settings."""
@@ -314,6 +279,14 @@ class Program:
                 table[field.name] = field
         return table
 
+    def groups(self) -> dict[str, list[dataclasses.Field]]:
+        """Return {heading: settings}, in the order of `GROUPS`."""
+        table: dict[str, list[dataclasses.Field]] = {g: [] for g in GROUPS}
+        for cls in self.classes:
+            for field in dataclasses.fields(cls):
+                table[group_of(cls, field)].append(field)
+        return {group: fields for group, fields in table.items() if fields}
+
     def required(self, field: dataclasses.Field) -> bool:
         """Return whether a setting is required."""
         return field.metadata["required"] and field.name not in self.optional
@@ -323,6 +296,14 @@ class Program:
         if self.required(field):
             return None
         return self.defaults.get(field.name, field.default)
+
+    def default_words(self, field: dataclasses.Field) -> str:
+        """Return the default of a setting in words, "" if it has none."""
+        value = self.default(field)
+        own = "" if field.name in self.defaults else field.metadata["means"]
+        means = self.means.get(field.name, own)
+        shown = "" if value is None else help_page.word(value)
+        return ", ".join(filter(None, (shown, means)))
 
     def define_flags(self) -> None:
         """Define an absl flag for each setting."""
@@ -372,7 +353,10 @@ class Program:
     def cli(self) -> None:
         """Run the program from the command line."""
         self.define_flags()
-        run(self._execute, self.positional)
+        script = sys.modules["__main__"].__doc__
+        about, _, _ = (script or self.function.__doc__ or "").partition("Args:")
+        page = help_page.page(self, inspect.cleandoc(about))
+        run(self._execute, self.positional, page)
 
     def configs(self, **values: Any) -> list[Any]:
         """Return an instance of each class, built from keywords.

@@ -36,10 +36,33 @@ def plain(value: Any) -> Any:
     return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
+# Headings of `--help`, in its order: what a user wants to do.
+GROUPS = (
+    FILES := "Inputs and outputs",
+    ACTIONS := "What to do",
+    TASK := "Task",
+    TABLE_COLUMNS := "Columns of your files",
+    READING := "Reading text",
+    TOKENIZER := "Tokenizer",
+    EXAMPLES := "Training examples",
+    MASKING := "Masked tokens",
+    MODEL := "Model and initial weights",
+    LENGTH := "Length of training and batch size",
+    OPTIMIZER := "Optimizer and learning rate",
+    TECHNIQUES := "Regularization and distillation",
+    SAVING := "Evaluating, saving and resuming",
+    DEVICES := "Devices, speed and memory",
+    SERVING := "Requests and answers",
+    REPRODUCING := "Reproducing results",
+)
+
+
 def setting(
     default: Any,
     help: str,
     *,
+    group: str = "",
+    means: str = "",
     choices: Sequence[str | bool] | None = None,
     minimum: float | None = None,
     maximum: float | None = None,
@@ -52,7 +75,10 @@ def setting(
 
     Args:
       default: the value when the flag is omitted; `None` means "not set".
-      help: one sentence for `--help`; name the unit.
+      help: what the setting does, for `--help`; name the unit.
+      group: its heading in `--help`, one of `GROUPS`. By default the
+        attribute `help_group` of the class, or else `FILES`.
+      means: what the default stands for, if its value does not tell.
       choices: the legal strings, normally the keys of a dispatch dict; for a
         switch that also accepts words, True and False come first.
       minimum: the smallest legal number (inclusive).
@@ -66,6 +92,8 @@ def setting(
     """
     metadata = {
         "help": help,
+        "group": group,
+        "means": means,
         "choices": tuple(choices) if choices else None,
         "minimum": minimum,
         "maximum": maximum,
@@ -75,6 +103,74 @@ def setting(
         "literal": literal,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def variant(field: Any, default: Any = dataclasses.MISSING, **changes) -> Any:
+    """Return a copy of a `setting` field for another class.
+
+    Args:
+      field: the field.
+      default: another default.
+      **changes: other arguments of `setting`.
+    """
+    if default is dataclasses.MISSING:
+        default = field.default
+    metadata = field.metadata | changes
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def field_of(config: type, name: str) -> dataclasses.Field:
+    """Return the field of a settings class."""
+    return config.__dataclass_fields__[name]
+
+
+def group_of(config: type, field: dataclasses.Field) -> str:
+    """Return the heading of a setting in `--help`."""
+    home = next(
+        c
+        for c in config.__mro__
+        if field.name in vars(c).get("__annotations__", ())
+    )
+    return field.metadata["group"] or vars(home).get("help_group", FILES)
+
+
+# Settings that several classes share.
+MODEL_DIR = setting(
+    "", "Model directory, pretrained or fine-tuned.", required=True
+)
+OUTPUT_DIR = setting(
+    "", "Folder to write; an interrupted run in it resumes.", required=True
+)
+INPUT_FILE = setting(
+    "",
+    "Text file with one text per line; - is standard input.",
+    required=True,
+)
+OUTPUT_FILE = setting("", "File to write.", required=True)
+DO_TRAIN = setting(False, "Train.", group=ACTIONS)
+DO_EVAL = setting(False, "Evaluate.", group=ACTIONS)
+MAX_SEQ_LENGTH = setting(
+    None, "Maximum number of tokens; longer texts are cut.", minimum=4
+)
+TOP_K = setting(
+    5,
+    "Number of pieces to return for each [MASK], and of answers for each "
+    "question.",
+    minimum=1,
+)
+RANDOM_SEED = setting(
+    12345,
+    "Seed of all randomness.",
+    minimum=0,
+    maximum=2**31 - 1,
+    group=REPRODUCING,
+)
+COMPAT_FLAG = setting(
+    "none",
+    "google reproduces the released code, including its faults.",
+    choices=("none", "google"),
+    group=REPRODUCING,
+)
 
 
 def _is(*types: type) -> Callable[[Any], bool]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import TASK, Validated, setting
 from albert_tf.conversion import huggingface, tf1
 from albert_tf.conversion.huggingface_heads import (
     FLAGS,
@@ -214,24 +214,31 @@ class ConversionConfig(Validated):
         "model_dir", "Output format.", choices=tuple(TARGETS), required=True
     )
     albert_config_file: str | None = setting(
-        None, "Config to use instead of the one next to the weights."
+        None,
+        "Config to use for the weights.",
+        means="the one next to them",
     )
     pairs: bool = setting(
         False,
-        "Whether a classifier from Hugging Face or a TF1 checkpoint takes "
-        "text pairs; its files do not specify it.",
+        "Make a classifier for text pairs of one from Hugging Face or a TF1 "
+        "checkpoint, whose files do not say.",
+        group=TASK,
     )
     task: str | None = setting(
         None,
         "Task of the head in a TF1 checkpoint, which has no labels; a task "
-        "name of finetune.py. Default: classification or SQuAD.",
+        "name of finetune.py.",
+        means="classification or SQuAD",
+        group=TASK,
     )
     encoder_only: bool = setting(
-        False, "Whether to keep only the encoder, whatever the head."
+        False,
+        "Keep only the encoder, whatever the head.",
+        group=TASK,
     )
     strict: bool = setting(
         False,
-        "Whether to fail, rather than warn, if a Hugging Face tokenizer has "
+        "Fail, rather than warn, if a Hugging Face tokenizer has "
         "rules without an equivalent here.",
     )
 

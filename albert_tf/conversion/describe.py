@@ -165,7 +165,7 @@ class DescribeConfig:
         "", "Config files, comma-separated; --config itself may be omitted."
     )
     sequence_length: int | None = setting(
-        None, "Tokens per sequence. Default: the model's maximum."
+        None, "Tokens per sequence.", means="the model's maximum"
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import MASKING, setting, validate
 from albert_tf.data.draws import Draws
 
 
@@ -167,10 +167,13 @@ STATIC, DYNAMIC = "static", "dynamic"
 class MaskingConfig:
     """How many tokens to predict, and how to mask them."""
 
+    help_group = MASKING
+
     masking: str = setting(
         STATIC,
-        "static writes masked records; dynamic writes compact unmasked ones, "
-        "which pretrain.py masks differently each time it reads them.",
+        "When to mask: static writes masked records; dynamic writes compact "
+        "unmasked ones, which pretrain.py masks differently each time it "
+        "reads them.",
         choices=(STATIC, DYNAMIC),
     )
     masked_lm_prob: float = setting(
@@ -178,8 +181,8 @@ class MaskingConfig:
     )
     max_predictions_per_seq: int | None = setting(
         None,
-        "Largest number of predictions per example; by default masked_lm_prob "
-        "times max_seq_length.",
+        "Largest number of predictions per example.",
+        means="masked_lm_prob times max_seq_length",
         minimum=1,
         maximum=65536,
     )

@@ -12,18 +12,19 @@ import sentencepiece
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting
+from albert_tf.base.settings import OUTPUT_DIR, TOKENIZER, setting, variant
 from albert_tf.data.builder import letters, text_blocks
 from albert_tf.data.builder.boundaries import ALONE, character_kind
 from albert_tf.data.builder.letters import Letters, has_many_marks, shares
 from albert_tf.data.builder.text_formats import (
+    CORPUS,
     BadItems,
     SentencesConfig,
     split_sentences,
     warn_of_bad_items,
 )
 from albert_tf.data.records.metadata import is_described
-from albert_tf.data.table_sources import InMemoryTable, as_sources, texts_of
+from albert_tf.data.table_sources import InMemoryTable, texts_of
 from albert_tf.text.normalization import AUTO, TextConfig, has_marks, normalize
 from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
 
@@ -51,23 +52,19 @@ VOCAB_LIST = "spiece.vocab"
 class TrainTokenizerConfig(TextConfig, SentencesConfig):
     """Settings of tokenizer training; the defaults are the released ones."""
 
-    input_file: str | InMemoryTable | None = setting(
-        None,
-        "Text, as for create_pretraining_data.py: one sentence per line.",
-        required=True,
-        convert=as_sources,
-    )
-    output_dir: str | None = setting(
-        None, "Folder for the tokenizer files.", required=True
+    input_file: str | InMemoryTable | None = variant(CORPUS)
+    output_dir: str | None = variant(
+        OUTPUT_DIR, help="Folder for the tokenizer files."
     )
     vocab_size: int = setting(
-        30000, "Number of pieces.", minimum=14, maximum=10**7
+        30000, "Number of pieces.", minimum=14, maximum=10**7, group=TOKENIZER
     )
     character_coverage: float = setting(
         0.99995,
         "Share of the characters in the text that the pieces must cover.",
         minimum=0.98,
         maximum=1.0,
+        group=TOKENIZER,
     )
 
 

@@ -18,6 +18,7 @@ from albert_tf.finetuning.evaluation import Metrics, TaskEvaluator, bucketed
 from albert_tf.finetuning.finetuning_settings import (
     CONFIGS,
     DEFAULTS,
+    MEANS,
     Settings,
     seed_dir,
 )
@@ -201,7 +202,9 @@ RELEASED_NAMES = {
 }
 
 
-@program.command(*CONFIGS, defaults=DEFAULTS, aliases=RELEASED_NAMES)
+@program.command(
+    *CONFIGS, defaults=DEFAULTS, means=MEANS, aliases=RELEASED_NAMES
+)
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 

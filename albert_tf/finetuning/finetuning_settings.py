@@ -6,7 +6,20 @@ import os
 
 from albert_tf.base import files, settings
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    ACTIONS,
+    DEVICES,
+    DO_EVAL,
+    DO_TRAIN,
+    LENGTH,
+    MODEL,
+    OPTIMIZER,
+    OUTPUT_DIR,
+    field_of,
+    setting,
+    validate,
+    variant,
+)
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import is_finetuned
@@ -17,8 +30,7 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.run import Hook
 from albert_tf.training.training_config import LARGEST_SEED, TrainingConfig
 
-# Defaults that differ from pretraining; None is computed from the number of
-# examples.
+# Defaults that differ from pretraining; None is explained in `MEANS`.
 DEFAULTS = {
     "optimizer": "adamw",
     "learning_rate": 2e-5,
@@ -28,6 +40,11 @@ DEFAULTS = {
     "eval_steps": None,
     "save_checkpoints_steps": 1000,
     "keep_checkpoint_max": 1,
+}
+MEANS = {
+    "num_train_steps": "num_train_epochs over the training examples",
+    "num_warmup_steps": "warmup_proportion of the steps",
+    "eval_steps": "after each pass over the training examples",
 }
 
 
@@ -46,54 +63,65 @@ class FinetuningConfig:
         "task, whose head is dropped. Without do_train: the fine-tuned model "
         "to evaluate, or the model that output_dir was trained from.",
     )
-    output_dir: str = setting(
-        "",
-        "Model directory to write; a run in it resumes. Without do_train: "
+    output_dir: str = variant(
+        OUTPUT_DIR,
+        help="Model directory to write; a run in it resumes. Without do_train: "
         "folder for the results; it must not contain another model.",
-        required=True,
     )
-    do_train: bool = setting(False, "Train.")
-    do_eval: bool = setting(
-        False, "Evaluate, also during training to keep the best weights."
+    do_train: bool = variant(DO_TRAIN)
+    do_eval: bool = variant(
+        DO_EVAL, help="Evaluate, also during training to keep the best weights."
     )
     do_predict: bool = setting(
-        False, "Write predictions for the test split or `predict_file`."
+        False,
+        "Write predictions for the test split or `predict_file`.",
+        group=ACTIONS,
     )
     init: str = setting(
         "model_dir",
         "Initial weights of the encoder: from `model_dir`, or random.",
         choices=("model_dir", "random"),
+        group=MODEL,
     )
     num_train_epochs: float = setting(
         3.0,
         "Passes over the data, unless `num_train_steps` is set.",
         minimum=0.0,
         maximum=1e6,
+        group=LENGTH,
     )
     warmup_proportion: float = setting(
         0.1,
         "Share of steps for warm-up, unless `num_warmup_steps` is set.",
         minimum=0.0,
         maximum=1.0,
+        group=OPTIMIZER,
     )
-    hidden_dropout_prob: float | None = setting(
-        None, "Dropout in the encoder. Default: its config's.", minimum=0.0
+    hidden_dropout_prob: float | None = variant(
+        field_of(AlbertConfig, "hidden_dropout_prob"),
+        None,
+        group=MODEL,
+        means="the model's",
     )
-    attention_probs_dropout_prob: float | None = setting(
-        None, "Attention dropout. Default: the config's.", minimum=0.0
+    attention_probs_dropout_prob: float | None = variant(
+        field_of(AlbertConfig, "attention_probs_dropout_prob"),
+        None,
+        group=MODEL,
+        means="the model's",
     )
-
     length_bucketing: str = setting(
         "evaluation",
         "When to batch examples of similar length, which saves padding: "
         "never, to evaluate and predict, or also to train. Not on TPUs.",
         choices=("none", "evaluation", "all"),
+        group=DEVICES,
     )
     num_seeds: int = setting(
         1,
         "Number of runs, with seeds from `random_seed`, each in a folder "
         "`seed_N` of `output_dir`; metrics.json has the median and spread.",
         minimum=1,
+        group=ACTIONS,
     )
     ensemble: tuple = setting(
         (),

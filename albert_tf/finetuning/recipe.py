@@ -6,7 +6,14 @@ import re
 from collections.abc import Sequence
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    LENGTH,
+    OPTIMIZER,
+    TASK,
+    TECHNIQUES,
+    setting,
+    validate,
+)
 from albert_tf.model.config import BLOCK, BLOCK_TYPES, AlbertConfig
 
 BALANCED = "balanced"
@@ -39,6 +46,8 @@ def named_weights(entries: Sequence[str]) -> dict[str, float]:
 class RecipeConfig:
     """The recipe of a fine-tuning run; the defaults change nothing."""
 
+    help_group = TECHNIQUES
+
     freeze: tuple = setting(
         (),
         "Parts of the encoder not to train: embeddings, encoder, pooler, or "
@@ -59,20 +68,24 @@ class RecipeConfig:
     fgm_epsilon: float = setting(
         0.0,
         "Adversarial training: also train on word embeddings moved this far "
-        "in the direction that increases the loss; 0 for none.",
+        "in the direction that increases the loss.",
+        means="none",
         minimum=0.0,
     )
     early_stopping: int = setting(
         0,
-        "Stop after this many evaluations without a better main metric; 0 for "
-        "never.",
+        "Stop after this many evaluations without a better main metric.",
+        means="never",
         minimum=0,
+        group=LENGTH,
     )
     plateau_patience: int = setting(
         0,
         "Halve the learning rate after this many evaluations without a "
-        "better main metric; needs schedule=constant; 0 for never.",
+        "better main metric; needs schedule=constant.",
+        means="never",
         minimum=0,
+        group=OPTIMIZER,
     )
     teacher: str | None = setting(
         None,
@@ -91,8 +104,10 @@ class RecipeConfig:
 
     task_weights: tuple = setting(
         (),
-        "With several tasks, `task=A,B`: the relative frequency of each "
-        "task's examples. Default: the number of its examples.",
+        "With several tasks, `task=A,B`: the relative frequency of each task's "
+        "examples.",
+        means="the number of its examples",
+        group=TASK,
     )
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""Smaller models: fewer layers, fewer attention heads, rounded weights.
+"""Smaller models: fewer layers, fewer attention heads.
 
 Heads are ranked as in Michel et al., https://arxiv.org/abs/1905.10650,
 equation 2: a head's importance is I = E_x |dL(x)/dm|, where m = 1 multiplies
@@ -15,7 +15,15 @@ import tensorflow as tf
 from albert_tf.base import files, program, settings
 from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
-from albert_tf.base.settings import FLAG_FILE, Validated, setting
+from albert_tf.base.settings import (
+    FLAG_FILE,
+    MODEL,
+    MODEL_DIR,
+    OUTPUT_DIR,
+    Validated,
+    setting,
+    variant,
+)
 from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.finetuning.job import Job, metric_name, prepare
@@ -113,32 +121,29 @@ def without_heads(
 EVAL_BATCH_SIZE = 32
 HEAD_EXAMPLES = 1000  # training examples to measure importance with
 
-BFLOAT16 = "bfloat16"
-
 
 @dataclasses.dataclass(frozen=True)
 class ShrinkConfig(Validated):
     """The model directory to shrink, and how."""
 
-    model_dir: str = setting(
-        None, "Model directory, pretrained or fine-tuned.", required=True
-    )
-    output_dir: str = setting(
-        None, "New folder for the smaller model.", required=True
+    model_dir: str = variant(MODEL_DIR)
+    output_dir: str = variant(
+        OUTPUT_DIR, help="New folder for the smaller model."
     )
     num_layers: int | None = setting(
         None,
-        "Number of layers to keep, from the first. Default: all.",
+        "Number of layers to keep, from the first.",
+        means="all",
         minimum=1,
+        group=MODEL,
     )
     num_heads: int | None = setting(
         None,
         "Number of attention heads to keep in each layer: the most important "
-        "for the task's training examples. Default: all.",
+        "for the task's training examples.",
+        means="all",
         minimum=1,
-    )
-    weights: str = setting(
-        "float32", "Precision of the weights.", choices=("float32", BFLOAT16)
+        group=MODEL,
     )
 
 
@@ -295,11 +300,6 @@ def stages(
     if config.num_heads:
         model = with_heads(model, config.num_heads, job, data)
         yield f"num_heads={config.num_heads}", model
-    if config.weights == BFLOAT16:
-        short = tf.bfloat16.as_numpy_dtype
-        weights = model.weights.items()
-        rounded = {n: x.astype(short).astype("f4") for n, x in weights}
-        yield f"weights={BFLOAT16}", Model(model.config, rounded)
 
 
 def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:

@@ -18,7 +18,15 @@ import tensorflow as tf
 from albert_tf.base import files, program
 from albert_tf.base.console import Progress
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    INPUT_FILE,
+    MAX_SEQ_LENGTH,
+    MODEL_DIR,
+    OUTPUT_FILE,
+    setting,
+    validate,
+    variant,
+)
 from albert_tf.data import file_kinds
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
@@ -44,33 +52,27 @@ SENTENCE: dict[str, Callable] = {
 class EmbedConfig:
     """The texts to embed, and how to embed them."""
 
-    model_dir: str = setting(
-        "", "Model directory, pretrained or fine-tuned.", required=True
-    )
-    input_file: str = setting(
-        "",
-        "Text file with one text per line; - is standard input.",
-        required=True,
-    )
-    output_file: str = setting("", "File to write, *.npy.", required=True)
+    model_dir: str = variant(MODEL_DIR)
+    input_file: str = variant(INPUT_FILE)
+    output_file: str = variant(OUTPUT_FILE, help="File to write, *.npy.")
     pooling: str | None = setting(
         None,
-        "The first token's vector, the mean or maximum over all tokens, each "
-        "of these normalised (unit_), or the pooler's output. Default: the "
-        "pooling that an embedder was fine-tuned with, otherwise mean.",
+        "How to make one vector: the first token's vector, the mean or "
+        "maximum over all tokens, each of these normalised (unit_), or the "
+        "pooler's output.",
+        means="the pooling of fine-tuning, otherwise mean",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
         -1,
-        "0 is the embedding, with its own width, and 1 the first layer; "
-        "negative numbers count from the last.",
+        "Layer to take vectors from: 0 is the embedding, with its own width, "
+        "and 1 the first layer; negative numbers count from the last.",
+        means="the last",
     )
-    max_seq_length: int | None = setting(
-        None,
-        "Maximum number of tokens; longer texts are cut. Default: the length "
-        "that an embedder was fine-tuned with, otherwise 128 or the model's "
-        "number of positions if that is smaller.",
-        minimum=4,
+    max_seq_length: int | None = variant(
+        MAX_SEQ_LENGTH,
+        means="the length of fine-tuning, otherwise 128 or the model's number "
+        "of positions if that is smaller",
     )
     batch_size: int = setting(32, "Number of texts per batch.", minimum=1)
 

@@ -121,7 +121,8 @@ class AlbertConfig:
     )
     attention_head_size: int | None = setting(
         None,
-        "Head width, D, if heads were pruned. Default: H / A.",
+        "Head width, D, if heads were pruned.",
+        means="H / A",
         minimum=1,
     )
 

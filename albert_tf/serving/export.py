@@ -12,7 +12,13 @@ import tensorflow as tf
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.replacing import Contents, check_replaceable
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    DEVICES,
+    MODEL_DIR,
+    setting,
+    validate,
+    variant,
+)
 from albert_tf.model.config import CONFIG_FILE
 from albert_tf.model.layers import EncoderLoop
 from albert_tf.serving import litert, onnx_file, tensorflow_serving
@@ -39,16 +45,15 @@ VARIABLES = (
 class ExportConfig:
     """The model to export, the format and the destination."""
 
-    model_dir: str = setting(
-        None, "Model directory, pretrained or fine-tuned.", required=True
-    )
+    model_dir: str = variant(MODEL_DIR)
     export_dir: str = setting(
         None, "Folder to write; replaces an earlier export.", required=True
     )
 
     to: str = setting(
         "saved_model",
-        "Format: saved_model takes raw strings; litert and onnx take ids.",
+        "Format to write: saved_model takes raw strings; litert and onnx take "
+        "ids.",
         choices=("saved_model", "litert", "onnx"),
     )
     precision: str = setting(
@@ -56,11 +61,13 @@ class ExportConfig:
         "Precision of a LiteRT file: dynamic_int8 has 8-bit weights, int8 has "
         "8-bit activations too.",
         choices=litert.PRECISIONS,
+        group=DEVICES,
     )
     calibration_file: str | None = setting(
         None,
         "Data to calibrate int8 with: examples in the task's format, or plain "
         "text for a pretrained model.",
+        group=DEVICES,
     )
 
     def __post_init__(self):

@@ -13,7 +13,8 @@ import numpy as np
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.packages import need
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.processes import available
+from albert_tf.base.settings import TOP_K, Validated, setting, variant
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest, softmax
 from albert_tf.tasks.predictions import Predictor
@@ -196,17 +197,11 @@ class RunnerConfig(Validated):
     text: str | None = setting(
         None,
         "A text, or a JSON object with `text` and `text_pair`, or with "
-        "`question`, `context` and, for multiple choice, `choices`. Default: "
-        "each line of standard input is a query.",
+        "`question`, `context` and, for multiple choice, `choices`.",
+        means="each line of standard input is a query",
         literal=True,
     )
-    top_k: int = setting(
-        5,
-        "Maximum number of pieces per [MASK], or of answers per question, out "
-        "of the candidates that evaluation keeps.",
-        minimum=1,
-    )
-    threads: int = setting(1, "Number of interpreter threads.", minimum=1)
+    top_k: int = variant(TOP_K)
 
 
 def fields_of(line: str, fields: dict[str, type]) -> dict:
@@ -233,7 +228,7 @@ def fields_of(line: str, fields: dict[str, type]) -> dict:
 
 def answers(config: RunnerConfig) -> Iterator[dict]:
     """Yield the answer to each query."""
-    runner = Runner(config.model, config.threads)
+    runner = Runner(config.model, available())
     lines = (line.rstrip("\n") for line in sys.stdin)
     for line in lines if config.text is None else [config.text]:
         yield runner.answer(fields_of(line, runner.fields), config.top_k)

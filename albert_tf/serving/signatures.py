@@ -13,9 +13,18 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import (
+    DEVICES,
+    MAX_SEQ_LENGTH,
+    SERVING,
+    TOP_K,
+    Validated,
+    setting,
+    variant,
+)
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.task_heads import token_mean
+from albert_tf.tasks.task_config import NULL_THRESHOLD
 from albert_tf.text.packing import INPUTS
 from albert_tf.text.text_graph import TextGraph
 from albert_tf.text.tokenizers import Tokenizer
@@ -137,11 +146,12 @@ Tensors = dict[str, tf.Tensor]
 class ServingConfig(Validated):
     """Settings that an export fixes."""
 
-    max_seq_length: int | None = setting(
-        None,
-        "Maximum number of tokens in an input; longer texts are cut as in "
-        "training. Default: the length of fine-tuning, otherwise the model's "
-        "number of positions.",
+    help_group = SERVING
+
+    max_seq_length: int | None = variant(
+        MAX_SEQ_LENGTH,
+        means="the length of fine-tuning, otherwise the model's number of "
+        "positions",
         minimum=3,
     )
     fixed_length: bool = setting(
@@ -150,29 +160,21 @@ class ServingConfig(Validated):
         "shapes; otherwise to the longest input of the batch.",
     )
     batch_size: int | None = setting(
-        None, "The only batch size to accept. Default: any.", minimum=1
+        None, "The only batch size to accept.", means="any", minimum=1
     )
     jit_compile: bool = setting(
         False,
         "Compile the encoder of a SavedModel with XLA, once for each shape of "
         "its inputs: fix the length, and perhaps the batch size.",
+        group=DEVICES,
     )
     ids_only: bool = setting(
         False,
         "Serve ids, not strings: a SavedModel with the signature ids alone, "
         "which loads without tensorflow-text.",
     )
-    top_k: int = setting(
-        5,
-        "Number of pieces that fill_mask returns for each mask, and of spans "
-        "that answer returns for each question.",
-        minimum=1,
-    )
-    null_score_diff_threshold: float | None = setting(
-        None,
-        "A question with null odds above this has no answer. Default: the "
-        "fine-tuned model's threshold.",
-    )
+    top_k: int = variant(TOP_K)
+    null_score_diff_threshold: float | None = variant(NULL_THRESHOLD)
 
 
 def graph_function(body: Callable, inputs: list[tf.TensorSpec] | None = None):

@@ -20,7 +20,13 @@ import tensorflow as tf
 from albert_tf.base import files, program
 from albert_tf.base.console import Progress, format_table
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import (
+    INPUT_FILE,
+    MODEL_DIR,
+    OUTPUT_FILE,
+    Validated,
+    variant,
+)
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import fused_cross_entropy
@@ -44,14 +50,13 @@ NAMES = {
 class MinimalPairsConfig(Validated):
     """The model and pairs to score, and the file to write."""
 
-    model_dir: str = setting("", "Pretrained model directory.", required=True)
-    input_file: str = setting(
-        "",
-        "BLiMP files, or JSON lines with `good`, `bad`, `UID` and "
+    model_dir: str = variant(MODEL_DIR, help="Pretrained model directory.")
+    input_file: str = variant(
+        INPUT_FILE,
+        help="BLiMP files, or JSON lines with `good`, `bad`, `UID` and "
         "`phenomenon`; comma-separated globs.",
-        required=True,
     )
-    output_file: str = setting("", "JSON file to write.", required=True)
+    output_file: str = variant(OUTPUT_FILE, help="JSON file to write.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,15 @@
 
 import dataclasses
 
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import (
+    MAX_SEQ_LENGTH,
+    SAVING,
+    TABLE_COLUMNS,
+    TASK,
+    Validated,
+    setting,
+    variant,
+)
 from albert_tf.data.table_sources import InMemoryTable, as_source
 
 # The heads of question answering: two logits for each token; or the released
@@ -20,6 +28,14 @@ TEXT_COLUMNS = (
 COLUMNS = (*TEXT_COLUMNS, "choice_columns")
 
 
+NULL_THRESHOLD = setting(
+    None,
+    "Null odds above which a question has no answer.",
+    means="the fine-tuned model's threshold, which gave the best F1 in its "
+    "evaluation; 0 if it was not evaluated",
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskConfig(Validated):
     """Inputs and head of a task; None means the task's default.
@@ -27,77 +43,80 @@ class TaskConfig(Validated):
     Each kind of task uses some of these settings; see `Task.takes`.
     """
 
-    max_seq_length: int | None = setting(
-        None,
-        "Maximum tokens per example; longer ones are cut or split. Default: "
-        "the fine-tuned model's, or the task's: 128, 384 for questions.",
+    help_group = TASK
+
+    max_seq_length: int | None = variant(
+        MAX_SEQ_LENGTH,
+        help="Maximum tokens per example; longer ones are cut or split.",
+        means="the fine-tuned model's, or the task's: 128, 384 for questions",
         minimum=4,
     )
     classifier_dropout: float | None = setting(
         None,
-        "Dropout before the task's own layer. Default: 0.1.",
+        "Dropout before the task's own layer.",
+        means="0.1",
         minimum=0.0,
         maximum=0.99,
     )
     doc_stride: int | None = setting(
         None,
-        "Tokens between the starts of adjacent windows over a long context. "
-        "Default: 128; three quarters of the window for token classification.",
+        "Tokens between the starts of adjacent windows over a long context.",
+        means="128; three quarters of the window for token classification",
         minimum=1,
     )
     max_query_length: int | None = setting(
-        None, "Maximum tokens of a question. Default: 64.", minimum=1
+        None, "Maximum tokens of a question.", means="64", minimum=1
     )
     answer_head: str | None = setting(
         None,
         "Head for question answering; `beam` is the released head for SQuAD "
-        "2.0, which can predict that there is no answer. Default: the task's.",
+        "2.0, which can predict that there is no answer.",
+        means="the task's",
         choices=ANSWER_HEADS,
     )
     start_n_top: int | None = setting(
-        None, "Answer starts that the beam head tries. Default: 5.", minimum=1
+        None, "Answer starts that the beam head tries.", means="5", minimum=1
     )
     end_n_top: int | None = setting(
-        None, "Ends per start that the beam head tries. Default: 5.", minimum=1
+        None, "Ends per start that the beam head tries.", means="5", minimum=1
     )
     n_best_size: int | None = setting(
-        None, "Candidate answers per question. Default: 20.", minimum=1
+        None, "Candidate answers per question.", means="20", minimum=1
     )
     max_answer_length: int | None = setting(
-        None, "Maximum tokens of an answer. Default: 30.", minimum=1
+        None, "Maximum tokens of an answer.", means="30", minimum=1
     )
-    null_score_diff_threshold: float | None = setting(
-        None,
-        "Null odds above which a question has no answer. Default: the "
-        "fine-tuned model's threshold, which gave the best F1 in its "
-        "evaluation; 0 if it was not evaluated.",
-    )
+    null_score_diff_threshold: float | None = variant(NULL_THRESHOLD)
     max_qa_length: int | None = setting(
         None,
         "Maximum tokens of question and choice; longer ones are cut at the "
-        "start. Default: 128.",
+        "start.",
+        means="128",
         minimum=1,
     )
     temperature: float | None = setting(
         None,
         "Temperature that divides the cosines when learning sentence "
-        "embeddings. Default: 0.05.",
+        "embeddings.",
+        means="0.05",
         minimum=0.001,
     )
     pooling: str | None = setting(
         None,
         "How token vectors become one vector: their mean, the first, or the "
-        "maximum of each component. Default: mean.",
+        "maximum of each component.",
+        means="mean",
         choices=POOLINGS,
     )
     unit_length: bool | None = setting(
-        None, "Whether to scale text vectors to length one. Default: true."
+        None, "Scale text vectors to length one.", means="true"
     )
     crop_rate: float | None = setting(
         None,
         "Without pairs, vectors are learnt from two crops of each text; this "
-        "share of its tokens is cropped. With 0, the two copies differ only "
-        "by dropout. Default: 0.3.",
+        "share of its tokens is cropped. With 0, the two copies differ only by "
+        "dropout.",
+        means="0.3",
         minimum=0.0,
         maximum=0.99,
     )
@@ -111,8 +130,9 @@ class DataConfig(Validated):
         None,
         "Name of a data set, or a kind for your own files: classification, "
         "regression, multilabel, multiple_choice, question_answering, "
-        "token_classification, embedding. Default with a fine-tuned model: "
-        "its task.",
+        "token_classification, embedding.",
+        means="the fine-tuned model's",
+        group=TASK,
     )
     data_dir: str | None = setting(
         None, "Folder with the data set's official files, or its parent."
@@ -131,29 +151,42 @@ class DataConfig(Validated):
         None, "Your examples to predict.", convert=as_source
     )
     text_column: str | None = setting(
-        None, "Column of the (first) text, context or word."
+        None,
+        "Column of the (first) text, context or word.",
+        group=TABLE_COLUMNS,
     )
     text_pair_column: str | None = setting(
-        None, "Column of the second text or question, if any."
+        None,
+        "Column of the second text or question, if any.",
+        group=TABLE_COLUMNS,
     )
     choice_columns: tuple = setting(
-        (), "Column with a list of choices, or several columns, one per choice."
+        (),
+        "Column with a list of choices, or several columns, one per choice.",
+        group=TABLE_COLUMNS,
     )
     label_column: tuple = setting(
         (),
         "Column of the label, or several columns: of 0 and 1 for multilabel, "
         "of numbers for regression.",
+        group=TABLE_COLUMNS,
     )
     id_column: str | None = setting(
         None,
         "Column of the example's name in the predictions, or of the sentence's "
         "name if each row is a word.",
+        group=TABLE_COLUMNS,
     )
     header: bool | None = setting(
         None,
-        "Whether the first line of your .tsv and .csv files names the columns; "
+        "Read column names from the first line of your .tsv and .csv files; "
         "with --noheader they are called 1, 2, 3, ...",
+        means="true",
+        group=TABLE_COLUMNS,
     )
     main_metric: str | None = setting(
-        None, "Metric that selects the best checkpoint."
+        None,
+        "Metric that selects the best checkpoint.",
+        means="the task's",
+        group=SAVING,
     )

@@ -19,7 +19,7 @@ import numpy as np
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import TOKENIZER, Validated, setting
 from albert_tf.text.sentencepiece_rules import WORD_MARK
 
 # How to split a piece that ends in a digit and a comma ("2010,"):
@@ -54,10 +54,12 @@ class TextConfig(Validated):
     `auto` with True or False.
     """
 
-    do_lower_case: bool = setting(True, "Whether to lower-case the text.")
+    help_group = TOKENIZER
+
+    do_lower_case: bool = setting(True, "Lower-case the text.")
     strip_accents: bool | str = setting(
         True,
-        "Whether to decompose characters and drop accents and other marks, "
+        "Decompose characters and drop accents and other marks, "
         "which distinguish words in many languages; WordPiece does so only "
         "when it lower-cases. auto follows the tokenizer.json next to the "
         "vocabulary or, without one, keeps marks if a piece has any; a new "

@@ -17,7 +17,7 @@ import sentencepiece
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting, types_of
+from albert_tf.base.settings import TOKENIZER, setting, types_of
 from albert_tf.text import normalization, wordpiece
 from albert_tf.text.normalization import (
     AUTO,
@@ -60,6 +60,8 @@ IdsAndSpans = tuple[list[int], list[int], list[int]]
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(TextConfig):
     """A vocabulary, and how text is normalised for it."""
+
+    help_group = TOKENIZER
 
     spm_model_file: str | None = setting(
         None, "SentencePiece model; set this or `vocab_file`."

@@ -4,7 +4,15 @@ import dataclasses
 
 from albert_tf.base import program
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import (
+    ACTIONS,
+    Validated,
+    field_of,
+    setting,
+    variant,
+)
+from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import CompiledForTpu
@@ -16,7 +24,6 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
-    with_half_life,
 )
 from albert_tf.training.training_config import TrainingConfig
 
@@ -25,20 +32,21 @@ from albert_tf.training.training_config import TrainingConfig
 class TpuCheckConfig(Validated):
     """The target of the compilation, in addition to the flags of the run."""
 
+    help_group = ACTIONS
+
     topology: str = setting(
         "v5e-8", "TPU slice: v5e-8, v5litepod-8 or v5e:2x4; v2 to v6e."
     )
-    max_seq_length: int = setting(
-        0,
-        "Tokens per sequence; 0 means those of the records in data_dir, or the "
-        "model's maximum without records.",
-        minimum=0,
+    max_seq_length: int | None = variant(
+        field_of(PairsConfig, "max_seq_length"),
+        None,
+        group=ACTIONS,
+        means="the length of the records in data_dir, or the model's maximum",
     )
-    max_predictions_per_seq: int = setting(
-        0,
-        "Masked positions per sequence; 0 means those of the records, or 15 % "
-        "of the tokens without records.",
-        minimum=0,
+    max_predictions_per_seq: int | None = variant(
+        field_of(MaskingConfig, "max_predictions_per_seq"),
+        means="those of the records, or 15 % of the tokens",
+        group=ACTIONS,
     )
     find_largest_batch: bool = setting(
         False, "Also find the largest micro-batch per replica that fits."
@@ -93,8 +101,6 @@ def make_plan(
     first, last = read[0], read[-1]
     tokens, predictions = lengths(check, last, config)
     first_tokens = lengths(check, first, config)[0]
-    tokens_a_step = training.train_batch_size * first_tokens
-    optimizer = with_half_life(optimizer, run.beta_2_half_life, tokens_a_step)
     if first != last:
         unit = parse(check.topology).replicas
         unit *= training.gradient_accumulation_steps

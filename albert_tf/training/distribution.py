@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import DEVICES, setting, validate
 from albert_tf.model.ops import freed_with_graph, is_tpu
 from albert_tf.training.training_config import TrainingConfig
 from albert_tf.training.workers import (
@@ -35,10 +35,12 @@ GPU_PEAKS = {
 class DistributionConfig:
     """The devices of a run."""
 
+    help_group = DEVICES
+
     distribution_strategy: str = setting(
         "auto",
-        "Distribution strategy; auto: a TPU if `tpu_name` is set, the workers "
-        "that TF_CONFIG names, all GPUs, or else the CPU.",
+        "How to use several devices; auto: a TPU if `tpu_name` is set, the "
+        "workers that TF_CONFIG names, all GPUs, or else the CPU.",
         choices=("auto", "tpu", "mirrored", "multi_worker", "one_device"),
     )
     tpu_name: str | None = setting(
@@ -55,8 +57,9 @@ class DistributionConfig:
 
     peak_tflops: float | None = setting(
         None,
-        "Peak TFLOP/s of one replica's device at `dtype`, for model FLOPs "
-        "utilisation; known for common GPUs.",
+        "Peak TFLOP/s of one replica's device at `dtype`, to print model FLOPs "
+        "utilisation.",
+        means="known for common GPUs",
         minimum=0.0,
     )
 

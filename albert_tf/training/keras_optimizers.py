@@ -64,7 +64,6 @@ class Released(Optimizer):
       beta_2: decay of the second moment.
       epsilon: added to the square root of the second moment.
       bias_correction: whether moments are divided by 1 - beta^t.
-      decay_placement: "update", inside the trust ratio, or "decoupled".
       global_clipnorm: largest global norm of the gradients, 1 as released.
       **kwargs: see `Optimizer`.
     """
@@ -79,7 +78,6 @@ class Released(Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         bias_correction: bool = False,
-        decay_placement: str = "update",
         global_clipnorm: float | None = 1.0,
         **kwargs,
     ):
@@ -94,15 +92,22 @@ class Released(Optimizer):
             beta_2=beta_2,
             epsilon=epsilon,
             bias_correction=bias_correction,
-            decay_placement=decay_placement,
             clip_norm=limit,
         )
         super().__init__(config, learning_rate, **plain(kwargs))
 
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Return an optimizer; files of earlier releases have one more key."""
+        config = dict(config)
+        placement = config.pop("decay_placement", "update")
+        rule = "Weight decay can only be part of the update."
+        require(placement == "update", rule, decay_placement=placement)
+        return super().from_config(config, custom_objects)
+
     def get_config(self) -> dict:
         """Return the arguments."""
-        names = """beta_1 beta_2 epsilon bias_correction
-        decay_placement""".split()
+        names = "beta_1", "beta_2", "epsilon", "bias_correction"
         values = {name: getattr(self.config, name) for name in names}
         return (
             super().get_config()

@@ -22,7 +22,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import OPTIMIZER, Validated, setting
 from albert_tf.model.ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.schedules import SCHEDULES
@@ -129,10 +129,11 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 class OptimizerConfig(Validated):
     """The optimizer and its schedule; the defaults are the released ones.
 
-    Two differ: the defaults of `schedule` and `clip_placement` avoid a quirk
-    and do not depend on the number of replicas. `--compat=google` restores the
-    released ones.
+    One differs: the default of `schedule` avoids a quirk. `--compat=google`
+    restores the released one.
     """
+
+    help_group = OPTIMIZER
 
     optimizer: str = setting(
         "lamb",
@@ -175,25 +176,16 @@ class OptimizerConfig(Validated):
         False,
         "Divide the moments by 1 - beta^t; the released code does not.",
     )
-    decay_placement: str = setting(
-        "update",
-        "Whether weight decay is part of the update, inside the trust ratio, "
-        "or is subtracted separately.",
-        choices=("update", "decoupled"),
-    )
     clip_norm: float = setting(
-        1.0, "Largest global norm of the gradient; 0 for no limit.", minimum=0.0
-    )
-    clip_placement: str = setting(
-        "global",
-        "Clip the gradient of the whole batch, or each replica's share before "
-        "averaging, as released.",
-        choices=("global", "per_replica"),
+        1.0,
+        "Largest global norm of the gradient; 0 for no limit.",
+        minimum=0.0,
     )
     ema_decay: float = setting(
         0.0,
-        "Decay of the moving average of the weights, which is then evaluated, "
-        "saved and exported; 0 for no average.",
+        "Keep a moving average of the weights with this decay, which is then "
+        "evaluated, saved and exported.",
+        means="no average",
         minimum=0.0,
         maximum=0.999999,
     )
@@ -270,14 +262,12 @@ def update_rule(
       compiled: whether XLA may compile a part.
     """
     decay = 0.0 if excluded else c.weight_decay_rate
-    inside = decay if c.decay_placement == "update" else 0.0
     compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
     update = compiled_adam_update if compiled else adam_update
-    u, m, v = update(w, g, m, v, t, inside, Adam.of(c))
+    u, m, v = update(w, g, m, v, t, decay, Adam.of(c))
     adapts = c.optimizer == "lamb" and not excluded
     r = trust_ratio(w, u) if adapts else 1.0
-    new_w = w - (rate * r) * u
-    return (new_w if inside == decay else new_w - rate * decay * w), m, v
+    return w - (rate * r) * u, m, v
 
 
 def rule_of(name: str, c: OptimizerConfig, dtype: str):
@@ -326,6 +316,8 @@ class Optimizer(keras.optimizers.Optimizer):
       names: names of the variables, in order; slots are `NAME/m`, `NAME/v`.
       compiled: whether XLA may compile a part of the update.
       products: dtype of Muon's matrix products.
+      per_replica: whether to clip each replica's share, as released, instead of
+        their sum.
       average: the `WeightAverage`.
     """
 
@@ -346,6 +338,7 @@ class Optimizer(keras.optimizers.Optimizer):
         super().__init__(rate, **kwargs)
         self.config, self.excluded = config, excluded
         self.compiled, self.products = True, "float32"
+        self.per_replica = False
 
     def build(self, variables, names: Sequence[str] = ()):
         """Create the slots of the variables, all zeros."""
@@ -376,7 +369,7 @@ class Optimizer(keras.optimizers.Optimizer):
         of the whole batch.
         """
         limit = self.config.clip_norm
-        if self.config.clip_placement == "per_replica":
+        if self.per_replica:
             context = tf.distribute.get_replica_context()
             replicas = context.num_replicas_in_sync
             scaled = [g * replicas for g in gradients]
@@ -447,13 +440,11 @@ class Optimizer(keras.optimizers.Optimizer):
         They are computed from the weights and moments after the last step.
         """
         t, c = tf.cast(self.iterations.value, tf.float32), self.config
-        inside = c.decay_placement == "update"
-        decay = c.weight_decay_rate if inside else 0.0
         variables, ratios = map(_native, self._trainable_variables), []
         for name, w, m, v in zip(
             self.names, variables, self.m, self.v, strict=True
         ):
             if not self.spared(name):
                 u = adam_direction(m.value, v.value, t, Adam.of(c))
-                ratios.append(trust_ratio(w, u + decay * w))
+                ratios.append(trust_ratio(w, u + c.weight_decay_rate * w))
         return tf.stack(ratios)

@@ -156,6 +156,8 @@ class Trainer:
       optimizer: rule and schedule.
       training: batch, precision and seed.
       trainable: maps a variable's name to whether to train it.
+      per_replica: whether each replica clips its own gradient and divides its
+        losses by its own weights, as released.
 
     Attributes:
       evaluator: evaluates and predicts with the same model.
@@ -171,9 +173,10 @@ class Trainer:
         optimizer: OptimizerConfig,
         training: TrainingConfig,
         trainable: Callable[[str], bool] = lambda name: True,
+        per_replica: bool = False,
     ):
         self.strategy, self.objective = strategy, objective
-        self.training = training
+        self.training, self.per_replica = training, per_replica
         self.evaluator = Evaluator(
             strategy, build_model, objective, training.eval_batch_size
         )
@@ -194,6 +197,7 @@ class Trainer:
             )
         self.optimizer.compiled = self.xla.pieces
         self.optimizer.products = training.dtype
+        self.optimizer.per_replica = per_replica
         self._gradients = self._compiled_gradients()
         every = self.model.albert.config.num_hidden_layers
         self._depths: dict[int | None, Trainer] = {None: self, every: self}
@@ -234,6 +238,7 @@ class Trainer:
         """Return the settings that determine the weights, for checkpoints."""
         return {
             "replicas": RunFact(self.strategy.num_replicas_in_sync, MASKS),
+            "per_replica": RunFact(self.per_replica, "another loss"),
             **facts(self.training),
             **facts(self.optimizer.config, "another update rule"),
         }
@@ -241,7 +246,7 @@ class Trainer:
     def _divisors(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the divisor of each term's sum in this replica."""
         weights = self.objective.weights(batch)
-        if self.training.loss_normalization == "per_replica":
+        if self.per_replica:
             replicas = self.strategy.num_replicas_in_sync
             return {
                 term: (weight + RELEASED_WEIGHT_EPSILON) * replicas

@@ -2,7 +2,15 @@
 
 import dataclasses
 
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import (
+    DEVICES,
+    LENGTH,
+    RANDOM_SEED,
+    SAVING,
+    Validated,
+    setting,
+    variant,
+)
 from albert_tf.model.layers import AUTO, LOOPS, REMATERIALIZE
 
 MOST_EXAMPLES = 2**20  # in a batch
@@ -23,21 +31,28 @@ class TrainingConfig(Validated):
         minimum=1,
         maximum=2**31 - 1,
         change="another schedule",
+        group=LENGTH,
     )
     stop_step: int = setting(
         0,
-        "Save and end at this step, with the schedule of num_train_steps; 0 "
-        "for the last step.",
+        "Save and end at this step, with the schedule of num_train_steps.",
+        means="the last step",
         minimum=0,
+        group=LENGTH,
     )
     max_hours: float = setting(
-        0.0, "Save and end after this many hours; 0 for no limit.", minimum=0.0
+        0.0,
+        "Save and end after this many hours.",
+        means="no limit",
+        minimum=0.0,
+        group=LENGTH,
     )
     on_nonfinite: str = setting(
         "stop",
         "What to do if a loss or gradient is not finite: stop the run, or skip "
         "the update and count it.",
         choices=("stop", "skip"),
+        group=SAVING,
     )
     train_batch_size: int = setting(
         4096,
@@ -45,37 +60,38 @@ class TrainingConfig(Validated):
         minimum=1,
         maximum=MOST_EXAMPLES,
         change="the data continue at example step x batch",
+        group=LENGTH,
     )
     gradient_accumulation_steps: int = setting(
-        1, "Micro-batches per replica and step.", minimum=1, change=MASKS
+        1,
+        "Micro-batches per replica and step.",
+        minimum=1,
+        change=MASKS,
+        group=DEVICES,
     )
     eval_batch_size: int = setting(
         64,
         "Examples per evaluation batch, over all replicas.",
         minimum=1,
         maximum=MOST_EXAMPLES,
-    )
-    loss_normalization: str = setting(
-        "global",
-        "Divide a loss term by its weight in the whole batch, or by each "
-        "replica's own and then average, as released.",
-        choices=("global", "per_replica"),
-        change="another loss",
+        group=SAVING,
     )
     dtype: str = setting(
         "float32",
-        "Compute precision; auto: bfloat16 on devices that multiply it faster: "
-        "TPUs, recent GPUs, and CPUs with AVX512_BF16 or AMX.",
+        "Precision of computations; auto: bfloat16 on devices that multiply "
+        "it faster: TPUs, recent GPUs, and CPUs with AVX512_BF16 or AMX.",
         choices=("float32", "bfloat16", AUTO),
         change="another precision, and other dropout masks",
+        group=DEVICES,
     )
     jit_compile: bool | None = setting(
         None,
         "Compile the forward and backward pass with XLA, or nothing with "
-        "--nojit_compile. By default only parts that gain from it: GELU, "
-        "norms, the MLM loss and the optimizer's update. A TPU always compiles "
-        "the whole step.",
+        "--nojit_compile. A TPU always compiles the whole step.",
+        means="the parts that gain from it: GELU, norms, the MLM loss and the "
+        "optimizer's update",
         change=MASKS,
+        group=DEVICES,
     )
     encoder_loop: str = setting(
         AUTO,
@@ -83,6 +99,7 @@ class TrainingConfig(Validated):
         "one layer, on TPUs, `unrolled` elsewhere.",
         choices=(AUTO, *LOOPS),
         change=ROUNDING,
+        group=DEVICES,
     )
     rematerialize: str = setting(
         AUTO,
@@ -90,24 +107,27 @@ class TrainingConfig(Validated):
         "TPUs, `none` elsewhere.",
         choices=(AUTO, *REMATERIALIZE),
         change=ROUNDING,
+        group=DEVICES,
     )
     steps_per_loop: int = setting(
-        0, "Steps between returns to Python; 0 aims at 5 seconds.", minimum=0
+        0,
+        "Steps between returns to Python.",
+        means="about 5 seconds",
+        minimum=0,
+        group=DEVICES,
     )
     eval_steps: int = setting(
-        1000, "Evaluate every N steps and at the end.", minimum=1
+        1000, "Evaluate every N steps and at the end.", minimum=1, group=SAVING
     )
     save_checkpoints_steps: int = setting(
-        5000, "Save every N steps and at the end.", minimum=1
+        5000, "Save every N steps and at the end.", minimum=1, group=SAVING
     )
     keep_checkpoint_max: int = setting(
-        5, "Number of checkpoints to keep.", minimum=1
+        5, "Number of checkpoints to keep.", minimum=1, group=SAVING
     )
-    random_seed: int = setting(
-        12345,
-        "Seed of weights, data and dropout.",
-        minimum=0,
-        maximum=LARGEST_SEED,
+    random_seed: int = variant(
+        RANDOM_SEED,
+        help="Seed of weights, data and dropout.",
         change="data in another order, some of them twice in this epoch and "
         "others never; other masks",
     )

@@ -8,7 +8,7 @@ import pytest
 import test_command_line
 
 from albert_tf.base.errors import InputError
-from albert_tf.base.program import REMOVED, RENAMED, without_removed
+from albert_tf.base.removed_flags import REMOVED, RENAMED, without_removed
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
 )
@@ -46,6 +46,15 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     assert ended.returncode == 1 and "layer_decay=0.9" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, flag in REMOVED.items() for value in flag.same],
+)
+def test_values_that_are_now_derived_are_left_out(name, value):
+    """The value whose effect is what happens now needs no change of a file."""
+    assert without_removed([f"--{name}={value}", "--x"], ["x"]) == ["--x"]
+
+
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
     """A flag that another program lost may exist here; values are not flags."""
@@ -62,6 +71,6 @@ def test_renamed_values_keep_their_meaning():
     """An older flagfile's value is read under its present name."""
     for before, after in RENAMED.items():
         assert without_removed(["--x=1", before], ["x"]) == ["--x=1", after]
-    name, value = after.lstrip("-").split("=")
-    field = PretrainingConfig.__dataclass_fields__[name]
-    assert value in field.metadata["choices"]
+        name, value = after.lstrip("-").split("=")
+        field = PretrainingConfig.__dataclass_fields__[name]
+        assert value in field.metadata["choices"]

@@ -11,6 +11,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build, build_folder, text_blocks
 from albert_tf.data.builder.build_settings import BuildConfig
 
+BEAM = "--runner=DirectRunner"
+
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
@@ -43,7 +45,7 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
     """
     pytest.importorskip("apache_beam")
     here = run(corpus, "here", **changes)
-    beam = run(corpus, "beam", runner="DirectRunner", **changes)
+    beam = run(corpus, "beam", pipeline_options=BEAM, **changes)
     records = sum(name.endswith(".tfrecord") for name in here)
     assert number in (records, None)
     assert beam == here
@@ -80,7 +82,7 @@ def readers(monkeypatch):
 @pytest.mark.interchange
 def test_launcher_reads_no_text(corpus, readers):
     """Only workers read text and shards, which grow with the corpus."""
-    run(corpus, "beam", runner="DirectRunner")
+    run(corpus, "beam", pipeline_options=BEAM)
     grows = {"a.txt", "b.txt", *(f"shard-{i:05d}" for i in range(3))}
     assert grows <= readers["workers"]
     assert not grows & readers["launcher"]
@@ -107,17 +109,17 @@ def test_beam_goes_on(corpus, monkeypatch):
     whole = beam.BeamRunner.make_files
     monkeypatch.setattr(beam.BeamRunner, "make_files", interrupted)
     with pytest.raises(Interrupted):
-        run(corpus, "beam", runner="DirectRunner")
+        run(corpus, "beam", pipeline_options=BEAM)
     monkeypatch.setattr(beam.BeamRunner, "make_files", whole)
     finished = {p: p.stat().st_mtime_ns for p in files_in(corpus / "beam")}
     words = (corpus / "b.txt").read_text()
     (corpus / "b.txt").write_text(words.replace("w7", "w8", 1))
     with pytest.raises(InputError, match=r"other settings.*\(corpus: "):
-        run(corpus, "beam", runner="DirectRunner")
+        run(corpus, "beam", pipeline_options=BEAM)
     assert files_in(corpus / "beam") == list(finished)
     (corpus / "b.txt").write_text(words)
     monkeypatch.setattr(beam, "deal_block", None)  # of the first pass
-    assert run(corpus, "beam", runner="DirectRunner") == here
+    assert run(corpus, "beam", pipeline_options=BEAM) == here
     made = [path for path in finished if path.suffix == ".tfrecord"]
     assert [path.stat().st_mtime_ns for path in made] == [
         finished[path] for path in made
@@ -126,20 +128,20 @@ def test_beam_goes_on(corpus, monkeypatch):
 
 
 def test_runner_without_beam(corpus, monkeypatch):
-    """Without Beam, `runner` raises an error that names the package."""
+    """Without Beam, the options raise an error that names the package."""
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(
         sys.modules, "albert_tf.data.builder.beam_runner", raising=False
     )
     with pytest.raises(InputError, match=r"albert-tf\[beam\]"):
-        run(corpus, "beam", runner="DirectRunner")
+        run(corpus, "beam", pipeline_options=BEAM)
 
 
 def test_settings_that_contradict():
-    """Pipeline options and remote folders need a runner."""
+    """Pipeline options name a runner, which remote folders need."""
     paths = {"input_file": "a.txt", "output_dir": "out"}
-    with pytest.raises(InputError, match="needs a `runner`"):
+    with pytest.raises(InputError, match="must name a --runner"):
         BuildConfig(**paths, pipeline_options="--project=p")
     with pytest.raises(InputError, match="must name a local folder"):
         BuildConfig(**paths, scratch_dir="gs://bucket/scratch")
-    BuildConfig(**paths, scratch_dir="gs://bucket/s", runner="DirectRunner")
+    BuildConfig(**paths, scratch_dir="gs://bucket/s", pipeline_options=BEAM)

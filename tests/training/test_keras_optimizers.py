@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from albert_tf.base.errors import InputError
 from albert_tf.training.keras_optimizers import AdamW, Lamb, WarmupDecay
 from albert_tf.training.optimizer import Optimizer, OptimizerConfig
 from albert_tf.training.schedules import RunRate
@@ -111,3 +112,11 @@ def test_two_replicas_learn_as_one():
         kernels.append(model.layers[0].kernel.numpy())
     np.testing.assert_allclose(*kernels, rtol=1e-5)
     assert np.abs(kernels[0] - 1.0).max() > 0.05
+
+
+def test_files_of_earlier_releases_load():
+    """They have a placement of weight decay; only today's is legal."""
+    config = Lamb().get_config()
+    assert Lamb.from_config(config | {"decay_placement": "update"})
+    with pytest.raises(InputError, match="decay_placement=decoupled"):
+        Lamb.from_config(config | {"decay_placement": "decoupled"})

@@ -207,7 +207,7 @@ def test_a_source_with_another_vocabulary_is_transplanted(
         weights = run.trainer.weights.items()
         seen.update({name: value.numpy() for name, value in weights})
 
-    choices = {"init_checkpoint": str(source), "init_vocabulary": "transplant"}
+    choices = {"init_checkpoint": str(source), "init_state": "transplant"}
     run(data_dir, config[0], tmp_path / "new", hooks=[Look(look)], **choices)
     changed = {"albert/embeddings/word_embeddings", "mlm/output_bias"}
     for name in expected.keys() - changed:

@@ -42,10 +42,9 @@ def test_compat_reaches_the_optimizer_and_the_losses():
     """It sets the released schedule, clipping and averaging, or none."""
     released, ours = trainer("google"), trainer()
     assert released.optimizer.config.schedule == "released"
-    assert released.optimizer.config.clip_placement == "per_replica"
-    assert released.training.loss_normalization == "per_replica"
+    assert released.per_replica and released.optimizer.per_replica
     assert ours.optimizer.config.schedule == "corrected"
-    assert ours.training.loss_normalization == "global"
+    assert not (ours.per_replica or ours.optimizer.per_replica)
 
 
 def test_the_monitor_knows_the_phase(tmp_path):

@@ -72,7 +72,7 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 def test_released_normalization_depends_on_the_replicas():
     """`per_replica` averages averages, which differs from the global mean."""
     whole = trained(replicas=2)
-    averaged = trained(replicas=2, loss_normalization="per_replica")
+    averaged = trained(replicas=2, per_replica=True)
     assert tiny.largest_difference(whole, averaged) > 1e-4
 
 
@@ -83,9 +83,8 @@ def test_per_replica_clipping_bounds_each_share():
         learning_rate=0.01,
         num_warmup_steps=0,
         clip_norm=1e-3,
-        clip_placement="per_replica",
     )
-    trainer = tiny.make_trainer(replicas=2, optimizer=optimizer)
+    trainer = tiny.make_trainer(2, optimizer=optimizer, per_replica=True)
     iterator = trainer.iterator(tiny.train_batches, 0)
     norm = trainer.run_steps(iterator, tf.constant(1)).norm
     assert 0.0 < float(norm) <= 1e-3 * 1.0001

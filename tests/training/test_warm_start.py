@@ -166,18 +166,11 @@ def test_another_kind_of_model_is_refused(key, value):
 
 
 @pytest.mark.parametrize(
-    "model_dir, state, tokenizer",
-    [
-        (None, "weights", True),
-        ("source", "run", True),
-        ("source", "weights", None),
-        ("bare", "weights", True),
-    ],
+    "model_dir, tokenizer",
+    [(None, True), ("source", None), ("bare", True)],
 )
-def test_a_transplant_needs_both_tokenizers(
-    tmp_path, tokenizer, model_dir, state
-):
-    """A transplant needs a source, both tokenizers and new slots."""
+def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
+    """A transplant needs a source and both tokenizers."""
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
@@ -185,10 +178,8 @@ def test_a_transplant_needs_both_tokenizers(
     where = model_dir and str(tmp_path / model_dir)
     target = change(vocab_size=60)
     with pytest.raises(InputError, match="needs an `init_checkpoint` with"):
-        warm_start.check_warm_start(
-            where, state, "transplant", target, tokenizer
-        )
-    allowed = str(tmp_path / "source"), "weights", "transplant"
+        warm_start.check_warm_start(where, "transplant", target, tokenizer)
+    allowed = str(tmp_path / "source"), "transplant"
     warm_start.check_warm_start(*allowed, target, vocabularies.chinese())
     with pytest.raises(InputError, match="hidden_size=16 instead of 32"):
         wider = change(vocab_size=60, hidden_size=32)

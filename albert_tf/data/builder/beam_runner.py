@@ -102,12 +102,11 @@ class BeamRunner:
     """Runs the stages on Beam; see `LocalRunner`.
 
     Args:
-      runner: the name of a Beam runner.
-      options: pipeline options, as on a command line.
+      options: pipeline options, as on a command line; they name the runner.
     """
 
-    def __init__(self, runner: str, options: str):
-        self.options = [f"--runner={runner}", *shlex.split(options)]
+    def __init__(self, options: str):
+        self.options = shlex.split(options)
 
     def _pipeline(self) -> beam.Pipeline:
         return beam.Pipeline(options=PipelineOptions(self.options))

@@ -134,14 +134,15 @@ def make_recipe(
 @contextlib.contextmanager
 def make_runner(build: BuildConfig) -> Iterator:
     """Yield the runner of the stages: a `LocalRunner` or a `BeamRunner`."""
-    if not build.runner:
+    if not build.pipeline_options:
         number = build.num_processes or available()
         with Workers(number, LocalRunner.__module__) as workers:
             yield LocalRunner(workers)
         return
-    need("`runner`", "apache_beam", runner=build.runner)
+    options = build.pipeline_options
+    need("`pipeline_options`", "apache_beam", pipeline_options=options)
     module = importlib.import_module("albert_tf.data.builder.beam_runner")
-    yield module.BeamRunner(build.runner, build.pipeline_options)
+    yield module.BeamRunner(options)
 
 
 def _check_documents(
@@ -265,7 +266,7 @@ def run(
       skipped: counts of bad items already omitted from the files.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
-    if not build.runner:  # a Beam launcher opens no text
+    if not build.pipeline_options:  # a Beam launcher opens no text
         check_files(paths, reading)
     # Workers start up while the tokenizer loads.
     with make_runner(build) as runner, _disk_errors(build.output_dir):

@@ -7,41 +7,36 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    DEVICES,
+    EXAMPLES,
+    OUTPUT_DIR,
+    RANDOM_SEED,
+    setting,
+    validate,
+    variant,
+)
 from albert_tf.data.builder.pairs import PairsConfig
-from albert_tf.data.builder.text_formats import ReadingConfig
+from albert_tf.data.builder.text_formats import CORPUS, ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.data.records.metadata import id_type
-from albert_tf.data.table_sources import InMemoryTable, as_sources
+from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
-
-# Apache Beam runners.
-RUNNERS = ("DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner")
 
 
 @dataclasses.dataclass(frozen=True)
 class BuildConfig:
     """Settings of input, output and parallelism."""
 
-    input_file: str | InMemoryTable = setting(
-        None,
-        "Text, JSON lines, CSV, TSV or Parquet files, compressed or not, or "
-        "folders written by `save_to_disk` of `datasets`: a comma-separated "
-        "list of globs; - is standard input.",
-        required=True,
-        convert=as_sources,
-    )
-    output_dir: str = setting(
-        None,
-        "Folder to write; an interrupted run in it is resumed.",
-        required=True,
-    )
+    input_file: str | InMemoryTable = variant(CORPUS)
+    output_dir: str = variant(OUTPUT_DIR)
     dupe_factor: int | None = setting(
         None,
         "Number of times each document is used, with new pairs and masks each "
-        "time; disk use grows with it. Default: 10, as in BERT; 1 with "
-        "--masking=dynamic. The released default is 40.",
+        "time; disk use grows with it. The released default is 40.",
+        means="10, as in BERT; 1 with --masking=dynamic",
         minimum=1,
+        group=EXAMPLES,
     )
     eval_fraction: float = setting(
         0.02,
@@ -49,52 +44,49 @@ class BuildConfig:
         "too large, part of one; 0 holds out no text.",
         minimum=0.0,
         maximum=0.9,
+        group=EXAMPLES,
     )
-    random_seed: int = setting(
-        12345, "Seed of all randomness.", minimum=0, maximum=2**63 - 1
-    )
+    random_seed: int = variant(RANDOM_SEED, maximum=2**63 - 1)
     num_shards: int | None = setting(
         None,
-        "Number of text shards, each shuffled in the memory of one process. "
-        "Default: one per 32 MB.",
+        "Number of text shards, each shuffled in the memory of one process.",
+        means="one per 32 MB",
         minimum=1,
         maximum=9999,
+        group=DEVICES,
     )
     num_processes: int | None = setting(
         None,
-        "Number of processes; does not affect the records. Default: one per "
-        "core.",
+        "Number of processes; does not affect the records.",
+        means="one per core",
         minimum=1,
         maximum=1024,
+        group=DEVICES,
     )
     scratch_dir: str | None = setting(
         None,
-        "Folder for the first pass, local unless --runner is set. Default: in "
-        "`output_dir`.",
-    )
-    runner: str | None = setting(
-        None,
-        "Run the build as an Apache Beam pipeline (extra `beam`), with the "
-        "same records. Default: processes of this machine.",
-        choices=RUNNERS,
+        "Folder for the first pass, local without --pipeline_options.",
+        means="in `output_dir`",
     )
     pipeline_options: str = setting(
         "",
-        "Beam pipeline options, as on a command line: "
-        "'--project=P --region=R --temp_location=gs://B/T'.",
+        "Run the build with Apache Beam (extra `beam`), with the same records: "
+        "'--runner=DataflowRunner --project=P --region=R "
+        "--temp_location=gs://B/T'.",
+        means="processes of this machine",
+        group=DEVICES,
     )
 
     def __post_init__(self):
         validate(self)
 
         require(
-            self.runner or not self.pipeline_options,
-            "`pipeline_options` needs a `runner`.",
+            not self.pipeline_options or "--runner" in self.pipeline_options,
+            "`pipeline_options` must name a --runner, such as DataflowRunner.",
             pipeline_options=self.pipeline_options,
-            runner=None,
         )
         require(
-            self.runner
+            self.pipeline_options
             or not files.is_remote(self.scratch_dir or self.output_dir),
             "`scratch_dir` must name a local folder when `output_dir` is "
             "remote.",
@@ -108,7 +100,7 @@ class BuildConfig:
 BUILDER_VERSION = 8
 
 # Settings that do not affect the output. The text does, but not its location.
-OUTPUT_SAME = """input_file output_dir num_processes scratch_dir runner
+OUTPUT_SAME = """input_file output_dir num_processes scratch_dir
 pipeline_options""".split()
 
 

@@ -18,7 +18,13 @@ from collections import Counter
 import numpy as np
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    COMPAT_FLAG,
+    EXAMPLES,
+    setting,
+    validate,
+    variant,
+)
 from albert_tf.data.builder.shards import Documents
 from albert_tf.data.layout import Pairs
 
@@ -27,13 +33,12 @@ SPECIAL_TOKENS = 3
 
 SINGLE_SEGMENT_POLICIES = ("split", "drop", "keep")
 
-# Whether pairs and masks are correct, or reproduce the released code.
-COMPAT = ("none", "google")
-
 
 @dataclasses.dataclass(frozen=True)
 class PairsConfig:
     """Settings for cutting documents into segment pairs."""
+
+    help_group = EXAMPLES
 
     max_seq_length: int = setting(
         512,
@@ -49,10 +54,11 @@ class PairsConfig:
     )
     single_segment_policy: str | None = setting(
         None,
-        "What to do with a chunk of a single line. split (default): split it "
-        "where a sentence ends inside it, or else drop it; drop: drop it; "
-        "keep: split it if possible, or else keep it as an example of one "
-        "segment, with masked words but no order.",
+        "What to do with a chunk of a single line. split: split it where a "
+        "sentence ends inside it, or else drop it; drop: drop it; keep: split "
+        "it if possible, or else keep it as an example of one segment, with "
+        "masked words but no order.",
+        means="split",
         choices=SINGLE_SEGMENT_POLICIES,
     )
     random_next_sentence: bool = setting(
@@ -62,11 +68,10 @@ class PairsConfig:
         "--compat=google, the new B has the length of the old one, and some B "
         "are pieces of an A.",
     )
-    compat: str = setting(
-        "none",
-        "google reproduces the pairs and masks of the released code, including "
-        "its faults.",
-        choices=COMPAT,
+    compat: str = variant(
+        COMPAT_FLAG,
+        help="google reproduces the pairs and masks of the released code, "
+        "including its faults.",
     )
 
     def __post_init__(self):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
-from albert_tf.base.settings import Validated, setting
+from albert_tf.base.settings import READING, Validated, setting
 from albert_tf.data.builder.boundaries import RULES
 from albert_tf.data.file_kinds import (
     JSONL,
@@ -18,6 +18,7 @@ from albert_tf.data.file_kinds import (
     Refused,
     require_lines,
 )
+from albert_tf.data.table_sources import as_sources
 from albert_tf.text.normalization import AUTO, REPLACEMENT, SURROGATE
 
 # The largest JSON document, which must be read as a whole.
@@ -247,16 +248,29 @@ FORMATS = {
 }
 
 
+CORPUS = setting(
+    None,
+    "Text, JSON lines, CSV, TSV or Parquet files, compressed or not, or "
+    "folders written by `save_to_disk` of `datasets`: a comma-separated list "
+    "of globs; - is standard input.",
+    required=True,
+    convert=as_sources,
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class TextFilesConfig(Validated):
     """Settings for reading text files."""
+
+    help_group = READING
 
     input_format: str | None = setting(
         None,
         "Layout of documents in a file: lines (a blank line, or an empty row "
         "of a table, between documents), files (one document per file) or "
-        "jsonl (one JSON object per line). By default, text is read as lines, "
-        "and each table row and each JSON object is a document.",
+        "jsonl (one JSON object per line).",
+        means="lines for text; each table row and each JSON object is a "
+        "document",
         choices=FORMATS,
     )
     text_field: str = setting(
@@ -326,10 +340,12 @@ def is_language(code: str) -> bool:
 class SentencesConfig(TextFilesConfig):
     """Settings for splitting text into sentences."""
 
+    help_group = READING
+
     split_sentences: str | None = setting(
         None,
-        "Language code, such as en, whose rules split lines into sentences. "
-        "Default: each line is one sentence.",
+        "Language code, such as en, whose rules split lines into sentences.",
+        means="each line is one sentence",
     )
 
     def __post_init__(self):
@@ -349,12 +365,15 @@ class SentencesConfig(TextFilesConfig):
 class ReadingConfig(SentencesConfig):
     """Settings for finding words and for selecting documents."""
 
+    help_group = READING
+
     word_boundaries: str | None = setting(
         None,
-        "Rule that finds words. Default: english (the released rule) for a "
-        "SentencePiece model, wordpiece for a WordPiece vocabulary. chinese "
-        "uses jieba; segmented splits at spaces; auto uses unicode for a "
-        "SentencePiece model with letters other than a to z.",
+        "Rule that finds words. chinese uses jieba; segmented splits at "
+        "spaces; auto uses unicode for a SentencePiece model with letters "
+        "other than a to z.",
+        means="english (the released rule) for a SentencePiece model, "
+        "wordpiece for a WordPiece vocabulary",
         choices=(*RULES, AUTO),
     )
     min_document_tokens: int = setting(

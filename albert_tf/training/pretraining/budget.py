@@ -64,8 +64,6 @@ USUAL_FLOPS = 1e11
 # How long to measure steps; less with a small budget.
 PROBE_SECONDS = 3.0
 MOST_PROBES = 3
-# Settings that determine another one.
-ALSO = {"beta_2_half_life": "beta_2"}
 MICROSECONDS = 1e6  # processes agree on times as whole numbers
 
 
@@ -77,9 +75,9 @@ def check_budget(said: Set[str], init_state: str, optimizer: str) -> None:
         "Received: both",
     )
     require(
-        init_state == "weights",
-        "`budget_hours` needs init_state=weights, because its schedule begins "
-        "at step 0.",
+        init_state != "run",
+        "`budget_hours` cannot have init_state=run, because its schedule "
+        "begins at step 0.",
         init_state=init_state,
     )
     require(
@@ -238,7 +236,7 @@ class Budget:
 
     def __init__(self, hours: float, said: Set[str]):
         self.hours, self.began = hours, time.monotonic()
-        self.said = {ALSO.get(name, name) for name in said}
+        self.said = set(said)
         self.kept: dict[str, Any] | None = None
         self.start_choices: dict[str, Choice] = {}
         self.clock: BudgetClock | None = None

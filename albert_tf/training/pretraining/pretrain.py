@@ -39,7 +39,6 @@ from albert_tf.training.pretraining.informed_start import start_new
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
     with_compat,
-    with_half_life,
     with_rate,
 )
 from albert_tf.training.pretraining.record_folders import (
@@ -123,8 +122,8 @@ def prepare(
     )
     first = next(iter(folders))
     tokenizer = record_folders.tokenizer_of(first, run.init_checkpoint)
-    choices = run.init_checkpoint, run.init_state, run.init_vocabulary
-    warm_start.check_warm_start(*choices, config, tokenizer)
+    source = run.init_checkpoint, run.init_state
+    warm_start.check_warm_start(*source, config, tokenizer)
     checkpoints.check_claim(run.output_dir, config)
     if tokenizer:
         tokenizer.check_claim(run.output_dir)
@@ -169,7 +168,8 @@ def make_trainer(
         lambda: AlbertForPretraining(config, training.dtype_policy),
         PretrainingObjective(),
         with_compat(with_rate(optimizer, training), compat),
-        with_compat(training, compat),
+        training,
+        per_replica=compat == "google",
     )
 
 
@@ -185,7 +185,7 @@ def start(run: PretrainingConfig, trainer: Trainer, folders: Folders) -> None:
         lines = warm_start.start_run(source, trainer.state())
     else:
         moved = None
-        if run.init_vocabulary == warm_start.TRANSPLANT:
+        if run.init_state == warm_start.TRANSPLANT:
             tokenizer = record_folders.tokenizer_of(first, source)
             moved = read_transplant(source, tokenizer, first, config.vocab_size)
         lines = warm_start.start_weights(model, source, config, moved)
@@ -308,9 +308,7 @@ def run_pretraining(
 
     def make(optimizer: OptimizerConfig, training: TrainingConfig) -> Trainer:
         keras.utils.set_random_seed(training.random_seed)
-        tokens = phases_in(training)[0].tokens
-        memory = with_half_life(optimizer, run.beta_2_half_life, tokens)
-        return make_trainer(config, run.compat, memory, training, strategy)
+        return make_trainer(config, run.compat, optimizer, training, strategy)
 
     write = functools.partial(claim, run, config, tokenizer)
     claims = checkpoints.locked_model_dir(strategy, run.output_dir, write)

@@ -3,20 +3,28 @@
 import dataclasses
 
 from albert_tf.base.errors import require
-from albert_tf.base.settings import setting, validate
+from albert_tf.base.settings import (
+    COMPAT_FLAG,
+    DO_EVAL,
+    DO_TRAIN,
+    LENGTH,
+    MODEL,
+    OUTPUT_DIR,
+    setting,
+    validate,
+    variant,
+)
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import warm_start
 from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
 from albert_tf.training.training_config import TrainingConfig
 
-# As released: the schedule, clipping of each replica's gradient, averaging of
-# the replicas' average losses, random initial weights.
+# As released: the schedule and random initial weights. `Trainer.per_replica` is
+# released too.
 COMPAT = {
     "none": {},
     "google": {
         "schedule": "released",
-        "clip_placement": "per_replica",
-        "loss_normalization": "per_replica",
         "initial_weights": "random",
     },
 }
@@ -50,29 +58,6 @@ def with_rate(
     return dataclasses.replace(optimizer, learning_rate=rate)
 
 
-def with_half_life(
-    optimizer: OptimizerConfig, half_life: float, tokens: int
-) -> OptimizerConfig:
-    """Return settings with `beta_2` set from a half-life, and print it.
-
-    A gradient's share in the second moment halves after this many tokens,
-    whatever the batch: https://arxiv.org/abs/2507.07101, section 3.
-
-    Args:
-      optimizer: the settings.
-      half_life: in tokens; 0 leaves `beta_2` unchanged.
-      tokens: tokens per step.
-    """
-    if not half_life:
-        return optimizer
-    beta_2 = 2.0 ** (-tokens / half_life)
-    print(
-        f"beta_2_half_life={half_life:g}: 2 ^ -({tokens} / {half_life:g}), "
-        f"beta_2 is {beta_2:.6g} instead of {optimizer.beta_2:g}"
-    )
-    return dataclasses.replace(optimizer, beta_2=beta_2)
-
-
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig:
     """The inputs, outputs and kind of a pretraining run."""
@@ -87,26 +72,18 @@ class PretrainingConfig:
         "multiple of the replicas.",
         required=True,
     )
-    depth_schedule: str | None = setting(
-        None,
-        "Number of layers to run, `2:0.3,4:0.3,6`, with shares of the steps, "
-        "or of the time with budget_hours: the shared layer runs fewer times "
-        "at first. It must end with all layers of the model, the default.",
-    )
-    mask_schedule: str | None = setting(
-        None,
-        "Shares of the tokens to predict, `0.30:0.4,0.20:0.3,0.15`, with "
-        "shares of the steps, or of the time with budget_hours; only for "
-        "records of --masking=dynamic. By default their masked_lm_prob.",
-    )
     albert_config_file: str = setting(
-        "", "Architecture, a JSON file as in configs/models.", required=True
+        "",
+        "Architecture, a JSON file as in configs/models.",
+        required=True,
+        group=MODEL,
     )
-    output_dir: str = setting(
-        "", "Model directory to write; resumes a run in it.", required=True
-    )
+    output_dir: str = variant(OUTPUT_DIR)
     init_checkpoint: str | None = setting(
-        None, "Model directory whose weights a new run starts from."
+        None,
+        "Model directory whose weights a new run starts from.",
+        means="a new model",
+        group=MODEL,
     )
     initial_weights: str = setting(
         "random",
@@ -115,46 +92,52 @@ class PretrainingConfig:
         "neighbours, half of the heads attending to a word's neighbours, and "
         "one to the same word elsewhere. A budget chooses informed.",
         choices=("random", "informed"),
+        group=MODEL,
     )
     init_state: str = setting(
         "weights",
-        "What to load from init_checkpoint: weights; or run, which adds the "
+        "What to load from init_checkpoint: weights; run, which adds the "
         "optimizer's slots and the step, and so the schedule, for a second "
-        "phase with other records.",
+        "phase with other records; or transplant, weights whose word "
+        "embeddings are rebuilt for the records' vocabulary.",
         choices=warm_start.STATES,
-    )
-    init_vocabulary: str = setting(
-        warm_start.SAME,
-        "Vocabulary of init_checkpoint: same as the records'; or transplant, "
-        "which rebuilds its word embeddings for theirs.",
-        choices=warm_start.VOCABULARIES,
-    )
-    beta_2_half_life: float = setting(
-        0.0,
-        "Tokens, including padding, after which a gradient's share in the "
-        "second moment has halved: sets beta_2 to fit the batch; 0 leaves "
-        "beta_2 unchanged.",
-        minimum=0.0,
+        group=MODEL,
     )
     budget_hours: float = setting(
         0.0,
         "End after this many hours with the rate decayed; steps, rate and "
-        "other settings that you do not set are chosen to fit. 0 for no "
-        "budget.",
+        "other settings that you do not set are chosen to fit.",
+        means="no budget",
         minimum=0.0,
         maximum=10000.0,
+        group=LENGTH,
     )
-    do_train: bool = setting(True, "Train.")
-    do_eval: bool = setting(
-        False,
-        "Evaluate the newest checkpoint, after training if do_train; without "
-        "it, nothing is written.",
+    depth_schedule: str | None = setting(
+        None,
+        "Number of layers to run, `2:0.3,4:0.3,6`, with shares of the steps, "
+        "or of the time with budget_hours: the shared layer runs fewer times "
+        "at first. It must end with all layers of the model.",
+        means="all layers throughout",
+        group=LENGTH,
     )
-    compat: str = setting(
-        "none",
-        "google: the released schedule, clipping, averaging over replicas and "
-        "initial weights.",
-        choices=COMPAT,
+    mask_schedule: str | None = setting(
+        None,
+        "Shares of the tokens to predict, `0.30:0.4,0.20:0.3,0.15`, with "
+        "shares of the steps, or of the time with budget_hours; only for "
+        "records of --masking=dynamic.",
+        means="the records' masked_lm_prob",
+        group=LENGTH,
+    )
+    do_train: bool = variant(DO_TRAIN, True)
+    do_eval: bool = variant(
+        DO_EVAL,
+        help="Evaluate the newest checkpoint, after training if do_train; "
+        "without do_train, nothing is written.",
+    )
+    compat: str = variant(
+        COMPAT_FLAG,
+        help="google: the released schedule, clipping, averaging over replicas "
+        "and initial weights.",
     )
 
     def __post_init__(self):

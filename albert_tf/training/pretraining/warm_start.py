@@ -192,32 +192,28 @@ FIXED_KEYS = (
 )
 
 # Values of `init_state`.
-STATES = ("weights", "run")
-
-# Values of `init_vocabulary`.
-SAME, TRANSPLANT = VOCABULARIES = ("same", "transplant")
+WEIGHTS, RUN, TRANSPLANT = STATES = ("weights", "run", "transplant")
 
 
 def check_source(
-    source: AlbertConfig, target: AlbertConfig, vocabulary: str = SAME
+    source: AlbertConfig, target: AlbertConfig, state: str = WEIGHTS
 ) -> None:
     """Raise an error if the source's weights do not fit the target."""
     different = [
         f"{key}={getattr(source, key)} instead of {getattr(target, key)}"
         for key in FIXED_KEYS
         if getattr(source, key) != getattr(target, key)
-        and (key, vocabulary) != ("vocab_size", TRANSPLANT)
+        and (key, state) != ("vocab_size", TRANSPLANT)
     ]
     rule = "`init_checkpoint` may differ from `albert_config_file` only in "
     rule += "layers, groups, sharing, positions and dropout, and with "
-    rule += "`init_vocabulary=transplant` in the vocabulary."
+    rule += "`init_state=transplant` in the vocabulary."
     require(not different, f"{rule} Received: {', '.join(different)}")
 
 
 def check_warm_start(
     model_dir: str | None,
     state: str,
-    vocabulary: str,
     target: AlbertConfig,
     tokenizer: Tokenizer | None,
 ) -> None:
@@ -226,23 +222,21 @@ def check_warm_start(
     Args:
       model_dir: the source, if any.
       state: one of `STATES`.
-      vocabulary: one of `VOCABULARIES`.
       target: the new run's architecture.
       tokenizer: of the records, if known.
     """
     known = model_dir and tokenizer_in(model_dir)
     require(
-        vocabulary == SAME or (known and tokenizer and state == "weights"),
-        "`init_vocabulary=transplant` needs an `init_checkpoint` with its "
-        "tokenizer, records with theirs, and `init_state=weights`.",
+        state != TRANSPLANT or (known and tokenizer),
+        "`init_state=transplant` needs an `init_checkpoint` with its "
+        "tokenizer, and records with theirs.",
         init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
-        init_state=state,
     )
     if model_dir:
         source = AlbertConfig.from_model_dir(model_dir)
-        check_source(source, target, vocabulary)
+        check_source(source, target, state)
         require(
-            state == "weights" or source == target,
+            state != RUN or source == target,
             "`init_state=run` needs the architecture of `init_checkpoint`.",
             init_checkpoint=f"{model_dir} with another albert_config.json",
         )
@@ -251,11 +245,11 @@ def check_warm_start(
             "`init_checkpoint` must contain a checkpoint.",
             init_checkpoint=model_dir,
         )
-    if known and vocabulary == SAME:
+    if known and state != TRANSPLANT:
         require(
             known.fingerprint() == tokenizer.fingerprint(),
             "`init_checkpoint` must have the tokenizer of the records, or "
-            "`init_vocabulary` must be transplant, which rebuilds its word "
+            "`init_state` must be transplant, which rebuilds its word "
             "embeddings for theirs.",
             init_checkpoint=f"{model_dir} with another one",
         )

@@ -1,0 +1,79 @@
+"""The text of `--help`: a program's flags, by what they are for."""
+
+import dataclasses
+import textwrap
+
+from albert_tf.base.settings import types_of
+
+WIDTH = 79
+
+# What stands for a value; a switch needs nothing.
+VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
+NUMBER_OR_WORD = (float, str)
+
+MORE = (
+    "--flagfile=FILE reads flags from a file, one a line. --helpfull also "
+    "prints the flags of absl and TensorFlow."
+)
+
+
+def value_of(field: dataclasses.Field) -> str:
+    """Return what follows a flag's name: `=TEXT`, for example."""
+    types = types_of(field)
+    if types == NUMBER_OR_WORD:
+        return f"=NUMBER or {' or '.join(field.metadata['choices'])}"
+    names = [VALUES[t] for t in types if t in VALUES]
+    return "=" + " or ".join(names) if names else ""
+
+
+def word(value: object) -> str:
+    """Return a value as a flag takes it."""
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value}".lower() if isinstance(value, bool) else f"{value}"
+
+
+def _filled(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _entry(program, field: dataclasses.Field) -> str:
+    """Return the lines of a flag."""
+    metadata, value = field.metadata, value_of(field)
+    name = f"--{field.name}{value}" if value else f"--[no]{field.name}"
+    default = program.default_words(field)
+    also = [a for a, name in program.aliases.items() if name == field.name]
+    parts = (
+        metadata["help"],
+        f"One of: {', '.join(map(word, metadata['choices'] or ()))}.",
+        f"Default: {default}.",
+        f"Also --{', --'.join(also)}.",
+        "Required.",
+    )
+    choices = metadata["choices"] and types_of(field) != NUMBER_OR_WORD
+    there = True, choices, default, also, program.required(field)
+    said = " ".join(x for x, t in zip(parts, there, strict=True) if t)
+    return f"  {name}\n{_filled(said, ' ' * 6)}"
+
+
+def page(program, about: str) -> str:
+    """Return the text of `--help`.
+
+    Args:
+      program: a `Program`.
+      about: what the program does.
+    """
+    parts = [about]
+    for title, fields in program.groups().items():
+        entries = (_entry(program, field) for field in fields)
+        parts.append("\n".join((f"{title}:", *entries)))
+    return "\n\n".join(filter(None, (*parts, _filled(MORE, ""))))

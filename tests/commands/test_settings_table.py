@@ -1,0 +1,44 @@
+"""All settings against `tests/testdata/settings.md`, and their `--help`."""
+
+import re
+
+import pytest
+import settings_table
+
+from albert_tf.base import help_page
+from albert_tf.base.removed_flags import without_removed
+
+
+def test_settings_are_those_of_the_table():
+    """No name, type, default, bound or choice changes unnoticed.
+
+    `tests/settings_table.py` records the table anew.
+    """
+    pytest.importorskip("gradio")
+    recorded = settings_table.PATH.read_text("utf-8")
+    assert settings_table.table().splitlines() == recorded.splitlines()
+
+
+def test_help_has_each_flag_once_with_a_default_that_means_something():
+    """A default such as -1 or None is explained, and no flag is missing."""
+    pytest.importorskip("gradio")
+    for program, name in settings_table.programs():
+        page = help_page.page(program, "")
+        found = re.findall(r"^  --(?:\[no\])?(\w+)", page, re.M)
+        assert sorted(found) == sorted(program.fields()), name
+        assert not re.search(r"Default: +(None|-\d+)\.\s", page), name
+
+
+@pytest.mark.parametrize("command", ["pretrain", "finetune", "shrink"])
+def test_run_flags_written_before_flags_were_removed_replay(command):
+    """Every line of an older `run.flags` is a flag of today, or is dropped."""
+    path = settings_table.PATH.parent / "run_flags" / f"{command}.flags"
+    lines = path.read_text("utf-8").splitlines()
+    (fields,) = (
+        program.fields()
+        for program, name in settings_table.programs()
+        if name == command
+    )
+    kept = without_removed(lines, fields)
+    assert {line[2:].split("=")[0] for line in kept} <= fields.keys()
+    assert len(kept) < len(lines)
