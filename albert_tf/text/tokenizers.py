@@ -33,12 +33,12 @@ from albert_tf.text.normalization import (
 from albert_tf.text.packing import (
     INPUTS,
     checked_texts,
-    concatenated,
     pack,
     row_length,
 )
 from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
+    concatenated,
     digit_comma_splits,
     expand,
     expansion_table,
