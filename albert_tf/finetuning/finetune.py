@@ -41,7 +41,13 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the model with its final weights, None if told to stop."""
+    """Train; return the model with its final weights, None if told to stop.
+
+    Args:
+      s: the settings, with all numbers of steps.
+      job: the task in a locked output directory.
+      strategy: the devices.
+    """
     trainer = make_trainer(
         s,
         job.config,
@@ -67,24 +73,28 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
     return evaluation.load_evaluator(s.run.source_dir, job.task, *how)
 
 
-def run_job(
+def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> dict[str, dict[str, float]] | None:
-    """Train, evaluate and predict; None if training was told to stop."""
-    if s.run.do_train:
-        s = s.planned(len(job.train[0].features))
+) -> tuple[Job, Evaluator | None]:
+    """Create and lock the output directory; return its job, and see `train`."""
+    s = s.planned(len(job.train[0].features))
 
-        def begin():
-            nonlocal job
-            job = results.create_output_dir(s.run, job)
-            s.write_flags()
+    def claim():
+        nonlocal job
+        job = results.create_output_dir(s.run, job)
+        s.write_flags()
 
-        with checkpoints.locked_model_dir(strategy, s.run.output_dir, begin):
-            evaluator = train(s, job, strategy)
-        if evaluator is None:
-            return None  # a later run continues
-    else:
-        evaluator = load(s, job, strategy)
+    with checkpoints.locked_model_dir(strategy, s.run.output_dir, claim):
+        return job, train(s, job, strategy)
+
+
+def evaluate_and_predict(
+    s: Settings,
+    job: Job,
+    evaluator: Evaluator,
+    strategy: tf.distribute.Strategy,
+) -> dict[str, dict[str, float]]:
+    """Write metrics and predictions; return the metrics by split."""
     outputs = evaluation.averaged_outputs(job.task) if s.run.ensemble else None
     by_length = bucketed(s.run, strategy, "eval")
     judge = TaskEvaluator(evaluator, job.task, by_length, outputs)
@@ -94,6 +104,19 @@ def run_job(
     if chief and s.run.in_place:
         results.keep_tuned(folder, judge)
     return metrics
+
+
+def run_job(
+    s: Settings, job: Job, strategy: tf.distribute.Strategy
+) -> dict[str, dict[str, float]] | None:
+    """Train, evaluate and predict; None if training was told to stop."""
+    if s.run.do_train:
+        job, evaluator = train_in_output_dir(s, job, strategy)
+    else:
+        evaluator = load(s, job, strategy)
+    if evaluator is None:
+        return None  # a later run continues
+    return evaluate_and_predict(s, job, evaluator, strategy)
 
 
 def run_seeds(
@@ -121,33 +144,46 @@ def run_seeds(
     return results.write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
+def check_other_models(s: Settings, job: Job) -> Job:
+    """Check an ensemble or a teacher; return the job of the ensemble."""
+    if s.recipe.teacher and s.run.do_train:
+        soft_targets.load_teacher(s.recipe.teacher, job)  # or raise an error
+    if not s.run.ensemble:
+        return job
+    evaluation.check_members(s.run.ensemble, job)
+    if s.task.null_score_diff_threshold is not None:
+        return job
+    mean = results.mean_threshold(s.run.ensemble)
+    # Evaluation tunes a threshold for the averaged logits.
+    threshold = None if s.run.do_eval else mean
+    task = job.task.replaced(null_score_diff_threshold=threshold)
+    return dataclasses.replace(job, task=task)
+
+
+def ask_teacher(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Job:
+    """Return the job with a teacher's outputs, if there is a teacher."""
+    if not (s.recipe.teacher and s.run.do_train):
+        return job
+    size, by_length = (
+        s.training.eval_batch_size,
+        bucketed(s.run, strategy, "eval"),
+    )
+    return soft_targets.teach(job, s.recipe, strategy, size, by_length)
+
+
 @explaining_lost_workers()
 def finetune_task(s: Settings) -> dict[str, dict[str, float]]:
     """Train, evaluate and predict one task; return the metrics by split."""
     s.check()
-    prepared = distribution.prepare_devices(s.devices)
-    with distribution.raise_everywhere(prepared):
+    workers = distribution.prepare_devices(s.devices)
+    with distribution.raise_everywhere(workers):
         job = prepare_job(s, s.data)
-    require_alike(prepared, s, job)
+    require_alike(workers, s, job)
     s.advise()
-    if s.run.ensemble:
-        evaluation.check_members(s.run.ensemble, job)
-        if s.task.null_score_diff_threshold is None:
-            mean = results.mean_threshold(s.run.ensemble)
-            # Evaluation tunes a threshold for the averaged logits.
-            task = job.task.replaced(
-                null_score_diff_threshold=None if s.run.do_eval else mean
-            )
-            job = dataclasses.replace(job, task=task)
-    taught = s.recipe.teacher and s.run.do_train
-    if taught:
-        soft_targets.load_teacher(s.recipe.teacher, job)  # or raise an error
-    strategy = prepared or distribution.make_strategy(s.devices)
+    job = check_other_models(s, job)
+    strategy = workers or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
-    if taught:
-        size = s.training.eval_batch_size
-        by_length = bucketed(s.run, strategy, "eval")
-        job = soft_targets.teach(job, s.recipe, strategy, size, by_length)
+    job = ask_teacher(s, job, strategy)
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}
 
