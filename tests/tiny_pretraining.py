@@ -14,7 +14,7 @@ from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
 from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training import checkpoint_files, checkpoints
-from albert_tf.training.pretraining import pretrain
+from albert_tf.training.pretraining import run_setup
 from albert_tf.training.run import Hook
 
 DEFAULTS = {
@@ -58,7 +58,7 @@ def assert_same_bits(left, right):
         np.testing.assert_array_equal(value, found[name], name)
 
 
-make_trainer = pretrain.make_trainer
+make_trainer = run_setup.make_trainer
 
 
 def traced_once(config, compat, optimizer, training, strategy):
@@ -70,7 +70,7 @@ def traced_once(config, compat, optimizer, training, strategy):
 
 def run(data_dir, config_file, output_dir, training=None, **kwargs):
     """Pretrain; return the last held-out metrics."""
-    with mock.patch.object(pretrain, "make_trainer", traced_once):
+    with mock.patch.object(run_setup, "make_trainer", traced_once):
         result = albert_tf.pretrain(
             data_dir=data_dir,
             albert_config_file=config_file,

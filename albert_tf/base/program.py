@@ -252,8 +252,8 @@ class Program:
       defaults: {setting: default of this program}.
       aliases: {alternative name of a flag: setting}.
       optional: required settings that are optional in this program.
-      tells: whether the function also takes `said`, the names of the settings
-        that the user set.
+      tells: whether the function also takes `set_by_user`, the names of the
+        settings that the user set.
       means: {setting: what its default in this program stands for}.
     """
 
@@ -340,15 +340,15 @@ class Program:
         lists = {k: tuple(v) for k, v in values.items() if isinstance(v, list)}
         return self._configs(values | lists)
 
-    def said(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the keyword `said` if the function takes it, else nothing."""
+    def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return the keyword `set_by_user` if the function takes it, or {}."""
         settings = (self.aliases.get(name, name) for name in names)
-        return {"said": frozenset(settings)} if self.tells else {}
+        return {"set_by_user": frozenset(settings)} if self.tells else {}
 
     def _execute(self) -> None:
         names = (*self.fields(), *self.aliases)
-        said = self.said(name for name in names if FLAGS[name].present)
-        self.function(*self.from_flags(), **said)
+        present = (name for name in names if FLAGS[name].present)
+        self.function(*self.from_flags(), **self.set_by_user(present))
 
     def cli(self) -> None:
         """Run the program from the command line."""
@@ -400,7 +400,8 @@ class Program:
         more = [
             p
             for p in of_function.parameters.values()
-            if p.kind == keyword and not (self.tells and p.name == "said")
+            if p.kind == keyword
+            and not (self.tells and p.name == "set_by_user")
         ]
         return of_function.replace(parameters=parameters + more)
 
@@ -427,7 +428,7 @@ def command(
         def call(**values):
             names = signature.parameters.keys() - settings
             more = {k: values.pop(k) for k in names & values.keys()}
-            more |= record.said(values)
+            more |= record.set_by_user(values)
             return function(*record.configs(**values), **more)
 
         call.program, call.__signature__ = record, signature

@@ -45,7 +45,13 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the model with its final weights, None if told to stop."""
+    """Train; return the model with its final weights, None if told to stop.
+
+    Args:
+      s: the settings, with all numbers of steps.
+      job: the task in a locked output directory.
+      strategy: the devices.
+    """
     trainer = make_trainer(
         s,
         job.config,
@@ -71,24 +77,25 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
     return evaluation.load_evaluator(s.run.source_dir, job.task, *how)
 
 
-def run_job(
+def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
-) -> Metrics | None:
-    """Train, evaluate and predict; None if training was told to stop."""
-    if s.run.do_train:
-        s = s.planned(len(job.train[0].features))
+) -> tuple[Job, Evaluator | None]:
+    """Create and lock the output directory; return its job, and see `train`."""
+    s = s.planned(len(job.train[0].features))
 
-        def begin():
-            nonlocal job
-            job = create_output_dir(s.run, job)
-            s.write_flags()
+    def claim():
+        nonlocal job
+        job = create_output_dir(s.run, job)
+        s.write_flags()
 
-        with checkpoints.locked_model_dir(strategy, s.run.output_dir, begin):
-            model = train(s, job, strategy)
-        if model is None:
-            return None  # a later run continues
-    else:
-        model = load(s, job, strategy)
+    with checkpoints.locked_model_dir(strategy, s.run.output_dir, claim):
+        return job, train(s, job, strategy)
+
+
+def evaluate_and_predict(
+    s: Settings, job: Job, model: Evaluator, strategy: tf.distribute.Strategy
+) -> Metrics:
+    """Write metrics and predictions; return the metrics by split."""
     outputs = evaluation.averaged_outputs(job.task) if s.run.ensemble else None
     by_length = bucketed(s.run, strategy, "eval")
     evaluator = TaskEvaluator(model, job.task, by_length, outputs)
@@ -136,6 +143,19 @@ def write_summary(
     return values
 
 
+def run_job(
+    s: Settings, job: Job, strategy: tf.distribute.Strategy
+) -> Metrics | None:
+    """Train, evaluate and predict; None if training was told to stop."""
+    if s.run.do_train:
+        job, model = train_in_output_dir(s, job, strategy)
+    else:
+        model = load(s, job, strategy)
+    if model is None:
+        return None  # a later run continues
+    return evaluate_and_predict(s, job, model, strategy)
+
+
 def run_seeds(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics:
@@ -161,33 +181,43 @@ def run_seeds(
     return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 
+def for_ensemble(s: Settings, job: Job) -> Job:
+    """Check an ensemble's members; return the job with their threshold."""
+    evaluation.check_members(s.run.ensemble, job)
+    if s.task.null_score_diff_threshold is not None:
+        return job
+    mean = evaluation.mean_threshold(s.run.ensemble)
+    # Evaluation tunes a threshold for the averaged logits.
+    threshold = None if s.run.do_eval else mean
+    task = job.task.replaced(null_score_diff_threshold=threshold)
+    return dataclasses.replace(job, task=task)
+
+
+def ask_teacher(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Job:
+    """Return the job with the teacher's outputs."""
+    by_length = bucketed(s.run, strategy, "eval")
+    size = s.training.eval_batch_size
+    return teach(job, s.recipe, strategy, size, by_length)
+
+
 @explaining_lost_workers()
 def finetune_task(s: Settings) -> Metrics:
     """Train, evaluate and predict one task; return the metrics by split."""
     s.check()
-    prepared = distribution.prepare_devices(s.devices)
-    with distribution.raise_everywhere(prepared):
+    workers = distribution.prepare_devices(s.devices)
+    with distribution.raise_everywhere(workers):
         job = prepare(s.run, s.data, s.task)
         print(job.summary())
         if s.run.do_train:
             job = with_recipe(s.recipe, job)
-    require_alike(prepared, s, job)
+    require_alike(workers, s, job)
     s.advise()
     if s.run.ensemble:
-        evaluation.check_members(s.run.ensemble, job)
-        if s.task.null_score_diff_threshold is None:
-            mean = evaluation.mean_threshold(s.run.ensemble)
-            # Evaluation tunes a threshold for the averaged logits.
-            task = job.task.replaced(
-                null_score_diff_threshold=None if s.run.do_eval else mean
-            )
-            job = dataclasses.replace(job, task=task)
-    strategy = prepared or distribution.make_strategy(s.devices)
+        job = for_ensemble(s, job)
+    strategy = workers or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)
     if s.recipe.teacher and s.run.do_train:
-        size = s.training.eval_batch_size
-        by_length = bucketed(s.run, strategy, "eval")
-        job = teach(job, s.recipe, strategy, size, by_length)
+        job = ask_teacher(s, job, strategy)
     run = run_seeds if s.run.num_seeds > 1 else run_job
     return run(s, job, strategy) or {}
 

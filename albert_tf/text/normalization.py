@@ -125,26 +125,34 @@ MIXED_FORMS = re.compile(
 )
 
 
+def text_of(*ranges: tuple[int, int]) -> str:
+    """Return the characters of ranges of code points, without `BETWEEN`."""
+    codes = np.concatenate([np.arange(*ends, dtype="<u4") for ends in ranges])
+    return codes.tobytes().decode("utf-32-le").replace(BETWEEN, "")
+
+
 @functools.cache
-def characters() -> list[str]:
+def characters() -> str:
     """Return the characters that Unicode may assign, without surrogates."""
-    codes = [*range(1, 0xD800), *range(0xE000, 0x40000)]
-    every = map(chr, [*codes, *range(0xE0000, 0xE0200)])
-    return [character for character in every if character != BETWEEN]
+    return text_of((1, 0xD800), (0xE000, 0x40000), (0xE0000, 0xE0200))
 
 
 @functools.cache
-def changing_characters() -> list[str]:
+def changing_characters() -> str:
     """Return all characters that rules of case or marks may change.
 
     These are all except ideographs, but include compatibility ideographs.
     """
-    ideographs = range(0x3400, 0xA000), range(0x20000, 0x2F800)
-    codes = set(map(ord, characters())).difference(*ideographs)
-    return [chr(code) for code in sorted(codes - {*range(0x2FA20, 0x40000)})]
+    return text_of(
+        (1, 0x3400),
+        (0xA000, 0xD800),
+        (0xE000, 0x20000),
+        (0x2F800, 0x2FA20),
+        (0xE0000, 0xE0200),
+    )
 
 
-def of_each(function: Function, texts: list[str]) -> list[str]:
+def of_each(function: Function, texts: Iterable[str]) -> list[str]:
     """Apply a function to each text, with a single call if possible."""
     found = function(BETWEEN.join(["", *texts, ""])).split(BETWEEN)[1:-1]
     return found if len(found) == len(texts) else list(map(function, texts))

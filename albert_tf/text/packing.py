@@ -1,6 +1,5 @@
 """Packing: one or two segments of ids into a row of the model's inputs."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -19,14 +18,6 @@ class SpecialIds(Protocol):
     pad_id: int
     cls_id: int
     sep_id: int
-
-
-def concatenated(
-    rows: Sequence[Sequence[int]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the concatenated ids of rows, int32, and the end of each row."""
-    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-    return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 
 
 def is_column(values: Any) -> bool:

@@ -1,11 +1,10 @@
 """ALBERT's rules for SentencePiece pieces: numbers and word starts."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 import sentencepiece
-
-from albert_tf.text.packing import concatenated
 
 WORD_MARK = "▁"
 
@@ -93,6 +92,14 @@ def expansion_table(
     lengths = [len(row) for row in rows]
     values = np.array([id for row in rows for id in row], np.int32)
     return values, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def concatenated(
+    rows: Sequence[Sequence[int]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the concatenated ids of rows, int32, and the end of each row."""
+    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+    return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 
 
 def expand(

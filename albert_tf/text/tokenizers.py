@@ -5,10 +5,12 @@ import base64
 import dataclasses
 import functools
 import hashlib
+import inspect
 import itertools
 import json
 import os
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -31,12 +33,12 @@ from albert_tf.text.normalization import (
 from albert_tf.text.packing import (
     INPUTS,
     checked_texts,
-    concatenated,
     pack,
     row_length,
 )
 from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
+    concatenated,
     digit_comma_splits,
     expand,
     expansion_table,
@@ -50,6 +52,7 @@ from albert_tf.text.wordpiece import (
 )
 
 TOKENIZER_FILE = "tokenizer.json"
+RULES_FILE = "compiled_rules.bin"
 WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
 MASK_TEXT = "[MASK]"
 # Concatenated ids of texts, and each text's end; ids, their starts and ends.
@@ -81,8 +84,10 @@ class Tokenizer(abc.ABC):
       not_words: int32 ids that represent no text (special, control, unused).
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
-      with_rules: a SentencePiece model with the rules of `config` compiled in,
-        which takes about a second. It is never saved.
+      with_rules: a SentencePiece model with the rules of `config` compiled in.
+        Compiling takes about a second, so `save` writes the model too.
+      encodes_with_rules: whether `encode_joined` uses `with_rules`.
+      rules_file: a file that `save` may have written.
       final_sigma: a regular expression for capital sigmas at the end of a word,
         the only rule that no map can express; None without lower-casing.
     """
@@ -90,10 +95,11 @@ class Tokenizer(abc.ABC):
     kind: str  # in `tokenizer.json`
     file_name: str  # of the vocabulary in a model directory
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
+    encodes_with_rules: bool
     has_marks: Callable[[str], bool]  # whether a text has accents to strip
     settings: tuple[str, ...]  # fields of `TextConfig` that it uses
-    with_rules: bytes
     final_sigma: str | None
+    rules_file = ""
     lone_mark: Sequence[int | None] = ()  # id of the word mark alone
 
     def __init__(
@@ -128,6 +134,24 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def _starts_word(self, piece: str) -> bool:
         """Return whether a piece begins a word."""
+
+    @abc.abstractmethod
+    def _compile(self) -> bytes:
+        """Return `with_rules`, compiled."""
+
+    def _rules_key(self) -> bytes:
+        """Return a hash of everything that determines `with_rules`."""
+        code = map(inspect.getsource, (normalization, wordpiece))
+        versions = unicodedata.unidata_version, sentencepiece.__version__
+        about = "\n".join([self.fingerprint(), *versions, *code])
+        return hashlib.sha256(about.encode()).digest()
+
+    @functools.cached_property
+    def with_rules(self) -> bytes:
+        path, key = self.rules_file, self._rules_key()
+        stored = files.read_bytes(path) if path and files.exists(path) else b""
+        rules = stored.removeprefix(key)
+        return self._compile() if rules == stored else rules
 
     def _prepared(self, text: str) -> str:
         """Return a text prepared for `with_rules`, with the same length."""
@@ -245,6 +269,9 @@ class Tokenizer(abc.ABC):
         files.write_bytes(files.join(model_dir, self.file_name), self.content)
         path = files.join(model_dir, TOKENIZER_FILE)
         files.write_json(path, self.description())
+        if self.encodes_with_rules or "with_rules" in vars(self):
+            content = self._rules_key() + self.with_rules
+            files.write_bytes(files.join(model_dir, RULES_FILE), content)
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -256,6 +283,7 @@ class SentencePieceTokenizer(Tokenizer):
     """
 
     kind = "sentencepiece"
+    encodes_with_rules = True
     file_name = "spiece.model"
     special = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
     has_marks = staticmethod(normalization.has_marks)
@@ -308,8 +336,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _starts_word(self, piece: str) -> bool:
         return is_word_start(piece)
 
-    @functools.cached_property
-    def with_rules(self) -> bytes:
+    def _compile(self) -> bytes:
         return with_rules(self.content, self.config)
 
     @functools.cached_property
@@ -351,6 +378,7 @@ class WordPieceTokenizer(Tokenizer):
     """The tokenizer of the Chinese models."""
 
     kind = "wordpiece"
+    encodes_with_rules = False
     file_name = "vocab.txt"
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     has_marks = staticmethod(wordpiece.has_marks)
@@ -370,8 +398,7 @@ class WordPieceTokenizer(Tokenizer):
     def encode_joined(self, texts: Sequence[str]) -> JoinedIds:
         return concatenated([self._model.encode(text) for text in texts])
 
-    @functools.cached_property
-    def with_rules(self) -> bytes:
+    def _compile(self) -> bytes:
         return rules_model(self._pieces, self.config)
 
     @functools.cached_property
@@ -409,9 +436,11 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
     rule = f"The {kind} vocabulary must be an existing file."
     require(files.is_file(path), f"{rule} Received: {path}")
     try:
-        return TOKENIZERS[kind](files.read_bytes(path), config)
+        tokenizer = TOKENIZERS[kind](files.read_bytes(path), config)
     except InputError as error:
         raise InputError(f"{error} ({path})") from None
+    tokenizer.rules_file = files.join(os.path.dirname(path), RULES_FILE)
+    return tokenizer
 
 
 def description_beside(path: str, kind: str) -> dict:

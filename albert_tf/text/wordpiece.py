@@ -159,7 +159,7 @@ def rules_model(pieces: Sequence[str], config: TextConfig) -> bytes:
     every = changing_characters()
     found = of_each(lambda text: separated(text, config), every)
     table = dict(zip(every, found, strict=True))
-    for character in filter(IDEOGRAPH.match, characters()):
+    for character in IDEOGRAPH.findall(characters()):
         new = table.get(character, f" {character} ")
         unknown = new.strip() not in known
         table[character] = f" {OTHER_IDEOGRAPH} " if unknown else new

@@ -37,7 +37,7 @@ from albert_tf.tpu.compiler import (
     stablehlo,
 )
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.pretraining.pretrain import make_trainer
+from albert_tf.training.pretraining.run_setup import make_trainer
 from albert_tf.training.training_config import TrainingConfig
 
 RESULTS = ("report", "norm")  # of `Trainer.replica_step`

@@ -118,12 +118,12 @@ def test_home_is_found_in_every_path(monkeypatch):
 def test_a_program_may_ask_what_was_given():
     """A program can ask for the names of passed settings, without aliases."""
 
-    def tell(config, *, hooks=(), said=frozenset()):
-        return said
+    def tell(config, *, hooks=(), set_by_user=frozenset()):
+        return set_by_user
 
     asked = command(Kinds, aliases={"train_step": "steps"}, tells=True)(tell)
     assert asked(model_dir="m", train_step=3) == {"model_dir", "steps"}
-    assert "said" not in inspect.signature(asked).parameters
+    assert "set_by_user" not in inspect.signature(asked).parameters
 
 
 SCRIPT = """

@@ -49,7 +49,9 @@ def block(monkeypatch, *modules):
 
 def refused(path):
     """Open a Beam runner."""
-    with build.make_runner(BuildConfig("a", str(path), pipeline_options=("--runner=DirectRunner",))):
+    with build.make_runner(
+        BuildConfig("a", str(path), pipeline_options=("--runner=DirectRunner",))
+    ):
         raise AssertionError
 
 

@@ -17,7 +17,7 @@ from albert_tf.data.records import checks, input_pipeline, metadata, tfrecord
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.distribution import DistributionConfig
-from albert_tf.training.pretraining.record_folders import check_readers
+from albert_tf.training.pretraining.run_setup import check_readers
 
 T = 32
 

@@ -41,6 +41,45 @@ def test_save_and_load(tokenizer, tmp_path):
         assert loaded.encode(text) == tokenizer.encode(text)
 
 
+def no_compiling(tokenizer):
+    """Return a marker instead of compiled rules."""
+    return b"compiled anew"
+
+
+def test_compiled_rules_are_read(tmp_path, monkeypatch):
+    """Rules beside a vocabulary serve it, whichever way it is loaded."""
+    tokenizer = english()
+    tokenizer.save(str(tmp_path))
+    monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
+    loaded = load_tokenizer(str(tmp_path))
+    named = tokenizer_from_files(spm_model_file=str(tmp_path / "spiece.model"))
+    assert loaded.with_rules == named.with_rules == tokenizer.with_rules
+    loaded.save(str(tmp_path / "copy"))
+    copied = load_tokenizer(str(tmp_path / "copy"))
+    assert copied.with_rules == tokenizer.with_rules
+
+
+@pytest.mark.parametrize("change", ["setting", "pieces", "unicode", "none"])
+def test_compiled_rules_of_something_else_are_ignored(
+    change, tmp_path, monkeypatch
+):
+    """Another setting, vocabulary or Unicode version compiles them anew."""
+    english().save(str(tmp_path))
+    monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
+    if change == "pieces":
+        proto = ModelProto.FromString(english().content)
+        proto.pieces.add(piece="more", score=0.0, type=1)
+        (tmp_path / "spiece.model").write_bytes(proto.SerializeToString())
+    elif change == "unicode":
+        monkeypatch.setattr("unicodedata.unidata_version", "1.0")
+    elif change == "none":
+        (tmp_path / "compiled_rules.bin").unlink()
+    lower = change != "setting"
+    path = str(tmp_path / "spiece.model")
+    loaded = tokenizer_from_files(spm_model_file=path, do_lower_case=lower)
+    assert loaded.with_rules == b"compiled anew"
+
+
 def test_a_models_tokenizer_is_not_replaced(tmp_path):
     """With weights only the same tokenizer is written; without them, any."""
     english().save(str(tmp_path))

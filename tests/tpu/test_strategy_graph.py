@@ -22,7 +22,7 @@ from albert_tf.model.ops import is_tpu
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
 from albert_tf.training import checkpoints, distribution
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.pretraining.pretrain import make_trainer
+from albert_tf.training.pretraining.run_setup import make_trainer
 from albert_tf.training.training_config import TrainingConfig
 
 CONFIG = dataclasses.replace(

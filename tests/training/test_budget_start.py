@@ -15,12 +15,15 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.training import checkpoint_files, hooks, run
 from albert_tf.training.clock import BudgetClock
+from albert_tf.training.distribution import DistributionConfig
 from albert_tf.training.hooks import Save
+from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import budget, budget_rules
 from albert_tf.training.pretraining.budget import Budget
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
 )
+from albert_tf.training.pretraining.run_setup import Setup
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
@@ -102,8 +105,22 @@ RECORDS = {
 BEFORE = "0.2:0.5,0.15"  # chosen by an earlier version
 
 
+def setup(config, folders, **more):
+    """Return the setup of a run with these inputs."""
+    files = {"albert_config_file": "c", "output_dir": "o"}
+    return Setup(
+        PretrainingConfig("records", **files | more),
+        OptimizerConfig(),
+        TrainingConfig(),
+        DistributionConfig(),
+        config,
+        folders,
+        None,
+    )
+
+
 @pytest.mark.parametrize(
-    "folders, said, kept, masks, depths",
+    "folders, fixed, kept, masks, depths",
     [
         (["dynamic"], set(), None, budget_rules.MASK_SCHEDULE, "2:0.3,4"),
         (["static"], set(), None, None, "2:0.3,4"),
@@ -119,16 +136,13 @@ BEFORE = "0.2:0.5,0.15"  # chosen by an earlier version
         (["dynamic"], set(), {}, None, None),
     ],
 )
-def test_schedules_are_chosen_once(folders, said, kept, masks, depths):
+def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
     """The user's settings stay; a resumed run keeps its schedules."""
-    job = Budget(1.0, said)
-    job.kept = None if kept is None else {"choices": kept}
+    limited = Budget(1.0, fixed)
+    limited.earlier = None if kept is None else {"choices": kept}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
-    chosen = job.with_start(
-        PretrainingConfig("records", albert_config_file="c", output_dir="o"),
-        config,
-        {name: RECORDS[name] for name in folders},
-    )
+    records = {name: RECORDS[name] for name in folders}
+    chosen = limited.with_start(setup(config, records)).pretraining
     assert (chosen.mask_schedule, chosen.depth_schedule) == (masks, depths)
     informed = kept is None
     assert chosen.initial_weights == ("informed" if informed else "random")
@@ -136,11 +150,9 @@ def test_schedules_are_chosen_once(folders, said, kept, masks, depths):
 
 def test_a_model_that_is_there_keeps_its_depth():
     """A model of `init_checkpoint` is trained with all of its layers."""
-    files = {"albert_config_file": "c", "output_dir": "o"}
-    going_on = PretrainingConfig("records", **files, init_checkpoint="model")
     folders = {"dynamic": RECORDS["dynamic"]}
-    chosen = Budget(1.0, set()).with_start(going_on, tiny.CONFIG, folders)
-    assert chosen == going_on
+    going_on = setup(tiny.CONFIG, folders, init_checkpoint="model")
+    assert Budget(1.0, set()).with_start(going_on) == going_on
 
 
 def pretrain(data_dir, config, output, **more):
@@ -203,6 +215,6 @@ def test_records_that_are_damaged_are_named_while_measuring(
     def read(*_):
         raise tf.errors.DataLossError(None, None, f"corrupted record at {path}")
 
-    monkeypatch.setattr(budget, "probe", read)
+    monkeypatch.setattr(budget, "time_steps", read)
     with pytest.raises(InputError, match=f"Received: {path}"):
         pretrain(data_dir, config, tmp_path / "model")

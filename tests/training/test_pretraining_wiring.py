@@ -17,12 +17,12 @@ from albert_tf.training import checkpoint_files
 from albert_tf.training.hooks import MeasureSpread, make_monitor
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase
-from albert_tf.training.pretraining import record_folders, warm_start
+from albert_tf.training.pretraining import run_setup, warm_start
 from albert_tf.training.pretraining.pretrain import (
     make_trainer,
     pretraining_hooks,
 )
-from albert_tf.training.pretraining.record_folders import check_records
+from albert_tf.training.pretraining.run_setup import check_records
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
@@ -93,10 +93,10 @@ def test_ids_beyond_the_vocabulary(tmp_path):
     Such records do not name their vocabulary.
     """
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
-    record_folders.read(str(tmp_path), tiny.CONFIG, True)
+    run_setup.read(str(tmp_path), tiny.CONFIG, True)
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 50)))
     with pytest.raises(InputError, match="record 2: `input_ids` .* 50, .* 50"):
-        record_folders.read(str(tmp_path), tiny.CONFIG, True)
+        run_setup.read(str(tmp_path), tiny.CONFIG, True)
 
 
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
@@ -168,9 +168,7 @@ def test_a_run_without_held_out_records_trains(
     metadata = read_metadata(data_dir)
     splits = metadata.splits | {EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)
-    monkeypatch.setattr(
-        record_folders, "read_metadata", lambda data_dir: metadata
-    )
+    monkeypatch.setattr(run_setup, "read_metadata", lambda data_dir: metadata)
     training = {"stop_step": 2, "eval_steps": 1}
     assert run(data_dir, config[0], tmp_path / "model", training) == {}
     with pytest.raises(InputError, match="needs held-out records"):

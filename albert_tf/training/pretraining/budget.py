@@ -1,33 +1,24 @@
 """Budgets: measure a run's speed, and choose settings that fit its hours."""
 
-import dataclasses
 import functools
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.records import checks, input_pipeline
-from albert_tf.data.records.metadata import EVAL
-from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoint_files, history
 from albert_tf.training.clock import CLOSING_SECONDS, BudgetClock
 from albert_tf.training.distribution import faster, of_chief, require_alike
-from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.phases import Phase, mean_work, step_work
-from albert_tf.training.pretraining import budget_rules, record_folders
+from albert_tf.training.phases import mean_work, step_work
+from albert_tf.training.pretraining import budget_rules, run_setup
 from albert_tf.training.pretraining.budget_rules import Choice, Resources
-from albert_tf.training.pretraining.pretraining_settings import (
-    COMPAT,
-    PretrainingConfig,
-)
-from albert_tf.training.pretraining.record_folders import Folders
+from albert_tf.training.pretraining.pretraining_settings import COMPAT
+from albert_tf.training.pretraining.run_setup import Setup
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.trainer import Trainer
-from albert_tf.training.training_config import TrainingConfig
 
 
 class Rehearse(Hook):
@@ -57,8 +48,6 @@ class Rehearse(Hook):
         clock.turn(run.step, {}, over=False, phases=len(run.phases) - 1)
 
 
-Configs = tuple[OptimizerConfig, TrainingConfig]
-
 # FLOP/s of a CPU, to estimate the first batch before anything is measured.
 USUAL_FLOPS = 1e11
 # How long to measure steps; less with a small budget.
@@ -67,10 +56,10 @@ MOST_PROBES = 3
 MICROSECONDS = 1e6  # processes agree on times as whole numbers
 
 
-def check_budget(said: Set[str], init_state: str, optimizer: str) -> None:
+def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
     """Raise an error for settings that conflict with a budget."""
     require(
-        "num_train_steps" not in said,
+        "num_train_steps" not in fixed,
         "`num_train_steps` follows from `budget_hours`; set only one of them. "
         "Received: both",
     )
@@ -82,8 +71,8 @@ def check_budget(said: Set[str], init_state: str, optimizer: str) -> None:
     )
     require(
         optimizer in budget_rules.OPTIMIZERS
-        or "learning_rate" in said
-        or "optimizer" not in said,
+        or "learning_rate" in fixed
+        or "optimizer" not in fixed,
         "`budget_hours` knows rates for "
         f"{', '.join(budget_rules.OPTIMIZERS)}; set `learning_rate` for "
         "another optimizer.",
@@ -91,30 +80,19 @@ def check_budget(said: Set[str], init_state: str, optimizer: str) -> None:
     )
 
 
-def with_values(configs: Configs, values: Mapping[str, Any]) -> Configs:
-    """Return settings with some values replaced."""
-    optimizer, training = (
-        dataclasses.replace(
-            config,
-            **{name: values[name] for name in vars(config) if name in values},
-        )
-        for config in configs
-    )
-    return optimizer, training
-
-
-def probe(trainer: Trainer, phase: Phase, most: float) -> tuple[float, float]:
+def time_steps(
+    setup: Setup, trainer: Trainer, most: float
+) -> tuple[float, float]:
     """Return the seconds of a compiled training step, and of all measurements.
 
     Args:
-      trainer: the trainer; its weights may change.
-      phase: the phase to train.
+      setup: the run, whose first phase is trained.
+      trainer: its trainer; the weights may change.
       most: how many seconds to measure, approximately.
     """
-    batches = functools.partial(
-        input_pipeline.train_batches, seed=trainer.training.random_seed
-    )
-    iterator = trainer.iterator(phase.reader(batches), 0, phase.batch_size)
+    phase = setup.phases()[0]
+    read = phase.reader(setup.batches)
+    iterator = trainer.iterator(read, 0, phase.batch_size)
     trainer = trainer.at_depth(phase.layers)
 
     def seconds(steps: int) -> float:
@@ -133,66 +111,50 @@ def probe(trainer: Trainer, phase: Phase, most: float) -> tuple[float, float]:
     return max(last, 1 / MICROSECONDS) / steps, spent
 
 
+def measure(setup: Setup, most: float) -> tuple[float, float]:
+    """Return the seconds of a step in the first phase, and to compile it.
+
+    Args:
+      setup: the run.
+      most: how many seconds to measure, approximately.
+    """
+    start = time.monotonic()
+    trainer = setup.trainer()
+    with run_setup.errors_explained(setup.folders):
+        seconds, measuring = time_steps(setup, trainer, most)
+    del trainer
+    gc.collect()
+    return seconds, time.monotonic() - start - measuring
+
+
+def resources_of(setup: Setup, seconds: float, pace: float) -> Resources:
+    """Return the resources of a run, the same in all processes.
+
+    Args:
+      setup: the run.
+      seconds: time for its phases.
+      pace: seconds per FLOP.
+    """
+    phases, strategy = setup.phases(), setup.strategy
+    left = round(max(seconds, 1.0) * MICROSECONDS)
+    return Resources(
+        of_chief(strategy, left) / MICROSECONDS,
+        mean_work(phases, setup.config) * pace,
+        phases[0].metadata.max_seq_length,
+        setup.config.hidden_size,
+        setup.held_out,
+        strategy.num_replicas_in_sync,
+        Choice(*faster(strategy)),
+    )
+
+
 def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
     """Return {setting: value} of choices."""
     return {name: choice.value for name, choice in choices.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class Probe:
-    """The means to measure the speed of a run with given settings.
-
-    Attributes:
-      strategy: where to run.
-      config: the architecture.
-      make: makes a trainer from settings.
-      phases_in: makes the phases of a run from its settings.
-    """
-
-    strategy: tf.distribute.Strategy
-    config: AlbertConfig
-    make: Callable[[OptimizerConfig, TrainingConfig], Trainer]
-    phases_in: Callable[[TrainingConfig], tuple[Phase, ...]]
-
-    def means(self, phases: Sequence[Phase], seconds: float, pace: float):
-        """Return the resources of a run, the same in all processes.
-
-        Args:
-          phases: the phases of the run.
-          seconds: time for them.
-          pace: seconds per FLOP.
-        """
-        work = mean_work(phases, self.config)
-        left = round(max(seconds, 1.0) * MICROSECONDS)
-        return Resources(
-            of_chief(self.strategy, left) / MICROSECONDS,
-            work * pace,
-            phases[0].metadata.max_seq_length,
-            self.config.hidden_size,
-            phases[-1].metadata.count(EVAL),
-            self.strategy.num_replicas_in_sync,
-            Choice(*faster(self.strategy)),
-        )
-
-    def measure(self, configs: Configs, most: float) -> tuple[float, float]:
-        """Return the seconds of a step in the first phase, and to compile it.
-
-        Args:
-          configs: the settings.
-          most: how many seconds to measure, approximately.
-        """
-        start = time.monotonic()
-        trainer = self.make(*configs)
-        phase = self.phases_in(configs[1])[0]
-        with checks.errors_explained(phase.data_dir, phase.metadata):
-            seconds, measuring = probe(trainer, phase, most)
-        del trainer
-        gc.collect()
-        return seconds, time.monotonic() - start - measuring
-
-
 def measured_choices(
-    workshop: Probe, configs: Configs, said: Set[str], end: float
+    setup: Setup, fixed: Set[str], end: float
 ) -> tuple[dict[str, Choice], float]:
     """Return the choices, and the seconds of a step in the first phase.
 
@@ -200,26 +162,22 @@ def measured_choices(
     by iteration.
 
     Args:
-      workshop: measures the pace.
-      configs: all settings.
-      said: names of the settings that must not change.
+      setup: the run.
+      fixed: names of the settings that must not change.
       end: when time will be up, by `time.monotonic`.
     """
     pace, compiling, measured = 1 / USUAL_FLOPS, 0.0, 0
     for _ in range(MOST_PROBES + 1):
-        phases = workshop.phases_in(configs[1])
         left = end - time.monotonic() - compiling - CLOSING_SECONDS
-        means = workshop.means(phases, left, pace)
-        values = vars(configs[0]) | vars(configs[1])
-        choices = budget_rules.choose_values(means, values, said)
-        configs = with_values(configs, values_of(choices))
-        if configs[1].train_batch_size == measured:
+        means = resources_of(setup, left, pace)
+        choices = budget_rules.choose_values(means, setup.settings, fixed)
+        setup = setup.with_settings(values_of(choices))
+        if setup.training.train_batch_size == measured:
             break
         most = min(PROBE_SECONDS, means.seconds / 100)
-        seconds, compiling = workshop.measure(configs, most)
-        first = workshop.phases_in(configs[1])[0]
-        pace = seconds / step_work(first, workshop.config)
-        measured = configs[1].train_batch_size
+        seconds, compiling = measure(setup, most)
+        pace = seconds / step_work(setup.phases()[0], setup.config)
+        measured = setup.training.train_batch_size
     return choices, seconds
 
 
@@ -228,129 +186,133 @@ class Budget:
 
     Args:
       hours: hours for the run; 0 for no budget, when the methods do nothing.
-      said: names of the settings that the user set.
+      fixed: names of the settings that the user set.
 
     Attributes:
-      clock: the clock of the run, None before `settle` and without a budget.
+      earlier: the state that an earlier process saved, None for a new run.
+      clock: the clock of the run, None without a budget, and before
+        `choose_settings`.
     """
 
-    def __init__(self, hours: float, said: Set[str]):
+    def __init__(self, hours: float, fixed: Set[str]):
         self.hours, self.began = hours, time.monotonic()
-        self.said = set(said)
-        self.kept: dict[str, Any] | None = None
+        self.fixed = set(fixed)
+        self.earlier: dict[str, Any] | None = None
         self.start_choices: dict[str, Choice] = {}
         self.clock: BudgetClock | None = None
 
-    def prepare(
-        self,
-        run: PretrainingConfig,
-        optimizer: OptimizerConfig,
-        config: AlbertConfig,
-        folders: Folders,
-    ) -> PretrainingConfig:
+    def choose_start(self, setup: Setup) -> Setup:
         """Check the settings and any earlier run; return `with_start`."""
         if not self.hours:
-            return run
-        check_budget(self.said, run.init_state, optimizer.optimizer)
-        prefix = checkpoint_files.latest(run.output_dir)
+            return setup
+        pretraining = setup.pretraining
+        check_budget(
+            self.fixed, pretraining.init_state, setup.optimizer.optimizer
+        )
+        prefix = checkpoint_files.latest(pretraining.output_dir)
         if prefix:
-            self.kept = checkpoint_files.read_facts(prefix).get("budget")
-            require(
-                self.kept,
-                "`budget_hours` can only resume a run that had a budget; "
-                "choose another folder.",
-                output_dir=f"{run.output_dir} with {prefix}",
-            )
-            # Older checkpoints have the last step instead.
-            step = checkpoint_files.number(prefix)
-            if self.kept.get("over", step == self.kept.get("last")):
-                print(
-                    f"The time of {run.output_dir} is up and its rate has "
-                    "decayed. For more hours, set another `output_dir`, and "
-                    f"`init_checkpoint={run.output_dir}`.",
-                    flush=True,
-                )
-        return self.with_start(run, config, folders)
+            self.read_earlier(pretraining.output_dir, prefix)
+        return self.with_start(setup)
 
-    def with_start(
-        self, run: PretrainingConfig, config: AlbertConfig, folders: Folders
-    ) -> PretrainingConfig:
-        """Return settings with the first weights and schedules of a new model.
+    def read_earlier(self, output_dir: str, prefix: str) -> None:
+        """Read what a checkpoint's run chose, and warn if its time is up."""
+        self.earlier = checkpoint_files.read_facts(prefix).get("budget")
+        require(
+            self.earlier,
+            "`budget_hours` can only resume a run that had a budget; choose "
+            "another folder.",
+            output_dir=f"{output_dir} with {prefix}",
+        )
+        # Older checkpoints have the last step instead.
+        step = checkpoint_files.number(prefix)
+        if self.earlier.get("over", step == self.earlier.get("last")):
+            print(
+                f"The time of {output_dir} is up and its rate has decayed. For "
+                "more hours, set another `output_dir`, and "
+                f"`init_checkpoint={output_dir}`.",
+                flush=True,
+            )
+
+    def with_start(self, setup: Setup) -> Setup:
+        """Return a setup with the first weights and schedules of a new model.
 
         They are those chosen now or in an earlier run. A pretrained model gets
         none: it already uses all of its layers.
-
-        Args:
-          run: the settings.
-          config: the architecture.
-          folders: the records.
         """
-        if run.init_checkpoint and not self.kept:
-            return run
-        dynamic = record_folders.are_dynamic(folders)
-        given = {*self.said, *COMPAT[run.compat]}
-        chosen = budget_rules.choose_start(config, dynamic)
+        pretraining = setup.pretraining
+        if pretraining.init_checkpoint and not self.earlier:
+            return setup
+        given = {*self.fixed, *COMPAT[pretraining.compat]}
+        dynamic = run_setup.are_dynamic(setup.folders)
+        chosen = budget_rules.choose_start(setup.config, dynamic)
         self.start_choices = {
             name: choice for name, choice in chosen.items() if name not in given
         }
         values = values_of(self.start_choices)
-        if self.kept:
-            before = self.kept["choices"]
+        if self.earlier:
+            before = self.earlier["choices"]
             values = {k: before[k] for k in values if k in before}
-        return dataclasses.replace(run, **values)
+        return setup.with_settings(values)
 
-    def _choose(self, workshop: Probe, configs: Configs):
+    def _choose(self, setup: Setup) -> tuple[dict[str, Any], float]:
         """Return the {setting: value} chosen, and the seconds of a step."""
-        if self.kept:
-            return self.kept["choices"], self.kept["step_seconds"]
+        if self.earlier:
+            return self.earlier["choices"], self.earlier["step_seconds"]
         end = self.began + self.hours * 3600
-        choices, seconds = measured_choices(workshop, configs, self.said, end)
+        choices, seconds = measured_choices(setup, self.fixed, end)
         choices = self.start_choices | choices
         print(f"Chosen for budget_hours={self.hours:g}:")
         print("\n".join(budget_rules.format_choices(choices)), flush=True)
         return values_of(choices), seconds
 
-    def settle(
-        self,
-        workshop: Probe,
-        optimizer: OptimizerConfig,
-        training: TrainingConfig,
-    ) -> Configs:
-        """Return the settings of a run, chosen now or in an earlier process."""
-        configs = optimizer, training
+    def choose_settings(self, setup: Setup) -> Setup:
+        """Return a setup with all choices, made now or in an earlier process.
+
+        Also makes the clock.
+        """
         if not self.hours:
-            return configs
-        used = self.kept and self.kept["seconds"]
-        about = {"seconds used in output_dir": used}
-        require_alike(workshop.strategy, about)
-        if optimizer.learning_rate == "auto":
-            self.said -= {"learning_rate"}
-        values, seconds = self._choose(workshop, configs)
-        values = {k: v for k, v in values.items() if k not in self.said}
-        optimizer, training = with_values(configs, values)
-        last = workshop.phases_in(training)[-1]
-        kept = self.kept or {}
-        step, place, pace = kept.get("course", (0, 0.0, 1.0))
+            return setup
+        earlier = self.earlier or {}
+        used = {"seconds used in output_dir": earlier.get("seconds")}
+        require_alike(setup.strategy, used)
+        if setup.optimizer.learning_rate == "auto":
+            self.fixed -= {"learning_rate"}
+        values, seconds = self._choose(setup)
+        values = {k: v for k, v in values.items() if k not in self.fixed}
+        of_start = vars(setup.pretraining).keys()  # see `with_start`
+        setup = setup.with_settings(
+            {k: v for k, v in values.items() if k not in of_start}
+        )
+        training = setup.training
         self.clock = BudgetClock(
             training.num_train_steps,
-            step,
-            place,
-            pace,
+            *earlier.get("course", ()),
             seconds=self.hours * 3600,
             began=self.began,
             step_seconds=seconds,
-            eval_steps=training.eval_steps if last.metadata.count(EVAL) else 0,
+            eval_steps=training.eval_steps if setup.held_out else 0,
             save_steps=training.save_checkpoints_steps,
-            kept=kept.get("seconds"),
+            again=int(setup.pretraining.do_eval),
+            kept=earlier.get("seconds"),
             choices=values,
-            agree=functools.partial(of_chief, workshop.strategy),
+            agree=functools.partial(of_chief, setup.strategy),
         )
-        return optimizer, training
+        return setup
 
-    def closed(self, training: TrainingConfig, run: Run) -> TrainingConfig:
+    def hooks(self, setup: Setup, evaluate: Callable[[int], Any]) -> list[Hook]:
+        """Return the hooks that the clock needs.
+
+        Args:
+          setup: the run.
+          evaluate: evaluates a number of batches.
+        """
+        batches = -(-setup.held_out // setup.training.eval_batch_size)
+        return [Rehearse(evaluate, batches)] if self.clock else []
+
+    def closed(self, setup: Setup, run: Run) -> Setup:
         """Print the time used; return settings that repeat the steps made."""
         if not self.clock:
-            return training
+            return setup
         seconds, used = self.clock.seconds, self.clock.used()
         rate = run.trainer.rate(max(run.step - 1, 0))
         print(
@@ -359,4 +321,4 @@ class Budget:
             f"last at a rate of {rate:.2g}",
             flush=True,
         )
-        return dataclasses.replace(training, num_train_steps=run.last)
+        return setup.with_settings({"num_train_steps": run.last})

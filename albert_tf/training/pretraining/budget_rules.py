@@ -11,7 +11,7 @@ after the rate has fully decayed.
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
 from albert_tf.model.config import AlbertConfig
@@ -199,18 +199,18 @@ RULES: dict[str, Callable[[Resources, dict], Choice]] = {
 
 
 def choose_values(
-    means: Resources, values: dict, said: set[str]
+    means: Resources, values: dict, fixed: Set[str]
 ) -> dict[str, Choice]:
     """Choose the settings that the user has not set.
 
     Args:
       means: the resources and sizes of the run.
       values: {setting: value} of all settings.
-      said: names of the settings that the user has set.
+      fixed: names of the settings that the user has set.
     """
     values, choices = dict(values), {}
     for name, rule in RULES.items():
-        if name not in said:
+        if name not in fixed:
             choices[name] = rule(means, values)
             values[name] = choices[name].value
     return choices

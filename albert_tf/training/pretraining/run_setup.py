@@ -1,0 +1,327 @@
+"""The setup of a run: its settings, and the inputs that they name, checked."""
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from albert_tf.base.errors import require
+from albert_tf.data.masking import DYNAMIC
+from albert_tf.data.records import checks, input_pipeline, parsing
+from albert_tf.data.records.metadata import (
+    EVAL,
+    TRAIN,
+    Metadata,
+    is_described,
+    paths_of,
+    read_metadata,
+)
+from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
+from albert_tf.training import checkpoints, distribution, phases
+from albert_tf.training.distribution import DistributionConfig, with_dtype
+from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.pretraining import warm_start
+from albert_tf.training.pretraining.pretraining_settings import (
+    PretrainingConfig,
+    with_compat,
+    with_rate,
+)
+from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
+
+# {folder or globs: metadata}, in the order of the run.
+Folders = dict[str, Metadata]
+
+
+def check_records(config: AlbertConfig, metadata: Metadata) -> None:
+    """Raise an error if records do not fit the model."""
+    config.check_length("max_seq_length", metadata.max_seq_length)
+    size, most = metadata.vocab_size, config.vocab_size
+    rule = "`vocab_size` of the records must be at most the model's "
+    require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
+    require(
+        config.type_vocab_size >= 2,
+        "`type_vocab_size` must be at least 2: records have two segments.",
+        type_vocab_size=config.type_vocab_size,
+    )
+    if 0 < size < most:
+        print(f"Note: the records use {size} of {most} word embeddings")
+
+
+def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
+    """Return the tokenizer of a folder's records, None if unknown.
+
+    Records of the released code come without one. It is then taken from the
+    source of weights, if that has one.
+    """
+    if is_described(data_dir):
+        return load_tokenizer(data_dir)
+    for folder in filter(None, (data_dir, source)):
+        if tokenizer := tokenizer_in(folder):
+            return tokenizer
+    print(
+        "Note: no tokenizer is known; a model directory without its files "
+        "exports only the signature `ids`"
+    )
+    return None
+
+
+def are_dynamic(folders: Folders) -> bool:
+    """Return whether all records are masked while they are read."""
+    return all(m.masking(TRAIN) == DYNAMIC for m in folders.values())
+
+
+def check_alike(folders: Folders) -> None:
+    """Raise unless folders share tokenizer, vocabulary and kind of masking."""
+    kinds = {
+        folder: (m.tokenizer_fingerprint, m.vocab_size, m.masking(TRAIN))
+        for folder, m in folders.items()
+    }
+    first, *_ = kinds.values()
+    others = [folder for folder, kind in kinds.items() if kind != first]
+    require(
+        not others,
+        "The folders of `data_dir` must have one tokenizer, one vocabulary "
+        "and one kind of masking.",
+        data_dir=f"{', '.join(others)} unlike {next(iter(kinds))}",
+    )
+
+
+def check_readers(folders: Folders, devices: DistributionConfig) -> None:
+    """Raise an error if hosts without Python would mask dynamic records."""
+    dynamic_ones = [f for f in folders if folders[f].masking(TRAIN) == DYNAMIC]
+    require(
+        not (dynamic_ones and distribution.reads_remotely(devices)),
+        "Records of --masking=dynamic are masked in Python, which the hosts "
+        "of a remote TPU do not run: train on the TPU VM with tpu_name=local, "
+        "or make the records with --masking=static.",
+        tpu_name=devices.tpu_name,
+        data_dir=", ".join(dynamic_ones),
+    )
+
+
+def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
+    """Read and check the metadata of a run's records.
+
+    Args:
+      data_dir: see `PretrainingConfig`.
+      config: the model, which the records must fit.
+      trains: whether each folder must have training records.
+    """
+    folders = {f: read_metadata(f) for f in phases.folders(data_dir)}
+    for folder, metadata in folders.items():
+        # Released records do not name a vocabulary; it must be the model's.
+        size = metadata.vocab_size or config.vocab_size
+        checks.check_files(
+            folder, dataclasses.replace(metadata, vocab_size=size)
+        )
+        check_records(config, metadata)
+        if metadata.masking(TRAIN) == DYNAMIC:
+            parsing.tokenizer_beside(folder, metadata)
+        if trains and len(folders) > 1:
+            paths_of(folder, metadata, TRAIN)
+    check_alike(folders)
+    return folders
+
+
+def fingerprint(folders: Folders) -> str:
+    """Return a fingerprint of the training records."""
+    return ", then ".join(m.fingerprint() for m in folders.values())
+
+
+@contextlib.contextmanager
+def errors_explained(folders: Folders) -> Iterator[None]:
+    """Turn errors that name a file of records into an `InputError`."""
+    with contextlib.ExitStack() as stack:
+        for folder, metadata in folders.items():
+            stack.enter_context(checks.errors_explained(folder, metadata))
+        yield
+
+
+def make_trainer(
+    config: AlbertConfig,
+    compat: str,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    strategy: tf.distribute.Strategy,
+) -> Trainer:
+    """Return the trainer of a new model on a strategy."""
+    return Trainer(
+        strategy,
+        lambda: AlbertForPretraining(config, training.dtype_policy),
+        PretrainingObjective(),
+        with_compat(with_rate(optimizer, training), compat),
+        training,
+        per_replica=compat == "google",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """The settings of a run, and the inputs that they name.
+
+    Attributes:
+      pretraining, optimizer, training, devices: the settings.
+      config: the architecture.
+      folders: the folders of records.
+      tokenizer: the tokenizer of the records, None if unknown.
+      strategy: None until the devices are connected.
+    """
+
+    pretraining: PretrainingConfig
+    optimizer: OptimizerConfig
+    training: TrainingConfig
+    devices: DistributionConfig
+    config: AlbertConfig
+    folders: Folders
+    tokenizer: Tokenizer | None
+    strategy: tf.distribute.Strategy | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """{name: value} of all settings."""
+        classes = self.pretraining, self.optimizer, self.training, self.devices
+        return {k: v for config in classes for k, v in vars(config).items()}
+
+    def with_settings(self, values: Mapping[str, Any]) -> "Setup":
+        """Return the setup with other values of some settings."""
+        changed = {}
+        for name in ("pretraining", "optimizer", "training", "devices"):
+            config = getattr(self, name)
+            new = {k: values[k] for k in vars(config).keys() & values.keys()}
+            changed[name] = dataclasses.replace(config, **new)
+        return dataclasses.replace(self, **changed)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes the files of the run."""
+        return self.pretraining.do_train and distribution.is_chief(
+            self.strategy
+        )
+
+    @property
+    def held_out(self) -> int:
+        """The number of held-out examples of the last phase's records."""
+        return self.folders[self.phases()[-1].data_dir].count(EVAL)
+
+    def phases(self) -> tuple[phases.Phase, ...]:
+        """Return the phases; raise an error if the schedules are wrong."""
+        chosen = self.pretraining
+        depth, masks = chosen.depth_schedule, chosen.mask_schedule
+        if not chosen.do_train:  # all layers, and the masks in the records
+            depth = masks = None
+        schedules = phases.read_schedules(
+            chosen.data_dir, depth, masks, self.config
+        )
+        if masks:
+            phases.check_mask_schedule(masks, self.folders)
+        replicas = self.strategy.num_replicas_in_sync if self.strategy else 1
+        return phases.make_phases(
+            schedules,
+            self.folders,
+            self.training.num_train_steps,
+            batch_size=self.training.train_batch_size,
+            unit=replicas * self.training.gradient_accumulation_steps,
+        )
+
+    def trainer(self) -> Trainer:
+        """Return the trainer of a new model, with weights by the seed."""
+        keras.utils.set_random_seed(self.training.random_seed)
+        settings = self.pretraining.compat, self.optimizer, self.training
+        return make_trainer(self.config, *settings, self.strategy)
+
+    @property
+    def batches(self) -> Callable:
+        """Makes training batches; see `Phase.reader`."""
+        return functools.partial(
+            input_pipeline.train_batches, seed=self.training.random_seed
+        )
+
+
+def check_inputs(
+    pretraining: PretrainingConfig,
+    optimizer: OptimizerConfig,
+    training: TrainingConfig,
+    devices: DistributionConfig,
+) -> Setup:
+    """Read and check all inputs before a device is used."""
+    config = AlbertConfig.from_json_file(pretraining.albert_config_file)
+    folders = read(pretraining.data_dir, config, pretraining.do_train)
+    if pretraining.do_train:
+        check_readers(folders, devices)
+    setup = Setup(
+        pretraining, optimizer, training, devices, config, folders, None
+    )
+    require(
+        setup.held_out or not pretraining.do_eval,
+        "`do_eval` needs held-out records.",
+        data_dir=f"{setup.phases()[-1].data_dir} with none",
+    )
+    tokenizer = tokenizer_of(next(iter(folders)), pretraining.init_checkpoint)
+    source = pretraining.init_checkpoint, pretraining.init_state
+    warm_start.check_warm_start(*source, config, tokenizer)
+    checkpoints.check_claim(pretraining.output_dir, config)
+    if tokenizer:
+        tokenizer.check_claim(pretraining.output_dir)
+    require(
+        pretraining.do_train
+        or pretraining.init_checkpoint
+        or checkpoints.has_weights(pretraining.output_dir),
+        "Without `do_train`, `output_dir` must contain a checkpoint, or "
+        "`init_checkpoint` must.",
+        output_dir=pretraining.output_dir,
+        init_checkpoint=None,
+    )
+    return dataclasses.replace(setup, tokenizer=tokenizer)
+
+
+# Paths may differ between machines.
+PATHS = ("data_dir", "albert_config_file", "output_dir", "init_checkpoint")
+
+
+def connect_devices(
+    setup: Setup, workers: tf.distribute.Strategy | None
+) -> Setup:
+    """Return a setup on its devices, with the precision that suits them.
+
+    Args:
+      setup: the setup, which must be the same on all workers.
+      workers: the strategy that connects several workers, None without them.
+    """
+    schedule = phases.read_schedule("data_dir", setup.pretraining.data_dir)
+    contents = {
+        "albert_config_file": setup.config,
+        "data_dir": fingerprint(setup.folders),
+        "shares of data_dir": [share for _, share in schedule],
+        "held-out records": [m.count(EVAL) for m in setup.folders.values()],
+    }
+    own = PATHS + tuple(vars(setup.devices))
+    alike = {k: v for k, v in setup.settings.items() if k not in own}
+    distribution.require_alike(workers, alike | contents)
+    strategy = workers or distribution.make_strategy(setup.devices)
+    training = with_dtype(setup.training, strategy)
+    return dataclasses.replace(setup, strategy=strategy, training=training)
+
+
+@contextlib.contextmanager
+def locked_output(setup: Setup) -> Iterator[None]:
+    """Lock the model directory of a run that trains, and write its config."""
+
+    def claim() -> None:
+        checkpoints.create_model_dir(setup.pretraining.output_dir, setup.config)
+        if setup.tokenizer:
+            setup.tokenizer.save(setup.pretraining.output_dir)
+
+    if not setup.pretraining.do_train:
+        yield
+        return
+    place = setup.strategy, setup.pretraining.output_dir
+    with checkpoints.locked_model_dir(*place, claim):
+        yield
