@@ -21,7 +21,8 @@ INSTALLED := $(VENV)/installed
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
 	@echo "make test      lint and the tests that take seconds"
-	@echo "make slow      the tests that take minutes"
+	@echo "make slow      the tests that take minutes, and the properties with"
+	@echo "               many more examples"
 	@echo "make traces    compare the losses of 100 steps of each recipe and task"
 	@echo "               with the recorded ones"
 	@echo "make interchange  the tests with PyTorch, transformers and Beam, in an"
@@ -46,6 +47,8 @@ lint: $(INSTALLED)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --dist loadfile
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis \
+	    -n $(TEST_PROCESSES) --dist loadfile
 
 traces: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m traces --processes=$(TEST_PROCESSES) \
@@ -72,7 +75,8 @@ format: $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) $(VENV)-interchange $(VENV)-docs demo build dist \
-	    docs/generated *.egg-info .pytest_cache .ruff_cache
+	    docs/generated *.egg-info \
+	    .pytest_cache .ruff_cache .hypothesis
 
 $(INSTALLED): setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; \

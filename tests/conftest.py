@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import programs
+import properties  # noqa: F401
 import pytest
 from slow_cases import pytest_collection_modifyitems  # noqa: F401
 
