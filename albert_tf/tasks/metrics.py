@@ -34,6 +34,13 @@ def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
     return -sklearn_metrics.mean_squared_error(labels, predictions)
 
 
+def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return Matthews' correlation, 0 if there is only one class."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return sklearn_metrics.matthews_corrcoef(labels, predictions)
+
+
 F1 = functools.partial(sklearn_metrics.f1_score, zero_division=0.0)
 
 # Each takes (labels [N], predictions [N]). Classes are numbers; `f1`, the
@@ -41,7 +48,7 @@ F1 = functools.partial(sklearn_metrics.f1_score, zero_division=0.0)
 # arrays [N, C]: accuracy counts whole sets, micro F1 pools all decisions.
 METRICS: dict[str, Callable] = {
     "accuracy": sklearn_metrics.accuracy_score,
-    "matthews": sklearn_metrics.matthews_corrcoef,
+    "matthews": matthews,
     "f1": functools.partial(F1, average="binary"),
     "macro_f1": functools.partial(F1, average="macro"),
     "micro_f1": functools.partial(F1, average="micro"),

@@ -39,17 +39,17 @@ def f1_by_hand(right, wrong, missed):
     return 2 * right / max(2 * right + wrong + missed, 1)
 
 
-@examples(40)
+@examples(20)
 @given(pairs=CLASSES)
 @example(pairs=[(0, 0)])
 @example(pairs=[(1, 0), (0, 1)])
 def test_class_metrics_are_their_definitions(pairs):
     """Accuracy, F1 and Matthews' correlation equal their formulas."""
     labels, guesses = map(np.array, zip(*pairs, strict=True))
-    found = {
-        name: metrics.METRICS[name](labels, guesses)
-        for name in ("accuracy", "macro_f1", "matthews")
-    }
+    names = ("accuracy", "macro_f1", "matthews")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = {n: metrics.METRICS[n](labels, guesses) for n in names}
     assert found["accuracy"] == pytest.approx(np.mean(labels == guesses))
     kinds = {*labels.tolist(), *guesses.tolist()}
     every = [f1_by_hand(*by_hand(labels, guesses, k)) for k in kinds]
@@ -70,7 +70,7 @@ def test_class_metrics_are_their_definitions(pairs):
 NUMBERS = st.integers(-5, 5) | st.floats(-1e6, 1e6, width=32)
 
 
-@examples(40)
+@examples(20)
 @given(pairs=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=12))
 @example(pairs=[(1, 2)])
 @example(pairs=[(1, 2), (1, 3)])
@@ -104,7 +104,7 @@ TAG_ROWS = st.lists(
 )
 
 
-@examples(60)
+@examples(30)
 @given(rows=TAG_ROWS)
 @example(rows=[])
 @example(rows=[[]])
@@ -121,8 +121,13 @@ def test_entities_are_those_of_conlleval(rows):
     pairs = [pair for row in rows for pair in row]
     same = sum(x == y for x, y in pairs)
     assert found["accuracy"] == pytest.approx(same / max(len(pairs), 1))
-    p, r = found["precision"], found["recall"]
-    assert found["f1"] == pytest.approx(2 * p * r / (p + r) if p + r else 0.0)
+    gold, guess = (
+        {(n, *c) for n, row in enumerate(tags) for c in conlleval.chunks(row)}
+        for tags in (labels, guesses)
+    )
+    for name, sought in (("precision", guess), ("recall", gold)):
+        share = len(gold & guess) / max(len(sought), 1)
+        assert found[name] == pytest.approx(share)
     table = metrics.entity_table(labels, guesses)
     assert table[-1][3] == f"{found['f1']:.4f}"
 
@@ -180,7 +185,7 @@ GOLDS = st.lists(ANSWER.filter(bool), min_size=1, max_size=3)
 ODDS = st.integers(-3, 3) | st.floats(-9, 9)
 
 
-@examples(40)
+@examples(20)
 @given(asked=st.lists(st.tuples(GOLDS, ANSWER), max_size=5))
 @example(asked=[])
 def test_squad1_is_the_official_script(asked):
@@ -192,7 +197,7 @@ def test_squad1_is_the_official_script(asked):
     assert found == pytest.approx({"exact_match": exact, "f1": f1})
 
 
-@examples(60)
+@examples(30)
 @given(
     asked=st.lists(
         st.tuples(GOLDS | st.just([]), ANSWER, ODDS), min_size=1, max_size=6
@@ -227,12 +232,13 @@ def test_squad2_is_the_official_script(asked, threshold):
         assert found[f"best_{name}"] == pytest.approx(best)
         again = official_best(scores, has, guesses, odds)[0]
         assert ours[f"best_{name}"] == pytest.approx(again)
-        assert found[f"best_{name}_thresh"] in (0.0, *odds)
+        if len({*odds}) == len(odds):
+            assert found[f"best_{name}_thresh"] == at
     if len({*odds}) == len(odds):
         assert ours["f1"] == pytest.approx(ours["best_f1"])
 
 
-@examples(60)
+@examples(30)
 @given(right=st.lists(st.booleans(), min_size=1, max_size=40))
 def test_shares_have_wilson_intervals(right):
     """An interval has the bounds of Wilson's formula, within 0 and 1."""
@@ -252,7 +258,7 @@ RIGHT = st.lists(
 )
 
 
-@examples(60)
+@examples(30)
 @given(rows=RIGHT)
 def test_minimal_pairs_are_averaged_over_paradigms(rows):
     """Each group has the share of its pairs; the mean is over paradigms."""
@@ -273,7 +279,7 @@ def test_minimal_pairs_are_averaged_over_paradigms(rows):
 LOGITS = st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=6)
 
 
-@examples(60)
+@examples(30)
 @given(logits=LOGITS)
 @example(logits=[1e4, -1e4])
 def test_probabilities_of_any_logits(logits):
@@ -296,7 +302,7 @@ VECTORS = st.lists(
 )
 
 
-@examples(60)
+@examples(30)
 @given(queries=VECTORS, candidates=VECTORS, data=st.data())
 def test_retrieval_ranks_ties_last(queries, candidates, data):
     """Accuracy and MRR are those of the last rank among equal products."""
@@ -323,7 +329,7 @@ def test_retrieval_ranks_ties_last(queries, candidates, data):
 NAMES = st.sampled_from(["x", "y", "a\tb", ""])
 
 
-@examples(40)
+@examples(20)
 @given(pairs=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=20))
 def test_confusions_are_counted(pairs):
     """Each cell has the number of its pairs, in the order of classes."""
