@@ -11,7 +11,6 @@ from unittest import mock
 
 import numpy as np
 import programs
-import properties  # noqa: F401
 import pytest
 from slow_cases import pytest_collection_modifyitems  # noqa: F401
 

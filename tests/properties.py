@@ -1,7 +1,7 @@
 """How many examples properties try, and texts with characters of all kinds.
 
 `make slow` sets HYPOTHESIS_PROFILE=thorough, with which every run tries new
-examples, fifty times as many.
+examples, twenty times as many.
 """
 
 import os
@@ -14,7 +14,7 @@ QUICK = 20
 settings.register_profile(
     "quick", max_examples=QUICK, derandomize=True, **COMMON
 )
-settings.register_profile("thorough", max_examples=50 * QUICK, **COMMON)
+settings.register_profile("thorough", max_examples=20 * QUICK, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

@@ -30,7 +30,9 @@ def configs(draw):
         keeps = "0"
     rest = str(1 - float(masks) - float(keeps))
     return MaskingConfig(
-        masked_lm_prob=draw(st.floats(0.001, 0.9)),
+        masked_lm_prob=draw(
+            st.sampled_from([0.9, 0.15]) | st.floats(0.001, 0.9)
+        ),
         max_predictions_per_seq=draw(st.none() | st.integers(1, 12)),
         ngram=draw(st.integers(1, 6)),
         favor_shorter_ngram=draw(st.booleans()),
@@ -81,7 +83,7 @@ def mask(batch, config, seed, positions):
     return masking.mask(batch, most, config, WORDS, draws)
 
 
-@examples(60)
+@examples(30)
 @given(rows=ROWS, config=configs(), seed=st.integers(-(2**63), 2**63))
 def test_masks(rows, config, seed):
     """Only words are predicted, within the budget, each token once.
@@ -111,13 +113,13 @@ def test_masks(rows, config, seed):
         assert all(
             n in (0, len(w)) for n, w in zip(parts, words[row], strict=True)
         )
-        if not config.do_permutation:
-            missed = masked.budget[row] - count
-            assert not missed or min(free, default=99) > missed
+        # Masks and permuted tokens have a budget each.
+        missed, parts = masked.budget[row] - count, 1 + config.do_permutation
+        assert not missed or missed < parts * min(free, default=99)
     np.testing.assert_array_equal(restored, batch.input_ids)
 
 
-@examples(60)
+@examples(30)
 @given(rows=ROWS, config=configs(), seed=st.integers(0, 2**63))
 def test_counts_of_masks(rows, config, seed):
     """The counts are those of the tokens that became [MASK], stayed or changed.
@@ -155,7 +157,7 @@ def test_counts_of_masks(rows, config, seed):
     assert masked.used @ lengths <= masked.drawn @ lengths
 
 
-@examples(15)
+@examples(8)
 @given(rows=ROWS, config=configs(), seed=st.integers(0, 2**63))
 def test_masks_depend_on_seed_and_position_alone(rows, config, seed):
     """An example is masked alone as in any batch, and differently later."""

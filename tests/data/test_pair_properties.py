@@ -61,13 +61,13 @@ def document_at(docs, token):
     return np.repeat(lines, docs.sentences)[token]
 
 
-@examples(60)
+@examples(40)
 @given(corpus=corpora(), config=configs())
 def test_pairs(corpus, config):
     """A pair is two adjacent runs of whole sentences of one document.
 
-    No token is in two pairs, and only chunks of one sentence are lost; with
-    `keep`, none is.
+    It begins and ends inside a line only if the line does not fit. No token is
+    in two pairs, and only chunks of one sentence are lost; with `keep`, none.
     """
     docs, breaks, rng = corpus
     made, counts = make_pairs(docs, breaks, config, rng)
@@ -93,6 +93,10 @@ def test_pairs(corpus, config):
         legal = lines
     for cuts in (first, inner, last):
         assert np.isin(cuts[paired], legal).all()
+    outer = np.concatenate([first[paired], last[paired]])
+    inside = outer[~np.isin(outer, lines)]
+    line = np.searchsorted(lines, inside, side="right") - 1
+    assert (np.diff(lines)[line] > config.room).all()
     used = np.concatenate(
         [np.arange(a, b) for a, b in zip(first, last, strict=True)] or [[]]
     )
@@ -105,7 +109,7 @@ def test_pairs(corpus, config):
         assert complete == (not counts["dropped_chunks"])
 
 
-@examples(40)
+@examples(25)
 @given(corpus=corpora(), config=configs(random_next_sentence=True))
 def test_next_sentence_pairs(corpus, config):
     """Each segment is of one document, not empty, and short enough.
@@ -135,7 +139,7 @@ SEGMENTS = st.lists(
 )
 
 
-@examples(40)
+@examples(25)
 @given(sizes=SEGMENTS, extra=st.integers(0, 4), seed=st.integers(0, 2**32))
 def test_lay_out_equals_lists(sizes, extra, seed):
     """The layout [CLS] A [SEP] B [SEP] equals lists joined by hand."""

@@ -42,7 +42,7 @@ def row_files(documents):
     }
 
 
-@examples(20)
+@examples(12)
 @given(documents=DOCUMENTS, block=st.sampled_from([1, 30, 1 << 20]))
 def test_documents_in_tables(folder, documents, block):
     """A row of JSON lines, CSV, Parquet or Arrow is a document."""
@@ -59,14 +59,15 @@ def is_json(text):
     return "{" in text
 
 
-@examples(40)
+@examples(25)
 @given(
     documents=DOCUMENTS,
-    block=st.sampled_from([1, 30, 1 << 20]),
+    block=st.integers(1, 40) | st.just(1 << 20),
     mark=st.booleans(),
     packed=st.booleans(),
     end=st.sampled_from(["", "\n", "\n\n \n", "\r\n"]),
 )
+@example([["aaa"], ["b"], ["c"]], 4, False, False, "")  # a break begins a block
 @example([["PAR1 is a protein"]], 30, False, False, "\n")
 @example([["ARROW1 is a name"]], 30, False, False, "\n")
 @example([["LZIP is a program"]], 30, False, False, "\n")

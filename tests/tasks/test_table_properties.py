@@ -13,6 +13,8 @@ from properties import examples, texts
 
 from albert_tf.data.table_sources import rows_of
 from albert_tf.tasks.conll import read_conll
+from albert_tf.tasks.predictions import write_tsv
+from albert_tf.tasks.registry import find, load_task
 from albert_tf.tasks.squad import Reader
 from albert_tf.tasks.tables import Columns, read_rows
 
@@ -49,7 +51,7 @@ STYLES = (
 )
 
 
-@examples(30)
+@examples(15)
 @given(table=TABLES, style=st.sampled_from(STYLES))
 @example(table=[("\r", "a\rb\r\n")], style=STYLES[2])
 def test_csv(folder, table, style):
@@ -65,7 +67,7 @@ def test_csv(folder, table, style):
 CELL = texts(*HEADS, without="\t\n\r\0", most=6)
 
 
-@examples(25)
+@examples(15)
 @given(
     table=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=3),
     end=st.sampled_from(["\n", "\r\n"]),
@@ -78,13 +80,25 @@ def test_tsv(folder, table, end):
     assert rows == [dict(zip(NAMES, cells, strict=True)) for cells in table]
 
 
+@examples(10)
+@given(table=TABLES)
+@example(table=[("\ufeffa\t\r\n", " ")])
+def test_our_own_tsv(folder, table):
+    """Tables that we write are read alike, with spaces for tabs and breaks."""
+    path = write_tsv(str(folder / "own.tsv"), [NAMES, *table])
+    spaces = str.maketrans("\t\n\r", "   ")
+    table = [[cell.translate(spaces) for cell in cells] for cells in table]
+    rows = [row.values for row in read_rows(path, Columns())]
+    assert rows == [dict(zip(NAMES, cells, strict=True)) for cells in table]
+
+
 VALUE = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT
 )
 OBJECT = st.dictionaries(TEXT, VALUE | st.lists(VALUE, max_size=3), max_size=4)
 
 
-@examples(25)
+@examples(15)
 @given(rows=st.lists(OBJECT, min_size=1, max_size=4), escaped=st.booleans())
 def test_json_lines(folder, rows, escaped):
     """JSON lines have objects with any names and values."""
@@ -96,7 +110,7 @@ def test_json_lines(folder, rows, escaped):
     assert [row.values for row in found] == rows
 
 
-@examples(30)
+@examples(15)
 @given(
     table=st.lists(st.tuples(TEXT, st.none() | TEXT, st.integers(-9, 9))),
     names=st.lists(TEXT, min_size=3, max_size=3, unique=True),
@@ -112,6 +126,23 @@ def test_columns(folder, table, names):
         assert [row.values for row in rows_of(source)] == wanted, type(source)
 
 
+COLUMN = texts(*HEADS, most=3).filter(bool)
+
+
+@examples(10)
+@given(
+    labels=st.lists(TEXT, min_size=2, max_size=4, unique=True).map(tuple),
+    columns=st.tuples(COLUMN, COLUMN, st.tuples(COLUMN)),
+)
+def test_a_task_is_read_as_written(folder, labels, columns):
+    """Labels and columns of any text come back from `task.json`."""
+    names = ("text_column", "text_pair_column", "label_column")
+    task = dataclasses.replace(find("classification"), labels=labels)
+    task = task.updated(**dict(zip(names, columns, strict=True)))
+    task.save(str(folder))
+    assert load_task(str(folder)) == task
+
+
 # Words of column files have no white space that divides columns or lines.
 WORD = texts("#", "1", "1-2", "O", without=" \t\n\r\0", most=4).filter(
     str.strip
@@ -120,7 +151,7 @@ TAG = st.sampled_from(["O", "B-PER", "I-PER", "B-X-Y", "#"])
 SENTENCE = st.lists(st.tuples(WORD, TAG), min_size=1, max_size=5)
 
 
-@examples(60)
+@examples(40)
 @given(
     sentences=st.lists(SENTENCE, min_size=1, max_size=4),
     divider=st.sampled_from([" ", "\t", "  ", "\t_\t"]),
@@ -178,7 +209,7 @@ def questions(draw):
     return Asked(draw(TEXT), context, spans)
 
 
-@examples(25)
+@examples(15)
 @given(
     asked=st.lists(questions(), min_size=1, max_size=4),
     names=st.lists(texts(most=4).filter(bool), min_size=4, unique=True),
