@@ -30,7 +30,8 @@ UV := $(BIN)/uv pip install --python=$(BIN)/python --resolution=$(RESOLUTION) \
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
 	@echo "make test      lint and the tests that take seconds"
-	@echo "make slow      the tests that take minutes"
+	@echo "make slow      the tests that take minutes, and the properties with"
+	@echo "               many more examples"
 	@echo "make traces    compare the losses of 100 steps of each recipe and task"
 	@echo "               with the recorded ones"
 	@echo "make interchange  the tests with PyTorch, transformers and Beam, in an"
@@ -59,6 +60,8 @@ lint: $(INSTALLED)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --dist loadfile
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis \
+	    -n $(TEST_PROCESSES) --dist loadfile
 
 traces: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m traces --processes=$(TEST_PROCESSES) \
@@ -101,7 +104,8 @@ format: $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) $(VENV)-interchange $(VENV)-docs $(VENV)-lowest \
-	    $(VENV)-next demo build dist docs/generated *.egg-info .pytest_cache .ruff_cache
+	    $(VENV)-next demo build dist docs/generated *.egg-info \
+	    .pytest_cache .ruff_cache .hypothesis
 
 $(INSTALLED): setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; \

@@ -43,8 +43,8 @@ def read(path, **settings):
         documents = text_blocks.read_documents(block, config, counts)
         if block.document is not None:
             found[-1].extend(documents.pop(0))
-        found += filter(None, documents)
-    return found, counts
+        found += documents
+    return [lines for lines in found if lines], counts
 
 
 def write(path, data):

@@ -327,20 +327,34 @@ def _line(entries: tuple) -> str:
     return line.getvalue()
 
 
+def _is_read_back(value: Any, text: str) -> bool:
+    """Return whether a flag with this text in a flagfile has the value.
+
+    Lines lose white space at their end, lists lose it around entries, and
+    characters that UTF-8 cannot encode are written as escapes.
+    """
+    plain = isinstance(value, str | int | float | tuple)
+    written = text.encode("utf-8", "backslashreplace").decode().rstrip()
+    if not plain or text != written or {*"\r\n"} & {*text}:
+        return False
+    return not isinstance(value, tuple) or _entries(text) == value
+
+
 def flagfile(*configs: Any) -> str:
     """Return a flagfile that reproduces the given settings.
 
-    Objects that Python code passed appear as comments.
+    Values that it cannot reproduce appear as comments: objects, and texts with
+    line breaks, white space at the end, or characters that are not UTF-8.
     """
     lines = []
     for config in configs:
         for field in dataclasses.fields(config):
             name, value = field.name, getattr(config, field.name)
-            if isinstance(value, tuple):
-                value = _line(value)
-            if value is not None:
-                said = isinstance(value, str | int | float)
-                lines.append(f"{'' if said else '# '}--{name}={value}")
+            text = _line(value) if isinstance(value, tuple) else str(value)
+            if value is not None and _is_read_back(value, text):
+                lines.append(f"--{name}={text}")
+            elif value is not None:
+                lines.append(f"# --{name}={value!r}")
     return "\n".join(lines) + "\n"
 
 

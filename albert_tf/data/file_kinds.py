@@ -43,11 +43,11 @@ ENDINGS = {
     ".arrow": ARROW,
 }
 
-# First bytes that identify a table without its name. Arrow has a file format
-# and a stream format.
-ARROW_FILE = b"ARROW1"
+# First bytes that identify a table without its name; the last is in no text,
+# which may begin with PAR1, a protein. Arrow has a file and a stream format.
+ARROW_FILE = b"ARROW1\0"
 TABLES = {
-    b"PAR1": PARQUET,
+    b"PAR1\x15": PARQUET,
     ARROW_FILE: ARROW,
     b"\xff\xff\xff\xff": ARROW,
 }
@@ -64,7 +64,7 @@ FOREIGN = (
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
     (0, b"Rar!\x1a\x07", "a rar archive", "unrar x FILE"),
     (0, b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -d FILE NEW"),
-    (0, b"LZIP", "compressed by lzip", "lzip -d FILE"),
+    (0, b"LZIP\1", "compressed by lzip", "lzip -d FILE"),
     (0, b"\x1f\x9d", "compressed by compress", "gzip -dc FILE > NEW"),
     (0, b"%PDF-", "a PDF document", "pdftotext FILE NEW"),
     (0, b"{\\rtf", "an RTF document", "unrtf --text FILE > NEW"),
@@ -74,7 +74,8 @@ FOREIGN = (
         "an SQLite database",
         "sqlite3 -csv -header FILE 'SELECT text FROM TABLE' > NEW.csv",
     ),
-    (257, b"ustar", "a tar archive", "tar -xf FILE"),
+    (257, b"ustar\0", "a tar archive", "tar -xf FILE"),
+    (257, b"ustar  \0", "a tar archive", "tar -xf FILE"),
 )
 
 OBJECT = re.compile(rb'\{\s*("([^"\\]|\\.)*"\s*:|\}|$)')

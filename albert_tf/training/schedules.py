@@ -43,8 +43,12 @@ def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
 
 
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate on half a cosine wave."""
-    return 0.5 + 0.5 * tf.cos(math.pi * done)
+    """Return the share of the peak rate on half a cosine wave.
+
+    The square is (1 + cos(pi done)) / 2 without the rounding to 0 of the last
+    steps of a long run.
+    """
+    return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
 
 
 def no_decay(done: tf.Tensor, config) -> tf.Tensor:

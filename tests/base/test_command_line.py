@@ -277,6 +277,12 @@ def test_a_flagfile_says_what_it_cannot(tmp_path):
     lines = flagfile(config).splitlines()
     assert "# --table=table (dict)" in lines
     assert {"--model_dir=m", "--names=a,b", "--train=True"} <= set(lines)
+    for value in ("a ", "a\n", "a\nb", "a\x1d", "a\rb", "\udcff"):
+        text = flagfile(Kinds(model_dir="m", text=value))
+        assert f"\n# --text={value!r}\n" in text
+    for names in (("a ",), (" a", "b"), ("a\nb",)):
+        text = flagfile(Kinds(model_dir="m", names=names))
+        assert f"\n# --names={names!r}\n" in text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import programs
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.base.settings import flagfile
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.finetuning.finetuning_settings import FinetuningConfig
 from albert_tf.finetuning.recipe import RecipeConfig
@@ -86,17 +85,6 @@ def test_a_users_mistake_is_one_line_and_status_1():
     lines = [x for x in result.stderr.splitlines() if x.startswith("error:")]
     assert len(lines) == 1 and "`optimizer` must be one of" in lines[0]
     assert "Traceback" not in result.stderr
-
-
-def test_a_flagfile_replays_its_settings(tmp_path):
-    """Settings written to a flagfile are read back unchanged."""
-    config = OptimizerConfig(
-        learning_rate=1.25e-4, bias_correction=True, schedule="released"
-    )
-    path = tmp_path / "run.flags"
-    path.write_text(flagfile(config))
-    result = programs.run("-c", SCRIPT, f"--flagfile={path}")
-    assert result.stdout.strip() == str(config), result.stderr
 
 
 def test_settings_are_frozen():

@@ -179,7 +179,7 @@ def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
     [
         (b'{"text": "a"}\n', "plain text.*a file of jsonl"),
         ("caf\u00e9\n".encode("utf-16"), "UTF-16.*iconv"),
-        (b"PAR1", "plain text.*parquet"),
+        (b"PAR1\x15", "plain text.*parquet"),
     ],
 )
 def test_other_formats_are_not_embedded(made, tmp_path, content, message):

@@ -11,9 +11,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.conversion import tf1, variable_names
 from albert_tf.conversion.named_tensors import Tensors, from_layout, to_layout
 from albert_tf.conversion.variable_names import (
-    GOOGLE,
     HUGGING_FACE,
-    MODEL_DIR,
     places,
 )
 from albert_tf.model.albert import AlbertForPretraining
@@ -60,15 +58,6 @@ def test_released_files_map_completely(release, tmp_path):
     weights = variable_names.variable_shapes(config)
     assert weights.items() <= ours.shapes.items()
     assert to_layout(ours, config, layout).shapes == shapes
-
-
-@pytest.mark.parametrize("layout", [MODEL_DIR, GOOGLE, HUGGING_FACE])
-@pytest.mark.parametrize("variant", ["shared", "groups", "unfactorized"])
-def test_names_are_one_to_one(layout, variant):
-    """No two variables have the same name in a file."""
-    config = goldens.variant(variant)
-    found = [place.name for place in places(config, layout).values()]
-    assert len(set(found)) == len(found)
 
 
 # The paper's Table 4 and Table 3, in millions.

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.data.builder.pairs import (
     PairsConfig,
@@ -10,17 +9,8 @@ from albert_tf.data.builder.pairs import (
     sentences,
 )
 from albert_tf.data.builder.shards import Documents
-from albert_tf.data.layout import lay_out
-from albert_tf.data.masking import Instances, Masked
-from albert_tf.data.records import tfrecord
 
 V, STOP = 1000, 7
-
-
-class Pieces:
-    """The special ids of a tokenizer."""
-
-    pad_id, cls_id, sep_id = 0, 2, 3
 
 
 NONE = np.zeros(0, np.int64)
@@ -62,29 +52,6 @@ def chunks(made):
     second = np.where(made.swapped, made.a_start, made.b_start)
     np.testing.assert_array_equal(first, second)
     return start, first, end
-
-
-def bounds_of(docs):
-    """Return the starts and ends of lines."""
-    return np.concatenate([[0], np.cumsum(docs.sentences)])
-
-
-def test_segments_are_adjacent_and_only_lone_sentences_are_lost():
-    """A and B are whole lines; the gaps between pairs are single lines."""
-    docs, config, made, counts = make(np.random.default_rng(1))
-    start, middle, end = chunks(made)
-    assert (start < middle).all() and (middle < end).all()
-    assert (end - start <= config.max_seq_length - 3).all()
-    order = np.argsort(start)
-    begins, ends = start[order], end[order]
-    assert (begins[1:] >= ends[:-1]).all()
-    bounds = bounds_of(docs)
-    assert np.isin(chunks(made), bounds).all()
-    covered = np.searchsorted(bounds, ends) - np.searchsorted(bounds, begins)
-    alone = len(docs.sentences) - covered.sum()
-    assert alone == counts["dropped_chunks"] == counts["one_segment_chunks"] > 0
-    document = np.searchsorted(bounds[np.cumsum(docs.parts)], begins, "right")
-    assert (ends <= bounds[np.cumsum(docs.parts)][document]).all()
 
 
 def test_labels_are_fair_for_every_kind_of_chunk():
@@ -191,17 +158,6 @@ def test_every_sentence_end_of_a_lone_line_is_as_likely():
     assert abs(counts[[3, 5, 8]] - 1000).max() < 4 * np.sqrt(3000 * 2 / 9)
 
 
-def test_drop_policy():
-    """`drop` drops exactly the chunks of one line."""
-    rng = np.random.default_rng(7)
-    docs = documents(rng, (3, 9, 14, 30))
-    docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
-    config = PairsConfig(max_seq_length=64, single_segment_policy="drop")
-    made, counts = make_pairs(docs, breaks(docs), config, rng)
-    assert np.isin(chunks(made), bounds_of(docs)).all()
-    assert counts["dropped_chunks"] == counts["one_segment_chunks"] > 0
-
-
 def test_long_lines_by_hand():
     """A line that does not fit is cut at all its breaks, others at none."""
     docs = of_ids(np.zeros(300, np.uint16), [50, 200, 50], [2, 1])
@@ -209,67 +165,3 @@ def test_long_lines_by_hand():
     offsets, part_ends = sentences(docs, where, 61)
     assert offsets.tolist() == [0, 50, 60, 130, 249, 250, 300]
     assert part_ends.tolist() == [5, 5, 5, 5, 5, 6]
-
-
-def test_sentences_over_the_room_are_left_out_whole():
-    """A sentence that does not fit is dropped whole; all others are used."""
-    docs, _, made, counts = make(
-        np.random.default_rng(9), sizes=(5, 200), count=50
-    )
-    bounds = bounds_of(docs)
-    for start, _, end in zip(*chunks(made), strict=True):
-        lines = slice(*np.searchsorted(bounds, [start, end]))
-        assert (docs.sentences[lines] == 5).all()
-    assert counts["dropped_chunks"] >= np.sum(docs.sentences == 200) > 50
-    assert len(made) > 20
-
-
-def test_lay_out_equals_lists():
-    """The layout [CLS] A [SEP] B [SEP] equals lists joined by hand."""
-    docs, config, made, _ = make(np.random.default_rng(10))
-    pieces, tokens = Pieces(), config.max_seq_length
-    got = lay_out(made, docs.ids, docs.starts, tokens, pieces)
-    for row in range(len(made)):
-        a = docs.ids[made.a_start[row] : made.a_end[row]].tolist()
-        b = docs.ids[made.b_start[row] : made.b_end[row]].tolist()
-        ids = [2, *a, 3, *b, 3]
-        pad = [0] * (tokens - len(ids))
-        starts = [1, *(x % 2 == 0 for x in a), 1, *(x % 2 == 0 for x in b), 1]
-        inside = [0] + [1] * len(a) + [0] + [1] * len(b) + [0]
-        segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
-        assert got.lengths[row] == len(ids)
-        assert got.input_ids[row].tolist() == ids + pad
-        assert got.segment_ids[row].tolist() == segments + pad
-        assert got.starts[row].tolist() == starts + pad
-        assert got.maskable[row].tolist() == inside + pad
-    np.testing.assert_array_equal(got.swapped, made.swapped)
-
-
-def test_wire_equals_protobuf():
-    """Protobuf parses encoded records to the original values."""
-    rng = np.random.default_rng(11)
-    batch, tokens, slots = 20, 300, 40
-    big = rng.integers(0, 250000, (batch, tokens)).astype(np.int32)
-    big[rng.random(big.shape) < 0.5] %= 129
-    lengths = rng.integers(5, tokens, batch)
-    flags = rng.random((3, batch, tokens)) < 0.5
-    instances = Instances(big, *flags, lengths, rng.random(batch) < 0.5)
-    positions = np.sort(rng.integers(0, tokens, (batch, slots)), axis=1)
-    weights = rng.random((batch, slots)).astype(np.float32)
-    masked = Masked(big, positions, big[:, :slots], weights, *[None] * 4)
-    for row, data in enumerate(tfrecord.encode(instances, masked)):
-        parsed = tf.train.Example.FromString(data).features.feature
-        values = {
-            name: list(f.int64_list.value or f.float_list.value)
-            for name, f in parsed.items()
-        }
-        assert values == {
-            "input_ids": big[row].tolist(),
-            "input_mask": (np.arange(tokens) < lengths[row]).tolist(),
-            "segment_ids": flags[0, row].tolist(),
-            "token_boundary": flags[2, row].tolist(),
-            "masked_lm_positions": positions[row].tolist(),
-            "masked_lm_ids": big[row, :slots].tolist(),
-            "masked_lm_weights": weights[row].tolist(),
-            "next_sentence_labels": [int(instances.swapped[row])],
-        }

@@ -6,34 +6,9 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library import vectors
 
 RNG = np.random.default_rng(0)
 QUERIES, VECTORS = RNG.normal(size=(5, 4)), RNG.normal(size=(17, 4))
-
-
-def test_similarity_is_the_cosine():
-    """Vectors may have any length, be zero or have large numbers."""
-    first = np.concatenate([3 * QUERIES, np.zeros([1, 4])])
-    wanted = cosine_similarity(first, VECTORS)
-    found = albert_tf.similarity(first.astype("f4"), VECTORS)
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
-    large = albert_tf.similarity(first.astype("f4") * 1e30, VECTORS)
-    np.testing.assert_allclose(large, wanted, atol=1e-6)
-
-
-@pytest.mark.parametrize("block", [1, 40, 1 << 20])
-@pytest.mark.parametrize("number", [1, 3, 99])
-def test_search_sorts_the_cosines(monkeypatch, block, number):
-    """Blocks of any size give sorted results; `top_k` may exceed M."""
-    monkeypatch.setattr(vectors, "BLOCK", block)
-    found = albert_tf.search(QUERIES, VECTORS, number)
-    scores = cosine_similarity(QUERIES, VECTORS)
-    for row, wanted in zip(found, scores, strict=True):
-        order = np.argsort(-wanted)[:number]
-        assert [x.index for x in row] == order.tolist()
-        shares = [x.score for x in row]
-        np.testing.assert_allclose(shares, wanted[order], atol=1e-6)
 
 
 def test_a_lone_vector_has_a_lone_answer():

@@ -6,8 +6,6 @@ from albert_tf.tasks.squad_metrics import (
     cmrc,
     decision_threshold,
     normalize_answer,
-    squad1,
-    squad2,
 )
 
 
@@ -25,57 +23,6 @@ from albert_tf.tasks.squad_metrics import (
 def test_what_is_compared(text, expected):
     """Case, ASCII punctuation, articles and white space do not count."""
     assert normalize_answer(text) == expected
-
-
-def test_squad1():
-    """The best answer counts; F1 counts repeated words."""
-    found = squad1(
-        [["the red car", "a blue car car"], ["x"], ["the"]],
-        ["blue car", "y", "an"],
-    )
-    # 2 of 2 and of 3 words in common: 0.8; in SQuAD 1.1, no words: F1 0.
-    assert found["f1"] == pytest.approx((0.8 + 0 + 0) / 3)
-    assert found["exact_match"] == pytest.approx(1 / 3)
-
-
-ANSWERS = [["red car"], [], ["x y"], [], ["the"]]
-PREDICTIONS = ["red", "blue", "x y", "green", ""]
-ODDS = [-3.0, -1.0, -2.0, 5.0, -4.0]
-
-
-def test_squad2_with_a_threshold():
-    """Null odds above the threshold mean no answer."""
-    found = squad2(ANSWERS, PREDICTIONS, ODDS, threshold=-1.5)
-    # red: F1 2/3, exact 0; blue: none, right; x y: right; green: none, right;
-    # "the" has no words, like the prediction.
-    assert found["f1"] == pytest.approx((2 / 3 + 4) / 5)
-    assert found["exact"] == pytest.approx(4 / 5)
-    assert found["HasAns_exact"] == pytest.approx(2 / 3)
-    assert found["NoAns_f1"] == 1.0
-
-
-def test_the_search_for_a_threshold():
-    """The best threshold is the odds of the last question answered."""
-    found = squad2(ANSWERS, PREDICTIONS, ODDS)
-    # From 2 right without any answer: +1 (the), +2/3 (red), +1 (x y), -1, -1.
-    assert found["best_f1"] == pytest.approx((4 + 2 / 3) / 5)
-    assert found["best_f1_thresh"] == -2.0
-    assert found["best_exact"] == pytest.approx(4 / 5)
-    assert found["f1"] == pytest.approx(found["best_f1"])
-
-
-def test_answering_nothing_can_be_best():
-    """If answering nothing is best, the official threshold is 0."""
-    found = squad2([[], [], ["x"]], ["a", "b", "c"], [-9.0, -8.0, -7.0])
-    assert found["best_f1"] == pytest.approx(2 / 3)
-    assert found["best_f1_thresh"] == 0.0
-    assert found["f1"] == pytest.approx(2 / 3)
-
-
-def test_silence_of_the_model_costs_nothing():
-    """An empty text is right for an unanswerable question."""
-    found = squad2([["x"], [], ["y"]], ["x", "", "y"], [0.0, 1.0, 2.0])
-    assert (found["best_f1"], found["best_f1_thresh"]) == (1.0, 2.0)
 
 
 @pytest.mark.parametrize(

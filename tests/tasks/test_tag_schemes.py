@@ -1,8 +1,6 @@
 """The meaning of tags in every scheme, and of tags that break its rules."""
 
-import numpy as np
 import pytest
-from reference import conlleval
 
 from albert_tf.tasks.conll import (
     CLASSES,
@@ -12,7 +10,6 @@ from albert_tf.tasks.conll import (
     find_scheme,
     only_separates,
 )
-from albert_tf.tasks.metrics import entities
 
 
 @pytest.mark.parametrize(
@@ -66,23 +63,6 @@ def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
 def test_spans_of_tags(tags, spans):
     """An entity ends if its type changes, or with an ending tag."""
     assert entity_spans(tags.split()) == spans
-
-
-@pytest.mark.parametrize("letters", ["I", "BI", "IE", "BIES", "BMES", "BILU"])
-def test_scores_are_those_of_conlleval(letters):
-    """Scores agree for tags in any order, legal or not, in every scheme."""
-    rng = np.random.default_rng(len(letters))
-    tags = ["O", *(f"{x}-{kind}" for x in letters for kind in ("P", "Q-R"))]
-    rows = [rng.choice(tags, size=[200, 8]).tolist() for _ in range(2)]
-    # Similar enough that some entities of several words are right.
-    keep = rng.random([200, 8]) < 0.7
-    rows[1] = np.where(keep, rows[0], rows[1]).tolist()
-    for row in rows[0]:
-        spans = {tuple(span) for span in entity_spans(row)}
-        assert spans == conlleval.chunks(row), row
-    wanted = conlleval.f1(*rows)
-    assert 0.2 < wanted < 0.8
-    assert entities(*rows)["f1"] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(

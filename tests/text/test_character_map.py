@@ -132,15 +132,6 @@ def test_other_models(settings):
             assert list(row) == list(tokenizer.encode_with_offsets(text)), text
 
 
-def test_lone_surrogates():
-    """Half of a UTF-16 pair counts as U+FFFD, with correct offsets."""
-    tokenizer = english()
-    text = "the \ud800cat"
-    assert tokenizer.encode(text) == tokenizer.encode("the \ufffdcat")
-    _, _, ends = tokenizer.encode_with_offsets(text)
-    assert ends[-1] == len(text)
-
-
 def test_keys_of_a_map():
     """The keys read from a compiled map are those it was made from."""
     rng = random.Random(0)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import sentencepiece
 from vocabularies import (
-    TEXTS,
     WORDPIECES,
     chinese,
     english,
@@ -139,22 +138,6 @@ def test_wordpiece_offsets():
     ]
 
 
-@pytest.mark.parametrize("make", [english, chinese])
-def test_offsets_of_any_text(make):
-    """Ids equal those without offsets; spans are ordered and in the text."""
-    rng = random.Random(1)
-    alphabet = [*"aéΣ1,0 中.", "``", "''", "e\u0301", "\u200b", "\x00", "½"]
-    tokenizer = make(replace_quotes=True)
-    texts = ["".join(rng.choices(alphabet, k=12)) for _ in range(300)]
-    for text in (*TEXTS, *texts):
-        ids, starts, ends = tokenizer.encode_with_offsets(text)
-        assert ids == tokenizer.encode(text)
-        assert starts == sorted(starts) and ends == sorted(ends)
-        assert all(
-            0 <= a <= b <= len(text) for a, b in zip(starts, ends, strict=True)
-        )
-
-
 @pytest.mark.parametrize(
     ("text", "options", "wanted"),
     [
@@ -215,14 +198,6 @@ def test_encode_masked():
     assert 4 not in t.encode("the [MASK]")
     assert t.encode_masked("[MASK]") == [4]
     assert t.encode_masked("") == []
-
-
-def test_decode():
-    """Decoding returns the normalised text, without special pieces."""
-    t = english()
-    assert t.decode([2, *t.encode("The  Cafés at"), 3, 0]) == "the cafes at"
-    t = chinese()
-    assert t.decode([3, *t.encode("Unaffable the"), 4]) == "unaffable the"
 
 
 def test_truncate_pair_equals_popping():

@@ -128,40 +128,6 @@ def test_released_schedule_equals_the_recorded_rates():
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize("power", [1.0, 2.0])
-@pytest.mark.parametrize("start", [0, 40])
-def test_corrected_schedule_is_positive_and_does_not_jump(power, start):
-    """The first rate is not 0, and warm-up ends at the peak, without a drop."""
-    values = {"poly_power": power, "start_warmup_step": start}
-    rates = rates_of("corrected", range(201), 200, 10, **values)
-    assert (rates[:-1] > 0).all() and rates[-1] == 0
-    end = start + 10
-    assert rates[end - 1] == pytest.approx(1.0)
-    assert (np.diff(rates[end:]) < 0).all()
-    assert np.abs(np.diff(rates[start:])).max() <= 0.1 + 1e-6
-    assert rates[start] == pytest.approx(0.1)
-    # Earlier steps are in the run that is continued: decay from step 0.
-    before = (1 - np.arange(start) / 200) ** power
-    np.testing.assert_allclose(rates[:start], before, rtol=1e-6)
-
-
-def test_no_warmup_starts_at_the_peak():
-    """Without warm-up, the first step has the full rate."""
-    assert SCHEDULES.keys() == {"corrected", "released", "cosine", "constant"}
-    for schedule in SCHEDULES:
-        ends = [2.0, 2.0] if schedule == "constant" else [1.0, 0.0]
-        rates = rates_of(schedule, [0, 50, 100], 100, 0, rate=2.0)
-        np.testing.assert_allclose(rates, [2.0, *ends], atol=1e-6)
-
-
-def test_cosine_decay_follows_the_warm_up():
-    """The rate rises, then falls as (1 + cos x) / 2 for x from 0 to pi."""
-    rates = rates_of("cosine", range(51), 50, 10, rate=3.0)
-    np.testing.assert_allclose(rates[:10], 0.3 * np.arange(1, 11), rtol=1e-5)
-    x = np.pi * np.arange(41) / 40
-    np.testing.assert_allclose(rates[10:], 1.5 + 1.5 * np.cos(x), atol=1e-5)
-
-
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])
 def test_three_steps_equal_the_released_ones(rule):

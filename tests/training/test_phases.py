@@ -1,7 +1,6 @@
 """Phases from schedules: boundaries, batches and positions in the data."""
 
 import dataclasses
-import itertools
 
 import pytest
 import tiny
@@ -10,10 +9,8 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
 from albert_tf.training.phases import (
     check_mask_schedule,
-    examples_read,
     folders,
     make_phases,
-    phase_at,
     read_schedule,
     read_schedules,
     table_of,
@@ -62,21 +59,6 @@ def test_what_is_no_schedule_is_refused(text):
         read_schedule("depth_schedule", text, int)
 
 
-def test_the_borders_of_all_schedules_cut_the_run():
-    """Each phase has the folder, depth and rate of all its steps."""
-    made = phases("a:0.7,b:0.2,c", "2:0.3,4:0.3,6", "0.4:0.6,0.2")
-    borders = [0, 30, 60, 70, 90, 100]
-    spans = [(p.begin, p.end) for p in made]
-    assert spans == list(itertools.pairwise(borders))
-    for step in range(100):
-        phase = phase_at(made, step)
-        assert phase.begin <= step < phase.end
-        assert phase.data_dir == "aaaaaaabbc"[step // 10]
-        assert phase.layers == (2 if step < 30 else 4 if step < 60 else 6)
-        assert phase.masked_lm_prob == (0.4 if step < 60 else 0.2)
-    assert phase_at(made, 100) is made[-1]
-
-
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
     """The masking rate, not the records' limit, sets the predictions."""
     limited = dataclasses.replace(
@@ -97,17 +79,6 @@ def test_a_batch_keeps_its_tokens():
     assert sizes == [64, 32, 8]
     made = phases("a:0.7,b:0.2,c", batch_size=60, unit=12)
     assert [p.batch_size for p in made] == [60, 24, 12]
-
-
-def test_every_example_of_a_folder_is_read_once():
-    """Reading continues if a folder is repeated, or depth or rate change."""
-    made = phases("a:0.3,b:0.3,a", "2:0.5,6", "0.3:0.8,0.1", batch_size=6)
-    read = {"a": 0, "b": 0}
-    for step in range(120):
-        assert examples_read(made, step) == read
-        phase = phase_at(made, step)
-        read[phase.data_dir] += phase.batch_size
-    assert examples_read(made, 100) == {"a": 6 * 70, "b": 3 * 30}
 
 
 @pytest.mark.parametrize(
