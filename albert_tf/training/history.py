@@ -3,8 +3,6 @@
 import dataclasses
 import json
 
-import tensorflow as tf
-
 from albert_tf.base import files
 from albert_tf.base.errors import require
 
@@ -140,6 +138,8 @@ class Scalars:
 
     def flush(self) -> None:
         """Write the buffered scalars."""
+        import tensorflow as tf
+
         for split, rows in self.waiting.items():
             if split not in self.writers:
                 folder = files.join(self.directory, "tensorboard", split)
