@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import checks, parsing
+from albert_tf.data.records import checks
 from albert_tf.data.records.metadata import (
     TRAIN,
     Metadata,
@@ -14,6 +14,7 @@ from albert_tf.data.records.metadata import (
     paths_of,
     read_metadata,
 )
+from albert_tf.data.records.record_stream import tokenizer_beside
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
 from albert_tf.training import distribution, phases
@@ -108,7 +109,7 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
         )
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
-            parsing.tokenizer_beside(folder, metadata)
+            tokenizer_beside(folder, metadata)
         if trains and len(folders) > 1:
             paths_of(folder, metadata, TRAIN)
     check_alike(folders)
