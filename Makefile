@@ -34,7 +34,7 @@ help:
 	@echo "               many more examples"
 	@echo "make traces    compare the losses of 100 steps of each recipe and task"
 	@echo "               with the recorded ones"
-	@echo "make interchange  the tests with PyTorch, transformers and Beam, in an"
+	@echo "make interchange  the tests with PyTorch, transformers, JAX and Beam, in an"
 	@echo "               environment of their own. From the default index, PyTorch"
 	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
 	@echo "               builds can be named by PIP_EXTRA_INDEX_URL, or a version"
@@ -68,7 +68,8 @@ traces: $(INSTALLED)
 	    $(TRACES)
 
 interchange:
-	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert interchange-tests
+	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert,step-file \
+	    interchange-tests
 
 # What is skipped for want of a package was not tested: that fails.
 interchange-tests: $(INSTALLED)

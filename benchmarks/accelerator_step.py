@@ -1,16 +1,12 @@
-"""Time the exported training step on any device that JAX supports.
+"""Time the training step of a step file on any device that JAX supports.
 
-    python -m albert_tf.tpu_check --topology=v5e:1x1 --step_file=base.zip \\
-        --albert_config_file=configs/models/albert_base_v2.json \\
-        --max_seq_length=512 --train_batch_size=32 --dtype=bfloat16 \\
-        --optimizer=adamw --encoder_loop=unrolled --rematerialize=none
     python benchmarks/accelerator_step.py base.zip [--peer]
 
-The first command needs TensorFlow and the extra `tpu-check`. The second needs
-only JAX and the file, and for `--peer`, PyTorch and transformers: Hugging
-Face's compiled ALBERT then does the same work in a process that takes turns
-with this one. The outputs of each step are the inputs of the next. The outputs
-of the first step are compared with those of JAX's CPU backend.
+The file is written by `tpu_check --step_file`. `--peer` needs PyTorch and
+transformers: Hugging Face's compiled ALBERT then does the same work in a
+process that takes turns with this one. The outputs of each step are the inputs
+of the next. The outputs of the first step are compared with those of JAX's CPU
+backend.
 """
 
 import argparse
@@ -20,13 +16,12 @@ import os
 import statistics
 import sys
 import time
-import zipfile
+
+import numpy as np
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-import jax  # noqa: E402
-import jax.export  # noqa: E402
-import numpy as np  # noqa: E402
+from albert_tf.tpu.run_step import StepFile  # noqa: E402
 
 # {part of a device's name: peak rates of matrix products in bfloat16 and in
 # float32 as XLA computes them (TF32, or bfloat16 on TPUs)}, in TFLOP/s, from
@@ -55,41 +50,42 @@ class Step:
     """A step loaded from a file, on a device.
 
     Args:
-      about: the description of its inputs and outputs.
-      artifact: the serialised program.
+      file: the step file.
       values: its arguments for the first step.
       device: the device to run on.
     """
 
-    def __init__(self, about: dict, artifact: bytes, values: dict, device):
-        self.names, self.outputs = list(values), about["outputs"]
+    def __init__(self, file: StepFile, values: dict, device):
+        self.jax, self.names = file.jax, list(file.shapes)
+        self.outputs = file.about["outputs"]
         kept = [i for i, n in enumerate(self.names) if n in self.outputs]
-        call = jax.export.deserialize(bytearray(artifact)).call
-        self.call = jax.jit(call, donate_argnums=kept)
-        self.values = jax.device_put(values, device)
+        call = file.jax.export.deserialize(bytearray(file.programs[0])).call
+        self.call = file.jax.jit(call, donate_argnums=kept)
+        self.values = file.jax.device_put(values, device)
 
     def step(self) -> dict:
         """Run a step; return its outputs, which are the next step's inputs."""
         outputs = self.call(*(self.values[n] for n in self.names))
         named = dict(zip(self.outputs, outputs, strict=True))
         self.values |= {n: x for n, x in named.items() if n in self.values}
-        return jax.block_until_ready(named)
+        return self.jax.block_until_ready(named)
 
 
-def filled(argument: dict, rng: np.random.Generator) -> np.ndarray:
-    """Return an argument filled as its `content` field specifies."""
-    shape, content = argument["shape"], argument["content"]
-    kind, *numbers = content if isinstance(content, list) else (None, content)
-    if kind == "integers":
-        value = rng.integers(*numbers, shape)
-    elif kind == "places":
-        rows = [rng.permutation(*numbers)[: shape[1]] for _ in range(shape[0])]
-        value = np.sort(rows)
-    elif kind == "normal":
-        value = rng.normal(0, *numbers, shape)
-    else:
-        value = np.full(shape, *numbers)
-    return value.astype(argument["dtype"])
+def random_batch(file: StepFile, rng: np.random.Generator) -> dict:
+    """Return a batch of random words without padding."""
+    shapes, words = file.shapes, file.about["config"]["vocab_size"]
+    tokens, slots = shapes["input_ids"], shapes["masked_lm_ids"]
+    rows = [rng.permutation(tokens[1])[: slots[1]] for _ in range(slots[0])]
+    return {
+        "input_ids": rng.integers(5, words, tokens, np.int32),
+        "input_mask": np.ones(tokens, np.int32),
+        "segment_ids": rng.integers(0, 2, tokens, np.int32),
+        "masked_lm_positions": np.sort(rows).astype(np.int32),
+        "masked_lm_ids": rng.integers(5, words, slots, np.int32),
+        "masked_lm_weights": np.ones(slots, np.float32),
+        "sentence_order_labels": rng.integers(0, 2, tokens[0], np.int32),
+        "example_weights": np.ones(tokens[0], np.float32),
+    }
 
 
 def peak(device, dtype: str) -> float:
@@ -111,7 +107,7 @@ def peers(about: dict, python: str) -> list:
         "tokens": about["tokens"],
         "predictions": about["predictions"],
         "model": {key: about["config"][key] for key in keys},
-        "dtype": about["dtype"],
+        "dtype": about["training"]["dtype"],
     }
     name = "Hugging Face compiled"
     arguments = [name, json.dumps(case)]
@@ -133,25 +129,24 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
 
 def measure(path: str, asked: argparse.Namespace) -> None:
     """Compare and time the step in a file; print the results."""
-    with zipfile.ZipFile(path) as archive:
-        about = json.loads(archive.read("step.json"))
-        artifact = archive.read("step.jax")
-    device = jax.devices()[0]
-    rng = np.random.default_rng(asked.seed)
-    values = {x["name"]: filled(x, rng) for x in about["arguments"]}
-    rate = peak(device, about["dtype"])
+    file = StepFile(path)
+    about, jax = file.about, file.jax
+    device, dtype = jax.devices()[0], about["training"]["dtype"]
+    values = file.bundle.read() | file.constants()
+    values |= random_batch(file, np.random.default_rng(asked.seed))
+    rate = peak(device, dtype)
     print(
         f"\n{path}: {about['examples']} x {about['tokens']} tokens, "
-        f"{about['dtype']}, {about['optimizer']['optimizer']}, "
+        f"{dtype}, {about['optimizer']['optimizer']}, "
         f"{about['encoder_loop']['form']} loop, "
         f"{about['model_flops'] / 1e9:,.0f} GFLOP of the model; "
         f"{device.device_kind}, jax {jax.__version__}, peak "
         f"{rate / 1e12:,.1f} TFLOP/s"
     )
-    ours = Step(about, artifact, values, device)
+    ours = Step(file, values, device)
     first = {n: np.asarray(x) for n, x in ours.step().items()}
     if not asked.nocompare:
-        compare(about, artifact, values, first)
+        compare(file, values, first)
     others = peers(about, asked.peer_python) if asked.peer else []
     seconds: list[float] = []
     for _ in range(WARMUP + asked.rounds):
@@ -170,12 +165,12 @@ def measure(path: str, asked: argparse.Namespace) -> None:
     print(*(f"| {' | '.join(cells)} |" for cells in rows), sep="\n")
 
 
-def compare(about: dict, artifact: bytes, values: dict, first: dict) -> None:
+def compare(file: StepFile, values: dict, first: dict) -> None:
     """Print how the first step differs from that of JAX's CPU backend.
 
     A difference is the norm of the error over the norm of the CPU's output.
     """
-    reference = Step(about, artifact, values, jax.devices("cpu")[0])
+    reference = Step(file, values, file.jax.devices("cpu")[0])
     differences = []
     for name, value in reference.step().items():
         x, y = np.asarray(first[name], "f8"), np.asarray(value, "f8")
@@ -196,7 +191,6 @@ def main() -> None:
     parser.add_argument("--peer", action="store_true")
     parser.add_argument("--peer_python", default=sys.executable)
     asked = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
     for path in asked.files:
         measure(path, asked)
 

@@ -5,19 +5,18 @@ then the variables, in the order in which the step uses them. The outputs are
 the step's results and then the updated variables, which the module declares as
 aliases of arguments.
 
-The file is a zip of two: `step.jax`, a `jax.export` artifact that later
-versions of JAX can read, and `step.json`, which describes its inputs and
-outputs. `benchmarks/accelerator_step.py` runs it.
+`run_step.py` describes the file and runs it.
 """
 
 import dataclasses
 import functools
 import io
 import json
+import tempfile
 import zipfile
 from collections.abc import Callable
 
-import numpy as np
+import keras
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
@@ -33,10 +32,11 @@ from albert_tf.tpu.compiler import (
     Compiler,
     libraries,
     replica_program,
-    require_versions,
     stablehlo,
 )
-from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.tpu.run_step import ABOUT, EVALUATION, STEP
+from albert_tf.training import checkpoints
+from albert_tf.training.optimizer import AVERAGE, OptimizerConfig
 from albert_tf.training.pretraining.run_setup import make_trainer
 from albert_tf.training.training_config import TrainingConfig
 
@@ -68,6 +68,7 @@ def lower_step(
     function,
     batch: dict[str, tf.TensorSpec],
     variables: dict[str, tf.Variable],
+    results: tuple[str, ...] = RESULTS,
 ) -> StepModule:
     """Lower a replica's step and name its arguments and outputs.
 
@@ -75,6 +76,7 @@ def lower_step(
       function: a compiled `tf.function` of the batch's tensors, in order.
       batch: {name: spec} of these tensors.
       variables: {name: variable} of all variables that the step reads.
+      results: names of what the function returns.
     """
     specs = list(batch.values())
     hlo = function.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
@@ -86,7 +88,7 @@ def lower_step(
         variable = variables[name]
         arguments[name] = tf.TensorSpec(variable.shape, variable.dtype, name)
     order = list(arguments)
-    outputs = dict(enumerate(RESULTS))
+    outputs = dict(enumerate(results))
     for successor in parsed(hlo).input_output_alias.entries:
         (place,) = successor.output_shape_index
         outputs[place] = order[successor.parameter_number]
@@ -138,9 +140,10 @@ class Step:
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
-            # Nothing is evaluated; any multiple of the replicas works.
+            # `lower_evaluation` has the plan's; any multiple works here.
             eval_batch_size=topology.replicas,
         )
+        keras.utils.set_random_seed(training.random_seed)
         self.trainer = make_trainer(
             plan.config, plan.compat, plan.optimizer, training, self.strategy
         )
@@ -174,6 +177,19 @@ class Step:
 
         function = replica_program(self.strategy, step)
         return lower_step(function, specs, self.variables())
+
+    def lower_evaluation(self) -> StepModule:
+        """Lower the evaluation of a replica's batch."""
+        p = self.plan
+        size = p.training.eval_batch_size // self.topology.replicas
+        specs = batch_spec(size, p.tokens, p.predictions)
+
+        def step(*tensors):
+            batch = dict(zip(specs, tensors, strict=True))
+            return (self.trainer.evaluator.replica_step(batch),)
+
+        function = replica_program(self.strategy, step)
+        return lower_step(function, specs, self.variables(), RESULTS[:1])
 
     def compile(self, micro_batch: int) -> Compiled:
         """Compile the step for a given micro-batch."""
@@ -231,13 +247,10 @@ def largest(
         tried[size] = compile_size(size)
 
 
-ARTIFACT, ABOUT = "step.jax", "step.json"
-FIRST_WORD = 5  # smaller ids are special pieces
-
-
 def shapes(module: StepModule) -> dict[str, tf.TensorSpec]:
     """Return {name: shape and type} of a step's arguments and results."""
-    returned = parsed(module.hlo).host_program_shape.result.tuple_shapes
+    result = parsed(module.hlo).host_program_shape.result
+    returned = result.tuple_shapes or [result]
     specs = dict(module.arguments)
     for name, shape in zip(RESULTS, returned, strict=False):
         specs[name] = tf.TensorSpec(list(shape.dimensions), tf.float32, name)
@@ -280,45 +293,15 @@ def artifact(module: StepModule) -> bytes:
     ).serialize()
 
 
-def batch_content(step: Step) -> dict[str, list]:
-    """Return {name of a batch's tensor: how to fill it}.
-
-    An argument is filled with one constant, with ["integers", from, below],
-    with ["places", below] (sorted and distinct in each row), or with
-    ["normal", standard deviation].
-    """
-    words = ["integers", FIRST_WORD, step.plan.config.vocab_size]
-    return {
-        "input_ids": words,
-        "input_mask": 1,
-        "segment_ids": ["integers", 0, 2],
-        "masked_lm_positions": ["places", step.plan.tokens],
-        "masked_lm_ids": words,
-        "masked_lm_weights": 1,
-        "sentence_order_labels": ["integers", 0, 2],
-        "example_weights": 1,
-    }
-
-
-def content(variable: tf.Variable):
-    """Return how to fill a variable, so that it resembles its initial value."""
-    value = variable.numpy()
-    if value.size == 1 or np.ptp(value) == 0:
-        return value.flat[0].item()
-    return ["normal", float(value.std())]
-
-
-def about(step: Step, module: StepModule, micro_batch: int) -> dict:
-    """Return a description of a module's inputs, outputs and cost."""
-    plan = step.plan
-    examples = micro_batch * plan.training.gradient_accumulation_steps
+def about(step: Step, module: StepModule, evaluation: StepModule) -> dict:
+    """Return a description of a step's inputs, outputs, settings and cost."""
+    plan, trainer, state = step.plan, step.trainer, step.trainer.state()
+    examples = plan.training.train_batch_size
     flops = training_flops(plan.config, plan.tokens, plan.predictions)
-    filled = batch_content(step)
-    filled |= {name: content(v) for name, v in step.variables().items()}
     return {
         "config": json.loads(plan.config.to_json()),
         "optimizer": dataclasses.asdict(plan.optimizer),
-        "dtype": plan.training.dtype,
+        "training": dataclasses.asdict(plan.training),
         "encoder_loop": dataclasses.asdict(plan.loop),
         "examples": examples,
         "tokens": plan.tokens,
@@ -329,24 +312,51 @@ def about(step: Step, module: StepModule, micro_batch: int) -> dict:
                 "name": name,
                 "shape": spec.shape.as_list(),
                 "dtype": spec.dtype.name,
-                "content": filled[name],
             }
             for name, spec in module.arguments.items()
         ],
         "outputs": module.outputs,
+        "evaluation": list(evaluation.arguments),
+        "names": trainer.evaluator.names,
+        "constants": {
+            name: variable.numpy().tolist()
+            for name, variable in step.variables().items()
+            if name not in state
+        },
+        "averages": {
+            name.removeprefix(AVERAGE): name
+            for name in state
+            if name.startswith(AVERAGE)
+        },
+        "facts": trainer.facts(),
     }
 
 
-def write_plan(path: str, plan: Plan, topology: Topology) -> None:
-    """Write the step of a run on one replica to a zip file."""
-    replicas = topology.replicas
+def write_step(path: str, step: Step, flags: str = "") -> None:
+    """Write a step on one replica, with the values of its variables, to a zip.
+
+    Args:
+      path: the file.
+      step: the step.
+      flags: the flagfile of the run, without its folders.
+    """
+    replicas = step.topology.replicas
     rule = "`step_file` needs a `topology` of one replica, such as v5e:1x1."
-    require(replicas == 1, rule, topology=f"{topology}, {replicas} replicas")
-    require_versions()
-    step, micro_batch = Step(plan, topology), plan.micro_batch(replicas)
-    module, file = step.lower(micro_batch), io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(ARTIFACT, artifact(module))
-        facts = about(step, module, micro_batch)
-        archive.writestr(ABOUT, json.dumps(facts, indent=1))
+    require(
+        replicas == 1, rule, topology=f"{step.topology}, {replicas} replicas"
+    )
+    module = step.lower(step.plan.micro_batch(replicas))
+    evaluation = step.lower_evaluation()
+    described = about(step, module, evaluation) | {"flags": flags}
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        archive.writestr(STEP, artifact(module))
+        archive.writestr(EVALUATION, artifact(evaluation))
+        archive.writestr(ABOUT, json.dumps(described, indent=1))
+        checkpoints.save(folder, step.trainer.state())
+        for name in files.names(folder):
+            archive.write(files.join(folder, name), name)
     files.write_bytes(path, file.getvalue())

@@ -20,6 +20,9 @@ from albert_tf.tpu.chips import Topology
 
 # The versions that have these names; for libtpu, a prefix.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
+JAX = ("jax", "jaxlib")
+# {extra: its packages}; only compiling for a TPU needs libtpu.
+EXTRAS = {"step-file": JAX, "tpu-check": (*JAX, "libtpu")}
 GIB = 1 << 30
 # A program whose array fits no memory; its error reveals the memory size.
 PROBE = """func.func @main(%x: tensor<68719476736xf32>)
@@ -37,21 +40,21 @@ def version(package: str) -> str:
         return "not installed"
 
 
-def require_versions() -> None:
-    """Raise `InputError` if the extra is missing or has other versions."""
-    installed = {package: version(package) for package in VERSIONS}
-    if all(installed[p].startswith(v) for p, v in VERSIONS.items()):
+def require_versions(extra: str) -> None:
+    """Raise `InputError` if an extra is missing or has other versions."""
+    installed = {package: version(package) for package in EXTRAS[extra]}
+    if all(installed[p].startswith(VERSIONS[p]) for p in installed):
         return
     received = ", ".join(f"{p} {v}" for p, v in installed.items())
     raise InputError(
-        "The TPU compiler must be from `jax[tpu]==0.10.2`; install it with "
-        f"pip install 'albert-tf[tpu-check]'. Received: {received}"
+        "The compiler must be that of JAX 0.10.2; install it with "
+        f"pip install 'albert-tf[{extra}]'. Received: {received}"
     )
 
 
 def libraries():
-    """Import the modules that use libtpu, without a search for TPUs."""
-    require_versions()
+    """Import XLA's bindings, without a search for TPUs."""
+    require_versions("step-file")
     for name, value in {
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -212,6 +215,7 @@ class Compiler:
     """
 
     def __init__(self, topology: Topology):
+        require_versions("tpu-check")
         self.mlir, _, self.xla, topologies, self.ir, _ = libraries()
         chip = topology.chip
         options = {}

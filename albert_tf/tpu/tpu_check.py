@@ -8,6 +8,7 @@ from albert_tf.base.settings import (
     ACTIONS,
     Validated,
     field_of,
+    flagfile,
     setting,
     variant,
 )
@@ -17,11 +18,13 @@ from albert_tf.data.records.metadata import read_metadata
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology, parse
-from albert_tf.tpu.compiled_step import Plan, Step, largest, write_plan
+from albert_tf.tpu.compiled_step import Plan, Step, largest, write_step
 from albert_tf.tpu.compiler import GIB, Compiled, require_versions
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import batch_in_tokens, folders
+from albert_tf.training.pretraining import run_setup
+from albert_tf.training.pretraining.pretrain import start
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
 )
@@ -53,8 +56,8 @@ class TpuCheckConfig(Validated):
     )
     step_file: str | None = setting(
         None,
-        "Zip file for the step, written instead of compiling it; JAX can run "
-        "it, see benchmarks/accelerator_step.py.",
+        "Zip file for the step and its first weights, written instead of "
+        "compiling it; `python -m albert_tf.run_step` trains by it under JAX.",
     )
 
 
@@ -164,7 +167,7 @@ def compiled_lines(
 def compile_and_report(config: TpuCheckConfig, plan: Plan) -> None:
     """Compile the step and print the results."""
     topology = parse(config.topology)
-    require_versions()
+    require_versions("tpu-check")
     print(*plan_lines(plan, topology), sep="\n")
     step = Step(plan, topology)
     memory = step.compiler.memory()
@@ -188,12 +191,36 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
     print(f"largest micro-batch of a replica that fits: {most}")
 
 
+def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
+    """Write the step of a run, which starts as its settings say."""
+    if run.data_dir:
+        architecture, strategy = step.plan.config, step.trainer.strategy
+        records = run_setup.read(run.data_dir, architecture, True)
+        setup = run_setup.Setup(
+            run, *configs, architecture, records, None, strategy
+        )
+        start(setup, step.trainer)
+    else:
+        require(
+            not run.init_checkpoint and run.initial_weights == "random",
+            "`step_file` needs `data_dir` for first weights that are not "
+            "random.",
+            init_checkpoint=run.init_checkpoint,
+            initial_weights=run.initial_weights,
+        )
+    lines = flagfile(run, *configs).splitlines(keepends=True)
+    others = tuple(f"--{name}=" for name in OPTIONAL)
+    lines = [line for line in lines if not line.startswith(others)]
+    write_step(config.step_file, step, "".join(lines))
+
+
 @program.command(*SETTINGS, optional=OPTIONAL)
 def tpu_check(config, run, optimizer, training, devices) -> None:
     """Compile the step of a pretraining run for a TPU."""
     plan = make_plan(config, run, optimizer, training)
     if config.step_file:
-        write_plan(config.step_file, plan, parse(config.topology))
+        step = Step(plan, parse(config.topology))
+        export(config, step, run, optimizer, training, devices)
     else:
         compile_and_report(config, plan)
 

@@ -4,14 +4,12 @@ A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`
 with facts of the run, written after them. The folder's `checkpoint` file lists
 the checkpoints and is written last, so a kill at any moment leaves earlier
 checkpoints intact. TensorFlow stores a checksum of every variable and of the
-index.
+index; it is imported only to read them.
 """
 
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-
-import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -23,10 +21,30 @@ FILES = (
     *(STATE_FILE, f"{NAME}[0-9]*.index", f"{NAME}[0-9]*.json"),
     f"{NAME}[0-9]*.data-?????-of-?????",
 )
-# Errors that TensorFlow raises when it reads a damaged checkpoint.
-DAMAGE = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 # The files of a checkpoint; `_temp` is the folder of an unfinished write.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
+# A path in the `checkpoint` file, that of the newest checkpoint first.
+_LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(.*)"', re.M)
+
+_PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
+_ESCAPES = {".": "..", "/": ".S"}  # of `tf.train.Checkpoint`, in names
+
+
+def key_of(name: str) -> str:
+    """Return the key of a variable in a checkpoint."""
+    return _PREFIX + "".join(_ESCAPES.get(c, c) for c in name) + _SUFFIX
+
+
+def is_variable(key: str) -> bool:
+    """Return whether a key of a checkpoint is that of a variable."""
+    return key.startswith(_PREFIX)
+
+
+def name_of(key: str) -> str:
+    """Return the name of the variable with a key; the inverse of `key_of`."""
+    escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    meanings = {code: c for c, code in _ESCAPES.items()}
+    return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
 
 
 def prefix(directory: str, step: int) -> str:
@@ -63,12 +81,19 @@ class Damaged(InputError):
     """A checkpoint cannot be read; TensorFlow's error is the cause."""
 
 
+def _damage() -> tuple[type[Exception], ...]:
+    """Return the errors that TensorFlow raises for a damaged checkpoint."""
+    import tensorflow as tf
+
+    return tf.errors.OpError, ValueError, IndexError, RuntimeError
+
+
 @contextlib.contextmanager
 def damage_named(prefix: str) -> Iterator[None]:
     """Turn TensorFlow's errors about a damaged checkpoint into `Damaged`."""
     try:
         yield
-    except DAMAGE as error:
+    except _damage() as error:
         raise Damaged(
             f"The checkpoint is damaged: {reason(error)}. Received: {prefix}"
         ) from error
@@ -76,6 +101,8 @@ def damage_named(prefix: str) -> Iterator[None]:
 
 def read_all(prefix: str) -> None:
     """Read every variable, which verifies its checksum."""
+    import tensorflow as tf
+
     with damage_named(prefix):
         stored = tf.train.load_checkpoint(prefix)
         for name in stored.get_variable_to_shape_map():
@@ -107,21 +134,17 @@ def listed(directory: str) -> list[str]:
     Without a readable `checkpoint` file, return all that have a `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
-    try:
-        state = tf.train.get_checkpoint_state(directory)
-    except ValueError:  # the file is empty
-        state = None
-    if state is None:
+    path = files.join(directory, STATE_FILE)
+    content = files.read_bytes(path) if files.is_file(path) else b""
+    # The first is the newest; a path may be absolute, from another machine.
+    paths = _LISTED.findall(content.decode(errors="replace"))
+    if not paths:
         if not files.is_folder(directory):
             return []
         steps = {n for n, kind, _ in _parts(directory) if kind == ".json"}
         return [prefix(directory, step) for step in sorted(steps, reverse=True)]
     newest, *others = (
-        files.join(directory, path.rpartition("/")[2])
-        for path in (
-            state.model_checkpoint_path,
-            *state.all_model_checkpoint_paths,
-        )
+        files.join(directory, path.rpartition("/")[2]) for path in paths
     )
     earlier = {p for p in others if number(p) < number(newest)}
     return [newest, *sorted(earlier, key=number, reverse=True)]

@@ -6,7 +6,6 @@ names of optimizer slots with `optimizer/`. Loading must match exactly.
 """
 
 import contextlib
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 
@@ -19,13 +18,18 @@ from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training import checkpoint_files, distribution
-from albert_tf.training.checkpoint_files import damage_named, latest, reason
+from albert_tf.training.checkpoint_files import (
+    damage_named,
+    is_variable,
+    key_of,
+    latest,
+    name_of,
+    reason,
+)
 from albert_tf.training.optimizer import AVERAGE
 
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
-_PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
-_ESCAPES = {".": "..", "/": ".S"}  # of `tf.train.Checkpoint`, in names
 # Largest size of a data file. Larger checkpoints have several, written in
 # parallel: one is checksummed while another is uploaded.
 SHARD_BYTES = 1 << 28
@@ -90,26 +94,12 @@ def _write(prefix: str, variables: dict[str, tf.Variable]) -> None:
     tf.function(lambda: checkpoint.write(prefix, options), autograph=False)()
 
 
-def _key(name: str) -> str:
-    """Return the key of a variable in a checkpoint."""
-    return _PREFIX + "".join(_ESCAPES.get(c, c) for c in name) + _SUFFIX
-
-
-def _name(key: str) -> str:
-    """Return the name of the variable with a key; the inverse of `_key`."""
-    escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-    meanings = {code: c for c, code in _ESCAPES.items()}
-    return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
-
-
 def read_table(prefix: str) -> dict[str, list[int]]:
     """Return {name: shape} of a checkpoint written by this module."""
     with damage_named(prefix):
         shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     return {
-        _name(key): shape
-        for key, shape in shapes.items()
-        if key.startswith(_PREFIX)
+        name_of(key): shape for key, shape in shapes.items() if is_variable(key)
     }
 
 
@@ -119,7 +109,7 @@ def reader(prefix: str) -> Callable[[str], np.ndarray]:
 
     def read(name: str) -> np.ndarray:
         with damage_named(prefix):
-            return stored.get_tensor(_key(name))
+            return stored.get_tensor(key_of(name))
 
     return read
 

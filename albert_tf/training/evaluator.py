@@ -128,13 +128,14 @@ class Evaluator:
             self.strategy, lambda context: self._host_share(batches(), context)
         )
 
+    def replica_step(self, batch: Batch) -> tf.Tensor:
+        """Evaluate in a replica; return the report of all replicas."""
+        sums, metrics = self.objective.losses(self.model, batch, None)
+        return all_sum(self.report(batch, sums, metrics))
+
     @functools.cached_property
     def _evaluation_step(self):
-        def replica(batch):
-            sums, metrics = self.objective.losses(self.model, batch, None)
-            return all_sum(self.report(batch, sums, metrics))
-
-        return on_devices(self.strategy, replica)
+        return on_devices(self.strategy, self.replica_step)
 
     def evaluate(self, batches: MakeBatches) -> dict[str, float]:
         """Return the mean losses and metrics without dropout.

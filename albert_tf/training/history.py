@@ -3,9 +3,6 @@
 import dataclasses
 import json
 
-import tensorflow as tf
-from tensorflow.core.framework import summary_pb2
-
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import is_installed
@@ -129,21 +126,12 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
             figure.savefig(file, format="png", dpi=110)
 
 
-def scalar_metadata() -> summary_pb2.SummaryMetadata:
-    """Return what marks a tensor as a scalar for TensorBoard.
-
-    `tf.summary.scalar` does the same, but needs TensorBoard.
-    """
-    metadata = summary_pb2.SummaryMetadata()
-    metadata.plugin_data.plugin_name = "scalars"
-    return metadata
-
-
 class Scalars:
     """TensorBoard scalars of a run, with a folder for each split.
 
     They are buffered until `flush`: on a store such as `gs://` every write
-    uploads the whole file again.
+    uploads the whole file again. `tf.summary.scalar` does the same, but needs
+    TensorBoard; TensorFlow is imported here for those that run without it.
     """
 
     def __init__(self, directory: str):
@@ -157,7 +145,11 @@ class Scalars:
 
     def flush(self) -> None:
         """Write the buffered scalars."""
-        metadata = scalar_metadata()
+        import tensorflow as tf
+        from tensorflow.core.framework import summary_pb2
+
+        metadata = summary_pb2.SummaryMetadata()
+        metadata.plugin_data.plugin_name = "scalars"
         for split, rows in self.waiting.items():
             if split not in self.writers:
                 folder = files.join(self.directory, "tensorboard", split)

@@ -1,10 +1,8 @@
 """The step exported to a file for JAX equals the trainer's step."""
 
-import json
 import pathlib
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -13,8 +11,9 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.tpu.chips import parse
-from albert_tf.tpu.compiled_step import ABOUT, ARTIFACT, Plan, write_plan
-from albert_tf.tpu.compiler import VERSIONS
+from albert_tf.tpu.compiled_step import Plan, Step, write_step
+from albert_tf.tpu.compiler import EXTRAS
+from albert_tf.tpu.run_step import StepFile
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.training_config import TrainingConfig
 
@@ -32,40 +31,34 @@ def plan() -> Plan:
 def test_a_step_of_several_replicas_is_refused(tmp_path):
     """A step of several replicas is an error before tracing."""
     with pytest.raises(InputError, match="topology=v5e:2x4, 8 replicas"):
-        write_plan(str(tmp_path / "step.zip"), plan(), parse("v5e-8"))
+        write_step(str(tmp_path / "step.zip"), Step(plan(), parse("v5e-8")))
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     """Return the path of the tiny model's step."""
-    for package in VERSIONS:
+    for package in EXTRAS["step-file"]:
         pytest.importorskip(package)
     path = tmp_path_factory.mktemp("step") / "step.zip"
-    write_plan(str(path), plan(), parse("v5e:1x1"))
+    write_step(str(path), Step(plan(), parse("v5e:1x1")))
     return path
 
 
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
     """From equal weights and batch, all variables and outputs are equal."""
-    import jax
-    import jax.export
-
     trainer = tiny.make_trainer(optimizer=OPTIMIZER, **TRAINING)
     before = tiny.values(trainer) | {
         "optimizer/rate_factor": np.float32(1),
         "optimizer/clock": np.array([0, 0, 1], np.float32),
     }
     batch = next(iter(tiny.train_batches(0, 1, 0, 16)))
-    with zipfile.ZipFile(file) as archive:
-        about = json.loads(archive.read(ABOUT))
-        step = jax.export.deserialize(bytearray(archive.read(ARTIFACT)))
+    step = StepFile(str(file))
     values = before | {name: x.numpy() for name, x in batch.items()}
-    with jax.enable_x64(True):
-        arguments = [values[x["name"]] for x in about["arguments"]]
-        outputs = dict(
-            zip(about["outputs"], step.call(*arguments), strict=True)
-        )
+    with step.jax.enable_x64(True):
+        program = step.jax.export.deserialize(bytearray(step.programs[0]))
+        made = program.call(*(values[name] for name in step.shapes))
+        outputs = dict(zip(step.about["outputs"], made, strict=True))
     iterator = trainer.iterator(tiny.train_batches, 0)
     sums = trainer.run_steps(iterator, tf.constant(1))
     after = tiny.values(trainer)
@@ -78,11 +71,11 @@ def test_the_file_is_the_step_of_the_trainer(file):
 
 
 @pytest.mark.slow
-def test_the_benchmark_needs_jax_and_the_file_alone(file):
+def test_the_benchmark_needs_no_tensorflow(file):
     """The benchmark times and compares the step without TensorFlow."""
     code = (
-        "import runpy, sys; sys.modules |= {'tensorflow': None, "
-        "'albert_tf': None}; sys.argv = sys.argv[1:];"
+        "import runpy, sys; sys.modules |= {'tensorflow': None}; "
+        "sys.argv = sys.argv[1:];"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
     script = BENCHMARK / "accelerator_step.py"

@@ -6,7 +6,7 @@ import tiny
 
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiled_step import RESULTS, Plan, Step
-from albert_tf.tpu.compiler import VERSIONS
+from albert_tf.tpu.compiler import EXTRAS
 
 BATCH, STEPS = 16, 3
 
@@ -33,7 +33,7 @@ def test_a_step_of_the_module_is_an_ordinary_step():
     A bias that does not affect softmax is excluded: its gradient is only
     rounding.
     """
-    for package in VERSIONS:
+    for package in EXTRAS["step-file"]:
         pytest.importorskip(package)
     from step_twin import Twin
 

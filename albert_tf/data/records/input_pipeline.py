@@ -19,9 +19,8 @@ from albert_tf.data.records.metadata import (
     static_sizes,
 )
 from albert_tf.data.records.parsing import masker, parse_examples
+from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
-# Number of records that are shuffled together.
-SHUFFLE_BLOCK = 1 << 14
 # Requests to a remote store have a high latency, so each reads a lot.
 READ_BYTES = 8 << 20
 MOST_FILES, BYTES_AHEAD = 16, 256 << 20

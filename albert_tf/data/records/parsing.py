@@ -15,16 +15,10 @@ import time
 import weakref
 from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 
-from albert_tf.base.errors import require
-from albert_tf.data import masking
-from albert_tf.data.draws import Draws
-from albert_tf.data.layout import Pairs, lay_out
-from albert_tf.data.masking import Instances, Words
 from albert_tf.data.records.metadata import Metadata, id_type
-from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.data.records.record_stream import MASKED_NAMES, Masker
 
 # Tag of `Example.features`, an example's only field: number 1, with a length.
 FEATURES_TAG = 10
@@ -151,38 +145,11 @@ def parse(
     return tf.cast(ids, tf.int32), starts, sizes, labels
 
 
-def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
-    """Return the tokenizer of dynamic records, from the same folder."""
-    tokenizer = load_tokenizer(data_dir)
-    require(
-        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
-        "The tokenizer in a folder of unmasked records must be the one that "
-        "made them; make or copy them again.",
-        data_dir=f"{data_dir} with another",
-    )
-    return tokenizer
-
-
 # {name: dtype} of the tensors that masking returns.
 MASKED = {
-    "input_ids": tf.int32,
-    "input_mask": tf.int32,
-    "segment_ids": tf.int32,
-    "masked_lm_positions": tf.int32,
-    "masked_lm_ids": tf.int32,
-    "masked_lm_weights": tf.float32,
+    name: tf.float32 if name == "masked_lm_weights" else tf.int32
+    for name in MASKED_NAMES
 }
-
-
-def _laid_out(
-    ids: np.ndarray, starts: np.ndarray, sizes: np.ndarray, tokenizer
-) -> Instances:
-    """Lay out arrays from `parse` as examples."""
-    room = ids.shape[1]
-    begin = np.arange(len(ids)) * room
-    middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
-    pairs = Pairs(begin, middle, middle, end, np.zeros(len(ids), bool))
-    return lay_out(pairs, ids.ravel(), starts.ravel(), room + 3, tokenizer)
 
 
 def masker(
@@ -199,25 +166,8 @@ def masker(
       metadata: the folder's metadata.
       seed: seed of the masks.
     """
-    tokenizer = tokenizer_beside(data_dir, metadata)
-    words, config = Words.of(tokenizer), metadata.masking_config()
     tokens, slots = metadata.max_seq_length, metadata.max_predictions_per_seq
-
-    def mask(positions, ids, starts, sizes):  # NumPy arrays
-        laid = _laid_out(ids, starts, sizes, tokenizer)
-        draws = Draws(seed, positions)
-        masked = masking.mask(laid, slots, config, words, draws)
-        real = np.arange(tokens) < laid.lengths[:, None]
-        return (
-            masked.input_ids,
-            real.astype(np.int32),
-            laid.segment_ids.astype(np.int32),
-            masked.positions,
-            masked.labels,
-            masked.weights,
-        )
-
-    called = Called(mask)
+    called = Called(Masker(data_dir, metadata, seed))
 
     def read(positions, names, serialized):
         *text, labels = parse(names, serialized, metadata)

@@ -101,6 +101,7 @@ MESSAGES = {
 Field = descriptor_pb2.FieldDescriptorProto
 SCALARS = {
     "bytes": Field.TYPE_BYTES,
+    "fixed32": Field.TYPE_FIXED32,
     "float": Field.TYPE_FLOAT,
     "int64": Field.TYPE_INT64,
     "string": Field.TYPE_STRING,
@@ -108,7 +109,7 @@ SCALARS = {
 
 
 def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
-    """Return the descriptor of one line of `MESSAGES`."""
+    """Return the descriptor of a field, as in `MESSAGES`."""
     *repeated, kind, name, _, number = text.split()
     field = Field(name=name, number=int(number), label=Field.LABEL_OPTIONAL)
     if repeated:
@@ -120,17 +121,24 @@ def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
     return field
 
 
-@functools.cache
-def _example_class() -> type:
-    """Return the class of `Example`, in a descriptor pool of its own."""
-    file = descriptor_pb2.FileDescriptorProto(name="example", syntax="proto3")
-    for name, lines in MESSAGES.items():
-        file.message_type.add(name=name, field=map(_field, lines))
+def message_class(messages: dict[str, list[str]], name: str) -> type:
+    """Return the class of a protobuf message, in a pool of its own.
+
+    Args:
+      messages: {message: its fields, as in a `.proto` file}.
+      name: one of these messages.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="file", syntax="proto3")
+    for message, lines in messages.items():
+        file.message_type.add(name=message, field=map(_field, lines))
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName("Example")
-    )
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+@functools.cache
+def _example_class() -> type:
+    return message_class(MESSAGES, "Example")
 
 
 def parse(serialized: bytes) -> defaultdict[str, Sequence]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
-from albert_tf.data.records import checks, input_pipeline, parsing
+from albert_tf.data.records import checks, input_pipeline
 from albert_tf.data.records.metadata import (
     EVAL,
     TRAIN,
@@ -20,6 +20,7 @@ from albert_tf.data.records.metadata import (
     paths_of,
     read_metadata,
 )
+from albert_tf.data.records.record_stream import tokenizer_beside
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
@@ -124,7 +125,7 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
         )
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
-            parsing.tokenizer_beside(folder, metadata)
+            tokenizer_beside(folder, metadata)
         if trains and len(folders) > 1:
             paths_of(folder, metadata, TRAIN)
     check_alike(folders)

@@ -1,0 +1,261 @@
+"""The batches of `input_pipeline` in NumPy, without TensorFlow.
+
+One reader gets the same examples in the same order, with the same masks.
+
+Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from albert_tf.base.errors import InputError, require
+from albert_tf.data import masking
+from albert_tf.data.draws import Draws
+from albert_tf.data.layout import Pairs, lay_out
+from albert_tf.data.masking import DYNAMIC, Words
+from albert_tf.data.records import tfrecord
+from albert_tf.data.records.metadata import (
+    EVAL,
+    TRAIN,
+    Metadata,
+    entry_path,
+    id_type,
+    static_sizes,
+)
+from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+
+# Number of records that are shuffled together.
+SHUFFLE_BLOCK = 1 << 14
+
+# Philox4x32-10: Salmon et al., Parallel random numbers: as easy as 1, 2, 3,
+# 2011. The last two are those of TensorFlow's stateless generators.
+FACTORS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
+WEYL = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
+FIRST_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint32)
+
+
+def philox(key: np.ndarray, counters: np.ndarray) -> np.ndarray:
+    """Return random bits, uint32 [n, 4], for a key [2] and counters [n, 4]."""
+    x = counters
+    for round in range(10):
+        product = x[:, ::2].astype(np.uint64) * FACTORS  # [n, 2]
+        high = (product >> np.uint64(32)).astype(np.uint32)[:, ::-1]
+        low = product.astype(np.uint32)[:, ::-1]
+        mixed = high ^ x[:, 1::2] ^ (key + WEYL * np.uint32(round))
+        x = np.stack([mixed[:, 0], low[:, 0], mixed[:, 1], low[:, 1]], axis=1)
+    return x
+
+
+def random_integers(seed: Sequence[int], count: int) -> np.ndarray:
+    """Return int64 [count] of `tf.random.stateless_uniform`, of all bits."""
+    words = np.array(seed, np.int64).view(np.uint32)[None]
+    key = philox(FIRST_KEY, words)[0]
+    counters = np.zeros([-(-count // 2), 4], np.uint32)
+    counters[:, 0] = np.arange(len(counters))
+    counters[:, 2:] = key[2:]
+    return philox(key[:2], counters).reshape(-1).view(np.int64)[:count]
+
+
+def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
+    """Return the seed of `tf.random.experimental.stateless_fold_in`.
+
+    Args:
+      seed: the seed to start from.
+      number: what to add.
+      dtype: the type of the number in TensorFlow, where a Python one is int32.
+    """
+    return int(random_integers(seed, 1).view(dtype)[0]), number
+
+
+def permutation(size: int, seed: Sequence[int]) -> np.ndarray:
+    """Return a permutation that depends only on the seed."""
+    return np.argsort(random_integers(seed, size), kind="stable")
+
+
+def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
+    """Return the tokenizer of dynamic records, from the same folder."""
+    tokenizer = load_tokenizer(data_dir)
+    require(
+        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
+        "The tokenizer in a folder of unmasked records must be the one that "
+        "made them; make or copy them again.",
+        data_dir=f"{data_dir} with another",
+    )
+    return tokenizer
+
+
+# The arrays that `Masker` returns.
+MASKED_NAMES = (
+    *("input_ids", "input_mask", "segment_ids"),
+    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+)
+
+
+class Masker:
+    """Lays out and masks batches of dynamic examples.
+
+    Args:
+      data_dir: the folder of the records and their tokenizer.
+      metadata: the folder's metadata.
+      seed: seed of the masks.
+    """
+
+    def __init__(self, data_dir: str, metadata: Metadata, seed: int):
+        self.tokenizer = tokenizer_beside(data_dir, metadata)
+        self.words, self.seed = Words.of(self.tokenizer), seed
+        self.config = metadata.masking_config()
+        self.tokens = metadata.max_seq_length
+        self.slots = metadata.max_predictions_per_seq
+
+    def __call__(
+        self,
+        positions: np.ndarray,
+        ids: np.ndarray,
+        starts: np.ndarray,
+        sizes: np.ndarray,
+    ) -> tuple[np.ndarray, ...]:
+        """Return the arrays of `MASKED_NAMES`, [B, T] and [B, P].
+
+        Args:
+          positions: [B] of the examples in the stream.
+          ids, starts, sizes: [B, R], [B, R], [B, 2], see `parsing.parse`.
+        """
+        begin = np.arange(len(ids)) * ids.shape[1]
+        middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
+        pairs = Pairs(begin, middle, middle, end, np.zeros(len(ids), bool))
+        text = ids.ravel(), starts.ravel()
+        laid = lay_out(pairs, *text, self.tokens, self.tokenizer)
+        draws = Draws(self.seed, positions)
+        masked = masking.mask(laid, self.slots, self.config, self.words, draws)
+        real = np.arange(self.tokens) < laid.lengths[:, None]
+        return (
+            masked.input_ids,
+            real.astype(np.int32),
+            laid.segment_ids.astype(np.int32),
+            masked.positions,
+            masked.labels,
+            masked.weights,
+        )
+
+
+Features = list[dict[str, Sequence]]
+
+
+def _static_batch(features: Features, metadata: Metadata) -> dict:
+    """Return the arrays of static records."""
+    return {
+        name: np.array(
+            [feature[name] for feature in features],
+            np.float32 if name == "masked_lm_weights" else np.int32,
+        )
+        for name in static_sizes(metadata)
+        if name != "next_sentence_labels"
+    }
+
+
+def _padded(rows: list[np.ndarray], room: int) -> np.ndarray:
+    """Return rows of different lengths as one array [B, room]."""
+    result = np.zeros([len(rows), room], rows[0].dtype)
+    for target, row in zip(result, rows, strict=True):
+        target[: len(row)] = row
+    return result
+
+
+def _dynamic_batch(
+    features: Features, metadata: Metadata, positions: np.ndarray, mask: Masker
+) -> dict:
+    """Return the masked arrays of dynamic records."""
+    room, dtype = metadata.max_seq_length - 3, id_type(metadata.vocab_size)
+    ids = [np.frombuffer(f["token_ids"][0], dtype) for f in features]
+    bits = [np.frombuffer(f["word_starts"][0], np.uint8) for f in features]
+    starts = _padded([np.unpackbits(x)[:room] for x in bits], room) > 0
+    sizes = np.array([f["segment_lengths"] for f in features], np.int32)
+    ids = _padded(ids, room).astype(np.int32)
+    arrays = mask(positions, ids, starts, sizes)
+    return dict(zip(MASKED_NAMES, arrays, strict=True))
+
+
+class RecordStream:
+    """The records of a folder as batches of arrays.
+
+    Args:
+      data_dir: the folder of records.
+      metadata: the folder's metadata.
+      seed: seed of the shuffling and the masks.
+    """
+
+    def __init__(self, data_dir: str, metadata: Metadata, seed: int):
+        self.data_dir, self.metadata, self.seed = data_dir, metadata, seed
+        is_dynamic = metadata.masking(TRAIN) == DYNAMIC
+        self.mask = Masker(data_dir, metadata, seed) if is_dynamic else None
+
+    def _read(self, split: str, order: Sequence[int], first: int):
+        """Yield the records of files in an order, from an index on."""
+        entries = [self.metadata.splits[split][i] for i in order]
+        for entry in entries:
+            if first < entry.records:
+                path = entry_path(self.data_dir, entry)
+                yield from itertools.islice(tfrecord.read(path), first, None)
+            first = max(first - entry.records, 0)
+
+    def _epoch(self, epoch: int, first: int) -> Iterator[bytes]:
+        """Yield the records of an epoch from an index on, shuffled."""
+        key = self.seed, epoch
+        files = len(self.metadata.splits[TRAIN])
+        order = permutation(files, fold_in(key, 0, np.int32))
+        block, offset = divmod(first, SHUFFLE_BLOCK)
+        records = self._read(TRAIN, order, block * SHUFFLE_BLOCK)
+        while part := list(itertools.islice(records, SHUFFLE_BLOCK)):
+            block += 1
+            index = permutation(len(part), fold_in(key, block))
+            yield from (part[i] for i in index[offset:])
+            offset = 0
+
+    def train(self, start: int, batch_size: int) -> Iterator[tuple]:
+        """Yield the arguments of `batch` for endless batches from `start`."""
+        epoch, first = divmod(start, self.metadata.count(TRAIN))
+        firsts = itertools.chain([first], itertools.repeat(0))
+        epochs = map(self._epoch, itertools.count(epoch), firsts)
+        records = itertools.chain.from_iterable(epochs)
+        for place in itertools.count(start, batch_size):
+            yield list(itertools.islice(records, batch_size)), place
+
+    def batch(self, records: list[bytes], place: int | None = None) -> dict:
+        """Return the arrays of records; see `input_pipeline.train_batches`.
+
+        Args:
+          records: [B] serialised.
+          place: position of the first in the stream; None if held out.
+        """
+        try:
+            features = [tfrecord.parse(record) for record in records]
+            if place is None or not self.mask:
+                batch = _static_batch(features, self.metadata)
+            else:
+                positions = place + np.arange(len(records))
+                batch = _dynamic_batch(
+                    features, self.metadata, positions, self.mask
+                )
+            labels = [f["next_sentence_labels"][0] for f in features]
+        except (ValueError, IndexError) as error:
+            raise InputError(
+                f"The records must match their metadata: {error}; make or copy "
+                f"them again. Received: data_dir={self.data_dir}"
+            ) from None
+        return batch | {
+            "sentence_order_labels": np.array(labels, np.int32),
+            "example_weights": np.ones(len(records), np.float32),
+        }
+
+    def held_out(self, batch_size: int) -> Iterator[dict]:
+        """Yield the held-out batches once; zeros pad the last one."""
+        order = range(len(self.metadata.splits[EVAL]))
+        records = self._read(EVAL, order, 0)
+        while part := list(itertools.islice(records, batch_size)):
+            missing = batch_size - len(part)
+            yield {
+                name: np.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1))
+                for name, x in self.batch(part).items()
+            }

@@ -1,0 +1,445 @@
+"""Pretrain by a step file under JAX, without TensorFlow.
+
+A step file is a zip, written by `tpu_check --step_file`: the training step and
+the evaluation of a batch as artifacts of `jax.export`, a description of their
+inputs and outputs, and a checkpoint with the first values of all variables.
+This program knows no model: it passes batches and variables to the two
+programs. Its model directory is that of `pretrain.py`, which can resume it.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import signal
+import time
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from albert_tf.base import files, interrupts, program
+from albert_tf.base.console import Progress
+from albert_tf.base.errors import InputError, require
+from albert_tf.base.processes import in_order
+from albert_tf.base.settings import FLAG_FILE, Validated, setting
+from albert_tf.data.masking import DYNAMIC
+from albert_tf.data.records.metadata import (
+    EVAL,
+    TRAIN,
+    Metadata,
+    read_metadata,
+)
+from albert_tf.data.records.record_stream import RecordStream
+from albert_tf.text.tokenizers import tokenizer_in
+from albert_tf.tpu import tensor_bundle
+from albert_tf.training import checkpoint_files
+from albert_tf.training.clock import Pace, next_stop
+from albert_tf.training.history import History, RunResult
+
+# The files in a step file, next to those of the checkpoint `ckpt-0`.
+STEP, EVALUATION, ABOUT = "step.jax", "evaluation.jax", "step.json"
+FIRST = "ckpt-0"
+BEST, ITERATIONS = "best", "optimizer/iterations"
+READERS, BATCHES_AHEAD = 2, 4
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Arrays = dict[str, np.ndarray]
+
+
+def jax_for_steps():
+    """Import JAX with the 64 bits of the step's number."""
+    try:
+        import flatbuffers  # noqa: F401, needed to read artifacts
+        import jax
+        import jax.export
+    except ImportError as error:
+        raise InputError(
+            "Step files run under JAX: install `flatbuffers` and `jax`, for a "
+            f"GPU `jax[cuda13]`, for a TPU `jax[tpu]`. Received: {error}"
+        ) from None
+    jax.config.update("jax_enable_x64", True)
+    return jax
+
+
+class StepFile:
+    """The programs of a step file.
+
+    Args:
+      path: the file.
+
+    Attributes:
+      about: its description.
+      bundle: the checkpoint with the first values.
+    """
+
+    def __init__(self, path: str):
+        self.jax, self.path = jax_for_steps(), path
+        try:
+            with files.opened(path, "rb") as file:
+                archive = zipfile.ZipFile(file)
+                content = {n: archive.read(n) for n in archive.namelist()}
+            self.about = json.loads(content[ABOUT])
+            self.programs = content[STEP], content[EVALUATION]
+            self.bundle = tensor_bundle.Bundle(
+                content[f"{FIRST}.index"],
+                lambda *n: content[tensor_bundle.data_file(FIRST, *n)],
+            )
+        except (zipfile.BadZipFile, LookupError) as error:
+            raise InputError(
+                "`step_file` must be a file written by this version of "
+                f"`tpu_check --step_file`: {error}. Received: {path}"
+            ) from None
+        arguments = self.about["arguments"]
+        self.shapes = {x["name"]: tuple(x["shape"]) for x in arguments}
+
+    def constants(self) -> Arrays:
+        """Return {name: value} of the variables that no step changes."""
+        values = self.about["constants"].items()
+        return {name: np.array(value, np.float32) for name, value in values}
+
+    @functools.cached_property
+    def advance(self):
+        """A function (state, sums, batch) -> new state and sums."""
+        numpy, outputs = self.jax.numpy, self.about["outputs"]
+        call = self.jax.export.deserialize(bytearray(self.programs[0])).call
+
+        def advance(state, sums, batch):
+            given = state | batch
+            made = call(*(given[name] for name in self.shapes))
+            made = dict(zip(outputs, made, strict=True))
+            report, norm = made["report"], made["norm"]
+            finite = numpy.isfinite(report).all() & numpy.isfinite(norm)
+            more = sums["norm"], numpy.where(finite, norm, 0)
+            sums = {
+                "report": sums["report"] + numpy.where(finite, report, 0),
+                "norm": numpy.maximum(*more),
+                "bad": sums["bad"] + ~finite,
+            }
+            return {name: made.get(name, state[name]) for name in state}, sums
+
+        return self.jax.jit(advance, donate_argnums=(0, 1))
+
+    def nothing(self) -> Arrays:
+        """Return the sums before the first step of a window."""
+        return {
+            "report": np.zeros([2, len(self.about["names"])], np.float32),
+            "norm": np.zeros([], np.float32),
+            "bad": np.zeros([], np.int64),
+        }
+
+    @functools.cached_property
+    def evaluation(self):
+        """A function (state, batch) -> report of a held-out batch."""
+        names = self.about["evaluation"]
+        call = self.jax.export.deserialize(bytearray(self.programs[1])).call
+
+        def evaluate(state, batch):
+            given = state | batch
+            (report,) = call(*(given[name] for name in names))
+            return report
+
+        return self.jax.jit(evaluate)
+
+    def fitted(self, batch: Arrays) -> Arrays:
+        """Pad a batch to the step's number of predictions."""
+        slots = self.shapes["masked_lm_ids"][1]
+        room = slots - batch["masked_lm_ids"].shape[1]
+        require(
+            room >= 0 and batch["input_ids"].shape[1] == self.about["tokens"],
+            "The records must have the step's number of tokens, "
+            f"{self.about['tokens']}, and at most its {slots} predictions.",
+            records=f"{batch['input_ids'].shape[1]} tokens, "
+            f"{slots - room} predictions",
+            step_file=self.path,
+        )
+        return {
+            n: np.pad(x, [(0, 0), (0, room)]) if n.startswith("masked") else x
+            for n, x in batch.items()
+        }
+
+    def summarize(self, report: np.ndarray) -> dict[str, float]:
+        """Turn a report into means, with the whole `loss` first."""
+        sums, weights = np.asarray(report, np.float64)
+        means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
+        values = dict(zip(self.about["names"], means.tolist(), strict=True))
+        losses = (v for name, v in values.items() if name.endswith("_loss"))
+        return {"loss": sum(losses), **values}
+
+
+@dataclasses.dataclass(frozen=True)
+class RunStepConfig(Validated):
+    """The inputs and outputs of a run; the step file has its settings."""
+
+    step_file: str = setting(
+        "", "Step to run, written by tpu_check --step_file.", required=True
+    )
+    data_dir: str = setting(
+        "", "Folder made by create_pretraining_data.py.", required=True
+    )
+    output_dir: str = setting(
+        "", "Model directory to write; resumes a run in it.", required=True
+    )
+    masked_lm_prob: float = setting(
+        0.0,
+        "Share of the tokens to predict, only for records of "
+        "--masking=dynamic; 0 for theirs.",
+        minimum=0.0,
+        maximum=0.9,
+    )
+    stop_step: int = setting(
+        0,
+        "Save and end at this step, with the schedule of the step file; 0 for "
+        "its last step.",
+        minimum=0,
+    )
+
+
+class Run:
+    """A run in a model directory, resumed if the directory has a checkpoint.
+
+    Args:
+      config: inputs and outputs.
+      step: the step file.
+      metadata: of the training records.
+
+    Attributes:
+      state: {name: value} of all variables.
+      read: {folder or fingerprint of records: examples read}.
+    """
+
+    def __init__(self, config: RunStepConfig, step: StepFile, metadata):
+        self.config, self.file, self.metadata = config, step, metadata
+        self.settings = step.about["training"]
+        self.folder = config.output_dir
+        found: Arrays = {}
+        self.last_good = checkpoint_files.latest(
+            self.folder, lambda prefix: found.update(tensor_bundle.read(prefix))
+        )
+        self._check(found)
+        values = found or step.bundle.read()
+        self.state = step.jax.device_put(values | step.constants())
+        self.step = int(values[ITERATIONS])
+        self.last = self.settings["num_train_steps"]
+        self.last = min(self.last, config.stop_step or self.last)
+        kept = self.last_good and checkpoint_files.read_facts(self.last_good)
+        self.read = (kept or {}).get("read", {})
+        self.records = metadata.fingerprint(), config.data_dir
+        # Records not read before are those of a new run or a new phase.
+        new = 0 if self.read else self.step * step.about["examples"]
+        known = (self.read[key] for key in self.records if key in self.read)
+        self.position = next(known, new)
+        self.history = History(self.folder, self.step)
+        self.progress = Progress(self.last, self.step)
+        if self.last_good:
+            self.progress.message(self._resumed(kept))
+
+    def _check(self, found: Arrays) -> None:
+        wanted = {n: s for n, (_, s) in self.file.bundle.shapes().items()}
+        shapes = {name: value.shape for name, value in found.items()}
+        different = sorted({n for n, _ in wanted.items() ^ shapes.items()})
+        require(
+            not found or not different,
+            "`output_dir` must have a run of the step file's model and "
+            f"optimizer. Received: {self.last_good}, which differs in "
+            f"{', '.join(different[:3])}",
+        )
+
+    def _resumed(self, kept: dict) -> str:
+        """Describe where the run resumes, and which settings changed."""
+        lines = [
+            f"Resuming at step {self.step} from {self.last_good}, at example "
+            f"{self.position} of {self.config.data_dir}"
+        ]
+        lines += [
+            f"Note: {name} was {kept[name]} and is {value}: {change}"
+            for name, (value, change) in self.file.about["facts"].items()
+            if kept.get(name, value) != value
+        ]
+        return "\n".join(lines)
+
+    def batches(self, pool: ThreadPoolExecutor) -> Iterator[Arrays]:
+        """Return the training batches from this position on."""
+        seed, size = self.settings["random_seed"], self.file.about["examples"]
+        stream = RecordStream(self.config.data_dir, self.metadata, seed)
+
+        def submit(records):
+            return pool.submit(lambda: self.file.fitted(stream.batch(*records)))
+
+        records = stream.train(self.position, size)
+        return in_order(submit, records, BATCHES_AHEAD)
+
+    def window(self, batches: Iterator[Arrays], steps: int) -> dict:
+        """Run some steps; return means of their losses and metrics."""
+        sums, start = self.file.nothing(), time.monotonic()
+        for batch in itertools.islice(batches, steps):
+            self.state, sums = self.file.advance(self.state, sums, batch)
+        sums = {name: np.asarray(value) for name, value in sums.items()}
+        self.seconds, bad = time.monotonic() - start, int(sums["bad"])
+        self.step += steps
+        self.position += steps * self.file.about["examples"]
+        skips = self.settings["on_nonfinite"] == "skip"
+        require(
+            bad < steps if skips else not bad,
+            f"The loss or its gradient is not finite in steps "
+            f"{self.step - steps + 1} to {self.step}; lower `learning_rate` or "
+            "raise `num_warmup_steps`. The last good checkpoint: "
+            f"{self.last_good or 'none yet'}",
+        )
+        examples = steps * self.file.about["examples"]
+        return {
+            **self.file.summarize(sums["report"]),
+            "gradient_norm": float(sums["norm"]),
+            "examples_per_second": examples / self.seconds,
+            **({"skipped_updates": bad} if skips else {}),
+        }
+
+    def evaluated(self) -> dict:
+        """Return the state with the averaged weights, if there are any."""
+        averages = self.file.about["averages"].items()
+        return self.state | {name: self.state[mean] for name, mean in averages}
+
+    def evaluate(self) -> dict[str, float]:
+        """Return the means over the held-out records, and print them."""
+        records = dataclasses.replace(self.metadata, settings={})
+        stream = RecordStream(self.config.data_dir, records, 0)
+        state, report = self.evaluated(), 0.0
+        for batch in stream.held_out(self.settings["eval_batch_size"]):
+            batch = self.file.fitted(batch)
+            part = self.file.evaluation(state, batch)
+            report = report + np.asarray(part, np.float64)
+        metrics = self.file.summarize(report)
+        said = ", ".join(f"{k} {v:.4f}" for k, v in metrics.items())
+        self.progress.message(f"step {self.step}: {said}")
+        self.history.add(self.step, EVAL, metrics)
+        return metrics
+
+    def _write(self, folder: str, state: dict, keep: int) -> str:
+        """Write a checkpoint; return its prefix."""
+        facts = self.file.about["facts"].items()
+        about = {name: value for name, (value, _) in facts}
+        path = checkpoint_files.prefix(folder, self.step)
+        values = {name: np.asarray(x) for name, x in state.items()}
+        files.make_folder(folder)
+        self.file.bundle.write(path, values)
+        checkpoint_files.write_about(path, about | {"read": self.read})
+        checkpoint_files.adopt(folder, self.step, keep)
+        return path
+
+    def save(self) -> None:
+        """Write a checkpoint; with averages, also the model for other uses."""
+        self.read |= dict.fromkeys(self.records, self.position)
+        if self.file.about["averages"]:
+            self._write(files.join(self.folder, BEST), self.evaluated(), 1)
+        keep = self.settings["keep_checkpoint_max"]
+        self.last_good = self._write(self.folder, self.state, keep)
+        self.history.save()
+
+    def train(self, stopped: list[int]) -> None:
+        """Train to the last step, or until a signal is in `stopped`."""
+        every = {self.save: self.settings["save_checkpoints_steps"]}
+        if self.metadata.count(EVAL):
+            every = {self.evaluate: self.settings["eval_steps"]} | every
+        pace = Pace(self.settings["steps_per_loop"])
+        with ThreadPoolExecutor(READERS) as pool:
+            batches = self.batches(pool)
+            while self.step < self.last and not stopped:
+                stop = next_stop(self.step, self.last, list(every.values()))
+                steps = min(pace.steps(), stop - self.step)
+                values = self.window(batches, steps)
+                pace.measure(steps, self.seconds)
+                self.history.add(self.step, TRAIN, {"steps": steps} | values)
+                self.progress.advance(
+                    steps,
+                    f"loss {values['loss']:.3f} (mean of {steps}), "
+                    f"{values['examples_per_second']:.1f} examples/s",
+                )
+                for act, interval in every.items():
+                    if self.step % interval == 0 or self.step == self.last:
+                        act()
+            if stopped:
+                self.save()
+        self.progress.close()
+
+
+def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
+    """Return the metadata of the training records."""
+    metadata = read_metadata(config.data_dir)
+    if config.masked_lm_prob:
+        kind = metadata.masking(TRAIN)
+        rule = "`masked_lm_prob` needs records of --masking=dynamic."
+        require(kind == DYNAMIC, rule, data_dir=f"{config.data_dir}, {kind}")
+        metadata = metadata.masked_at(config.masked_lm_prob)
+    size, most = metadata.vocab_size, step.about["config"]["vocab_size"]
+    rule = "`vocab_size` of the records must be at most the model's "
+    require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
+    return metadata
+
+
+def describe(step: StepFile) -> str:
+    """Describe what is run, and where."""
+    about, (device, *_) = step.about, step.jax.devices()
+    rule = about["optimizer"]
+    return (
+        f"{about['examples']} examples of {about['tokens']} tokens a step, "
+        f"{about['training']['dtype']}, {rule['optimizer']} at "
+        f"{rule['learning_rate']}, on {device.device_kind}"
+    )
+
+
+def claim(config: RunStepConfig, about: dict) -> None:
+    """Write the files of a model directory other than its checkpoints."""
+    folder = config.output_dir
+    if tokenizer := tokenizer_in(config.data_dir):
+        tokenizer.check_claim(folder)
+        tokenizer.save(folder)
+    files.write_json(files.join(folder, "albert_config.json"), about["config"])
+    paths = f"--data_dir={config.data_dir}\n--output_dir={folder}\n"
+    files.write_text(files.join(folder, FLAG_FILE), paths + about["flags"])
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[list[int]]:
+    """Yield a list to which SIGTERM and the first Ctrl-C are added."""
+    seen: list[int] = []
+    handlers = {}
+
+    def see(number: int, _) -> None:
+        seen.append(number)
+
+    if interrupts.in_main_thread():
+        for number in SIGNALS:
+            handlers[number] = signal.signal(number, see)
+    try:
+        yield seen
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@program.command(RunStepConfig)
+def run_step(config: RunStepConfig) -> RunResult:
+    """Pretrain by a step file under JAX, and write a model directory."""
+    step = StepFile(config.step_file)
+    metadata = records_of(config, step)
+    print(describe(step), flush=True)
+    with files.locked(config.output_dir, "output_dir"), signals() as stopped:
+        run = Run(config, step, metadata)
+        claim(config, step.about)
+        run.train(stopped)
+    metrics = run.history.last(EVAL)
+    for name, value in metrics.items():
+        print(f"{name} = {value:.4f}")
+    if stopped and run.step < run.last:
+        print(
+            f"Stopped at step {run.step} of {run.last}; the same command "
+            f"resumes from {run.last_good}"
+        )
+    if signal.SIGINT in stopped:
+        raise KeyboardInterrupt
+    return RunResult(config.output_dir, {"eval": metrics} if metrics else {})
+
+
+cli = run_step.program.cli

@@ -1,0 +1,189 @@
+"""TensorFlow's checkpoints, read and written without TensorFlow.
+
+A checkpoint has data files, with the bytes of its tensors, and an index: a
+table in LevelDB's format of each tensor's type, shape, place and checksum.
+https://github.com/tensorflow/tensorflow/tree/master/tensorflow/core/util/tensor_bundle
+
+A new checkpoint is a copy of one that TensorFlow wrote, with other values: only
+checksums differ in its index.
+"""
+
+import functools
+import struct
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.data.records.tfrecord import (
+    CHECKSUM,
+    masked_crc32c,
+    message_class,
+)
+from albert_tf.training.checkpoint_files import Damaged, is_variable, name_of
+
+# tensorflow/core/protobuf/tensor_bundle.proto, as encoded.
+MESSAGES = {
+    "Size": ["int64 size = 1"],
+    "Shape": ["repeated Size dim = 2"],
+    "Header": ["int64 num_shards = 1"],
+    "Entry": [
+        "int64 dtype = 1",
+        "Shape shape = 2",
+        "int64 shard_id = 3",
+        "int64 offset = 4",
+        "int64 size = 5",
+        "fixed32 crc32c = 6",
+    ],
+}
+DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}  # of tensorflow/core/framework
+FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
+TRAILER = 1 + CHECKSUM.size  # of a block: the kind of compression, a checksum
+
+
+@functools.cache
+def _message(name: str) -> type:
+    return message_class(MESSAGES, name)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, and the place after it."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
+    """Yield the key of each entry in a block, and the range of its value."""
+    key, (restarts,) = b"", struct.unpack_from("<I", index, end - 4)
+    at, end = begin, end - 4 * (restarts + 1)
+    while at < end:
+        shared, at = _varint(index, at)
+        added, at = _varint(index, at)
+        size, at = _varint(index, at)
+        key = key[:shared] + bytes(index[at : at + added])
+        at += added
+        yield key.decode(), (at, at + size)
+        at += size
+
+
+def _handle(index: bytes, at: int) -> tuple[int, int, int]:
+    """Return the range of a block whose handle is at a place, and its end."""
+    begin, at = _varint(index, at)
+    size, at = _varint(index, at)
+    return begin, begin + size, at
+
+
+class Bundle:
+    """A checkpoint with its index in memory.
+
+    Args:
+      index: the content of the index file.
+      open_data: returns the content of a data file, from its number and the
+        number of all.
+
+    Attributes:
+      variables: {name: its entry}.
+    """
+
+    def __init__(self, index: bytes, open_data: Callable[[int, int], bytes]):
+        self.index, self.open_data = index, open_data
+        if index[-8:] != MAGIC:
+            raise ValueError("no table")
+        *_, at = _handle(index, len(index) - FOOTER)
+        begin, end, _ = _handle(index, at)
+        handles = [at for _, (at, _) in self._checked(begin, end)]
+        self.blocks = [_handle(index, at)[:2] for at in handles]
+        self.places = dict(
+            pair for block in self.blocks for pair in self._checked(*block)
+        )
+        begin, end = self.places.pop("")
+        self.shards = _message("Header").FromString(index[begin:end]).num_shards
+        entry = _message("Entry").FromString
+        self.entries = {
+            k: entry(index[a:b]) for k, (a, b) in self.places.items()
+        }
+        self.variables = {
+            name_of(key): found
+            for key, found in self.entries.items()
+            if is_variable(key)
+        }
+
+    def _checked(self, begin: int, end: int) -> Iterator[tuple]:
+        stored = self.index[end + 1 : end + TRAILER]
+        if CHECKSUM.pack(masked_crc32c(self.index[begin : end + 1])) != stored:
+            raise ValueError("a wrong checksum in the index")
+        return _entries(self.index, begin, end)
+
+    def _data(self) -> Iterator[bytes]:
+        for number in range(self.shards):
+            yield self.open_data(number, self.shards)
+
+    def shapes(self) -> dict[str, tuple]:
+        """Return {name: (dtype, shape)} of the variables."""
+        return {
+            name: (DTYPES[e.dtype], tuple(d.size for d in e.shape.dim))
+            for name, e in self.variables.items()
+        }
+
+    def read(self) -> dict[str, np.ndarray]:
+        """Return {name: value} of the variables."""
+        data, values, shapes = list(self._data()), {}, self.shapes()
+        for name, e in self.variables.items():
+            content = data[e.shard_id][e.offset : e.offset + e.size]
+            if masked_crc32c(content) != e.crc32c:
+                raise ValueError(f"a wrong checksum of {name}")
+            dtype, shape = shapes[name]
+            values[name] = np.frombuffer(content, dtype).reshape(shape)
+        return values
+
+    def write(self, prefix: str, values: Mapping[str, np.ndarray]) -> None:
+        """Write a checkpoint with the same names and other values.
+
+        Args:
+          prefix: the path of the new checkpoint.
+          values: {name: value} of all variables.
+        """
+        index = bytearray(self.index)
+        data = [bytearray(part) for part in self._data()]
+        for key, e in self.entries.items():
+            if is_variable(key):
+                content = values[name_of(key)].tobytes()
+                data[e.shard_id][e.offset : e.offset + e.size] = content
+                # The checksum is an entry's last field.
+                _, end = self.places[key]
+                crc = CHECKSUM.pack(masked_crc32c(content))
+                index[end - CHECKSUM.size : end] = crc
+        for begin, end in self.blocks:
+            crc = CHECKSUM.pack(masked_crc32c(bytes(index[begin : end + 1])))
+            index[end + 1 : end + TRAILER] = crc
+        for number, part in enumerate(data):
+            files.write_bytes(data_file(prefix, number, len(data)), part)
+        files.write_bytes(f"{prefix}.index", index)
+
+
+def data_file(prefix: str, number: int, of: int) -> str:
+    """Return the path of one of several data files of a checkpoint."""
+    return f"{prefix}.data-{number:05d}-of-{of:05d}"
+
+
+def open_bundle(prefix: str) -> Bundle:
+    """Return the checkpoint at a prefix."""
+    return Bundle(
+        files.read_bytes(f"{prefix}.index"),
+        lambda *numbers: files.read_bytes(data_file(prefix, *numbers)),
+    )
+
+
+def read(prefix: str) -> dict[str, np.ndarray]:
+    """Return {name: value} of a checkpoint; raise `Damaged` if it is not."""
+    try:
+        return open_bundle(prefix).read()
+    except (OSError, ValueError, LookupError, struct.error) as error:
+        raise Damaged(
+            f"The checkpoint is damaged: {error}. Received: {prefix}"
+        ) from error

@@ -1,0 +1,73 @@
+"""Train by a step file on any device: speed, losses, and an exact resume.
+
+    python benchmarks/run_step.py base.zip records runs --steps=400
+
+The first run is interrupted after half of the steps and resumed; the second is
+not. Both need `albert_tf` and JAX without TensorFlow. On a GPU, set
+XLA_FLAGS=--xla_gpu_deterministic_ops=true: its kernels otherwise differ between
+runs.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+
+from albert_tf.tpu import tensor_bundle
+from albert_tf.training import checkpoint_files
+from albert_tf.training.history import History
+
+COMPILING = 2  # the first windows of a run
+
+
+def train(asked: argparse.Namespace, output: str, steps: int) -> None:
+    """Run to a step."""
+    flags = {
+        "step_file": asked.step_file,
+        "data_dir": asked.records,
+        "output_dir": output,
+        "stop_step": steps,
+    }
+    command = [sys.executable, "-m", "albert_tf.run_step"]
+    flags = [f"--{name}={value}" for name, value in flags.items()]
+    subprocess.run(command + flags, check=True)
+
+
+def report(output: str) -> None:
+    """Print the speed and the losses of a run."""
+    history = History.read(output)
+    steps, losses = history.column("train", "loss")
+    speeds = history.column("train", "examples_per_second")[1][COMPILING:]
+    print(
+        f"{output}: {statistics.median(speeds):,.1f} examples/s, loss "
+        f"{losses[0]:.4f} at step {steps[0]}, {losses[-1]:.4f} at {steps[-1]}, "
+        f"held out {history.last('eval').get('loss', np.nan):.4f}"
+    )
+
+
+def main() -> None:
+    """Run twice, and compare the last checkpoints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in "step_file", "records", "output":
+        parser.add_argument(name)
+    parser.add_argument("--steps", type=int, default=400)
+    asked = parser.parse_args()
+    outputs = [os.path.join(asked.output, n) for n in ("resumed", "whole")]
+    train(asked, outputs[0], asked.steps // 2)
+    for output in outputs:
+        train(asked, output, asked.steps)
+        report(output)
+    first, second = (
+        tensor_bundle.read(checkpoint_files.prefix(output, asked.steps))
+        for output in outputs
+    )
+    apart = {n: np.abs(x - second[n]).max() for n, x in first.items()}
+    name = max(apart, key=apart.get)
+    print(f"largest difference between the two: {apart[name]:.1e} in {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Records read without TensorFlow are those of the input pipeline."""
+
+import itertools
+
+import numpy as np
+import pytest
+from tiny_corpus import settings, write_corpus
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.builder import build
+from albert_tf.data.records import input_pipeline, record_stream
+from albert_tf.data.records.metadata import TRAIN, read_metadata
+from albert_tf.data.records.record_stream import RecordStream
+
+SIZE, SEED = 12, 3
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Return a folder with static and dynamic records in several files."""
+    path = tmp_path_factory.mktemp("records")
+    write_corpus(path)
+    for masking in "static", "dynamic":
+        build.run(*settings(path, path / masking, masking=masking))
+    return path
+
+
+def assert_same(ours, theirs):
+    """Compare batches, with their types."""
+    for found, expected in zip(ours, theirs, strict=True):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value, name, strict=True)
+
+
+@pytest.mark.parametrize("masking", ["static", "dynamic"])
+def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
+    """Order and masks agree over epochs and blocks, from any example on."""
+    for module in input_pipeline, record_stream:
+        monkeypatch.setattr(module, "SHUFFLE_BLOCK", 16)
+    folder = str(corpus / masking)
+    metadata = read_metadata(folder)
+    count = metadata.count(TRAIN)
+    stream = RecordStream(folder, metadata, SEED)
+    for start in 0, 2 * count + 37:
+        theirs = input_pipeline.train_batches(
+            folder, metadata, batch_size=SIZE, seed=SEED, start=start
+        )
+        number = count // SIZE + 3
+        ours = itertools.islice(stream.train(start, SIZE), number)
+        ours = (stream.batch(*records) for records in ours)
+        assert_same(ours, theirs.take(number).as_numpy_iterator())
+
+
+def test_held_out_batches_are_those_of_the_pipeline(corpus):
+    """Held-out records are read once, in order, and the last batch padded."""
+    folder = str(corpus / "dynamic")
+    metadata = read_metadata(folder)
+    theirs = input_pipeline.eval_batches(folder, metadata, batch_size=SIZE)
+    ours = RecordStream(folder, metadata, SEED).held_out(SIZE)
+    assert_same(ours, theirs.as_numpy_iterator())
+
+
+def test_other_records_are_an_error(corpus):
+    """Bytes that are not an example, or lack a feature, name the folder."""
+    folder = str(corpus / "static")
+    stream = RecordStream(folder, read_metadata(folder), SEED)
+    for record in b"\xff", b"":
+        with pytest.raises(InputError, match=f"data_dir={folder}"):
+            stream.batch([record], 0)
