@@ -35,6 +35,11 @@ class LayerNorm(keras.layers.LayerNormalization):
     while it computes the preceding product.
     """
 
+    def build(self, input_shape):
+        """Create the weights, for inputs of any rank."""
+        super().build(input_shape)
+        self.axis = [-1]  # Keras 3.16 counts from the front of this shape
+
     def call(self, inputs, compiled=False):
         if not (compiled or is_tpu()):
             return super().call(inputs)

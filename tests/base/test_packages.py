@@ -1,6 +1,7 @@
 """Each use of an optional package names it; the core needs none of them."""
 
 import ast
+import dataclasses
 import importlib.metadata
 import re
 import sys
@@ -186,6 +187,8 @@ def test_the_core_works_without_them(
     tiny_pretraining.build_records(text, records, spm, 16)
     pretrained, tuned = str(tmp_path / "model"), str(tmp_path / "tuned")
     table = tiny_tasks.write_opinions(tmp_path / "t.tsv", 24, 1)
+    small = dataclasses.replace(config[1], num_hidden_layers=1)
+    Path(config[0]).write_text(small.to_json())
     with tiny_runs.eagerly():
         tiny_pretraining.run(records, config[0], pretrained, num_train_steps=2)
         found = tiny_runs.run(
