@@ -51,7 +51,7 @@ def block(monkeypatch, *modules):
 def refused(path):
     """Open a Beam runner."""
     with build.make_runner(
-        BuildConfig("a", str(path), pipeline_options=("--runner=DirectRunner",))
+        BuildConfig("a", str(path), pipeline_options="--runner=DirectRunner")
     ):
         raise AssertionError
 
@@ -65,7 +65,7 @@ def zstd(path):
 
 def parquet(path):
     """Read a Parquet file."""
-    (path / "x").write_bytes(b"PAR1" + b"\0" * 20)
+    (path / "x").write_bytes(b"PAR1\x15" + b"\0" * 20)
     return list(rows_of(str(path / "x")))
 
 
