@@ -18,11 +18,11 @@ from albert_tf.training.hooks import MeasureSpread, make_monitor
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.phases import Phase
 from albert_tf.training.pretraining import run_setup, warm_start
-from albert_tf.training.pretraining.pretrain import (
+from albert_tf.training.pretraining.pretrain import pretraining_hooks
+from albert_tf.training.pretraining.run_setup import (
+    check_records,
     make_trainer,
-    pretraining_hooks,
 )
-from albert_tf.training.pretraining.run_setup import check_records
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
