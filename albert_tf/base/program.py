@@ -214,6 +214,8 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
             app.run(guarded, flags_parser=_parse)
     except UnicodeDecodeError as error:
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
+    except KeyboardInterrupt:  # while flags were parsed
+        sys.exit(_fail("interrupted", interrupts.STATUS))
 
 
 class _NumberOrWord(flags.ArgumentParser):
