@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import sentencepiece
+from google.protobuf.message import DecodeError
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -51,6 +52,7 @@ from albert_tf.text.wordpiece import (
 
 TOKENIZER_FILE = "tokenizer.json"
 WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
+CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, not a setting
 MASK_TEXT = "[MASK]"
 # Concatenated ids of texts, and each text's end; ids, their starts and ends.
 JoinedIds = tuple[np.ndarray, np.ndarray]
@@ -229,6 +231,10 @@ class Tokenizer(abc.ABC):
         text = json.dumps(self.description(), sort_keys=True).encode()
         return hashlib.sha256(self.content + text).hexdigest()
 
+    def checksum(self) -> str:
+        """Return the SHA-256 hash of the vocabulary."""
+        return hashlib.sha256(self.content).hexdigest()
+
     def check_claim(self, model_dir: str) -> None:
         """Raise an error if a folder has a model with another tokenizer."""
         known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
@@ -242,7 +248,8 @@ class Tokenizer(abc.ABC):
         files.make_folder(model_dir)
         files.write_bytes(files.join(model_dir, self.file_name), self.content)
         path = files.join(model_dir, TOKENIZER_FILE)
-        files.write_json(path, self.description())
+        values = self.description() | {CHECKSUM: self.checksum()}
+        files.write_json(path, values)
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -262,8 +269,9 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, content: bytes, config: TextConfig):
         self._model = sentencepiece.SentencePieceProcessor()
         try:
+            normalization.check_model(content)
             self._model.load_from_serialized_proto(content)
-        except RuntimeError:
+        except (DecodeError, RuntimeError):
             raise InputError(
                 "The vocabulary must be a SentencePiece model. "
                 f"Received: {len(content)} bytes of something else"
@@ -455,8 +463,9 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     path = files.join(model_dir, TOKENIZER_FILE)
     values = files.read_json(path, "The file of tokenizer settings")
     kind = values.pop("type", None) if isinstance(values, dict) else None
+    checksum = values.pop(CHECKSUM, None) if kind else None
     rule = f"`type` must be one of {', '.join(TOKENIZERS)}."
-    require(kind in TOKENIZERS, rule, type=f"{kind} in {path}")
+    require(kind in [*TOKENIZERS], rule, type=f"{kind} in {path}")
     settings = TOKENIZERS[kind].settings
     unknown = sorted(set(values) - set(settings))
     rule = f"A tokenizer's settings must be among {', '.join(settings)}."
@@ -468,4 +477,12 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
         values[name] = files.flag_in(values, name, path)
         rule = f"{path}: `{name}` must be true or false."
         require(values[name] is not None, rule, **{name: None})
-    return _load(kind, vocabulary, TextConfig(**values))
+    tokenizer = _load(kind, vocabulary, TextConfig(**values))
+    require(
+        checksum in (None, tokenizer.checksum()),
+        "The vocabulary must be the one that was saved with "
+        f"`{TOKENIZER_FILE}`; copy both again, or, if you changed it on "
+        f"purpose, remove `{CHECKSUM}` from {path}.",
+        vocabulary=vocabulary,
+    )
+    return tokenizer
