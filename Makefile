@@ -11,11 +11,14 @@ EXTRAS ?= test
 TEST_PROCESSES ?= 2
 # What `make traces` does: names of runs, or --record and names.
 TRACES ?=
+# How long `make fuzz` takes, and its other arguments.
+FUZZ_SECONDS ?= 600
+FUZZ ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-.PHONY: help demo test lint slow traces interchange interchange-tests
+.PHONY: help demo test lint slow traces fuzz interchange interchange-tests
 .PHONY: test-all docs site format clean
 
 help:
@@ -24,6 +27,7 @@ help:
 	@echo "make slow      the tests that take minutes"
 	@echo "make traces    compare the losses of 100 steps of each recipe and task"
 	@echo "               with the recorded ones"
+	@echo "make fuzz      read damaged files of every kind for FUZZ_SECONDS"
 	@echo "make interchange  the tests with PyTorch, transformers and Beam, in an"
 	@echo "               environment of their own. From the default index, PyTorch"
 	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
@@ -50,6 +54,9 @@ slow: $(INSTALLED)
 traces: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m traces --processes=$(TEST_PROCESSES) \
 	    $(TRACES)
+
+fuzz: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds=$(FUZZ_SECONDS) $(FUZZ)
 
 interchange:
 	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert interchange-tests
