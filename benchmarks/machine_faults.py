@@ -464,7 +464,7 @@ class Faults:
     def _signals(self, number: signal.Signals, statuses) -> Iterator[str]:
         whole = run(lambda: self.world.train(self.new_folder())).seconds
         for _ in range(self.runs):
-            output, delay = self.new_folder(), self.draw.uniform(0, whole)
+            output, delay = self.new_folder(), self.draw.uniform(0.05, whole)
 
             def send(process, delay=delay):
                 time.sleep(delay)

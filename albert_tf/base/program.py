@@ -173,7 +173,11 @@ def _parse(argv: Sequence[str]) -> list[str]:
     return app.parse_flags_with_usage(argv)
 
 
-def run(main: Callable[[], None], positional: str | None = None) -> None:
+def run(
+    main: Callable[[], None],
+    positional: str | None = None,
+    define_flags: Callable[[], None] = lambda: None,
+) -> None:
     """Run a script's `main` under absl; report user errors in one line, exit 1.
 
     Files that cannot be read or written, and standard input that is not UTF-8,
@@ -183,6 +187,7 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
       main: the program, which reads the flags.
       positional: the flag that takes positional arguments, joined by commas;
         without it, positional arguments are an error.
+      define_flags: called first.
     """
 
     def guarded(argv: Sequence[str]) -> int:
@@ -211,10 +216,11 @@ def run(main: Callable[[], None], positional: str | None = None) -> None:
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):
+            define_flags()
             app.run(guarded, flags_parser=_parse)
     except UnicodeDecodeError as error:
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
-    except KeyboardInterrupt:  # while flags were parsed
+    except KeyboardInterrupt:  # while flags were defined or parsed
         sys.exit(_fail("interrupted", interrupts.STATUS))
 
 
@@ -373,8 +379,7 @@ class Program:
 
     def cli(self) -> None:
         """Run the program from the command line."""
-        self.define_flags()
-        run(self._execute, self.positional)
+        run(self._execute, self.positional, self.define_flags)
 
     def configs(self, **values: Any) -> list[Any]:
         """Return an instance of each class, built from keywords.
