@@ -17,6 +17,9 @@ TESTS ?=
 TEST_PROCESSES ?= 2
 # What `make traces` does: names of runs, or --record and names.
 TRACES ?=
+# How long `make fuzz` takes, and its other arguments.
+FUZZ_SECONDS ?= 600
+FUZZ ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -24,8 +27,8 @@ PIP := $(BIN)/python -m pip install
 UV := $(BIN)/uv pip install --python=$(BIN)/python --resolution=$(RESOLUTION) \
     $(addprefix --override=,$(OVERRIDES))
 
-.PHONY: help demo test tests lint slow traces interchange interchange-tests
-.PHONY: lowest next test-all docs site format clean
+.PHONY: help demo test tests lint slow traces fuzz interchange
+.PHONY: interchange-tests lowest next test-all docs site format clean
 
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
@@ -34,6 +37,7 @@ help:
 	@echo "               many more examples"
 	@echo "make traces    compare the losses of 100 steps of each recipe and task"
 	@echo "               with the recorded ones"
+	@echo "make fuzz      read damaged files of every kind for FUZZ_SECONDS"
 	@echo "make interchange  the tests with PyTorch, transformers, JAX and Beam, in an"
 	@echo "               environment of their own. From the default index, PyTorch"
 	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
@@ -66,6 +70,9 @@ slow: $(INSTALLED)
 traces: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m traces --processes=$(TEST_PROCESSES) \
 	    $(TRACES)
+
+fuzz: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds=$(FUZZ_SECONDS) $(FUZZ)
 
 interchange:
 	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert,step-file \

@@ -2,6 +2,8 @@
 
 import functools
 import io
+import json
+import pathlib
 from collections.abc import Sequence
 
 import sentencepiece
@@ -71,6 +73,16 @@ def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
         score = -10.0 - i / 1024 + len(piece) / 4
         proto.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
     return proto.SerializeToString()
+
+
+def exchange(folder, pieces: Sequence[str]) -> None:
+    """Give a folder another WordPiece vocabulary, as a user may on purpose."""
+    folder = pathlib.Path(folder)
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    settings = folder / "tokenizer.json"
+    values = json.loads(settings.read_text())
+    del values["vocabulary_sha256"]
+    settings.write_text(json.dumps(values))
 
 
 def english(**text) -> SentencePieceTokenizer:

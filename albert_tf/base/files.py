@@ -330,14 +330,27 @@ def write_json(path: str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def json_value(text: str | bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+      ValueError: it is malformed, nested too deeply or has a huge number.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("too many levels") from None
+
+
 def parse_json(text: str, path: str, what: str) -> Any:
     """Parse the text of a JSON file; errors name the file and line."""
     try:
-        return json.loads(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as error:
+        return json_value(text.removeprefix("\ufeff"))
+    except ValueError as error:
+        place = f", line {error.lineno}" if hasattr(error, "lineno") else ""
+        reason = getattr(error, "msg", str(error))
         raise InputError(
-            f"{what} must be JSON: {error.msg}. "
-            f"Received: {path}, line {error.lineno}"
+            f"{what} must be JSON: {reason}. Received: {path}{place}"
         ) from None
 
 

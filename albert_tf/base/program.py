@@ -133,7 +133,9 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
 
 
 def run(
-    main: Callable[[], None], positional: str | None = None, page: str = ""
+    main: Callable[[], None],
+    positional: str | None = None,
+    prepare: Callable[[], str] = str,
 ) -> None:
     """Run a script's `main` under absl; report user errors in one line, exit 1.
 
@@ -144,7 +146,8 @@ def run(
       main: the program, which reads the flags.
       positional: the flag that takes positional arguments, joined by commas;
         without it, positional arguments are an error.
-      page: what `--help` prints; by default absl's list of flags.
+      prepare: called first: defines the flags, and returns what `--help`
+        prints, "" for absl's list of flags.
     """
 
     def guarded(argv: Sequence[str]) -> int:
@@ -173,10 +176,12 @@ def run(
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):
-            parse = functools.partial(_parse, page=page)
+            parse = functools.partial(_parse, page=prepare())
             app.run(guarded, flags_parser=parse)
     except UnicodeDecodeError as error:
         sys.exit(_fail(f"A flagfile must be UTF-8: {error}"))
+    except KeyboardInterrupt:  # while flags were defined or parsed
+        sys.exit(_fail("interrupted", interrupts.STATUS))
 
 
 class _NumberOrWord(flags.ArgumentParser):
@@ -350,13 +355,16 @@ class Program:
         present = (name for name in names if FLAGS[name].present)
         self.function(*self.from_flags(), **self.set_by_user(present))
 
-    def cli(self) -> None:
-        """Run the program from the command line."""
+    def _prepare(self) -> str:
+        """Define the flags; return what `--help` prints."""
         self.define_flags()
         script = sys.modules["__main__"].__doc__
         about, _, _ = (script or self.function.__doc__ or "").partition("Args:")
-        page = help_page.page(self, inspect.cleandoc(about))
-        run(self._execute, self.positional, page)
+        return help_page.page(self, inspect.cleandoc(about))
+
+    def cli(self) -> None:
+        """Run the program from the command line."""
+        run(self._execute, self.positional, self._prepare)
 
     def configs(self, **values: Any) -> list[Any]:
         """Return an instance of each class, built from keywords.

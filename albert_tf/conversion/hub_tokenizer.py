@@ -14,6 +14,7 @@ from albert_tf.conversion.text_rules import flat, only_spaces
 from albert_tf.conversion.tokenizer_files import (
     HubFiles,
     Like,
+    check_ids,
     find_vocabulary,
     fitting,
     flag_of,
@@ -36,6 +37,7 @@ def wordpiece_tokenizer(
     content = files.read_bytes(path) if path else b""
     lines = vocabulary_lines(content) if path else []
     ids = hub.model.get("vocab", {})
+    check_ids(ids.values())
     theirs = [f"[unused{i}]" for i in range(max(ids.values(), default=-1) + 1)]
     for piece, id in ids.items():
         theirs[id] = piece

@@ -1,5 +1,6 @@
 """Hugging Face hub folders: `config.json` and weights."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -7,6 +8,7 @@ import shutil
 import tempfile
 import weakref
 import zipfile
+from collections.abc import Iterator
 
 import h5py
 import keras
@@ -54,6 +56,12 @@ TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
+# Errors of the libraries about damaged files.
+DAMAGE = (
+    *(AttributeError, EOFError, LookupError, OSError, RuntimeError),
+    *(TypeError, ValueError, pickle.UnpicklingError),
+    safetensors.SafetensorError,
+)
 POSITION_IDS = "albert.embeddings.position_ids"
 BACKBONE = "albert."
 WORD_TABLE = "embeddings.word_embeddings.weight"
@@ -136,6 +144,19 @@ class LocalCopy:
             files.copy(path, self.path)
 
 
+@contextlib.contextmanager
+def _damage_named(kind: str, path: str) -> Iterator[None]:
+    """Turn a library's errors about a damaged file into `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except DAMAGE as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        rule = f"The weights must be a complete {kind}: {reason}."
+        raise InputError(f"{rule} Received: {path}") from None
+
+
 def _open_safetensors(path: str) -> Tensors:
     # Reopen the file for each tensor: pages of a mapped file count as memory
     # until the file is closed.
@@ -148,15 +169,9 @@ def _open_safetensors(path: str) -> Tensors:
         with opened() as file:
             return file.get_tensor(name)
 
-    try:
-        with opened() as file:
-            names = sorted(file.keys())
-            shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
-    except (safetensors.SafetensorError, OSError) as error:
-        raise InputError(
-            f"The weights must be a complete safetensors file: {error}. "
-            f"Received: {path}"
-        ) from None
+    with _damage_named("safetensors file", path), opened() as file:
+        names = sorted(file.keys())
+        shapes = {n: tuple(file.get_slice(n).get_shape()) for n in names}
     return Tensors(shapes, read)
 
 
@@ -175,19 +190,8 @@ def _open_pickle(path: str) -> Tensors:
             mmap=zipfile.is_zipfile(file_copy.path),  # not for older formats
         )
 
-    try:
+    with _damage_named("file that contains only tensors", path):
         shapes = {n: tuple(t.shape) for n, t in sorted(opened().items())}
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        AttributeError,
-    ) as error:
-        raise InputError(
-            "The weights must be a complete file that contains only tensors: "
-            f"{str(error).splitlines()[0]}. Received: {path}"
-        ) from None
     return Tensors(
         shapes, lambda name: opened()[name].detach().float().numpy().copy()
     )
@@ -215,12 +219,8 @@ def _open_h5(path: str) -> Tensors:
         shape = item.shape[::-1] if transposed else item.shape
         names[new], shapes[new] = (name, transposed), tuple(shape)
 
-    try:
-        with h5py.File(file_copy.path) as file:
-            file.visititems(visit)
-    except OSError as error:
-        rule = f"The weights must be a complete HDF5 file: {error}."
-        raise InputError(f"{rule} Received: {path}") from None
+    with _damage_named("HDF5 file", path), h5py.File(file_copy.path) as file:
+        file.visititems(visit)
     # Of the two biases, transformers adds only this one to masked-LM logits.
     if H5_BIAS in names:
         names["predictions.bias"] = names.pop(H5_BIAS)
@@ -228,7 +228,10 @@ def _open_h5(path: str) -> Tensors:
 
     def read(name: str) -> np.ndarray:
         place, transposed = names[name]
-        with h5py.File(file_copy.path) as file:
+        with (
+            _damage_named("HDF5 file", path),
+            h5py.File(file_copy.path) as file,
+        ):
             array = file[place][()]
         return np.ascontiguousarray(array.T) if transposed else array
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -33,6 +33,13 @@ OTHER_NAMES = (
 )
 
 
+# Errors from files of another form than expected.
+MALFORMED = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError),
+    *(StopIteration, TypeError, ValueError),
+)
+
+
 @contextlib.contextmanager
 def whole(folder: str) -> Iterator[None]:
     """Turn errors from a malformed `tokenizer.json` into `InputError`."""
@@ -40,7 +47,7 @@ def whole(folder: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         path = files.join(folder, TOKENIZER_JSON)
         rule = f"`{TOKENIZER_JSON}` must be a file of the library tokenizers."
         raise InputError(f"{rule} Received: {path}: {error!r}") from None
@@ -71,6 +78,23 @@ def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
             if paths:
                 return kind, paths[0]
     return None
+
+
+MOST_GAPS = 1 << 16  # ids of a vocabulary that no piece has
+
+
+def check_ids(ids: Collection[int], size: int = 0) -> None:
+    """Raise an error unless ids are numbers without large gaps.
+
+    Args:
+      ids: the ids of pieces.
+      size: the number of pieces before them.
+    """
+    legal = all(type(id) is int and id >= 0 for id in ids)
+    largest = max(ids, default=0) if legal else None
+    legal = legal and largest <= size + len(ids) + MOST_GAPS
+    rule = "The ids of pieces must be numbers without large gaps."
+    require(legal, rule, largest=largest, pieces=size + len(ids))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +174,7 @@ class HubFiles:
         for row in [*rows, *self.content.get("added_tokens", ())]:
             special = flag_of(row, "special", False)
             found[row["id"]] = Added(row["id"], row["content"], special)
+        check_ids(found, size)
         return [found[id] for id in sorted(found) if id >= size]
 
     def name(self, role: str) -> str | None:

@@ -10,7 +10,6 @@ import codecs
 import contextlib
 import gzip
 import io
-import json
 import lzma
 import os
 import re
@@ -102,15 +101,25 @@ class _Unpacked(io.RawIOBase):
       file: the decompressing stream.
       path: the name of the file, for errors.
       head: bytes already read from the stream.
+      damage: the error to raise after them, if reading more is impossible.
     """
 
-    def __init__(self, file: Any, path: str, head: bytes = b""):
+    def __init__(
+        self,
+        file: Any,
+        path: str,
+        head: bytes = b"",
+        damage: BadData | None = None,
+    ):
         self._file, self._path, self._head = file, path, head
+        self._damage = damage
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer) -> int:
+        if self._damage and not self._head:
+            raise self._damage
         try:
             # Unlike `read`, `read1` returns all bytes before the damage.
             data = self._head[: len(buffer)] or self._file.read1(len(buffer))
@@ -205,6 +214,7 @@ class Source(NamedTuple):
     file: BinaryIO
     kind: str
     head: bytes  # its first bytes
+    damage: BadData | None = None  # what reading beyond `head` raises
 
     def fields(self) -> list[str]:
         """Return the distinct field names of the first JSON objects."""
@@ -224,14 +234,25 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(PACKED_ENDINGS)
 
 
-def _read_head(file: Any, path: str) -> tuple[bytes, Any]:
-    """Return the first bytes of a file, and the file rewound to its start."""
-    head = file.read(HEAD_BYTES)
+def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
+    """Return the first bytes of a file, the file rewound, and its damage.
+
+    If the file is damaged, these are the bytes before the damage, and reading
+    beyond them raises the error.
+    """
+    head, damage = b"", None
+    try:
+        while data := file.read1(HEAD_BYTES - len(head)):
+            head += data
+    except BadData as error:
+        damage = error
+    if damage and not head:
+        raise damage
     if file.seekable():
         file.seek(0)
-        return head, file
-    again = _Unpacked(file, path, head)
-    return head, io.BufferedReader(again, BUFFER_BYTES)
+        return head, file, damage
+    again = _Unpacked(file, path, head, damage)
+    return head, io.BufferedReader(again, BUFFER_BYTES), damage
 
 
 def _looks_16_bits_wide(head: bytes) -> bool:
@@ -296,9 +317,9 @@ def _objects(lines: list[bytes]) -> list[dict]:
     """Return the JSON objects among the lines."""
     found = []
     for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(ValueError):
             if line[:1] == b"{":
-                found.append(json.loads(line))
+                found.append(files.json_value(line))
     return found
 
 
@@ -354,19 +375,19 @@ def opened(path: str) -> Iterator[Source]:
       BadData: the file is damaged; may also be raised later, while reading.
     """
     with raw(path) as packed_file:
-        head, file = _read_head(packed_file, path)
+        head, file, damage = _read_head(packed_file, path)
         packed = False
         while packing := next(
             (p for p in PACKINGS if head.startswith(p.magic)), None
         ):
             unpacked = _Unpacked(packing.open(file), path)
             file = io.BufferedReader(unpacked, BUFFER_BYTES)
-            head, file = _read_head(file, path)
+            head, file, damage = _read_head(file, path)
             packed = True
         if is_compressed(path) and not packed and not is_utf8(head, False):
             raise damaged(path, "its first bytes are not those of one")
         _require_native(head, path)
-        yield Source(file, _kind(head, path), head)
+        yield Source(file, _kind(head, path), head, damage)
 
 
 def require_lines(kind: str, path: str) -> None:

@@ -6,10 +6,10 @@ TSV is split at tabs without quoting, as in the GLUE files; CSV has quoting.
 import csv
 import dataclasses
 import io
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import CSV, JSONL, TSV, BadData, Source
 
@@ -155,8 +155,8 @@ def _json_rows(lines: Lines, path: str, bad: Handler) -> Iterator[Row]:
             continue
         where = f"{path}:{number}"
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
+            values = files.json_value(line)
+        except ValueError:
             values = None
         if isinstance(values, dict):
             yield Row(where, values)

@@ -9,7 +9,6 @@ files, by the line they start on. Class labels of a data set are read as names.
 
 import contextlib
 import itertools
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,13 +99,18 @@ def data_files(path: str) -> list[str]:
         return [path]
     splits = files.join(path, SPLITS_FILE)
     if files.exists(splits):
-        names = files.read_json(splits, f"`{SPLITS_FILE}`")["splits"]
+        values = files.read_json_object(splits, f"`{SPLITS_FILE}`")
         raise InputError(
             f"A data set with splits must be passed as one of its folders "
-            f"{', '.join(names)}. Received: {path}"
+            f"{values.get('splits')}. Received: {path}"
         )
-    state = files.read_json(files.join(path, STATE_FILE), f"`{STATE_FILE}`")
-    return [files.join(path, f["filename"]) for f in state["_data_files"]]
+    place = files.join(path, STATE_FILE)
+    state = files.read_json_object(place, f"`{STATE_FILE}`")
+    try:
+        return [files.join(path, f["filename"]) for f in state["_data_files"]]
+    except (AttributeError, LookupError, TypeError) as error:
+        rule = f"`{STATE_FILE}` must name the files of a data set"
+        raise InputError(f"{rule}: {error!r}. Received: {place}") from None
 
 
 def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
@@ -145,8 +149,13 @@ def _with_names(rows: Iterator[dict], features: Mapping) -> Iterator[dict]:
 
 def _features_of(schema: Any) -> Mapping:
     """Return the features that `datasets` stores in a file's schema."""
-    noted = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+    noted = files.json_value((schema.metadata or {}).get(b"huggingface", b"{}"))
     return noted.get("info", {}).get("features", {})
+
+
+# Errors from a schema whose notes for `datasets` are malformed, and from cells
+# that are not UTF-8.
+MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 
 
 @contextlib.contextmanager
@@ -157,13 +166,16 @@ def _arrow(path: str) -> Iterator[None]:
 
     try:
         yield
-    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+    except InputError:
+        raise
+    except (pyarrow.ArrowException, OSError, *MALFORMED) as error:
         number = getattr(error, "errno", None)
         if isinstance(error, RemoteError) or number is not None:
             raise  # a disk or network error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise BadData(
-            f"A table must be an undamaged file of its format: "
-            f"{str(error).splitlines()[0]}. Received: {path}"
+            "A table must be an undamaged file of its format: "
+            f"{reason}. Received: {path}"
         ) from None
 
 
@@ -187,6 +199,16 @@ def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
     return stream.schema, lambda columns: (b.select(columns) for b in stream)
 
 
+def _checked_rows(batches: Iterator[Any]) -> Iterator[dict]:
+    """Yield the rows of batches from a file.
+
+    Without the check, pyarrow follows damaged offsets beyond their buffer.
+    """
+    for batch in batches:
+        batch.validate(full=True)
+        yield from batch.to_pylist()
+
+
 def _arrow_rows_of(
     source: Source, path: str, column: str | None
 ) -> Iterator[dict]:
@@ -198,7 +220,7 @@ def _arrow_rows_of(
         if column is not None:
             _require_column(path, column, schema.names)
         chosen = schema.names if column is None else [column]
-        rows = (row for batch in batches(chosen) for row in batch.to_pylist())
+        rows = _checked_rows(batches(chosen))
         yield from _with_names(rows, _features_of(schema))
 
 

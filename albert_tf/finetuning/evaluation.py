@@ -193,7 +193,7 @@ def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
     path = files.join(output_dir, METRICS_FILE)
     earlier = {}
     if model and files.exists(path):
-        earlier = files.read_json(path, METRICS_FILE)
+        earlier = files.read_json_object(path, METRICS_FILE)
     if earlier.get("model") != model:
         earlier = {}
     named = {"model": model} if model else {}

@@ -207,7 +207,7 @@ class RunnerConfig(Validated):
 def fields_of(line: str, fields: dict[str, type]) -> dict:
     """Return the fields of a query, a JSON object or a plain text."""
     try:
-        values = json.loads(line)
+        values = files.json_value(line)
     except ValueError:
         values = None
     if not isinstance(values, dict):

@@ -5,7 +5,6 @@ Examples come from tables or RACE files. Shapes: N examples, C choices.
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -122,8 +121,8 @@ def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     else:
         choices = cell(row, names[0], "choice_columns")
         if isinstance(choices, str):
-            with contextlib.suppress(json.JSONDecodeError):  # an error below
-                choices = json.loads(choices)
+            with contextlib.suppress(ValueError):  # an error below
+                choices = files.json_value(choices)
     return check_choices(choices, f"{row.where}, column {names[0]}")
 
 

@@ -1,7 +1,6 @@
 """SQuAD files, and predicted spans as texts."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -62,8 +61,8 @@ def plain(value: Any) -> Any:
 def from_json(text: str) -> Any:
     """Return the answers in a JSON text, otherwise the text itself."""
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
+        value = files.json_value(text)
+    except ValueError:
         return text
     if isinstance(value, list):
         listed = all(isinstance(x, dict | str) for x in value)

@@ -101,8 +101,8 @@ def cell_items(text: str, where: str) -> list | str:
     if not text.startswith("["):
         return text.split(",")
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return files.json_value(text)
+    except ValueError:
         raise InputError(
             f'{where}: a set of classes must be a JSON list such as ["a", '
             f'"b"], or texts separated by commas. Received: {text[:60]}'

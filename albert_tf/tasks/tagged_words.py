@@ -6,11 +6,11 @@ its sentence.
 
 import dataclasses
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.row_files import Row
 from albert_tf.tasks.tables import cell, label_text
@@ -87,8 +87,8 @@ def listed(value: Any) -> Any:
     """Return the list in a JSON cell, otherwise the value itself."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            return json.loads(value)
-        except json.JSONDecodeError:
+            return files.json_value(value)
+        except ValueError:
             return value
     return value
 

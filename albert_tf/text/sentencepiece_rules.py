@@ -115,3 +115,16 @@ def expand(
     new_ends = np.append(0, np.cumsum(lengths))
     shift = np.repeat(splits[flat] - new_ends[:-1], lengths)
     return values[shift + np.arange(new_ends[-1])], new_ends[ends]
+
+
+def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
+    """Return each piece's share of the training text, [V].
+
+    Scores are logarithms of shares, except in BPE models, where all pieces get
+    the same share.
+    """
+    scores = np.array(model.get_score(list(range(len(model)))))
+    ranks = np.array_equal(scores, np.round(scores))
+    # Predefined symbols have no score.
+    weights = (scores < 0) * (1.0 if ranks else np.exp(scores))
+    return weights / max(weights.sum(), np.finfo(float).tiny)

@@ -27,6 +27,7 @@ from albert_tf.text.normalization import (
     SURROGATE,
     TextConfig,
     final_sigma,
+    load_model,
     normalize,
     with_rules,
 )
@@ -43,6 +44,7 @@ from albert_tf.text.sentencepiece_rules import (
     expand,
     expansion_table,
     is_word_start,
+    piece_shares,
 )
 from albert_tf.text.wordpiece import (
     DROPPED,
@@ -54,6 +56,7 @@ from albert_tf.text.wordpiece import (
 TOKENIZER_FILE = "tokenizer.json"
 RULES_FILE = "compiled_rules.bin"
 WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
+CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, not a setting
 MASK_TEXT = "[MASK]"
 # Concatenated ids of texts, and each text's end; ids, their starts and ends.
 JoinedIds = tuple[np.ndarray, np.ndarray]
@@ -255,6 +258,10 @@ class Tokenizer(abc.ABC):
         text = json.dumps(self.description(), sort_keys=True).encode()
         return hashlib.sha256(self.content + text).hexdigest()
 
+    def checksum(self) -> str:
+        """Return the SHA-256 hash of the vocabulary."""
+        return hashlib.sha256(self.content).hexdigest()
+
     def check_claim(self, model_dir: str) -> None:
         """Raise an error if a folder has a model with another tokenizer."""
         known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
@@ -268,7 +275,8 @@ class Tokenizer(abc.ABC):
         files.make_folder(model_dir)
         files.write_bytes(files.join(model_dir, self.file_name), self.content)
         path = files.join(model_dir, TOKENIZER_FILE)
-        files.write_json(path, self.description())
+        values = self.description() | {CHECKSUM: self.checksum()}
+        files.write_json(path, values)
         if self.encodes_with_rules or "with_rules" in vars(self):
             content = self._rules_key() + self.with_rules
             files.write_bytes(files.join(model_dir, RULES_FILE), content)
@@ -290,14 +298,7 @@ class SentencePieceTokenizer(Tokenizer):
     settings = tuple(field.name for field in dataclasses.fields(TextConfig))
 
     def __init__(self, content: bytes, config: TextConfig):
-        self._model = sentencepiece.SentencePieceProcessor()
-        try:
-            self._model.load_from_serialized_proto(content)
-        except RuntimeError:
-            raise InputError(
-                "The vocabulary must be a SentencePiece model. "
-                f"Received: {len(content)} bytes of something else"
-            ) from None
+        self._model = load_model(content)
         pieces = self._model.id_to_piece(list(range(len(self._model))))
         # The model file defines these two pieces, whatever their names.
         named = zip(
@@ -315,16 +316,8 @@ class SentencePieceTokenizer(Tokenizer):
         self.expansion = expansion_table(self.splits, self.vocab_size)
 
     def piece_shares(self) -> np.ndarray:
-        """Return each piece's share of the training text, [V].
-
-        Scores are logarithms of shares, except in BPE models, where all pieces
-        get the same share.
-        """
-        scores = np.array(self._model.get_score(list(range(self.vocab_size))))
-        ranks = np.array_equal(scores, np.round(scores))
-        # Predefined symbols have no score.
-        weights = (scores < 0) * (1.0 if ranks else np.exp(scores))
-        return weights / max(weights.sum(), np.finfo(float).tiny)
+        """Return each piece's share of the training text, [V]."""
+        return piece_shares(self._model)
 
     def _unused(self) -> list[int]:
         ids = list(range(self.vocab_size))
@@ -486,8 +479,9 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     path = files.join(model_dir, TOKENIZER_FILE)
     values = files.read_json(path, "The file of tokenizer settings")
     kind = values.pop("type", None) if isinstance(values, dict) else None
+    checksum = values.pop(CHECKSUM, None) if kind else None
     rule = f"`type` must be one of {', '.join(TOKENIZERS)}."
-    require(kind in TOKENIZERS, rule, type=f"{kind} in {path}")
+    require(kind in [*TOKENIZERS], rule, type=f"{kind} in {path}")
     settings = TOKENIZERS[kind].settings
     unknown = sorted(set(values) - set(settings))
     rule = f"A tokenizer's settings must be among {', '.join(settings)}."
@@ -499,4 +493,12 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
         values[name] = files.flag_in(values, name, path)
         rule = f"{path}: `{name}` must be true or false."
         require(values[name] is not None, rule, **{name: None})
-    return _load(kind, vocabulary, TextConfig(**values))
+    tokenizer = _load(kind, vocabulary, TextConfig(**values))
+    require(
+        checksum in (None, tokenizer.checksum()),
+        "The vocabulary must be the one that was saved with "
+        f"`{TOKENIZER_FILE}`; copy both again, or, if you changed it on "
+        f"purpose, remove `{CHECKSUM}` from {path}.",
+        vocabulary=vocabulary,
+    )
+    return tokenizer

@@ -74,7 +74,10 @@ def read_facts(prefix: str) -> dict:
     path = f"{prefix}.json"
     if not files.exists(path):
         return {}
-    return files.read_json(path, "The facts of a checkpoint")["about"]
+    what = "The facts of a checkpoint"
+    about = files.read_json_object(path, what).get("about")
+    require(isinstance(about, dict), f"{what} must be an object.", path=path)
+    return about
 
 
 class Damaged(InputError):
@@ -113,7 +116,7 @@ def fault(prefix: str, read: Callable[[str], None]) -> str:
     """Describe what is wrong with a checkpoint's files, "" if nothing is."""
     try:
         read_facts(prefix)
-    except (InputError, KeyError, TypeError):
+    except InputError:
         return f"{prefix}.json cannot be read"
     try:
         read(prefix)

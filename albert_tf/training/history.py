@@ -15,7 +15,7 @@ HEALTH = "health"  # the split of rows with a `kind` and a `note`
 def read_row(line: str, place: str) -> dict:
     """Parse a row of a history; raise an error if it is damaged."""
     try:
-        row = json.loads(line)
+        row = files.json_value(line)
         legal = isinstance(row["step"], int) and isinstance(row["split"], str)
     except (ValueError, TypeError, LookupError):
         legal = False

@@ -66,7 +66,7 @@ def read_if_there(folder: str, name: str) -> dict:
     """Return a folder's JSON object; {} without the folder or the file."""
     path = files.join(folder, name)
     there = folder and files.exists(path)
-    return files.read_json(path, f"`{name}`") if there else {}
+    return files.read_json_object(path, f"`{name}`") if there else {}
 
 
 def shape_of(config: dict) -> str:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -115,6 +116,17 @@ def test_an_installed_command_is_one_too(tmp_path):
     script.write_text("from albert_tf.export import cli\ncli()\n")
     process, _, stderr = _interrupted(tmp_path, "tensorflow", [str(script)])
     assert (process.returncode, stderr) == (130, "error: interrupted\n")
+
+
+def test_an_interrupt_of_the_parsing_of_flags_is_one_line(capsys):
+    """Ctrl-C while flags are parsed ends a command with status 130."""
+    interrupted = mock.patch.object(
+        program, "_parse", side_effect=KeyboardInterrupt
+    )
+    with interrupted, pytest.raises(SystemExit) as ended:
+        program.run(lambda: None)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):

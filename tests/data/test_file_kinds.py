@@ -87,6 +87,20 @@ def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
         assert found == rows[: len(found)]
 
 
+@pytest.mark.parametrize("name", ["x.txt.gz", "x.csv.gz"])
+def test_what_comes_before_damage_in_a_small_file_is_read(tmp_path, name):
+    """`skip` also reads the start of a file whose damage is in its head."""
+    rows = [os.urandom(20).hex() for _ in range(500)]
+    data = comma_separated(rows) if "csv" in name else "\n".join(rows).encode()
+    path = write(tmp_path / name, gzip.compress(data)[:-2_000])
+    documents, counts = read(path, on_bad_text="skip")
+    found = [line for document in documents for line in document]
+    assert counts["bad_files"] == 1 and len(found) > 300
+    assert found == rows[: len(found)]
+    with pytest.raises(InputError, match="damaged .gz file .*skip"):
+        text_blocks.check_files([str(path)], ReadingConfig())
+
+
 @pytest.mark.parametrize("layout", [None, "lines"])
 @pytest.mark.parametrize("fault", ["row", "damage"])
 def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):

@@ -8,6 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy.special
+import vocabularies
 from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.finetuning import finetune as finetuning_run
@@ -204,7 +205,7 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
     words = shutil.copytree(two, tmp_path / "words")
     pieces = (words / "vocab.txt").read_text().split("\n")
     pieces[6], pieces[7] = pieces[7], pieces[6]
-    (words / "vocab.txt").write_text("\n".join(pieces))
+    vocabularies.exchange(words, pieces)
     assert "same tokenizer" in refusal(ensemble=(one, str(words)), **values)
     assert "fine-tuned" in refusal(ensemble=(one, pretrained), **values)
     assert "at least two" in refusal(ensemble=(one,), **values)

@@ -79,7 +79,7 @@ class BuildFolder:
             return True
         if files.exists(self._manifest):
             self._require_same(
-                files.read_json(self._manifest, f"`{MANIFEST_FILE}`")
+                files.read_json_object(self._manifest, f"`{MANIFEST_FILE}`")
             )
         else:
             require(

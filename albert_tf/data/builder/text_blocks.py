@@ -166,6 +166,8 @@ def _opened(
     with contextlib.ExitStack() as stack:
         try:
             source = stack.enter_context(file_kinds.opened(path))
+            if source.damage and reading.on_bad_text != "skip":
+                raise source.damage
             layout = layout_of(source.kind, reading.input_format, path)
             pieces = _pieces_of(source, path, layout, reading.text_field, bad)
         except BadData as error:

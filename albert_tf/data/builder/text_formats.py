@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.base.settings import READING, Validated, setting
@@ -196,11 +197,11 @@ def _received(record: object, field: str) -> str:
 def _text_of(line: str, field: str, place: str) -> str:
     """Return the text of a JSON record; `place` is its position, for errors."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        record = files.json_value(line)
+    except ValueError as error:
         raise BadData(
             "`input_file` must have a JSON object on every line. Received: "
-            f"{getattr(error, 'msg', 'too deep')} in {place}"
+            f"{getattr(error, 'msg', error)} in {place}"
         ) from None
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):

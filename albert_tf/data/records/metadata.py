@@ -19,6 +19,7 @@ import dataclasses
 import json
 import os
 import posixpath
+import typing
 import zlib
 from collections.abc import Iterator
 
@@ -96,6 +97,26 @@ class Metadata:
         files.write_json(files.join(data_dir, METADATA_FILE), values)
 
 
+def _typed(value: Metadata | RecordFile) -> Metadata | RecordFile:
+    """Return a dataclass read from JSON; raise an error for a wrong type."""
+    for field in dataclasses.fields(value):
+        found, kind = getattr(value, field.name), field.type
+        legal = isinstance(found, typing.get_origin(kind) or kind)
+        if not legal or isinstance(found, bool) or kind is int and found < 0:
+            raise TypeError(f"`{field.name}` is {found!r:.60}")
+    return value
+
+
+def _entry(values: dict) -> RecordFile:
+    """Return the entry of a file; raise an error if it is impossible."""
+    entry = _typed(RecordFile(**values))
+    if entry.records * tfrecord.LEAST_BYTES > entry.bytes:
+        raise ValueError(f"{entry.records} records in {entry.bytes} bytes")
+    if "\0" in entry.file:
+        raise ValueError(f"`file` is {entry.file!r:.60}")
+    return entry
+
+
 def load_metadata(data_dir: str) -> Metadata:
     """Read `metadata.json`, which must exist."""
     path = files.join(data_dir, METADATA_FILE)
@@ -108,11 +129,11 @@ def load_metadata(data_dir: str) -> Metadata:
     )
     try:
         values["splits"] = {
-            split: tuple(RecordFile(**entry) for entry in entries)
+            split: tuple(map(_entry, entries))
             for split, entries in values["splits"].items()
         }
-        return Metadata(**values)
-    except (KeyError, TypeError, AttributeError) as error:
+        return _typed(Metadata(**values))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"`metadata.json` is damaged ({error}); make the records again. "
             f"Received: {path}"
@@ -269,10 +290,11 @@ def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     if not files.exists(path):
         return None
-    counts = np.array(files.read_json(path, f"`{PIECE_COUNTS_FILE}`"))
+    listed = files.read_json(path, f"`{PIECE_COUNTS_FILE}`")
+    flat = isinstance(listed, list) and all(type(x) is int for x in listed)
+    counts = np.array(listed if flat else [])
     require(
-        counts.ndim == 1
-        and np.issubdtype(counts.dtype, np.integer)
+        np.issubdtype(counts.dtype, np.integer)
         and 0 < len(counts) <= vocab_size
         and counts.min() >= 0,
         f"`{PIECE_COUNTS_FILE}` must list an integer for each piece of the "

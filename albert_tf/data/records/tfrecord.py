@@ -26,6 +26,7 @@ from albert_tf.data.masking import Instances, Masked
 
 LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 MASK_DELTA = 0xA282EAD8
+LEAST_BYTES = LENGTH.size + 2 * CHECKSUM.size  # of a record in a file
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -53,12 +54,24 @@ def _checked(framed: bytes) -> bytes | None:
     return data if framed == _with_checksum(data) else None
 
 
+PART_BYTES = 1 << 24
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """Read bytes, reserving no more memory than the file fills."""
+    parts = []
+    while size and (part := file.read(min(size, PART_BYTES))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
 def _record(file: BinaryIO, head: bytes) -> bytes | None:
     """Read the record after its length; return None if either is damaged."""
     length = _checked(head)
     if length is None:
         return None
-    return _checked(file.read(LENGTH.unpack(length)[0] + CHECKSUM.size))
+    return _checked(_read(file, LENGTH.unpack(length)[0] + CHECKSUM.size))
 
 
 def read(path: str) -> Iterator[bytes]:

@@ -1,0 +1,527 @@
+"""Break builds and runs as machines do, resume them, and compare the bits.
+
+    PYTHONPATH=tests python benchmarks/machine_faults.py [FAULT...] [--runs=50]
+
+Each trial breaks a build of records or a pretraining run of a tiny model,
+starts it again without the fault, and compares the records or the checkpoint
+with those of an unbroken one. A broken program must end with one line, never
+with a traceback. The faults:
+
+disk full in a build, disk full in a run: from one write on, all writes fail,
+  the first of them in the middle of a file.
+killed build, killed run: SIGKILL at one write, or at one call of a hook.
+short reads: reads return fewer bytes than were asked for.
+jumping clock: the time of day jumps in both directions, and the monotonic
+  clock forward, during a run with `max_hours`.
+SIGINT, SIGTERM: the signal arrives at a random moment of a run.
+
+A trial is a process forked after the import of TensorFlow. It runs eagerly,
+which is faster for a few steps.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import errno
+import io
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+from albert_tf.base import program
+
+with program.quiet_start():
+    import tensorflow as tf
+    import tiny
+    import tiny_pretraining
+    import vocabularies
+
+    import albert_tf
+    from albert_tf.base import files
+    from albert_tf.training import checkpoints
+    from albert_tf.training.history import History
+    from albert_tf.training.run import Hook
+
+SECONDS = 120  # a process that takes longer hangs
+STEPS = 8
+SETTINGS = {
+    "num_train_steps": STEPS,
+    "train_batch_size": 4,
+    "eval_batch_size": 4,
+    "eval_steps": 4,
+    "do_eval": True,
+    "save_checkpoints_steps": 2,
+    "steps_per_loop": 2,
+    "num_warmup_steps": 2,
+    "learning_rate": 0.01,
+}
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@dataclasses.dataclass
+class Layer:
+    """Counts the calls of an operation, and breaks one.
+
+    Attributes:
+      place: the call to break, counted from 1; 0 breaks none.
+      kills: whether to kill the process instead of raising an error.
+      calls: the calls so far.
+    """
+
+    place: int = 0
+    kills: bool = False
+    calls: int = 0
+
+    def broken(self) -> bool:
+        """Count a call; return whether it must fail, as later ones then do."""
+        self.calls += 1
+        if self.kills and self.calls == self.place:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0 < self.place <= self.calls and not self.kills
+
+    def check(self) -> None:
+        """Count a call; raise an error if it must fail."""
+        if self.broken():
+            raise FULL
+
+
+class Writer(io.RawIOBase):
+    """A file that is written through a layer."""
+
+    def __init__(self, file, layer: Layer):
+        self._file, self._layer = file, layer
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:
+        """Write; if the disk is full, write one half and raise an error."""
+        data = bytes(data)
+        if self._layer.broken():
+            self._file.write(data[: len(data) // 2])
+            raise FULL
+        return self._file.write(data)
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+@contextlib.contextmanager
+def counted_writes(layer: Layer) -> Iterator[None]:
+    """Let a layer see everything that is written to disk."""
+    opened, write = files.opened, checkpoints._write
+
+    def open_counted(path, mode):
+        if mode == "rb":
+            return opened(path, mode)
+        layer.check()
+        return Writer(opened(path, mode), layer)
+
+    def write_counted(prefix, variables):
+        full = layer.broken()
+        write(prefix, variables)
+        if full:
+            for path in pathlib.Path(prefix).parent.glob(f"{prefix}.data*"):
+                os.truncate(path, path.stat().st_size // 2)
+            message = "No space left on device"
+            raise tf.errors.ResourceExhaustedError(None, None, message)
+
+    def counted(function):
+        def call(*args, **kwargs):
+            layer.check()
+            return function(*args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for name in ("rename", "copy", "make_folder"):
+            changed = counted(getattr(files, name))
+            stack.enter_context(mock.patch.object(files, name, changed))
+        change = mock.patch.object
+        stack.enter_context(change(files, "opened", open_counted))
+        stack.enter_context(change(checkpoints, "_write", write_counted))
+        yield
+
+
+def subclasses(cls: type) -> list[type]:
+    """Return all classes that inherit from a class, and the class."""
+    return [cls, *(x for c in cls.__subclasses__() for x in subclasses(c))]
+
+
+@contextlib.contextmanager
+def counted_hooks(layer: Layer) -> Iterator[None]:
+    """Let a layer see every call of a hook."""
+
+    def counted(function):
+        def call(*args, **kwargs):
+            layer.check()
+            return function(*args, **kwargs)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for cls in subclasses(Hook):
+            for name in {"begin", "after", "end"} & vars(cls).keys():
+                changed = counted(vars(cls)[name])
+                stack.enter_context(mock.patch.object(cls, name, changed))
+        yield
+
+
+class ShortReader(io.RawIOBase):
+    """A file that returns fewer bytes than were asked for."""
+
+    def __init__(self, file, draw: random.Random):
+        self._file, self._draw = file, draw
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, *place) -> int:
+        return self._file.seek(*place)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer) -> int:
+        data = self._file.read(self._draw.randint(1, max(len(buffer) // 3, 1)))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextlib.contextmanager
+def short_reads(draw: random.Random) -> Iterator[None]:
+    """Make all reads of the library short."""
+    opened = files.opened
+
+    def open_short(path, mode):
+        if mode != "rb":
+            return opened(path, mode)
+        return io.BufferedReader(ShortReader(opened(path, mode), draw))
+
+    with mock.patch.object(files, "opened", open_short):
+        yield
+
+
+@contextlib.contextmanager
+def jumping_clock(draw: random.Random) -> Iterator[None]:
+    """Make both clocks jump at some of their readings."""
+    now, monotonic, ahead = time.time, time.monotonic, [0.0]
+
+    def jumping_time() -> float:
+        jumps = draw.random() < 0.2
+        return now() + (draw.uniform(-1e6, 1e6) if jumps else 0.0)
+
+    def jumping_monotonic() -> float:
+        if draw.random() < 0.1:
+            ahead[0] += draw.choice((1.0, 60.0, 3600.0))
+        return monotonic() + ahead[0]
+
+    with (
+        mock.patch.object(time, "time", jumping_time),
+        mock.patch.object(time, "monotonic", jumping_monotonic),
+    ):
+        yield
+
+
+class World:
+    """The inputs of all trials, and the results of unbroken programs."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self.spiece = folder / "spiece.model"
+        self.spiece.write_bytes(vocabularies.sentencepiece_model())
+        self.text = folder / "text.txt"
+        lines = [f"the cat s at cafe {i}\nthe 12, {i} cat\n" for i in range(99)]
+        self.text.write_text("\n".join(lines))
+        pieces = len(vocabularies.english()._pieces)
+        changes = {"vocab_size": pieces, "num_hidden_layers": 1}
+        config = dataclasses.replace(tiny.CONFIG, **changes)
+        self.config = folder / "config.json"
+        self.config.write_text(config.to_json())
+        self.records = folder / "records"
+        self.model = folder / "model"
+
+    def build(self, output: pathlib.Path) -> None:
+        """Build records."""
+        build = tiny_pretraining.build_records
+        build(self.text, output, self.spiece, 16)
+
+    def arguments(self, output: pathlib.Path, **more) -> list[str]:
+        """Return the command line of a run."""
+        settings = {
+            "data_dir": self.records,
+            "albert_config_file": self.config,
+            "output_dir": output,
+        }
+        flags = (settings | SETTINGS | more).items()
+        return ["pretrain.py", *(f"--{name}={value}" for name, value in flags)]
+
+    def train(self, output: pathlib.Path, **more) -> None:
+        """Pretrain as the program does, and exit with its status."""
+        tf.config.run_functions_eagerly(True)
+        tf.config.set_visible_devices([], "GPU")
+        with mock.patch.object(sys, "argv", self.arguments(output, **more)):
+            albert_tf.pretrain.program.cli()
+
+
+def reported(action: Callable[[], None]) -> None:
+    """Do the work of a process; end it as programs do."""
+    status = 1
+    try:
+        action()
+        status = 0
+    except SystemExit as error:
+        status = error.code or 0
+    except (albert_tf.InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a process ended.
+
+    Attributes:
+      status: its exit status, or minus the number of a signal.
+      output: everything that it printed.
+      seconds: how long it took.
+    """
+
+    status: int
+    output: str
+    seconds: float
+
+
+def run(
+    action: Callable[[], None],
+    during: Callable[[int], None] = lambda process: None,
+) -> Ended:
+    """Fork a process that does something; return how it ended.
+
+    Args:
+      action: what the process does.
+      during: called with the number of the running process.
+    """
+    with tempfile.TemporaryFile() as log:
+        sys.stdout.flush()
+        start = time.monotonic()
+        process = os.fork()
+        if not process:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+            signal.alarm(SECONDS)
+            reported(action)
+        during(process)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        seconds = time.monotonic() - start
+        log.seek(0)
+        return Ended(status, log.read().decode(errors="replace"), seconds)
+
+
+def record_bytes(folder: pathlib.Path) -> dict[str, bytes]:
+    """Return {name: content} of all records and their metadata."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def last_bits(folder: pathlib.Path) -> dict[str, bytes]:
+    """Return the last checkpoint and the held-out metrics as bytes."""
+    table = tiny_pretraining.values(folder)
+    rows = [r for r in History.read(str(folder)).rows if r["split"] == "eval"]
+    bits = {name: value.tobytes() for name, value in table.items()}
+    return bits | {"history": repr(rows).encode()}
+
+
+def same(read: Callable, left: pathlib.Path, right: pathlib.Path) -> bool:
+    """Compare two results, in a process of its own."""
+
+    def compare():
+        raise SystemExit(0 if read(left) == read(right) else 3)
+
+    return run(compare).status == 0
+
+
+EQUAL, FAILED = "equal bits", "FAILED"
+
+
+class Faults:
+    """Trials of every kind of fault, by name; each returns its outcome."""
+
+    def __init__(self, world: World, runs: int):
+        self.world, self.runs, self.draw = world, runs, random.Random(0)
+        self.number = 0
+
+    def new_folder(self) -> pathlib.Path:
+        """Return the output folder of a trial, not created yet."""
+        self.number += 1
+        return self.world.folder / f"trial-{self.number}"
+
+    def judged(self, output, work, compare, broken: Ended, statuses) -> str:
+        """Resume a broken program without the fault, and compare."""
+        if "Traceback" in broken.output or broken.status not in statuses:
+            return f"{FAILED}, status {broken.status}: {broken.output[-1500:]}"
+        resumed = run(lambda: work(output))
+        read, whole = compare
+        if resumed.status:
+            return f"{FAILED} to resume: {resumed.output[-1500:]}"
+        equal = same(read, output, whole)
+        shutil.rmtree(output, ignore_errors=True)
+        return EQUAL if equal else f"{FAILED}: other bits"
+
+    def places(self, counted, work) -> list[int]:
+        """Return the calls to break: all, or an even choice of them."""
+        layer, output = Layer(), self.new_folder()
+
+        def count():
+            with counted(layer):
+                work(output)
+
+        def action():
+            try:
+                count()
+            except SystemExit:
+                pass
+            print(f"calls={layer.calls}")
+
+        text = run(action).output
+        calls = int(text.rpartition("calls=")[2])
+        step = max(1, -(-calls // self.runs))
+        offset = self.draw.randrange(step)
+        return list(range(1 + offset, calls + 1, step))
+
+    def at_each(self, counted, work, compare, kills: bool) -> Iterator[str]:
+        """Break each call of an operation in turn."""
+        statuses = (-signal.SIGKILL,) if kills else (0, 1)
+        for place in self.places(counted, work):
+            output, layer = self.new_folder(), Layer(place, kills)
+
+            def action(output=output, layer=layer):
+                with counted(layer):
+                    work(output)
+
+            yield self.judged(output, work, compare, run(action), statuses)
+
+    @property
+    def of_builds(self):
+        """The work and the comparison of builds."""
+        return self.world.build, (record_bytes, self.world.records)
+
+    @property
+    def of_runs(self):
+        """The work and the comparison of runs."""
+        return self.world.train, (last_bits, self.world.model)
+
+    def disk_full_in_build(self) -> Iterator[str]:
+        yield from self.at_each(counted_writes, *self.of_builds, False)
+
+    def disk_full_in_run(self) -> Iterator[str]:
+        yield from self.at_each(counted_writes, *self.of_runs, False)
+
+    def killed_build(self) -> Iterator[str]:
+        yield from self.at_each(counted_writes, *self.of_builds, True)
+
+    def killed_run(self) -> Iterator[str]:
+        yield from self.at_each(counted_hooks, *self.of_runs, True)
+
+    def short_reads(self) -> Iterator[str]:
+        for number in range(self.runs):
+            work, compare = self.of_runs if number % 2 else self.of_builds
+            output, draw = self.new_folder(), random.Random(number)
+
+            def action(output=output, draw=draw, work=work):
+                with short_reads(draw):
+                    work(output)
+
+            yield self.judged(output, work, compare, run(action), (0,))
+
+    def jumping_clock(self) -> Iterator[str]:
+        for number in range(self.runs):
+            output, draw = self.new_folder(), random.Random(number)
+
+            def action(output=output, draw=draw):
+                with jumping_clock(draw):
+                    self.world.train(output, max_hours=2)
+
+            yield self.judged(output, *self.of_runs, run(action), (0,))
+
+    def _signals(self, number: signal.Signals, statuses) -> Iterator[str]:
+        whole = run(lambda: self.world.train(self.new_folder())).seconds
+        for _ in range(self.runs):
+            output, delay = self.new_folder(), self.draw.uniform(0.05, whole)
+
+            def send(process, delay=delay):
+                time.sleep(delay)
+                os.kill(process, number)
+
+            def action(output=output):
+                self.world.train(output)
+
+            broken = run(action, send)
+            yield self.judged(output, *self.of_runs, broken, statuses)
+
+    def sigint(self) -> Iterator[str]:
+        yield from self._signals(signal.SIGINT, (0, 130))
+
+    def sigterm(self) -> Iterator[str]:
+        yield from self._signals(signal.SIGTERM, (0, -signal.SIGTERM))
+
+
+KINDS = [
+    n for n, f in vars(Faults).items() if callable(f) and f.__doc__ is None
+]
+KINDS = [name for name in KINDS if not name.startswith("_")]
+
+
+def attack(kinds: list[str], runs: int) -> int:
+    """Make the trials, print a table; return the number that failed."""
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        world = World(pathlib.Path(temporary))
+        for action in (
+            lambda: world.build(world.records),
+            lambda: world.train(world.model),
+        ):
+            ended = run(action)
+            if ended.status:
+                raise ChildProcessError(ended.output)
+        for kind in kinds:
+            start, outcomes = time.monotonic(), Counter()
+            for outcome in getattr(Faults(world, runs), kind)():
+                outcomes[outcome.split(",")[0].split(":")[0]] += 1
+                if outcome != EQUAL:
+                    print(f"{kind}: {outcome}", flush=True)
+                    failed += 1
+            found = ", ".join(f"{n} {what}" for what, n in outcomes.items())
+            seconds = time.monotonic() - start
+            print(f"{kind:20} {found} ({seconds:.0f} s)", flush=True)
+    return failed
+
+
+def main() -> int:
+    """Read the arguments; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--runs", type=int, default=50, help="of each kind")
+    asked = parser.parse_args()
+    return 1 if attack(asked.kinds or KINDS, asked.runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Read damaged files of every kind for a while, and print what happened.
+
+Nothing but a refusal or an answer may come out, within the limits of time and
+memory in `trials`, and no file may change. Trials are numbered; a failed one
+is repeated by `--seed="READER NUMBER"`.
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+
+from albert_tf.base import program
+
+with program.quiet_start():
+    from fuzz import trials
+    from fuzz.readers import READERS
+
+
+def show(outcome: trials.Outcome, seed: str) -> None:
+    """Print an outcome that needs a look."""
+    print(f"{outcome.kind}: --seed={seed!r} ({outcome.what})")
+    print(f"{outcome.note}\n", flush=True)
+
+
+def attack(name: str, folder: pathlib.Path, end: float, asked) -> Counter:
+    """Make trials of one reader until a time; return their outcomes."""
+    counts: Counter = Counter()
+    sandbox = trials.Sandbox(name, folder)
+    for seed in trials.seeds(name, asked.start):
+        if time.monotonic() > end or counts.total() == asked.most:
+            break
+        outcome = sandbox.run(seed)
+        counts[outcome.kind] += 1
+        if outcome.kind == trials.FAILED or asked.verbose:
+            show(outcome, seed)
+    sandbox.end()
+    return counts
+
+
+def print_table(table: dict[str, Counter]) -> None:
+    """Print the outcomes of each reader."""
+    kinds = trials.REFUSED, trials.ACCEPTED, trials.FAILED
+    total = sum(table.values(), Counter())
+    print(f"{'reader':26}{'inputs':>9}" + "".join(f"{k:>10}" for k in kinds))
+    for name, counts in [*table.items(), ("all", total)]:
+        cells = "".join(f"{counts[kind]:10}" for kind in kinds)
+        print(f"{name:26}{counts.total():9}{cells}")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the fuzz; return the exit status."""
+    parser = argparse.ArgumentParser("fuzz", description=__doc__)
+    parser.add_argument("readers", nargs="*", help="by default all")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--start", type=int, default=0, help="first number")
+    parser.add_argument("--most", type=int, default=-1, help="trials of each")
+    parser.add_argument("--seed", help="repeat one trial in this process")
+    parser.add_argument("--verbose", action="store_true")
+    asked = parser.parse_args(arguments)
+    names = asked.readers or [*READERS]
+    if asked.seed:
+        names = [asked.seed.rpartition(" ")[0]]
+    table: dict[str, Counter] = defaultdict(Counter)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        begin = time.monotonic()
+        for number, name in enumerate(names):
+            try:
+                trials.in_child(trials.make, name, folder)
+            except ChildProcessError:
+                continue
+            if asked.seed:
+                valid = trials.valid_folder(name, folder)
+                show(trials.trial(READERS[name], valid, asked.seed), asked.seed)
+                return 0
+            end = begin + asked.seconds * (number + 1) / len(names)
+            table[name] = attack(name, folder, end, asked)
+    print_table(table)
+    return 1 if sum(table.values(), Counter())[trials.FAILED] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,111 @@
+"""Damaged files and requests are refused with a message, or read."""
+
+import struct
+
+import numpy as np
+import programs
+import pytest
+import tiny_tasks
+import vocabularies
+from fuzz import mutators, trials
+from fuzz.readers import READERS
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import tfrecord
+from albert_tf.text.normalization import check_model
+from albert_tf.text.tokenizers import load_tokenizer
+
+QUICK = [name for name, reader in READERS.items() if reader.quick]
+DEEP = b"[" * mutators.DEPTH
+LENGTH = struct.pack("<Q", 2**63)
+HUGE = LENGTH + struct.pack("<I", tfrecord.masked_crc32c(LENGTH))
+# {reader: contents of files that once raised another error}
+FAILED = {
+    "static records": {"metadata.json": DEEP, "piece_counts.json": DEEP},
+    "records without metadata": {"train-00000-of-00004.tfrecord": HUGE},
+    "model directory": {"albert_config.json": DEEP},
+    "run files": {"metadata.json": DEEP},
+    "sentence-transformers": {"tokenizer.json": DEEP},
+    "table": {"saved/state.json": b"[]"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return the folder with the valid files of all readers."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_damaged_files_are_refused_or_read(folder, name):
+    """Only an `InputError` comes out, in time, and no file changes."""
+    trials.make(name, folder)
+    valid = trials.valid_folder(name, folder)
+    for number in range(2):
+        outcome = trials.trial(READERS[name], valid, f"{name} {number}", 3.0)
+        assert outcome.kind != trials.FAILED, outcome
+    for file, content in FAILED.get(name, {}).items():
+        intact = (valid / file).read_bytes()
+        (valid / file).write_bytes(content)
+        with pytest.raises(InputError):
+            READERS[name].read(valid, file)
+        (valid / file).write_bytes(intact)
+
+
+@pytest.mark.slow
+def test_many_damaged_files_are_refused_or_read():
+    """Trials in sandboxes find no crash, hang or other error either."""
+    done = programs.run("-m", "fuzz", "--most=40", "--seconds=400")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_faults_of_the_machine():
+    """Broken builds and runs resume to the bits of unbroken ones."""
+    done = programs.run("benchmarks/machine_faults.py", "--runs=3")
+    assert done.returncode == 0, done.stdout
+
+
+def test_damaged_character_maps_are_refused():
+    """No number in a map leads SentencePiece beyond the map's end."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(
+        vocabularies.sentencepiece_model()
+    )
+    intact = proto.normalizer_spec.precompiled_charsmap
+    size = int.from_bytes(intact[:4], "little")
+    units = np.frombuffer(intact, "<u4", size // 4, 4)
+    leaf = 4 + 4 * int(np.flatnonzero(units >> 31)[0])
+    for place, number in {
+        0: size + 4,  # the size of the array
+        4: units[0] | 0x3FFFF << 10,  # a child beyond the array
+        leaf: 0xFFFFFFFF,  # a replacement beyond the end
+        len(intact) - 4: 0x61616161,  # a last replacement without an end
+    }.items():
+        number = int(number).to_bytes(4, "little")
+        damaged = intact[:place] + number + intact[place + 4 :]
+        proto.normalizer_spec.precompiled_charsmap = damaged
+        with pytest.raises(InputError, match="map of a SentencePiece model"):
+            check_model(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("piece", ["", "a\0b"])
+def test_pieces_that_end_the_process_are_refused(piece):
+    """SentencePiece would end the process, without an exception."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(
+        vocabularies.sentencepiece_model()
+    )
+    proto.pieces[-1].piece = piece
+    with pytest.raises(InputError, match="must not be empty"):
+        check_model(proto.SerializeToString())
+
+
+def test_a_changed_vocabulary_is_noticed(tmp_path):
+    """A damaged byte that leaves a vocabulary legal is an error."""
+    tiny_tasks.make_tokenizer(tmp_path).save(str(tmp_path))
+    path = tmp_path / "vocab.txt"
+    path.write_text(path.read_text().replace("film", "fylm"))
+    with pytest.raises(InputError, match="remove `vocabulary_sha256`"):
+        load_tokenizer(str(tmp_path))
+    vocabularies.exchange(tmp_path, path.read_text().split("\n"))
+    assert "fylm" in load_tokenizer(str(tmp_path))._pieces
