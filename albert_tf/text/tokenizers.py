@@ -31,12 +31,7 @@ from albert_tf.text.normalization import (
     normalize,
     with_rules,
 )
-from albert_tf.text.packing import (
-    INPUTS,
-    checked_texts,
-    pack,
-    row_length,
-)
+from albert_tf.text.packing import INPUTS, checked_texts, pack, row_length
 from albert_tf.text.sentencepiece_rules import (
     WORD_MARK,
     concatenated,
