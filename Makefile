@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.10 to 3.14, make and a network;
+# `make demo` and `make test` need Python 3.10 to 3.13, make and a network;
 # they make their own environment in .venv.
 
 PYTHON ?= python3
@@ -117,8 +117,8 @@ clean:
 
 $(INSTALLED): setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; \
-	    sys.exit(not (3, 10) <= sys.version_info < (3, 15))' || { \
-	    echo "error: Python 3.10 to 3.14 is needed;" \
+	    sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
+	    echo "error: Python 3.10 to 3.13 is needed;" \
 	        "name one with PYTHON=. Received: PYTHON=$(PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	    echo "error: this Python cannot make environments; install its venv" \
