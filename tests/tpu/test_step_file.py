@@ -51,7 +51,9 @@ def test_the_file_is_the_step_of_the_trainer(file):
     import jax
     import jax.export
 
-    trainer = tiny.make_trainer(optimizer=OPTIMIZER, **TRAINING)
+    trainer = tiny.make_trainer(
+        config=tiny.CONFIG, optimizer=OPTIMIZER, **TRAINING
+    )
     before = tiny.values(trainer) | {
         "optimizer/rate_factor": np.float32(1),
         "optimizer/clock": np.array([0, 0, 1], np.float32),
