@@ -1,5 +1,6 @@
 """The local page: answers, limits and isolation."""
 
+import importlib.util
 import json
 import re
 import socket
@@ -11,11 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-pytest.importorskip("gradio")
-
-from albert_tf.base.errors import InputError  # noqa: E402
-from albert_tf.serving import playground as page  # noqa: E402
-from albert_tf.serving import playground_model  # noqa: E402
+from albert_tf.base.errors import InputError
+from albert_tf.serving import playground_model
 
 LIMITS = {
     "MOST_CHARACTERS": 500,
@@ -32,7 +30,14 @@ def model(exported_dir):
 
 
 @pytest.fixture(scope="module")
-def address(model):
+def page():
+    """The page's module, which takes seconds to import Gradio."""
+    pytest.importorskip("gradio")
+    return importlib.import_module("albert_tf.serving.playground")
+
+
+@pytest.fixture(scope="module")
+def address(model, page):
     """The address of a served page."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -340,3 +345,10 @@ def test_choices_are_one_a_line(model, monkeypatch):
     texts = {"context": "c", "question": "q", "choices": "a\n \n"}
     with pytest.raises(InputError, match="2 to 8 choices"):
         model.ask("choose", texts)
+
+
+def test_a_missing_library_is_named(page, monkeypatch):
+    """The error comes before anything is loaded."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"albert-tf\[demo\]"):
+        page.playground(saved_model="none")
