@@ -30,6 +30,7 @@ with program.quiet_start():
     import tiny_runs
     import tiny_tasks
 
+    import albert_tf
     from albert_tf.base import files
     from albert_tf.data.train_tokenizer import (
         TrainTokenizerConfig,
@@ -142,7 +143,7 @@ def pretrained_dir(tmp_path_factory, tokenizer):
         vocab_size=tokenizer.vocab_size,
         embedding_size=8,
         hidden_size=16,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=32,
         max_position_embeddings=24,
@@ -160,22 +161,28 @@ def pretrained_model(pretrained_dir):
     return model
 
 
-@pytest.fixture(scope="session")
-def exported_dir(pretrained_dir, tmp_path_factory):
-    """Return the SavedModel of `pretrained_dir`, written by the command.
-
-    One of several test processes writes it, for all of them.
-    """
+def made_once(tmp_path_factory, name, make):
+    """Return a path that one of several test processes makes for all."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    export = folder / "exported"
-    with open(folder / "exported.lock", "w") as lock:
+    path, done = folder / name, folder / f"{name}.done"
+    with open(folder / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not export.exists():
-            flags = f"--model_dir={pretrained_dir}", f"--export_dir={export}"
-            programs.run("-m", "albert_tf.export", *flags).check_returncode()
-    return str(export)
+        if not done.exists():
+            make(str(path))
+            done.touch()
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def exported_dir(pretrained_dir, tmp_path_factory):
+    """Return the SavedModel of `pretrained_dir`."""
+
+    def export(path):
+        albert_tf.export(model_dir=pretrained_dir, export_dir=path)
+
+    return made_once(tmp_path_factory, "exported", export)
 
 
 @pytest.fixture(scope="session")
@@ -212,16 +219,20 @@ def opinions(tmp_path_factory):
 @pytest.fixture(scope="session")
 def finished(pretrained, opinions, tmp_path_factory):
     """Return the output directory and the metrics of a complete run."""
-    output = str(tmp_path_factory.mktemp("run") / "output")
-    metrics = tiny_runs.run(
-        model_dir=pretrained,
-        output_dir=output,
-        do_train=True,
-        do_eval=True,
-        do_predict=True,
-        **opinions,
-    )
-    return output, metrics
+
+    def train(path):
+        metrics = tiny_runs.run(
+            model_dir=pretrained,
+            output_dir=path,
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            **opinions,
+        )
+        files.write_json(f"{path}.json", metrics)
+
+    path = made_once(tmp_path_factory, "finished", train)
+    return path, files.read_json(f"{path}.json", "metrics")
 
 
 @pytest.fixture
@@ -243,9 +254,21 @@ def data_dir(tmp_path_factory, tokenizer_dir):
     return str(records)
 
 
-@pytest.fixture
-def config(tmp_path, tokenizer):
-    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
-    path = tmp_path / "config.json"
+def write_config(folder, tokenizer, config):
+    """Write a configuration for a tokenizer; return its path and itself."""
+    config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
+    path = folder / "config.json"
     path.write_text(config.to_json())
     return str(path), config
+
+
+@pytest.fixture
+def config(tmp_path, tokenizer):
+    """Return the path of a configuration with one layer, and itself."""
+    return write_config(tmp_path, tokenizer, tiny.SHALLOW)
+
+
+@pytest.fixture
+def deep_config(tmp_path, tokenizer):
+    """Return the path of a configuration with two layers, and itself."""
+    return write_config(tmp_path, tokenizer, tiny.CONFIG)

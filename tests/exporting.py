@@ -65,21 +65,23 @@ def close(found, wanted, tolerance=1e-5):
     assert np.abs(found - wanted).max(initial=0.0) <= tolerance
 
 
-def model_dir(folder, pretrained_dir, task):
+def model_dir(folder, pretrained_dir, task, layers=1):
     """Write a fine-tuned model directory for a task; return its model.
 
-    The weights are random.
+    The weights are random. Each further layer makes tests slower.
     """
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
     task.save(str(folder))
     config = AlbertConfig.from_model_dir(str(folder))
+    config = dataclasses.replace(config, num_hidden_layers=layers)
+    config.save(str(folder))
     model = task.build_model(config, "float32")
     checkpoints.save(str(folder), checkpoints.named_variables(model))
     return model
 
 
-def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
+def finetuned(folder, pretrained_dir, name, labels=(), pair="", layers=1):
     """Write a fine-tuned model directory with random weights."""
     task = find(name)
     task = dataclasses.replace(
@@ -87,7 +89,7 @@ def finetuned(folder, pretrained_dir, name, labels=(), pair=""):
         labels=labels,
         columns=dataclasses.replace(task.columns, text_pair=pair),
     ).updated(max_seq_length=12)
-    return model_dir(folder, pretrained_dir, task)
+    return model_dir(folder, pretrained_dir, task, layers)
 
 
 def server_of(folder, **settings) -> ServedModel:
@@ -130,16 +132,16 @@ def question_task(head, impossible=True):
     return task.updated(**vars(config))
 
 
-def of_kind(kind, folder, pretrained_dir):
+def of_kind(kind, folder, pretrained_dir, layers=1):
     """Write a model directory for a kind of task; return its model."""
     task = find(kind)
-    if kind == "multiple_choice":
-        return model_dir(folder, pretrained_dir, task)
     if kind == "question_answering":
-        return model_dir(folder, pretrained_dir, question_task("simple"))
+        task = question_task("simple")
+    elif kind != "multiple_choice":
+        task = task.updated(max_seq_length=12)
     if task.has_classes:
         task = dataclasses.replace(task, labels=("O", "B-x", "I-x"))
-    return model_dir(folder, pretrained_dir, task.updated(max_seq_length=12))
+    return model_dir(folder, pretrained_dir, task, layers)
 
 
 def with_threshold(task, odds):

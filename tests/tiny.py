@@ -24,6 +24,7 @@ CONFIG = AlbertConfig(
     intermediate_size=32,
     max_position_embeddings=16,
 )
+SHALLOW = dataclasses.replace(CONFIG, num_hidden_layers=1)
 EXAMPLES = 48
 
 
@@ -68,7 +69,7 @@ TRAINING = {
 
 def make_trainer(
     replicas: int = 1,
-    config: AlbertConfig = CONFIG,
+    config: AlbertConfig = SHALLOW,
     optimizer: OptimizerConfig | None = None,
     per_replica: bool = False,
     **training,
@@ -133,7 +134,7 @@ def traced_once(
 
 def new_trainer(
     replicas: int = 1,
-    config: AlbertConfig = CONFIG,
+    config: AlbertConfig = SHALLOW,
     optimizer: OptimizerConfig | None = None,
     per_replica: bool = False,
     **training,

@@ -24,7 +24,7 @@ LINES = [
     "",
     "the teacher writes a letter in the morning and walks slowly home",
     "Music\tplayed",
-    *(f"large house {i}" for i in range(20)),
+    *(f"large house {i}" for i in range(6)),
 ]
 
 
@@ -71,7 +71,7 @@ def made(pretrained_dir, source, tmp_path):
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("pooling", "layer"),
-    [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -4), ("cls", 2)],
+    [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -3), ("cls", 2)],
 )
 def test_vectors_of_every_layer(made, oracle, pooling, layer):
     """Means and first tokens are right for layers counted from either end."""
@@ -109,8 +109,8 @@ def test_an_embedder_keeps_its_pooling(
 @pytest.mark.parametrize(
     "values, named",
     [
-        ({"layer": 4}, "layer=4"),
-        ({"layer": -5}, "layer=-5"),
+        ({"layer": 3}, "layer=3"),
+        ({"layer": -4}, "layer=-4"),
         ({"layer": 1, "pooling": "pooled"}, "layer=1"),
         ({"max_seq_length": 25}, "max_seq_length=25"),
         ({"output_file": "x.txt"}, "output_file=x.txt"),

@@ -29,13 +29,16 @@ def library(package: str, size: int, first: int) -> list[Document]:
 
 
 @pytest.fixture
-def four_libraries() -> list[Document]:
-    """Return 1,600 documents per package, for four labels."""
+def four_libraries(monkeypatch) -> list[Document]:
+    """Return 320 documents per package for a task a fifth of the size."""
+    room = {split: size // 5 for split, size in corpus.ROOM.items()}
+    monkeypatch.setattr(corpus, "ROOM", room)
+    monkeypatch.setattr(corpus, "TRAINING_EXAMPLES", 200)
     names = ("python", "scipy", "tensorflow", "keras")
     return [
         document
         for k, name in enumerate(names)
-        for document in library(name, 1600, k * 10000)
+        for document in library(name, 320, k * 2000)
     ]
 
 
@@ -113,14 +116,14 @@ def test_task_is_balanced_and_splits_documents(four_libraries):
         assert counts[0].tolist() == sorted(corpus.LABELS)
         if split == "train":
             assert counts[1].sum() == corpus.TRAINING_EXAMPLES
-            assert counts[1].min() > 200 and counts[1].max() < 300
+            assert counts[1].min() > 35 and counts[1].max() < 65
         else:
             assert set(counts[1]) == {corpus.ROOM[split]}
         documents[split] = {e.document for e in examples}
         texts[split] = {e.text for e in examples}
         assert len(texts[split]) == len(examples)
         files = [int(re.search(r"\d+", name)[0]) for name in documents[split]]
-        assert min(files) < 200 and max(files) > 1400  # from all files
+        assert min(files) < 40 and max(files) > 280  # from all files
     for one, other in (("test", "dev"), ("test", "train"), ("dev", "train")):
         assert not documents[one] & documents[other]
         assert not texts[one] & texts[other]

@@ -30,7 +30,7 @@ from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training.history import History
 from albert_tf.training.trainer import cut
 
-CONFIG = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
+CONFIG = dataclasses.replace(tiny.SHALLOW, initializer_range=0.5)
 TEXTS = [
     " ".join(tiny_tasks.FILLERS[i : i + 2 + i % 4]) for i in range(0, 16, 2)
 ]
@@ -190,7 +190,7 @@ def test_a_run_weighs_its_training_labels_alone(
     assert found == [pytest.approx(expected, rel=1e-4)]
 
 
-def test_every_task_of_several_is_balanced(pretrained, tmp_path):
+def test_every_task_of_several_is_balanced(shallow, tmp_path):
     """Weights depend on each task's own labels."""
     labels = {"SST-2": [0, 1, 1, 1], "CoLA": [1, 0, 0, 0]}
     sst = [("so it is", label) for label in labels["SST-2"]]
@@ -202,7 +202,7 @@ def test_every_task_of_several_is_balanced(pretrained, tmp_path):
     s = build(
         task="sst-2,cola",
         data_dir=str(tmp_path),
-        model_dir=pretrained,
+        model_dir=shallow,
         output_dir=str(tmp_path / "o"),
         do_train=True,
         class_weights=("balanced",),

@@ -44,12 +44,12 @@ def tables(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(pretrained, tables, tmp_path_factory):
+def trained(shallow, tables, tmp_path_factory):
     """Return the folder and metrics of a model trained on triplets."""
     folder = str(tmp_path_factory.mktemp("embedding") / "output")
     metrics = run(
         task="embedding",
-        model_dir=pretrained,
+        model_dir=shallow,
         output_dir=folder,
         do_train=True,
         do_eval=True,
@@ -128,9 +128,9 @@ def test_the_loss_is_that_of_the_real_rows(trained, tables):
 
 
 @pytest.mark.slow
-def test_texts_and_scores_train_too(pretrained, tables, tmp_path):
+def test_texts_and_scores_train_too(shallow, tables, tmp_path):
     """Crops of texts replace pairs; scores are learnt as cosines."""
-    common = {"task": "embedding", "model_dir": pretrained, "do_train": True}
+    common = {"task": "embedding", "model_dir": shallow, "do_train": True}
     common |= {"num_train_steps": 2, "steps_per_loop": 2, "eval_steps": 2}
     pairs = run(
         **common,

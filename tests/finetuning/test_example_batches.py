@@ -34,10 +34,10 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
 
 
 @pytest.mark.slow
-def test_cut_batches_train_to_the_same_weights(pretrained, opinions, tmp_path):
+def test_cut_batches_train_to_the_same_weights(shallow, opinions, tmp_path):
     """Without dropout, padding changes only the rounding."""
     values = {k: opinions[k] for k in ("task", "train_file")}
-    values |= {"model_dir": pretrained, "num_train_steps": 10}
+    values |= {"model_dir": shallow, "num_train_steps": 10}
     values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     for how in ("none", "evaluation"):
         output = str(tmp_path / how)

@@ -81,6 +81,7 @@ def test_a_model_directory_is_enough_to_predict(
     assert not (output / "task.json").exists()
 
 
+@eagerly()
 def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
     """Earlier metrics stay only if they are of the same weights."""
     output, other = str(tmp_path / "results"), str(tmp_path / "other")
@@ -121,6 +122,7 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
 
 
 @pytest.mark.parametrize("labels", [(), ("", ""), ("bad", " ")])
+@eagerly()
 def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
     """If labels are missing, there are predictions but no metrics."""
     columns = [("text", "a good film", "so awful it is")]
@@ -138,7 +140,8 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
     assert found == {} and "label" not in rows[0]
 
 
-@pytest.mark.parametrize("size", [1, 7, 64])
+@pytest.mark.parametrize("size", [7, 64])
+@eagerly()
 def test_metrics_do_not_depend_on_the_batch(
     finished, opinions, tmp_path, size, monkeypatch
 ):

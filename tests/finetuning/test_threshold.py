@@ -41,7 +41,7 @@ def write_questions(path, number, seed, known, impossible=True):
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory, pretrained):
+def questions(tmp_path_factory, shallow):
     """Return the flags of a run on its own questions."""
     folder = tmp_path_factory.mktemp("questions")
     return {
@@ -49,7 +49,7 @@ def questions(tmp_path_factory, pretrained):
         "answer_head": "simple",
         "max_query_length": 3,
         "doc_stride": 5,
-        "model_dir": pretrained,
+        "model_dir": shallow,
         "train_file": write_questions(folder / "t.json", 60, 1, True),
         "eval_file": write_questions(folder / "e.json", 40, 2, True),
         "predict_file": write_questions(folder / "p.json", 25, 3, False),
@@ -59,6 +59,7 @@ def questions(tmp_path_factory, pretrained):
         "num_train_steps": 4,
         "eval_steps": 1,
         "save_checkpoints_steps": 1,
+        "eval_batch_size": 64,
         "random_seed": 1,  # the best weights withhold some answers
     }
 
@@ -127,6 +128,7 @@ def test_the_threshold_is_that_of_the_best_weights(
         output_dir=str(tmp_path),
         do_eval=True,
         eval_file=questions["eval_file"],
+        eval_batch_size=64,
         max_seq_length=None,
     )["eval"]
     odds = read(tmp_path, "eval_null_odds").values()
@@ -221,10 +223,10 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
     assert withheld(texts) == {k for k, x in odds.items() if x > other}
 
 
-def test_thresholds_that_mean_nothing(pretrained, finished):
+def test_thresholds_that_mean_nothing(shallow, finished):
     """Thresholds are errors for models of other tasks."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
-    for folder in (pretrained, finished[0]):
+    for folder in (shallow, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
             load_server(folder, serving)
 
@@ -243,6 +245,7 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
         "model_dir": str(output),
         "do_predict": True,
         "predict_file": questions["predict_file"],
+        "eval_batch_size": 64,
     }
     run(**predict, null_score_diff_threshold=other)
     assert withheld(read(output, "predictions")) == above
@@ -269,6 +272,7 @@ def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
     task["config"]["null_score_diff_threshold"] = None
     files.write_json(str(output / "task.json"), task)
     values = {"model_dir": str(output), "eval_file": questions["eval_file"]}
+    values["eval_batch_size"] = 64
     run(output_dir=str(tmp_path / "other"), do_eval=True, **values)
     assert threshold(output) is None
     run(output_dir=f"{output}{os.sep}", do_eval=True, **values)

@@ -73,12 +73,10 @@ def untrained(model, path):
         (untrained, "`compile` must come before"),
     ],
 )
-def test_refuses_what_does_not_fit(
-    same_classifier, pretrained, action, message
-):
+def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
     """A mistake raises a one-line error before any computation."""
     with pytest.raises(InputError, match=message):
-        action(same_classifier, pretrained)
+        action(same_classifier, shallow)
 
 
 def test_the_usual_optimizer_is_that_of_none_alone(classifier):

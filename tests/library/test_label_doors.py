@@ -28,7 +28,7 @@ CHOOSER = "MultipleChoice", "multiple_choice"
 def model_of(name, kind, words, **changes):
     """Return a model quickly, without running its network."""
     task = dataclasses.replace(find(kind).updated(max_seq_length=16), **changes)
-    return getattr(albert_tf, name)(tiny.CONFIG, task, words)
+    return getattr(albert_tf, name)(tiny.SHALLOW, task, words)
 
 
 def ways(columns, path):

@@ -72,9 +72,9 @@ def test_answers_are_learnt(tmp_path, head):
         agree(model, tmp_path, QUESTIONS[:2], CONTEXTS[:2])
 
 
-def test_answers_of_squad_have_places(pretrained):
+def test_answers_of_squad_have_places(shallow):
     """Texts, and dicts of texts and offsets, give the same labels."""
-    model = QuestionAnswerer.load(pretrained)
+    model = QuestionAnswerer.load(shallow)
     places = [
         {"text": [a], "answer_start": [c.index(a)]}
         for a, c in zip(ANSWERS, CONTEXTS, strict=True)
@@ -99,9 +99,9 @@ def test_answers_of_squad_have_places(pretrained):
         model.examples(x, ["music"] * 16, "train")
 
 
-def test_a_question_without_an_answer_may_come_late(pretrained):
+def test_a_question_without_an_answer_may_come_late(shallow):
     """A later batch or `fit` may introduce questions without answers."""
-    model = QuestionAnswerer.load(pretrained)
+    model = QuestionAnswerer.load(shallow)
     model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
     assert model.task.scoring == "squad1"
     model.examples((QUESTIONS, CONTEXTS), ["bad", ""] * 8, "train")

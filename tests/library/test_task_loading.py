@@ -27,9 +27,9 @@ from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
         ("header", np.False_, False),
     ],
 )
-def test_columns_are_read_as_flags(pretrained, setting, value, wanted):
+def test_columns_are_read_as_flags(shallow, setting, value, wanted):
     """A column name is a string, wherever and however it is set."""
-    model = Classifier.load(pretrained, LABELS, **{setting: value})
+    model = Classifier.load(shallow, LABELS, **{setting: value})
     field = setting.removesuffix("_column")
     assert getattr(model.task.columns, field) == wanted
 
@@ -51,35 +51,35 @@ def test_columns_are_read_as_flags(pretrained, setting, value, wanted):
         ({"num_labels": 3}, "Received: num_labels=3, labels=bad, good"),
     ],
 )
-def test_a_setting_of_another_type_is_refused(pretrained, settings, message):
+def test_a_setting_of_another_type_is_refused(shallow, settings, message):
     """The error has the setting, or the name that was probably meant."""
     with pytest.raises(InputError, match=message):
-        Classifier.load(pretrained, LABELS, **settings)
+        Classifier.load(shallow, LABELS, **settings)
 
 
-def test_classes_without_names_are_counted(pretrained, finished):
+def test_classes_without_names_are_counted(shallow, finished):
     """Numbers name new classes; a fine-tuned model keeps its names."""
     for cls in (Classifier, Tagger):
-        assert cls.load(pretrained, num_labels=2).task.labels == ("0", "1")
+        assert cls.load(shallow, num_labels=2).task.labels == ("0", "1")
     assert Classifier.load(finished[0], num_labels=2).task.labels == LABELS
     with pytest.raises(InputError, match="num_labels=3, labels=bad, good"):
         Classifier.load(finished[0], num_labels=3)
     with pytest.raises(InputError, match="at least 2"):
-        Classifier.load(pretrained, num_labels=1)
-    assert Regressor.load(pretrained, num_labels=1).task.labels == ()
+        Classifier.load(shallow, num_labels=1)
+    assert Regressor.load(shallow, num_labels=1).task.labels == ()
     with pytest.raises(InputError, match="at least 1"):
-        Regressor.load(pretrained, num_labels=0)
+        Regressor.load(shallow, num_labels=0)
     with pytest.raises(InputError, match="num_labels=1, labels=a, b"):
-        Regressor.load(pretrained, labels=["a", "b"], num_labels=1)
+        Regressor.load(shallow, labels=["a", "b"], num_labels=1)
 
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
-def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
+def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
     """A model made with NumPy numbers can be saved and loaded."""
     half = np.float32(0.25)
     model = Classifier.load(
-        pretrained,
+        shallow,
         LABELS,
         max_length=number(8),
         classifier_dropout=half,
@@ -90,7 +90,7 @@ def test_numbers_of_numpy_are_numbers(pretrained, tmp_path, number):
     assert again.task == model.task and again.config == model.config
     assert type(model.max_length) is int
     json.dumps(model.get_config())
-    albert = load(pretrained, max_length=number(8), lora_rank=number(2))
+    albert = load(shallow, max_length=number(8), lora_rank=number(2))
     json.dumps(albert.get_config())
     texts = ["a film", "a plot of film"]
     wanted = albert.embed(texts, layer=1, max_length=6, batch_size=1)

@@ -168,9 +168,9 @@ def test_what_is_frozen_stays_frozen(classifier, tmp_path):
     assert len(copy.trainable_variables) == 4 and not copy.albert.trainable
 
 
-def test_dropout_acts_while_it_learns(pretrained):
+def test_dropout_acts_while_it_learns(shallow):
     """Calls differ with `training=True`, and agree without it."""
-    model = Classifier.load(pretrained, LABELS, hidden_dropout_prob=0.5)
+    model = Classifier.load(shallow, LABELS, hidden_dropout_prob=0.5)
     batch = model.tokenizer(columns(4, 1)[0], max_length=16)
     assert np.array_equal(model(batch), model(batch, training=False))
     first, second = model(batch, training=True), model(batch, training=True)
@@ -229,11 +229,11 @@ def test_a_share_of_ids_to_evaluate_on(classifier):
     assert of_ids["val_loss"] == pytest.approx(of_texts["val_loss"])
 
 
-def test_bfloat16_is_the_global_policy(pretrained, tmp_path):
+def test_bfloat16_is_the_global_policy(shallow, tmp_path):
     """A policy reaches every layer, and a file restores it."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        model = Classifier.load(pretrained, LABELS)
+        model = Classifier.load(shallow, LABELS)
     finally:
         keras.config.set_dtype_policy("float32")
     model.compile(AdamW(RATE), run_eagerly=True)

@@ -23,16 +23,16 @@ from albert_tf.training.checkpoints import named_variables
 
 BATCH = {name: tiny.make_data()[name][:6] for name in INPUTS}
 LAYERS = {
-    "encoder": lambda: AlbertModel(tiny.CONFIG),
-    "pretraining": lambda: AlbertForPretraining(tiny.CONFIG),
+    "encoder": lambda: AlbertModel(tiny.SHALLOW),
+    "pretraining": lambda: AlbertForPretraining(tiny.SHALLOW),
     "classifier": lambda: AlbertClassifier(
-        tiny.CONFIG, 3, classifier_dropout=0.4
+        tiny.SHALLOW, 3, classifier_dropout=0.4
     ),
-    "chooser": lambda: AlbertChooser(tiny.CONFIG),
-    "tagger": lambda: AlbertTokenClassifier(tiny.CONFIG, 4),
-    "spans": lambda: AlbertForSpans(tiny.CONFIG),
-    "embedder": lambda: AlbertEmbedder(tiny.CONFIG),
-    "beam": lambda: AlbertForBeamSpans(tiny.CONFIG, 3, 2),
+    "chooser": lambda: AlbertChooser(tiny.SHALLOW),
+    "tagger": lambda: AlbertTokenClassifier(tiny.SHALLOW, 4),
+    "spans": lambda: AlbertForSpans(tiny.SHALLOW),
+    "embedder": lambda: AlbertEmbedder(tiny.SHALLOW),
+    "beam": lambda: AlbertForBeamSpans(tiny.SHALLOW, 3, 2),
 }
 
 

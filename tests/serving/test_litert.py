@@ -139,7 +139,7 @@ def test_int8_needs_text(classifier, tmp_path):
 
 
 def test_weights_are_stored_once(pretrained, pretrained_model):
-    """The three layers share their weights in the file."""
+    """The two layers share their weights in the file."""
     content = files.read_bytes(f"{pretrained}/{MODEL_FILE}")
     names = checkpoints.named_variables(pretrained_model)
     kernels = [names[n] for n in names if "/ffn_" in n and "kernel" in n]

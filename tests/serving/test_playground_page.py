@@ -1,5 +1,6 @@
 """The local page: answers, limits and isolation."""
 
+import importlib
 import json
 import re
 import socket
@@ -11,11 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-pytest.importorskip("gradio")
-
-from albert_tf.base.errors import InputError  # noqa: E402
-from albert_tf.serving import playground_model  # noqa: E402
-from albert_tf.serving import playground_page as page  # noqa: E402
+from albert_tf.base.errors import InputError
+from albert_tf.serving import playground_model
 
 LIMITS = {
     "MOST_CHARACTERS": 500,
@@ -32,7 +30,14 @@ def model(exported_dir):
 
 
 @pytest.fixture(scope="module")
-def address(model):
+def page():
+    """The page's module, which takes seconds to import Gradio."""
+    pytest.importorskip("gradio")
+    return importlib.import_module("albert_tf.serving.playground_page")
+
+
+@pytest.fixture(scope="module")
+def address(model, page):
     """The address of a served page."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

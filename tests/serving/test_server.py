@@ -46,8 +46,10 @@ def test_every_signature_encodes_once(
     tmp_path, pretrained_dir, pretrained_model
 ):
     """Heads reuse the encoding that is returned with their outputs."""
-    finetuned(tmp_path / "m", pretrained_dir, "classification", ("a", "b"))
-    products = 2 * pretrained_model.config.num_hidden_layers
+    layers = pretrained_model.config.num_hidden_layers
+    how = {"labels": ("a", "b"), "layers": layers}
+    finetuned(tmp_path / "m", pretrained_dir, "classification", **how)
+    products = 2 * layers
     for folder, names in (
         (pretrained_dir, ("ids", "embed", "sentence_order")),
         (str(tmp_path / "m"), ("ids", "text", "classify")),

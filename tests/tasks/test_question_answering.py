@@ -154,7 +154,7 @@ def test_both_heads_answer(words, head):
     """A real model's outputs become answers with null odds, and files."""
     task = make_task(head)
     features, batch = first_batch(task, words)
-    model = task.build_model(tiny.CONFIG, "float32")
+    model = task.build_model(tiny.SHALLOW, "float32")
     outputs = task.head.measured_outputs(model, batch)
     outputs = {k: v.numpy() for k, v in outputs.items()}
     assert outputs.pop("task_loss").shape == (len(features),)
@@ -292,7 +292,7 @@ def test_the_loss_reaches_every_variable(words):
     """
     task = make_task("beam")
     _, batch = first_batch(task, words)
-    model = task.build_model(tiny.CONFIG, "float32")
+    model = task.build_model(tiny.SHALLOW, "float32")
     with tf.GradientTape() as tape:
         sums, _ = task.head.losses(model, batch, tf.constant([1, 2]))
     variables = [

@@ -47,7 +47,9 @@ def file(tmp_path_factory):
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
     """From equal weights and batch, all variables and outputs are equal."""
-    trainer = tiny.make_trainer(optimizer=OPTIMIZER, **TRAINING)
+    trainer = tiny.make_trainer(
+        config=tiny.CONFIG, optimizer=OPTIMIZER, **TRAINING
+    )
     before = tiny.values(trainer) | {
         "optimizer/rate_factor": np.float32(1),
         "optimizer/clock": np.array([0, 0, 1], np.float32),

@@ -13,7 +13,7 @@ from albert_tf.training.training_config import TrainingConfig
 def step():
     """Return the step of the tiny model on one replica."""
     training = TrainingConfig(train_batch_size=4)
-    plan = Plan(tiny.CONFIG, "none", OptimizerConfig(), training, 8, 3)
+    plan = Plan(tiny.SHALLOW, "none", OptimizerConfig(), training, 8, 3)
     return Step(plan, parse("v5e-1"))
 
 

@@ -37,7 +37,8 @@ def test_a_step_of_the_module_is_an_ordinary_step():
         pytest.importorskip(package)
     from step_twin import Twin
 
-    trainer = tiny.new_trainer(gradient_accumulation_steps=2)
+    micro_batches = {"gradient_accumulation_steps": 2}
+    trainer = tiny.new_trainer(config=tiny.CONFIG, **micro_batches)
     tiny.run_steps(trainer, STEPS)
     values = tiny.values(trainer) | {
         "optimizer/rate_factor": np.float32(1.0),

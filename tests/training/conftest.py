@@ -11,7 +11,8 @@ import tiny_pretraining
 def trained(data_dir, tmp_path_factory, tokenizer):
     """Return a run's config file, its output directory and its metrics."""
     folder = tmp_path_factory.mktemp("trained")
-    config = dataclasses.replace(tiny.CONFIG, vocab_size=tokenizer.vocab_size)
+    size = tokenizer.vocab_size
+    config = dataclasses.replace(tiny.SHALLOW, vocab_size=size)
     path, output = folder / "config.json", folder / "model"
     path.write_text(config.to_json())
     return path, output, tiny_pretraining.run(data_dir, path, output)

@@ -169,11 +169,13 @@ def pretrain(data_dir, config, output, **more):
 
 @pytest.mark.slow
 def test_a_budget_chooses_ends_and_is_replayed(
-    data_dir, config, tmp_path, capsys
+    data_dir, deep_config, tmp_path, capsys
 ):
     """User settings stay, the flagfile repeats the run, and time is up."""
     output = tmp_path / "model"
-    pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
+    pretrain(
+        data_dir, deep_config, output, learning_rate=0.003, num_warmup_steps=1
+    )
     told = capsys.readouterr().out
     assert "Chosen for budget_hours=0.004:" in told
     assert "--optimizer=muon " in told and "--dtype=" in told
@@ -189,7 +191,9 @@ def test_a_budget_chooses_ends_and_is_replayed(
     assert flags["depth_schedule"] == "1:0.3,2"
     assert flags["learning_rate"] == "0.003" and flags["beta_2"] != "0.999"
     before = values(output)
-    pretrain(data_dir, config, output, learning_rate=0.003, num_warmup_steps=1)
+    pretrain(
+        data_dir, deep_config, output, learning_rate=0.003, num_warmup_steps=1
+    )
     told = capsys.readouterr()
     assert "Chosen" not in told.out and "Note:" not in told.err
     assert "is up and its rate has decayed" in told.out

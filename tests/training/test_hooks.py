@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from tiny_runs import eagerly
 from tiny_training import go, make_run
 
 from albert_tf.base.errors import InputError
@@ -19,6 +20,7 @@ from albert_tf.training.run import SIGTERM, Hook
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
+@eagerly()
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     """The error names the exact step and the last good checkpoint.
 

@@ -18,7 +18,7 @@ from albert_tf.training import checkpoint_files, checkpoints, distribution, run
 from albert_tf.training.history import History, draw_curves
 from albert_tf.training.hooks import StopInTime
 from albert_tf.training.optimizer import OptimizerConfig
-from albert_tf.training.run import Hook, Run, StopOnSignal
+from albert_tf.training.run import Hook, StopOnSignal
 
 
 def copied(folder, target, step):
@@ -44,7 +44,7 @@ def assert_same_bits(unbroken, trainer):
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
     """Weights, slots and step equal those of an uninterrupted run."""
     copied(unbroken[0], tmp_path, 7)
-    resumed = Run(tiny.make_trainer(), str(tmp_path))
+    resumed = make_run(tmp_path)
     assert resumed.step == 7
     assert_same_bits(unbroken, go(resumed))
 

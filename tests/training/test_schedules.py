@@ -7,6 +7,7 @@ import shutil
 import pytest
 import tiny_pretraining
 from tiny_pretraining import Look, assert_same_bits, run, values
+from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import input_pipeline
@@ -31,7 +32,7 @@ def places(tmp_path_factory, data_dir, tokenizer_dir):
 
 
 @pytest.fixture
-def train(places, config, tmp_path):
+def train(places, deep_config, tmp_path):
     """Return a function that trains in three phases, or with other settings.
 
     One layer for two steps, two layers for one; then the longer records.
@@ -46,7 +47,7 @@ def train(places, config, tmp_path):
             **changes,
         }
         data_dir = data_dir.format(**places)
-        return run(data_dir, config[0], tmp_path / name, **values)
+        return run(data_dir, deep_config[0], tmp_path / name, **values)
 
     return train
 
@@ -134,6 +135,7 @@ def test_masks_change_and_resume(train, reads, tmp_path):
     assert_same_bits(tmp_path / "unbroken", tmp_path / "broken")
 
 
+@eagerly()
 def test_another_schedule_is_said(train, capsys):
     """A note names the earlier schedule."""
     train("model", stop_step=1)
@@ -146,7 +148,7 @@ def test_another_schedule_is_said(train, capsys):
 
 @pytest.mark.slow
 def test_the_held_out_records_are_the_last_folders(
-    train, places, config, tmp_path
+    train, places, deep_config, tmp_path
 ):
     """Evaluation uses as many layers as training does.
 
@@ -158,7 +160,7 @@ def test_the_held_out_records_are_the_last_folders(
     assert row["step"] == 2 and row["loss"] == found["loss"]
     for layers in (1, 2):
         copy = shutil.copytree(tmp_path / "model", tmp_path / f"{layers}")
-        other = dataclasses.replace(config[1], num_hidden_layers=layers)
+        other = dataclasses.replace(deep_config[1], num_hidden_layers=layers)
         path = copy / "albert_config.json"
         path.write_text(other.to_json())
         how = {"do_train": False, "do_eval": True}
@@ -204,7 +206,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
     ],
 )
 def test_what_does_not_fit_is_refused_before_the_run(
-    train, places, config, tmp_path, changes, message
+    train, places, deep_config, tmp_path, changes, message
 ):
     """Every folder is checked, and nothing is written."""
     damage = {
@@ -224,8 +226,10 @@ def test_what_does_not_fit_is_refused_before_the_run(
         data_dir = data_dir.replace(f"{{{name}}}", str(tmp_path / name))
     changes = changes | ({"data_dir": data_dir} if data_dir else {})
     positions = changes.pop("positions", 16)
-    other = dataclasses.replace(config[1], max_position_embeddings=positions)
-    pathlib.Path(config[0]).write_text(other.to_json())
+    other = dataclasses.replace(
+        deep_config[1], max_position_embeddings=positions
+    )
+    pathlib.Path(deep_config[0]).write_text(other.to_json())
     with pytest.raises(InputError, match=message):
         train("model", **changes)
     assert not (tmp_path / "model").exists()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import optimizer
@@ -182,6 +183,7 @@ def test_bfloat16_trains_near_float32(one_replica):
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05
 
 
+@eagerly()
 def test_batches_without_a_pair_are_learnt_from():
     """Without pairs, all weights stay finite, and words are learnt."""
     trainer = tiny.make_trainer()

@@ -191,7 +191,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
     trainer = tiny.new_trainer()
     tiny.run_steps(trainer, 5)
     expected = tiny.values(trainer)
-    tiny.CONFIG.save(str(tmp_path))
+    tiny.SHALLOW.save(str(tmp_path))
     checkpoints.save(str(tmp_path), trainer.state(), 5)
     trainer = tiny.new_trainer()  # unchanged
     said = warm_start.start_run(str(tmp_path), trainer.state())

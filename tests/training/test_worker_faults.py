@@ -56,10 +56,12 @@ def ends(folder, processes, number, what):
     return [error for text in told for error in errors(text)]
 
 
-def test_a_worker_that_vanishes_ends_the_others(data_dir, config, tmp_path):
+def test_a_worker_that_vanishes_ends_the_others(
+    data_dir, deep_config, tmp_path
+):
     """A killed or frozen worker ends 2 or 4; a single process continues."""
     schedules = ["--depth_schedule=1:0.5,2", "--do_eval"]
-    line = command(data_dir, config[0], tmp_path / "broken") + schedules
+    line = command(data_dir, deep_config[0], tmp_path / "broken") + schedules
     folder = tmp_path / "broken"
     killed = ends(folder, start_workers(impatient(line)), 1, signal.SIGKILL)
     frozen = ends(folder, start_workers(impatient(line), 4), 0, signal.SIGSTOP)
