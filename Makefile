@@ -27,14 +27,14 @@ PIP := $(BIN)/python -m pip install
 UV := $(BIN)/uv pip install --python=$(BIN)/python --resolution=$(RESOLUTION) \
     $(addprefix --override=,$(OVERRIDES))
 
-.PHONY: help demo test tests lint slow traces fuzz interchange
+.PHONY: help demo test tests lint slow properties traces fuzz interchange
 .PHONY: interchange-tests lowest next test-all docs site format clean
 
 help:
 	@echo "make demo      text to SavedModel on this machine, results in demo/"
 	@echo "make test      lint and the tests that take seconds"
-	@echo "make slow      the tests that take minutes, and the properties with"
-	@echo "               many more examples"
+	@echo "make slow      the tests that take minutes"
+	@echo "make properties  the properties with 20 times as many, random examples"
 	@echo "make traces    compare the losses of 100 steps of each recipe and task"
 	@echo "               with the recorded ones"
 	@echo "make fuzz      read damaged files of every kind for FUZZ_SECONDS"
@@ -64,6 +64,8 @@ lint: $(INSTALLED)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow -n $(TEST_PROCESSES) --dist loadfile
+
+properties: $(INSTALLED)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m hypothesis \
 	    -n $(TEST_PROCESSES) --dist loadfile
 

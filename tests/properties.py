@@ -1,6 +1,6 @@
 """How many examples properties try, and texts with characters of all kinds.
 
-`make slow` sets HYPOTHESIS_PROFILE=thorough, with which every run tries new
+`make properties` sets HYPOTHESIS_PROFILE=thorough, with which every run tries new
 examples, twenty times as many.
 """
 
