@@ -1,7 +1,7 @@
 """How many examples properties try, and texts with characters of all kinds.
 
-`make properties` sets HYPOTHESIS_PROFILE=thorough, with which every run tries new
-examples, twenty times as many.
+`make properties` sets HYPOTHESIS_PROFILE=thorough, with which every run tries
+new examples, twenty times as many.
 """
 
 import os

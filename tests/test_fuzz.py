@@ -3,7 +3,6 @@
 import struct
 
 import numpy as np
-import programs
 import pytest
 import tiny_tasks
 import vocabularies
@@ -51,20 +50,6 @@ def test_damaged_files_are_refused_or_read(folder, name):
         with pytest.raises(InputError):
             READERS[name].read(valid, file)
         (valid / file).write_bytes(intact)
-
-
-@pytest.mark.slow
-def test_many_damaged_files_are_refused_or_read():
-    """Trials in sandboxes find no crash, hang or other error either."""
-    done = programs.run("-m", "fuzz", "--most=40", "--seconds=400")
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.slow
-def test_faults_of_the_machine():
-    """Broken builds and runs resume to the bits of unbroken ones."""
-    done = programs.run("benchmarks/machine_faults.py", "--runs=3")
-    assert done.returncode == 0, done.stdout
 
 
 def test_damaged_character_maps_are_refused():

@@ -35,7 +35,7 @@ from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks.task import Task
 from albert_tf.text.added_pieces import with_pieces
 from albert_tf.text.packing import checked_texts, row_length
-from albert_tf.text.tokenizers import Tokenizer, tokenizer_of
+from albert_tf.text.tokenizers import RULES_FILE, Tokenizer, tokenizer_of
 from albert_tf.training import checkpoint_files, checkpoints
 
 ENCODER = "albert/"
@@ -44,7 +44,7 @@ OF_PIECES = ("albert/embeddings/word_embeddings", "mlm/output_bias")
 # The files in a model directory that `save` wrote.
 WRITTEN = Contents(
     frozenset((CONFIG_FILE, checkpoint_files.STATE_FILE)),
-    (*DESCRIPTION, *checkpoint_files.FILES),
+    (*DESCRIPTION, RULES_FILE, *checkpoint_files.FILES),
 )
 
 

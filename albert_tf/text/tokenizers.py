@@ -438,8 +438,9 @@ def description_beside(path: str, kind: str) -> dict:
     """
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
     found = files.read_json(place, "A file") if files.exists(place) else {}
-    ours = isinstance(found, dict) and found.get("type") == kind
-    return found if ours else {}
+    if not isinstance(found, dict) or found.get("type") != kind:
+        return {}
+    return {name: x for name, x in found.items() if name != CHECKSUM}
 
 
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:

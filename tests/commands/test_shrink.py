@@ -46,22 +46,6 @@ def test_fewer_layers_are_the_first_ones(
     close(found, states[0])
 
 
-def test_weights_are_rounded_to_16_bits(pretrained_dir, tmp_path):
-    """Weights are rounded to the nearest value with 8 bits of fraction."""
-    out = str(tmp_path / "out")
-    shrink_model(
-        ShrinkConfig(pretrained_dir, out, weights="bfloat16"), DataConfig()
-    )
-    new = checkpoints.reader(checkpoints.for_inference(out))
-    prefix = checkpoints.for_inference(pretrained_dir)
-    old = checkpoints.reader(prefix)
-    for name in checkpoints.read_table(prefix):
-        bits = new(name).view(np.uint32)
-        assert not (bits & 0xFFFF).any()
-        difference = np.abs(new(name) - old(name))
-        assert (difference <= np.abs(old(name)) * 2.0**-8).all()
-
-
 def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
     """A classifier keeps its task and all of its weights."""
     folder, out = tmp_path / "model", str(tmp_path / "out")

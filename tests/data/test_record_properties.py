@@ -174,7 +174,16 @@ def test_dynamic_records_are_read_as_written(batch):
 
 NUMBER = st.integers(0, 2**40)
 NAME = texts(most=4)
-ENTRIES = st.lists(st.builds(RecordFile, NAME, NUMBER, NUMBER)).map(tuple)
+ENTRIES = st.lists(
+    st.builds(
+        lambda file, records, more: RecordFile(
+            file, records, records * tfrecord.LEAST_BYTES + more
+        ),
+        texts(most=4, without="\0"),
+        NUMBER,
+        NUMBER,
+    )
+).map(tuple)
 VALUE = st.none() | st.booleans() | NUMBER | NAME | st.floats(0, 1)
 METADATA = st.builds(
     Metadata,

@@ -143,7 +143,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
         ('{"body": "a", "id": 1}', "`text_field`.*with fields body, id"),
         ('{"text": null}', "`text_field`.*with text=null"),
         ("{}", "`text_field`.*with fields none"),
-        ("[" * 100_000, "JSON object on every line.*too deep"),
+        ("[" * 100_000, "JSON object on every line.*too many levels"),
     ],
 )
 @pytest.mark.parametrize("block_bytes", [20, 1 << 20])

@@ -383,7 +383,7 @@ def _read_table(folder, name):
 def _read_table_texts(folder, name):
     path = folder / name
     path = path.parent if path.parent != folder else path
-    _read_text(folder, str(path.relative_to(folder)))
+    _read_blocks(folder, str(path.relative_to(folder)))
 
 
 def _task_tables(folder):
@@ -472,7 +472,7 @@ def _texts(folder):
         (folder / f"text.txt{ending}").write_bytes(pack(data))
 
 
-def _read_text(folder, name):
+def _read_blocks(folder, name):
     (path,) = text_blocks.input_paths(str(folder / name), None)
     for choice in ("fail", "skip", "replace"):
         config = ReadingConfig(on_bad_text=choice)
@@ -484,7 +484,11 @@ def _read_text(folder, name):
         except file_kinds.BadData:
             if choice == "skip" and name.startswith("text"):
                 raise AssertionError("skip did not skip") from None
-    list(read_texts(path))
+
+
+def _read_text(folder, name):
+    _read_blocks(folder, name)
+    list(read_texts(str(folder / name)))
 
 
 # Requests.

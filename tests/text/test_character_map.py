@@ -142,4 +142,4 @@ def test_keys_of_a_map():
     }
     keys = charsmap_keys(charsmap_of(table))
     assert len(keys) == len(table) and set(keys) == set(table)
-    assert charsmap_keys(b"") == []
+    assert charsmap_keys(b"") == ()

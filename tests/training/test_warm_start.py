@@ -205,7 +205,7 @@ def test_slots_of_another_architecture_are_refused(tmp_path):
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):
-        warm_start.check_warm_start(source, "run", "same", other, None)
+        warm_start.check_warm_start(source, "run", other, None)
     state = {"optimizer/iterations": tf.Variable(0)}
     with pytest.raises(InputError, match=f"with the optimizer.*{source}/ckpt"):
         warm_start.start_run(source, state)
