@@ -1,4 +1,4 @@
-"""Pretrain by a step file under JAX, without TensorFlow.
+"""Pretrain from a step file under JAX, without TensorFlow.
 
     python -m albert_tf.tpu_check --step_file=base.zip --topology=v5e:1x1 \\
         --data_dir=records --flagfile=configs/pretraining/base_v5e-8.flags

@@ -1,4 +1,4 @@
-"""Train by a step file on any device: speed, losses, and an exact resume.
+"""Train from a step file on any device: speed, losses, and an exact resume.
 
     python benchmarks/run_step.py base.zip records runs --steps=400
 

@@ -89,7 +89,7 @@ def flag_page(command: str, place: str) -> str:
 
 
 def program_entry(name: str, function) -> str:
-    """Return what documents a program's function: its keywords are flags."""
+    """Return a function's documentation, with its keywords as flags."""
     command = f"albert-{name.replace('_', '-')}"
     said, _, rest = inspect.getdoc(function).partition("\n\nArgs:")
     returned = rest.partition("Returns:\n")[2]

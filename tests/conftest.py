@@ -162,7 +162,7 @@ def pretrained_model(pretrained_dir):
 
 
 def made_once(tmp_path_factory, name, make):
-    """Return a path that one of several test processes makes for all."""
+    """Return a path that one test process creates for all of them."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -255,7 +255,7 @@ def data_dir(tmp_path_factory, tokenizer_dir):
 
 
 def write_config(folder, tokenizer, config):
-    """Write a configuration for a tokenizer; return its path and itself."""
+    """Write a configuration for a tokenizer; return its path and the object."""
     config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     path = folder / "config.json"
     path.write_text(config.to_json())
@@ -264,11 +264,11 @@ def write_config(folder, tokenizer, config):
 
 @pytest.fixture
 def config(tmp_path, tokenizer):
-    """Return the path of a configuration with one layer, and itself."""
+    """Return the path and the object of a configuration with one layer."""
     return write_config(tmp_path, tokenizer, tiny.SHALLOW)
 
 
 @pytest.fixture
 def deep_config(tmp_path, tokenizer):
-    """Return the path of a configuration with two layers, and itself."""
+    """Return the path and the object of a configuration with two layers."""
     return write_config(tmp_path, tokenizer, tiny.CONFIG)

@@ -1,7 +1,7 @@
-"""How many examples properties try, and texts with characters of all kinds.
+"""The number of examples for properties, and texts of unusual characters.
 
-`make properties` sets HYPOTHESIS_PROFILE=thorough, with which every run tries
-new examples, twenty times as many.
+`make properties` sets HYPOTHESIS_PROFILE=thorough, which tries twenty times as
+many examples, new ones in every run.
 """
 
 import os

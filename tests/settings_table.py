@@ -23,8 +23,8 @@ PATH = Path(__file__).parent / "testdata" / "settings.md"
 ABOUT = """\
 # All settings
 
-{} definitions. A change of a default or of a bound is a change for users:
-look at the difference, then record the table anew with
+{} definitions. A changed default or bound affects users: check the
+difference, then update the table with
 `PYTHONPATH=tests python -m settings_table --write`.
 
 """

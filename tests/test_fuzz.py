@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_damaged_files_are_refused_or_read(folder, name):
-    """Only an `InputError` comes out, in time, and no file changes."""
+    """Damage causes no error but `InputError`, in time, and no file changes."""
     trials.make(name, folder)
     valid = trials.valid_folder(name, folder)
     for number in range(2):
@@ -76,7 +76,7 @@ def test_damaged_character_maps_are_refused():
 
 @pytest.mark.parametrize("piece", ["", "a\0b"])
 def test_pieces_that_end_the_process_are_refused(piece):
-    """SentencePiece would end the process, without an exception."""
+    """SentencePiece would crash the process instead of raising an exception."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )
@@ -86,7 +86,7 @@ def test_pieces_that_end_the_process_are_refused(piece):
 
 
 def test_a_changed_vocabulary_is_noticed(tmp_path):
-    """A damaged byte that leaves a vocabulary legal is an error."""
+    """A damaged vocabulary is an error even if it is still legal."""
     tiny_tasks.make_tokenizer(tmp_path).save(str(tmp_path))
     path = tmp_path / "vocab.txt"
     path.write_text(path.read_text().replace("film", "fylm"))

@@ -76,7 +76,7 @@ def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
 
 
 def exchange(folder, pieces: Sequence[str]) -> None:
-    """Give a folder another WordPiece vocabulary, as a user may on purpose."""
+    """Replace a folder's WordPiece vocabulary, as a user may do on purpose."""
     folder = pathlib.Path(folder)
     (folder / "vocab.txt").write_text("\n".join(pieces))
     settings = folder / "tokenizer.json"

@@ -334,7 +334,7 @@ def json_value(text: str | bytes) -> Any:
     """Parse JSON.
 
     Raises:
-      ValueError: it is malformed, nested too deeply or has a huge number.
+      ValueError: it is malformed, too deep or contains a huge number.
     """
     try:
         return json.loads(text)

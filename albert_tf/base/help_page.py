@@ -1,4 +1,4 @@
-"""The text of `--help`: a program's flags, by what they are for."""
+"""The text of `--help`: a program's flags, grouped by purpose."""
 
 import dataclasses
 import textwrap
@@ -7,18 +7,18 @@ from albert_tf.base.settings import types_of
 
 WIDTH = 79
 
-# What stands for a value; a switch needs nothing.
+# Placeholders for values; a switch has none.
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
 NUMBER_OR_WORD = (float, str)
 
 MORE = (
-    "--flagfile=FILE reads flags from a file, one a line. --helpfull also "
+    "--flagfile=FILE reads flags from a file, one per line. --helpfull also "
     "prints the flags of absl and TensorFlow."
 )
 
 
 def value_of(field: dataclasses.Field) -> str:
-    """Return what follows a flag's name: `=TEXT`, for example."""
+    """Return the text after a flag's name, such as `=TEXT`."""
     types = types_of(field)
     if types == NUMBER_OR_WORD:
         return f"=NUMBER or {' or '.join(field.metadata['choices'])}"
@@ -27,7 +27,7 @@ def value_of(field: dataclasses.Field) -> str:
 
 
 def word(value: object) -> str:
-    """Return a value as a flag takes it."""
+    """Return a value as a flag accepts it."""
     if isinstance(value, tuple):
         return ",".join(value)
     if isinstance(value, float):
@@ -47,7 +47,7 @@ def _filled(text: str, indent: str) -> str:
 
 
 def _entry(program, field: dataclasses.Field) -> str:
-    """Return the lines of a flag."""
+    """Return the help lines of a flag."""
     metadata, value = field.metadata, value_of(field)
     name = f"--{field.name}{value}" if value else f"--[no]{field.name}"
     default = program.default_words(field)

@@ -1,14 +1,14 @@
-"""Packages that only some uses need: what they are for and how to get them.
+"""Optional packages: which uses need them, and how to install them.
 
-A module imports such a package where it is used, after `need` has checked that
-it is installed.
+A module imports such a package inside the function that uses it, after `need`
+has checked that it is installed.
 """
 
 import importlib.util
 
 from albert_tf.base.errors import InputError
 
-# {module: what pip installs it with}
+# {module: the requirement that installs it}
 SOURCES = {
     "ai_edge_litert": "albert-tf[litert]",
     "ai_edge_quantizer": "albert-tf[litert]",
@@ -23,7 +23,7 @@ SOURCES = {
     "scipy": "albert-tf[informed]",
     "sentencex": "albert-tf[sentences]",
     "sklearn": "albert-tf[informed]",
-    # It has no wheels for some systems where TensorFlow has.
+    # Some systems have wheels of TensorFlow but not of this.
     "tensorflow_text": "tensorflow-text",
     "tf2onnx": "albert-tf[onnx]",
     "torch": "albert-tf[convert]",
@@ -37,7 +37,7 @@ def is_installed(module: str) -> bool:
 
 
 def lacking(use: str, *modules: str) -> str:
-    """Return a sentence that says what to install; "" if nothing is missing.
+    """Return a sentence that names what to install; "" if nothing is missing.
 
     Args:
       use: what needs the modules; the subject of the sentence.
@@ -57,7 +57,7 @@ def need(use: str, *modules: str, **received: object) -> None:
     Args:
       use: what needs them, with names in backticks.
       *modules: the modules.
-      received: the values that ask for this use.
+      received: the values that require this use.
     """
     if sentence := lacking(use, *modules):
         values = ", ".join(f"{k}={v}" for k, v in received.items())

@@ -113,7 +113,7 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
     return see
 
 
-# absl prints the flags by module and name, which is of no use to users.
+# absl groups flags by module, which does not help users.
 HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 
 
@@ -146,8 +146,8 @@ def run(
       main: the program, which reads the flags.
       positional: the flag that takes positional arguments, joined by commas;
         without it, positional arguments are an error.
-      prepare: called first: defines the flags, and returns what `--help`
-        prints, "" for absl's list of flags.
+      prepare: called first; defines the flags and returns the text of
+        `--help`, "" for absl's list of flags.
     """
 
     def guarded(argv: Sequence[str]) -> int:
@@ -259,7 +259,7 @@ class Program:
       optional: required settings that are optional in this program.
       tells: whether the function also takes `set_by_user`, the names of the
         settings that the user set.
-      means: {setting: what its default in this program stands for}.
+      means: {setting: the meaning of its default in this program}.
     """
 
     function: Callable
@@ -356,7 +356,7 @@ class Program:
         self.function(*self.from_flags(), **self.set_by_user(present))
 
     def _prepare(self) -> str:
-        """Define the flags; return what `--help` prints."""
+        """Define the flags; return the text of `--help`."""
         self.define_flags()
         script = sys.modules["__main__"].__doc__
         about, _, _ = (script or self.function.__doc__ or "").partition("Args:")

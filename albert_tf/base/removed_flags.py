@@ -1,4 +1,4 @@
-"""Flags of earlier releases, as old flagfiles and command lines have them."""
+"""Flags of earlier releases, as found in old flagfiles and command lines."""
 
 from collections.abc import Container, Iterable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ class Removed(NamedTuple):
 
     Attributes:
       advice: what happens now, and what to use instead.
-      same: values whose effect is what happens now; they are dropped.
+      same: values that match today's behaviour; such flags are dropped.
     """
 
     advice: str
@@ -22,7 +22,7 @@ class Removed(NamedTuple):
 REMOVED = {
     "beta_2_half_life": Removed(
         "set `beta_2` to 2 ^ -(tokens in a batch / half-life); "
-        "`budget_hours` does so itself",
+        "`budget_hours` sets it for you",
         ("0", "0.0"),
     ),
     "clip_placement": Removed(
@@ -52,11 +52,11 @@ REMOVED = {
         "all processors are used; `taskset -c 0,1` leaves two of them"
     ),
     "weights": Removed(
-        "weights are float32; it only simulated bfloat16", ("float32",)
+        "weights are float32; bfloat16 was only simulated", ("float32",)
     ),
 }
 
-# Arguments of earlier releases, and their present form.
+# Arguments of earlier releases, and their current form.
 RENAMED = {
     "--initial_weights=released": "--initial_weights=random",
     "--init_vocabulary=transplant": "--init_state=transplant",
@@ -74,7 +74,7 @@ def without_removed(
 ) -> list[str]:
     """Drop removed flags that had no effect; raise `InputError` for others.
 
-    Renamed values get their present names.
+    Renamed values get their current names.
 
     Args:
       arguments: command-line arguments, with the lines of flagfiles.

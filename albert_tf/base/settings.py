@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
-# Headings of `--help`, in its order: what a user wants to do.
+# Headings of `--help`, in order; each is a purpose of a user.
 GROUPS = (
     FILES := "Inputs and outputs",
     ACTIONS := "What to do",
@@ -78,7 +78,7 @@ def setting(
       help: what the setting does, for `--help`; name the unit.
       group: its heading in `--help`, one of `GROUPS`. By default the
         attribute `help_group` of the class, or else `FILES`.
-      means: what the default stands for, if its value does not tell.
+      means: the meaning of the default, if its value does not reveal it.
       choices: the legal strings, normally the keys of a dispatch dict; for a
         switch that also accepts words, True and False come first.
       minimum: the smallest legal number (inclusive).
@@ -87,7 +87,7 @@ def setting(
       change: what a new value changes in the rest of a resumed run; empty
         if the weights stay the same.
       convert: called with the setting's name and the value that Python code
-        passed; returns the converted value. None accepts what the flag does.
+        passed; returns the converted value. None accepts the flag's values.
       literal: whether the value is user text, in which `~/` is not expanded.
     """
     metadata = {
@@ -167,7 +167,7 @@ RANDOM_SEED = setting(
 )
 COMPAT_FLAG = setting(
     "none",
-    "google reproduces the released code, including its faults.",
+    "google reproduces the released code, including its bugs.",
     choices=("none", "google"),
     group=REPRODUCING,
 )
@@ -328,9 +328,9 @@ def _line(entries: tuple) -> str:
 
 
 def _is_read_back(value: Any, text: str) -> bool:
-    """Return whether a flag with this text in a flagfile has the value.
+    """Return whether this text in a flagfile restores the value.
 
-    Lines lose white space at their end, lists lose it around entries, and
+    Lines lose trailing white space, lists lose it around entries, and
     characters that UTF-8 cannot encode are written as escapes.
     """
     plain = isinstance(value, str | int | float | tuple)
@@ -344,7 +344,7 @@ def flagfile(*configs: Any) -> str:
     """Return a flagfile that reproduces the given settings.
 
     Values that it cannot reproduce appear as comments: objects, and texts with
-    line breaks, white space at the end, or characters that are not UTF-8.
+    line breaks, trailing white space, or characters that are not UTF-8.
     """
     lines = []
     for config in configs:

@@ -220,20 +220,20 @@ class ConversionConfig(Validated):
     )
     pairs: bool = setting(
         False,
-        "Make a classifier for text pairs of one from Hugging Face or a TF1 "
-        "checkpoint, whose files do not say.",
+        "Treat a Hugging Face or TF1 classifier as one for text pairs, which "
+        "its files do not record.",
         group=TASK,
     )
     task: str | None = setting(
         None,
-        "Task of the head in a TF1 checkpoint, which has no labels; a task "
-        "name of finetune.py.",
+        "Task of the head in a TF1 checkpoint, which has no labels; a value of "
+        "finetune.py's --task.",
         means="classification or SQuAD",
         group=TASK,
     )
     encoder_only: bool = setting(
         False,
-        "Keep only the encoder, whatever the head.",
+        "Keep only the encoder, without any head.",
         group=TASK,
     )
     strict: bool = setting(

@@ -56,7 +56,7 @@ TIED = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-# Errors of the libraries about damaged files.
+# Errors that the libraries raise for damaged files.
 DAMAGE = (
     *(AttributeError, EOFError, LookupError, OSError, RuntimeError),
     *(TypeError, ValueError, pickle.UnpicklingError),

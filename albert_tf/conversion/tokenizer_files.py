@@ -33,7 +33,7 @@ OTHER_NAMES = (
 )
 
 
-# Errors from files of another form than expected.
+# Errors raised by files with an unexpected structure.
 MALFORMED = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError),
     *(StopIteration, TypeError, ValueError),
@@ -80,7 +80,7 @@ def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
     return None
 
 
-MOST_GAPS = 1 << 16  # ids of a vocabulary that no piece has
+MOST_GAPS = 1 << 16  # unused ids in a vocabulary
 
 
 def check_ids(ids: Collection[int], size: int = 0) -> None:
@@ -152,7 +152,7 @@ class HubFiles:
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 
     def flags(self, *names: str) -> dict[str, bool]:
-        """Return those of the named boolean settings that the files set."""
+        """Return the named boolean settings that the files set."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
         flags = {n: files.flag_in(self.settings, n, path) for n in names}
         return {name: x for name, x in flags.items() if x is not None}

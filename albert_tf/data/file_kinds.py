@@ -42,8 +42,8 @@ ENDINGS = {
     ".arrow": ARROW,
 }
 
-# First bytes that identify a table without its name; the last is in no text,
-# which may begin with PAR1, a protein. Arrow has a file and a stream format.
+# First bytes that identify a table, whatever its name. A text may begin with
+# PAR1, a protein, but has no \x15. Arrow has a file and a stream format.
 ARROW_FILE = b"ARROW1\0"
 TABLES = {
     b"PAR1\x15": PARQUET,
@@ -214,7 +214,7 @@ class Source(NamedTuple):
     file: BinaryIO
     kind: str
     head: bytes  # its first bytes
-    damage: BadData | None = None  # what reading beyond `head` raises
+    damage: BadData | None = None  # raised by reading beyond `head`
 
     def fields(self) -> list[str]:
         """Return the distinct field names of the first JSON objects."""
@@ -230,12 +230,12 @@ def ending_of(path: str) -> str:
 
 
 def is_compressed(path: str) -> bool:
-    """Return whether a file name has the extension of a compressed file."""
+    """Return whether a file name ends in the extension of a compressed file."""
     return path.lower().endswith(PACKED_ENDINGS)
 
 
 def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
-    """Return the first bytes of a file, the file rewound, and its damage.
+    """Return the first bytes of a file, the rewound file, and any damage.
 
     If the file is damaged, these are the bytes before the damage, and reading
     beyond them raises the error.

@@ -68,7 +68,7 @@ def lay_out(
       ids: [N] the tokens.
       starts: [N] bool, whether each token begins a word.
       max_seq_length: T.
-      tokenizer: has the ids of the special tokens.
+      tokenizer: the tokenizer, for the ids of special tokens.
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]

@@ -161,7 +161,7 @@ MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 @contextlib.contextmanager
 def _arrow(path: str) -> Iterator[None]:
     """Explain why pyarrow cannot read a file: not installed, or damaged."""
-    need("A file of Parquet or of `datasets`", "pyarrow", path=path)
+    need("A Parquet or `datasets` file", "pyarrow", path=path)
     import pyarrow
 
     try:

@@ -35,7 +35,7 @@ class TaskEvaluator:
     Args:
       model: the model on its strategy.
       task: the model's task.
-      bucketed: whether to sort examples by length; results are the same.
+      bucketed: whether to sort examples by length, which keeps the results.
       outputs: replaces the head's `measured_outputs`.
     """
 
@@ -158,7 +158,7 @@ def load_ensemble(
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:
-    """Return the mean of an ensemble's thresholds, None if any lacks one.
+    """Return the mean of an ensemble's thresholds, None if a member lacks one.
 
     The null odds of averaged logits are close to the mean of the members' odds.
     """
@@ -182,7 +182,7 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
 
 
 def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
-    """Write `metrics.json`, which has the figures of a single model.
+    """Write `metrics.json`, the figures of a single model.
 
     Args:
       output_dir: the folder to write to.
@@ -213,8 +213,8 @@ def write_report(
       folder: the folder for `metrics.json` and predictions, for instance
         `eval_predictions.tsv`, `predictions.tsv` and, with several splits,
         `predictions_mismatched.tsv`.
-      job: has the splits.
-      evaluator: has the model.
+      job: the job with the splits.
+      evaluator: the evaluator of the model.
       writes: whether this process writes files.
       models: the directories of the weights.
     """

@@ -48,7 +48,7 @@ def train(
     """Train; return the model with its final weights, None if told to stop.
 
     Args:
-      s: the settings, with all numbers of steps.
+      s: the settings, with every number of steps filled in.
       job: the task in a locked output directory.
       strategy: the devices.
     """
@@ -80,7 +80,7 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Create and lock the output directory; return its job, and see `train`."""
+    """Create and lock the output directory; return its job and the model."""
     s = s.planned(len(job.train[0].features))
 
     def claim():

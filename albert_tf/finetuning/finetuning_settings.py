@@ -70,7 +70,7 @@ class FinetuningConfig:
     )
     do_train: bool = variant(DO_TRAIN)
     do_eval: bool = variant(
-        DO_EVAL, help="Evaluate, also during training to keep the best weights."
+        DO_EVAL, help="Evaluate; during training too, to keep the best weights."
     )
     do_predict: bool = setting(
         False,

@@ -120,7 +120,7 @@ class EarlyStopping(Hook):
 
     Args:
       every: as in `Evaluate`.
-      recipe: has the patience.
+      recipe: the recipe with the patience.
       metric: the metric that should increase.
     """
 
@@ -181,7 +181,7 @@ def make_batches(
       run: determines whether to bucket by length.
       training: determines batch size and seed.
       strategy: the strategy that trains.
-      size: how many examples of each batch to draw from these; None for all.
+      size: how many of a batch's examples are from `features`; None for all.
       number: the task's number; each task has its own order.
     """
     whole = training.train_batch_size
@@ -265,7 +265,7 @@ class KeepThreshold(KeepBest):
 
     Args:
       every, metric: see `KeepBest`.
-      evaluator: has the threshold.
+      evaluator: the evaluator that found the threshold.
     """
 
     def __init__(self, every: int, metric: str, evaluator: TaskEvaluator):

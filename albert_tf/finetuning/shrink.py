@@ -225,7 +225,7 @@ def with_layers(model: Model, layers: int) -> Model:
 def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
     """Return the job of a fine-tuned model, None if not needed.
 
-    It has the examples to evaluate, if any.
+    The job has the examples to evaluate, if any.
     """
     evaluates = data.data_dir or data.eval_file
     if not (config.num_heads or evaluates):

@@ -37,7 +37,7 @@ def weights_of_classes(
 
     Args:
       labels: class numbers, or 0 and 1.
-      task: has the classes.
+      task: the task with the classes.
       table: {label: weight}; {} to balance classes.
     """
     number = len(task.labels)

@@ -492,6 +492,6 @@ class ClassModel(TaskModel):
     """A model of classes: `predict` returns probabilities."""
 
     def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
-        """Return probabilities as `predict` does, even for batches of ids."""
+        """Return probabilities, even for ids; `predict` then returns logits."""
         found = self.predict(x, *more, **kwargs)
         return self.task.probabilities(found) if is_encoded(x) else found

@@ -34,9 +34,9 @@ def has_spare_axis(head: Head, y: Any) -> bool:
 
 
 def without_spare_axis(head: Head, y: Any) -> Any:
-    """Return labels with the axes that a head's have, such as [B] for [B, 1].
+    """Return labels with the axes of the head's labels: [B] for [B, 1].
 
-    If batches differed in this, Keras would trace its steps for any rank.
+    If the rank differed between batches, Keras would trace steps for any rank.
     """
     if y is None or not has_spare_axis(head, y):
         return y

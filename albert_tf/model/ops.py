@@ -2,8 +2,8 @@
 
 XLA compiles the forward and backward passes of the fused ops: intermediate
 results stay in registers, and only the tensors that the docstrings name are
-kept for the backward pass. If XLA compiles the whole program, they become part
-of it.
+kept for the backward pass. If XLA compiles the whole program, the fused ops
+become part of it.
 
 A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
 means inference. Replicas, steps and layers fold their numbers into it, so that

@@ -1,6 +1,6 @@
 """The command that serves a page for trying an exported model.
 
-The page is imported once the packages that it needs are known to be there.
+The page is imported only after a check that its packages are installed.
 """
 
 import dataclasses

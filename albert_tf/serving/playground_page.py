@@ -47,7 +47,7 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
     ),
     "choose": (
         "Choose an answer",
-        "Which choice, one a line, answers the question about the passage?",
+        "Which choice, one per line, answers the question about the passage?",
         gr.Label,
         {
             "context": BRIDGE,
@@ -73,7 +73,7 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
 OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
 # Limits for visitors.
 MOST_CHARACTERS = 20_000  # of one field
-MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # of three fields of any script
+MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # of three fields in any script
 CONCURRENT = 2  # requests that the model processes at a time
 WAITING = 16  # requests in the queue; further ones are rejected
 POLICY = (
@@ -139,7 +139,7 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
                 rule = f"`{field}` must be text."
                 require(isinstance(text, str), rule, type=type(text).__name__)
                 fits = len(text) <= MOST_CHARACTERS
-                rule = f"`{field}` takes up to {MOST_CHARACTERS:,} characters."
+                rule = f"`{field}` allows up to {MOST_CHARACTERS:,} characters."
                 require(fits, rule, characters=len(text))
                 optional = field == "text_pair" and name in OPTIONAL
                 rule = f"`{field}` must not be empty."

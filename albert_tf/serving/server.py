@@ -1,4 +1,4 @@
-"""The server of a model directory: its signatures, basic ones and its own.
+"""The server of a model directory: basic signatures and those of its heads.
 
 A pretrained model fills masks and scores sentence order; a fine-tuned one does
 its task.
@@ -96,7 +96,7 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
     return Signature(encoder.strings("examples"), call)
 
 
-# Signatures of every kind of model; if it takes no text, there is only `ids`.
+# Signatures of every kind of model; one without text input has only `ids`.
 BASIC = (
     *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
     *("embed", "attention", "tf_example"),
@@ -177,7 +177,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     Its outputs are `pieces` and `probabilities` [B, P, K], likeliest first;
     `positions` int32 [B, P] of the masks among the tokens, and `mask_count`
     int32 [B]. Texts with fewer than P masks are padded with "", 0 and -1; masks
-    in the part that is cut from a long text do not count.
+    in the truncated part of a long text do not count.
     """
     config, tokenizer = encoder.config, encoder.tokenizer
     require(
@@ -233,7 +233,7 @@ def pretrained_server(
 
     Args:
       encoder: the model's encoder.
-      model: restored.
+      model: the restored model.
       weights: {name: variable}, without absent heads.
     """
     there = {name.split("/")[0] for name in weights}

@@ -69,7 +69,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTask(Task):
-    """The base of three kinds, which score each example with a vector.
+    """The base of three kinds of task, which score each example with a vector.
 
     Attributes:
       columns: the columns of the files.
@@ -208,7 +208,7 @@ class SentenceTask(Task):
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     def score(self, examples, predictions):
-        # Prediction does not need the libraries that it imports.
+        # Imported here: prediction does not need the module's libraries.
         from albert_tf.tasks.metrics import METRICS
 
         labels = self.targets([example.label for example in examples])

@@ -69,7 +69,7 @@ class Line:
 
     @property
     def is_hashtag(self) -> bool:
-        """Whether the line begins with # and, without a space, a word."""
+        """Whether the line begins with # directly followed by a word."""
         return self.is_marked and self.cells[0] != "#"
 
 
@@ -105,7 +105,7 @@ def has_cells(cells: list[str]) -> bool:
 
 
 def without_comments(lines: list[Line]) -> list[Line]:
-    """Drop the lines that begin with # and are not words.
+    """Drop comments: lines that begin with # and are not words.
 
     Words have as many columns as most lines. A comment split at spaces may
     have as many too, but it precedes a sentence, does not end in a tag, and has

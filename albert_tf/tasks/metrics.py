@@ -1,7 +1,7 @@
 """The official metrics of tasks.
 
-They equal those of scikit-learn and SciPy, and need neither; entity metrics
-match CoNLL's script `conlleval`.
+The results equal those of scikit-learn and SciPy, which are not needed; entity
+metrics match CoNLL's script `conlleval`.
 """
 
 import itertools
@@ -31,7 +31,7 @@ def class_sets(*numbers: np.ndarray) -> np.ndarray:
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return F1 of each class in sets [N, C]; 0 if it does not occur."""
+    """Return F1 of each class in sets [N, C]; 0 for an absent class."""
     right = 2 * np.sum(np.multiply(labels, predictions), axis=0)
     both = np.sum([labels, predictions], axis=(0, 1))
     return np.divide(right, both, np.zeros(len(both)), where=both > 0)
@@ -44,7 +44,7 @@ def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the mean F1 of classes; of class numbers, those in use."""
+    """Return the mean F1 of all classes; for class numbers, of those in use."""
     sets = labels, predictions
     sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
     return float(f1_of_classes(*sets).mean())

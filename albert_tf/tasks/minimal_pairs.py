@@ -142,7 +142,7 @@ class Scorer:
         return np.array([first, *ids, last], np.int32)
 
     def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
-        """Yield batches of row numbers; the rows of a batch have one length."""
+        """Yield batches of numbers of rows that have the same length."""
         by_length = defaultdict(list)
         for number, row in enumerate(rows):
             by_length[len(row)].append(number)

@@ -327,7 +327,7 @@ class MultipleChoice(Task):
         return [Prediction(int(row.argmax()), row) for row in shares]
 
     def for_queries(self):
-        """Drop the number of choices, for which features have rows."""
+        """Drop the number of choices, so that only a query's are computed."""
         return dataclasses.replace(self, number=0)
 
     def example(self, question, context, choices):

@@ -1,4 +1,4 @@
-"""Predictions of labels, answers to queries with any engine, and files."""
+"""Label predictions, answers to queries with any engine, and their files."""
 
 import dataclasses
 import json

@@ -180,7 +180,7 @@ def shares_in(
 
 
 class ClassSet(NamedTuple):
-    """The classes of a row as written, and where they are."""
+    """The classes of a row as written, and their location."""
 
     texts: list[str]
     where: str

@@ -180,7 +180,7 @@ MOST_PATHS = 1 << 26  # bytes of all beginnings of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and where a replacement may begin, bool."""
+    """Return a map's double array, and bools: where a replacement may begin."""
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :]
     sound = size > 0 and size % 4 == 0 and replacements[-1:] == b"\0"
@@ -240,11 +240,11 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
 
 
 def check_model(content: bytes) -> None:
-    """Raise an error if a SentencePiece model would end the process.
+    """Raise an error if a SentencePiece model would crash the process.
 
     Raises:
       InputError: a piece or the character map is damaged.
-      DecodeError: it is no such model.
+      DecodeError: it is not a SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     for number, piece in enumerate(proto.pieces):

@@ -76,7 +76,7 @@ def lower_step(
       function: a compiled `tf.function` of the batch's tensors, in order.
       batch: {name: spec} of these tensors.
       variables: {name: variable} of all variables that the step reads.
-      results: names of what the function returns.
+      results: names of the function's outputs.
     """
     specs = list(batch.values())
     hlo = function.experimental_get_compiler_ir(*specs)(stage="hlo_serialized")
@@ -140,7 +140,7 @@ class Step:
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
-            # `lower_evaluation` has the plan's; any multiple works here.
+            # Any multiple works here; `lower_evaluation` uses the plan's size.
             eval_batch_size=topology.replicas,
         )
         keras.utils.set_random_seed(training.random_seed)
@@ -333,7 +333,7 @@ def about(step: Step, module: StepModule, evaluation: StepModule) -> dict:
 
 
 def write_step(path: str, step: Step, flags: str = "") -> None:
-    """Write a step on one replica, with the values of its variables, to a zip.
+    """Write a one-replica step, with the values of its variables, to a zip.
 
     Args:
       path: the file.

@@ -53,7 +53,7 @@ def require_versions(extra: str) -> None:
 
 
 def libraries():
-    """Import XLA's bindings, without a search for TPUs."""
+    """Import XLA's bindings without searching for TPUs."""
     require_versions("step-file")
     for name, value in {
         "TPU_SKIP_MDS_QUERY": "1",

@@ -1,10 +1,10 @@
-"""Pretrain by a step file under JAX, without TensorFlow.
+"""Pretrain from a step file under JAX, without TensorFlow.
 
 A step file is a zip, written by `tpu_check --step_file`: the training step and
 the evaluation of a batch as artifacts of `jax.export`, a description of their
 inputs and outputs, and a checkpoint with the first values of all variables.
-This program knows no model: it passes batches and variables to the two
-programs. Its model directory is that of `pretrain.py`, which can resume it.
+This module is independent of the model: it passes batches and variables to the
+two programs. `pretrain.py` can resume from the model directory that it writes.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def jax_for_steps():
-    """Import JAX with the 64 bits of the step's number."""
+    """Import JAX with 64-bit types, which the step's number needs."""
     try:
         import flatbuffers  # noqa: F401, needed to read artifacts
         import jax
@@ -161,7 +161,7 @@ class StepFile:
         }
 
     def summarize(self, report: np.ndarray) -> dict[str, float]:
-        """Turn a report into means, with the whole `loss` first."""
+        """Turn a report into means, with the total `loss` first."""
         sums, weights = np.asarray(report, np.float64)
         means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
         values = dict(zip(self.about["names"], means.tolist(), strict=True))
@@ -185,7 +185,7 @@ class RunStepConfig(Validated):
     masked_lm_prob: float = setting(
         0.0,
         "Share of the tokens to predict, only for records of "
-        "--masking=dynamic; 0 for theirs.",
+        "--masking=dynamic; 0 for that of the records.",
         minimum=0.0,
         maximum=0.9,
     )
@@ -203,7 +203,7 @@ class Run:
     Args:
       config: inputs and outputs.
       step: the step file.
-      metadata: of the training records.
+      metadata: the metadata of the training records.
 
     Attributes:
       state: {name: value} of all variables.
@@ -329,7 +329,7 @@ class Run:
         return path
 
     def save(self) -> None:
-        """Write a checkpoint; with averages, also the model for other uses."""
+        """Write a checkpoint; with averages, also the model to be loaded."""
         self.read |= dict.fromkeys(self.records, self.position)
         if self.file.about["averages"]:
             self._write(files.join(self.folder, BEST), self.evaluated(), 1)
@@ -379,7 +379,7 @@ def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
 
 
 def describe(step: StepFile) -> str:
-    """Describe what is run, and where."""
+    """Describe the run and its device."""
     about, (device, *_) = step.about, step.jax.devices()
     rule = about["optimizer"]
     return (
@@ -421,7 +421,7 @@ def signals() -> Iterator[list[int]]:
 
 @program.command(RunStepConfig)
 def run_step(config: RunStepConfig) -> RunResult:
-    """Pretrain by a step file under JAX, and write a model directory."""
+    """Pretrain from a step file under JAX, and write a model directory."""
     step = StepFile(config.step_file)
     metadata = records_of(config, step)
     print(describe(step), flush=True)

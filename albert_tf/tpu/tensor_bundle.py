@@ -1,11 +1,11 @@
 """TensorFlow's checkpoints, read and written without TensorFlow.
 
 A checkpoint has data files, with the bytes of its tensors, and an index: a
-table in LevelDB's format of each tensor's type, shape, place and checksum.
+table in LevelDB's format of each tensor's type, shape, offset and checksum.
 https://github.com/tensorflow/tensorflow/tree/master/tensorflow/core/util/tensor_bundle
 
-A new checkpoint is a copy of one that TensorFlow wrote, with other values: only
-checksums differ in its index.
+A new checkpoint is a copy of one that TensorFlow wrote, with new values. In its
+index, only the checksums differ.
 """
 
 import functools
@@ -47,7 +47,7 @@ def _message(name: str) -> type:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, and the place after it."""
+    """Return the number at a position, and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -72,7 +72,7 @@ def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
 
 
 def _handle(index: bytes, at: int) -> tuple[int, int, int]:
-    """Return the range of a block whose handle is at a place, and its end."""
+    """Return the range of a block, from its handle, and the handle's end."""
     begin, at = _varint(index, at)
     size, at = _varint(index, at)
     return begin, begin + size, at
@@ -83,8 +83,8 @@ class Bundle:
 
     Args:
       index: the content of the index file.
-      open_data: returns the content of a data file, from its number and the
-        number of all.
+      open_data: maps a data file's number, and the number of data files, to its
+        content.
 
     Attributes:
       variables: {name: its entry}.
@@ -180,7 +180,7 @@ def open_bundle(prefix: str) -> Bundle:
 
 
 def read(prefix: str) -> dict[str, np.ndarray]:
-    """Return {name: value} of a checkpoint; raise `Damaged` if it is not."""
+    """Return {name: value} of a checkpoint; raise `Damaged` if that fails."""
     try:
         return open_bundle(prefix).read()
     except (OSError, ValueError, LookupError, struct.error) as error:

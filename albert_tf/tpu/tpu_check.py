@@ -56,8 +56,8 @@ class TpuCheckConfig(Validated):
     )
     step_file: str | None = setting(
         None,
-        "Zip file for the step and its first weights, written instead of "
-        "compiling it; `python -m albert_tf.run_step` trains by it under JAX.",
+        "Zip file for the step and its initial weights, written instead of "
+        "compiling; `python -m albert_tf.run_step` trains from it under JAX.",
     )
 
 
@@ -192,7 +192,7 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
 
 def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
-    """Write the step of a run, which starts as its settings say."""
+    """Write the step of a run, with the initial state of its settings."""
     if run.data_dir:
         architecture, strategy = step.plan.config, step.trainer.strategy
         records = run_setup.read(run.data_dir, architecture, True)
@@ -203,7 +203,7 @@ def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
     else:
         require(
             not run.init_checkpoint and run.initial_weights == "random",
-            "`step_file` needs `data_dir` for first weights that are not "
+            "`step_file` needs `data_dir` for initial weights that are not "
             "random.",
             init_checkpoint=run.init_checkpoint,
             initial_weights=run.initial_weights,

@@ -23,7 +23,7 @@ FILES = (
 )
 # The files of a checkpoint; `_temp` is the folder of an unfinished write.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
-# A path in the `checkpoint` file, that of the newest checkpoint first.
+# A path in the `checkpoint` file, which lists the newest checkpoint first.
 _LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(.*)"', re.M)
 
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -36,12 +36,12 @@ def key_of(name: str) -> str:
 
 
 def is_variable(key: str) -> bool:
-    """Return whether a key of a checkpoint is that of a variable."""
+    """Return whether a checkpoint's key belongs to a variable."""
     return key.startswith(_PREFIX)
 
 
 def name_of(key: str) -> str:
-    """Return the name of the variable with a key; the inverse of `key_of`."""
+    """Return the name of a key's variable; the inverse of `key_of`."""
     escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     meanings = {code: c for c, code in _ESCAPES.items()}
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)

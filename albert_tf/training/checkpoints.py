@@ -260,7 +260,7 @@ def has_weights(model_dir: str) -> bool:
 def fingerprint(model_dir: str) -> str:
     """Return a fingerprint of a model's weights: step and checksum.
 
-    The checksum is of the index, which contains that of each variable.
+    The checksum covers the index, which contains each variable's checksum.
     """
     prefix = for_inference(model_dir)
     crc = zlib.crc32(files.read_bytes(f"{prefix}.index"))

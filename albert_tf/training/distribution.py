@@ -253,7 +253,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 @functools.cache
 def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
-    """Return a compiled function from a process's number to those of all.
+    """Return a compiled function from a process's number to all numbers.
 
     It uses a sum, because TensorFlow retraces every gather. It is compiled,
     because a sum outside a graph leaves threads behind when a worker is lost.
@@ -332,7 +332,7 @@ def require_alike(
 ) -> None:
     """Raise an error unless all processes have the same values.
 
-    Otherwise they would wait for each other for ever, or diverge unnoticed.
+    Otherwise they would wait for each other forever, or diverge unnoticed.
     """
     for name, value in values.items() if strategy else ():
         mark = zlib.crc32(repr(value).encode())

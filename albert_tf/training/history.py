@@ -131,7 +131,7 @@ class Scalars:
 
     They are buffered until `flush`: on a store such as `gs://` every write
     uploads the whole file again. `tf.summary.scalar` does the same, but needs
-    TensorBoard; TensorFlow is imported here for those that run without it.
+    TensorBoard. TensorFlow is imported here because some runs lack it.
     """
 
     def __init__(self, directory: str):

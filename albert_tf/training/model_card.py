@@ -146,7 +146,7 @@ def head_of(form: str, kind: str) -> list[str]:
 
 
 def purpose_of(task: Mapping) -> str:
-    """Say what a model was trained to do, and its labels."""
+    """Describe what a model was trained to do, and its labels."""
     if not task:
         return ", pretrained with masked words and the order of sentences."
     sentence = f" for the task {task['name']} ({task['kind']})."
@@ -168,8 +168,8 @@ def metrics_table(metrics: Mapping[str, Mapping]) -> list[str]:
 
 NO_SOURCES = ["Not known: the model was not trained by a run of albert_tf."]
 LICENCE = (
-    "The licence of the weights is yours to name: it depends on what they were "
-    "trained on."
+    "Choose the licence of the weights yourself: it depends on the training "
+    "data."
 )
 
 

@@ -309,7 +309,7 @@ class Optimizer(keras.optimizers.Optimizer):
     Args:
       config: rule and hyperparameters.
       rate: learning rate, a number or a function of a step counted from 0.
-      excluded: pattern for variables without weight decay and trust ratio.
+      excluded: pattern for variables without weight decay or trust ratio.
       **kwargs: as for any `keras.optimizers.Optimizer`, except `UNUSED`.
 
     Attributes:

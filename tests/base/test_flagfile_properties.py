@@ -15,11 +15,11 @@ from albert_tf.base.errors import InputError
 from albert_tf.base.settings import flagfile, types_of
 
 FLAGS = flags.FLAGS
-# Those that write a flagfile come first.
+# Programs that write a flagfile come first.
 WRITERS = [f"albert_tf.{name}" for name in ("pretrain", "finetune", "shrink")]
 OTHERS = {place.partition(":")[0] for place in PROJECT["scripts"].values()}
 MODULES = [*WRITERS, *sorted(OTHERS - {*WRITERS})]
-# Settings without which others are errors.
+# Settings that other settings require.
 NEEDED = {"model_dir": "m", "do_eval": True}
 WORDS = ["a,b", '"', "a b", "--x", "#", "=", "1e-5", "true", "None", "~/", "é"]
 TEXT = texts(*WORDS, without="\n\r\0", most=4).map(str.strip)
@@ -73,11 +73,11 @@ def path(tmp_path_factory):
 @examples(10)
 @given(data=st.data())
 def test_a_flagfile_replays_any_settings(module, path, data):
-    """Settings of any legal values, written and read, are equal."""
+    """Settings with any legal values survive being written and read."""
     record = importlib.import_module(module).cli.__self__
     fields = record.fields()
     required = [n for n, f in fields.items() if record.required(f)]
-    # Lists are few, and have the most rules.
+    # Few settings are lists, but they have the most rules.
     lists = [n for n, f in fields.items() if types_of(f) == (tuple,)]
     some = st.sampled_from([*fields, *lists * 5])
     optional = st.lists(some, max_size=4, unique=True)

@@ -30,7 +30,7 @@ def run(*arguments):
 
 
 def test_help_is_a_page_of_the_programs_flags():
-    """It goes to standard output, and is no error."""
+    """The help goes to standard output and is not an error."""
     ended = run("--rate=x", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
     for said in (
@@ -45,7 +45,7 @@ def test_help_is_a_page_of_the_programs_flags():
 
 
 def test_flags_are_grouped_and_defaults_explained():
-    """Groups have their order; a default has its meaning in the program."""
+    """Groups keep their order; a default is explained for the program."""
 
     @dataclasses.dataclass(frozen=True)
     class Steps(settings.Validated):

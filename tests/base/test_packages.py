@@ -35,7 +35,7 @@ from albert_tf.training.history import Scalars, draw_curves
 from albert_tf.training.hooks import Draw
 from albert_tf.training.pretraining import informed_start
 
-# What the base install may lack, with packages that only other packages need.
+# Packages that the base install may lack, and others that only they need.
 ALL = (*packages.SOURCES, "tensorboard", "jinja2", "pandas", "datasets")
 
 
@@ -99,7 +99,7 @@ def test_every_package_has_a_use():
 
 @pytest.mark.parametrize("module", USES)
 def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
-    """The error has the package and the command, in one line."""
+    """The error names the package and the command, in one line."""
     block(monkeypatch, module)
     with pytest.raises(InputError) as error:
         USES[module](tmp_path)
@@ -110,7 +110,7 @@ def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
 
 
 def test_several_missing_packages_are_one_sentence(monkeypatch):
-    """Packages of one extra are installed once, others beside it."""
+    """An extra is named once, even for two packages, and others follow."""
     block(monkeypatch, "gradio", "tensorflow_text", "scipy", "sklearn")
     assert packages.lacking("X", "scipy", "sklearn") == (
         "X needs scipy and sklearn: pip install 'albert-tf[informed]'."
@@ -123,7 +123,7 @@ def test_several_missing_packages_are_one_sentence(monkeypatch):
 
 
 def test_extras_install_what_they_are_named_for():
-    """The project file has each extra, and `all` includes the light ones."""
+    """The project file has every extra, and `all` includes the light ones."""
     extras = PROJECT["optional-dependencies"]
     named = re.findall(r"\[(\w+)\]", " ".join(packages.SOURCES.values()))
     distributions = importlib.metadata.packages_distributions()
@@ -136,7 +136,7 @@ def test_extras_install_what_they_are_named_for():
     assert set(named) - listed == {"beam", "convert"}
 
 
-# Modules that need a package, which other modules import where they use it.
+# Modules that need a package; other modules import them only on use.
 OF_PACKAGES = {
     "albert_tf/data/builder/beam_runner.py",
     "albert_tf/data/records/piece_vectors.py",
@@ -146,7 +146,7 @@ OF_PACKAGES = {
 
 
 def test_no_module_imports_them_at_its_top():
-    """Only modules that are themselves imported late do."""
+    """Only modules that are imported late import optional packages."""
     root = Path(__file__).parents[2]
     users = {
         str(path.relative_to(root))
@@ -215,7 +215,7 @@ def test_the_core_works_without_them(
 
 
 def test_nothing_is_drawn_without_matplotlib(monkeypatch, tmp_path, capsys):
-    """A run says so once, at its start."""
+    """A run notes the missing package once, at its start."""
     block(monkeypatch, "matplotlib")
     run = type("Run", (), {"chief": True})
     Draw().begin(run)

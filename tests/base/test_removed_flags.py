@@ -51,7 +51,7 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     [(name, value) for name, flag in REMOVED.items() for value in flag.same],
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
-    """The value whose effect is what happens now needs no change of a file."""
+    """A value that matches today's behaviour needs no change to a file."""
     assert without_removed([f"--{name}={value}", "--x"], ["x"]) == ["--x"]
 
 
@@ -68,7 +68,7 @@ def test_flags_of_the_program_itself_stay(name):
 
 
 def test_renamed_values_keep_their_meaning():
-    """An older flagfile's value is read under its present name."""
+    """An older flagfile's value is read under its current name."""
     for before, after in RENAMED.items():
         assert without_removed(["--x=1", before], ["x"]) == ["--x=1", after]
         name, value = after.lstrip("-").split("=")

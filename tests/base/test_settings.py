@@ -57,7 +57,7 @@ def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
     ],
 )
 def test_a_value_out_of_range_is_named(values, message):
-    """The error has the rule, the legal values and the received value."""
+    """The error states the rule, the legal values and the received value."""
     with pytest.raises(InputError, match=message):
         OptimizerConfig(**values)
 

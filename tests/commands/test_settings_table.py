@@ -12,7 +12,7 @@ from albert_tf.base.removed_flags import without_removed
 def test_settings_are_those_of_the_table():
     """No name, type, default, bound or choice changes unnoticed.
 
-    `tests/settings_table.py` records the table anew.
+    `tests/settings_table.py` updates the table.
     """
     pytest.importorskip("gradio")
     recorded = settings_table.PATH.read_text("utf-8")
@@ -31,7 +31,7 @@ def test_help_has_each_flag_once_with_a_default_that_means_something():
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune", "shrink"])
 def test_run_flags_written_before_flags_were_removed_replay(command):
-    """Every line of an older `run.flags` is a flag of today, or is dropped."""
+    """Every line of an older `run.flags` is a current flag, or is dropped."""
     path = settings_table.PATH.parent / "run_flags" / f"{command}.flags"
     lines = path.read_text("utf-8").splitlines()
     (fields,) = (

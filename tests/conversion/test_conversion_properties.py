@@ -1,4 +1,4 @@
-"""Weights of any architecture keep their bits through other layouts."""
+"""Weights of any architecture survive other layouts bit for bit."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ HEADS = st.sampled_from([("mlm/", "sop/"), ("mlm/",), ("sop/",), ()])
 
 
 def weights_of(config, heads, slots=False):
-    """Return random weights, some of them special, as in training."""
+    """Return random weights, some of them special values, as in training."""
     rng = np.random.default_rng(0)
     special = np.float32([0.0, -0.0, 1e-42, -1e38, np.pi, np.inf])
     table = {}
@@ -89,9 +89,9 @@ def layouts(config):
 @examples(40)
 @given(config=configs(), heads=HEADS, slots=st.booleans())
 def test_names_of_each_layout_round_trip(config, heads, slots):
-    """Weights, slots and step have a name in each layout, and come back.
+    """Each layout stores and restores weights, slots and step.
 
-    Only the hub has no place for slots.
+    Only the hub's layout cannot store slots.
     """
     table = weights_of(config, heads, slots)
     released = as_released(config)
@@ -116,7 +116,7 @@ def folder(tmp_path_factory):
 @examples(4)
 @given(config=configs(), heads=HEADS, number=st.integers(0, 10**9))
 def test_folders_round_trip(folder, config, heads, number):
-    """A model directory keeps its bits and config through other folders."""
+    """Conversion to other folders and back keeps a model's bits and config."""
     table = weights_of(config, heads)
     base = folder / str(len(list(folder.iterdir())))
     config.save(str(base / "own"))

@@ -97,7 +97,7 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """Its `tokenizer.json` alone gives the same ids.
+    """The saved `tokenizer.json` alone gives the same ids.
 
     There, numbers are not split, and quotes become `"`.
     """
@@ -227,7 +227,7 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
 def test_sentence_transformers_has_our_vectors(
     tuned, there, pretrained_dir, tmp_path
 ):
-    """Its unit vectors equal the exported ones."""
+    """Unit vectors of Sentence Transformers equal the exported ones."""
     source, output = pretrained_dir, str(tmp_path / "out")
     if tuned:
         source = str(tmp_path / "model")

@@ -110,7 +110,7 @@ def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
 
 
 def test_words_behind_the_vocabulary(tmp_path):
-    """Words after the vocabulary are found in texts as single pieces."""
+    """Words added after the vocabulary are single pieces of a text."""
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     size = tokenizer.vocab_size

@@ -434,7 +434,7 @@ def test_lengths_must_be_numbers(file, name, golden, tmp_path):
     [(True, True), ("true", True), (False, False), ("false", False)],
 )
 def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
-    """Its flag, even as text, overrides the tokenizer's."""
+    """The module's flag, even as text, overrides the tokenizer's."""
     home = sentence_folder(tmp_path, golden)
     path = home / "0_Transformer" / "sentence_bert_config.json"
     edit(path, lambda values: values | {"do_lower_case": flag})
@@ -444,7 +444,7 @@ def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
 
 
 def test_modules_that_have_no_place(golden, tmp_path):
-    """The error names them and suggests keeping only the encoder."""
+    """The error names the modules and suggests keeping only the encoder."""
     kinds = ["Transformer", "Pooling", "Dense"]
     home = sentence_folder(tmp_path, golden, kinds=kinds)
     refuse(tmp_path, home, "modules=Transformer, Pooling, Dense")

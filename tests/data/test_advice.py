@@ -130,7 +130,7 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A warning contains both shares if they differ by more than half."""
+    """If the shares differ by more than half, a warning prints both."""
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
         (warning,) = held_out_warnings(0.02, share, 100)

@@ -184,7 +184,7 @@ def test_words_are_masked_whole(kinds):
 
 
 def test_masks_change_with_the_epoch(kinds):
-    """A record has other masks in the second epoch."""
+    """A record has different masks in the second epoch."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count // 4, batch_size=4))
     assert len(set(found)) > 1.9 * count

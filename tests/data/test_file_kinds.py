@@ -89,7 +89,7 @@ def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
 
 @pytest.mark.parametrize("name", ["x.txt.gz", "x.csv.gz"])
 def test_what_comes_before_damage_in_a_small_file_is_read(tmp_path, name):
-    """`skip` also reads the start of a file whose damage is in its head."""
+    """`skip` also reads the intact start of a file with a damaged head."""
     rows = [os.urandom(20).hex() for _ in range(500)]
     data = comma_separated(rows) if "csv" in name else "\n".join(rows).encode()
     path = write(tmp_path / name, gzip.compress(data)[:-2_000])
@@ -218,7 +218,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The error names the extra, and a command that works without it."""
+    """The error names the extra and a command that replaces it."""
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):

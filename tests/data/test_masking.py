@@ -118,7 +118,7 @@ def test_masked_tokens_become_mask_same_or_random(asked):
 
 
 def test_written_shares():
-    """The default shares are the release's, which metadata omit."""
+    """The default shares are the released ones, which metadata omit."""
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
     config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
@@ -222,7 +222,7 @@ def test_permuted_tokens_stay_in_their_row():
     ],
 )
 def test_masks_are_the_recorded_ones(name, seed, settings):
-    """Runs of earlier versions, which masked in TensorFlow, go on alike."""
+    """Masks equal those of earlier versions, which masked in TensorFlow."""
     with np.load(RECORDED) as file:
         recorded = {k: file[k] for k in file if k.startswith(f"{name}/")}
     recorded = {k.partition("/")[2]: x for k, x in recorded.items()}

@@ -43,7 +43,7 @@ def configs(draw):
 
 
 def row_of(a, b, begins):
-    """Return kinds of positions, word starts, and words as lists of places.
+    """Return kinds of positions, word starts, and words as lists of positions.
 
     A position has the kind 0 in A, 1 in B, and 2 at a special token.
     """
@@ -88,8 +88,8 @@ def mask(batch, config, seed, positions):
 def test_masks(rows, config, seed):
     """Only words are predicted, within the budget, each token once.
 
-    Labels restore the text; whole words are whole; the budget is missed only
-    if no free word fits into the rest.
+    Labels restore the text, and whole words are masked whole. The budget is
+    missed only if no free word fits into the rest.
     """
     batch, words = instances_of(rows, 0)
     masked = mask(batch, config, seed, range(len(rows)))
@@ -122,10 +122,10 @@ def test_masks(rows, config, seed):
 @examples(30)
 @given(rows=ROWS, config=configs(), seed=st.integers(0, 2**63))
 def test_counts_of_masks(rows, config, seed):
-    """The counts are those of the tokens that became [MASK], stayed or changed.
+    """The counts equal the tokens that became [MASK], stayed or changed.
 
-    The lengths of n-grams add up to the predicted words. A share of 0 is none,
-    and no special token replaces a word.
+    The lengths of n-grams add up to the predicted words. A share of 0
+    selects nothing, and no special token replaces a word.
     """
     config = dataclasses.replace(config, do_permutation=False)
     batch, words = instances_of(rows, 1)
@@ -160,7 +160,7 @@ def test_counts_of_masks(rows, config, seed):
 @examples(8)
 @given(rows=ROWS, config=configs(), seed=st.integers(0, 2**63))
 def test_masks_depend_on_seed_and_position_alone(rows, config, seed):
-    """An example is masked alone as in any batch, and differently later."""
+    """An example has the same masks alone as in any batch, and others later."""
     batch, _ = instances_of(rows, 2)
     places = [7 * i + 3 for i in range(len(rows))]
     whole = mask(batch, config, seed, places)

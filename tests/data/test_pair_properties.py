@@ -35,7 +35,7 @@ def corpora(draw):
     rng = np.random.default_rng(seed)
     names = np.arange(len(parts), dtype=np.uint64)
     starts = rng.random(total) < 0.6
-    # Ids tell where a token is, so that none can be lost or repeated unseen.
+    # Ids encode positions, so a lost or repeated token is noticed.
     ids = np.arange(10, 10 + total)
     breaks = np.flatnonzero(rng.random(total) < draw(st.sampled_from([0, 0.2])))
     breaks = breaks[breaks > 0]
@@ -114,7 +114,7 @@ def test_pairs(corpus, config):
 def test_next_sentence_pairs(corpus, config):
     """Each segment is of one document, not empty, and short enough.
 
-    A B that was inserted is not the B of this A.
+    An inserted B is not the segment that follows this A.
     """
     docs, breaks, rng = corpus
     made, counts = next_sentence_pairs.make_pairs(docs, breaks, config, rng)

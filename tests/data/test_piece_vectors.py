@@ -1,4 +1,4 @@
-"""Piece vectors, compared with counts made one by one."""
+"""Piece vectors equal those of counts made one at a time."""
 
 import collections
 import math

@@ -30,7 +30,7 @@ SIZES = st.one_of(st.integers(0, 9), st.sampled_from([127, 128, 255, 70_000]))
 @examples(20)
 @given(sizes=st.lists(SIZES, max_size=5), seed=st.integers(0, 2**32))
 def test_files_equal_those_of_tensorflow(path, sizes, seed):
-    """Records of any bytes are written as TensorFlow does, and read back."""
+    """Records of any bytes are written as by TensorFlow, and read back."""
     rng = np.random.default_rng(seed)
     content = [rng.bytes(size) for size in sizes]
     with tf.io.TFRecordWriter(path) as writer:
@@ -50,7 +50,7 @@ def test_files_equal_those_of_tensorflow(path, sizes, seed):
     data=st.data(),
 )
 def test_damage_is_found(path, content, data):
-    """A changed byte, or a cut inside a record, is an error in that record."""
+    """A changed byte, or a cut inside a record, is reported for that record."""
     tfrecord.write(path, content)
     with open(path, "rb") as file:
         whole = bytearray(file.read())
@@ -89,7 +89,7 @@ def batches(draw):
     place = np.arange(tokens)
     special = (place == 0) | (place == a + 1) | (place == lengths - 1)
     real = place < lengths
-    # Up to the first and the last number of some bytes.
+    # Up to the first or the last number with some length in bytes.
     largest = draw(st.sampled_from([127, 128, 255, 16_384, vocab_size - 1]))
     largest = min(largest, vocab_size - 1)
     ids = rng.integers(0, largest, real.shape, endpoint=True)
@@ -107,7 +107,7 @@ def batches(draw):
 @examples(20)
 @given(batch=batches(), slots=st.integers(1, 12))
 def test_static_records_are_read_as_written(batch, slots):
-    """Protobuf and our own reader find the values of encoded records."""
+    """Protobuf and our own reader recover the values of encoded records."""
     instances, _, rng = batch
     ids = instances.input_ids
     count = len(ids)
@@ -148,7 +148,7 @@ def test_static_records_are_read_as_written(batch, slots):
 @examples(10)
 @given(batch=batches())
 def test_dynamic_records_are_read_as_written(batch):
-    """The graph and our own reader find the tokens of unmasked records."""
+    """The graph and our own reader recover the tokens of unmasked records."""
     instances, vocab_size, _ = batch
     real, tokens = instances.maskable, instances.input_ids.shape[1]
     records = tfrecord.encode_unmasked(instances, id_type(vocab_size))
@@ -200,6 +200,6 @@ METADATA = st.builds(
 @examples(20)
 @given(metadata=METADATA)
 def test_metadata_are_read_as_written(path, metadata):
-    """Names and numbers of any kind are those of the file."""
+    """Names and numbers of any kind are read as the file has them."""
     metadata.write(f"{path} metadata")
     assert load_metadata(f"{path} metadata") == metadata

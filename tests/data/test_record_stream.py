@@ -1,4 +1,4 @@
-"""Records read without TensorFlow are those of the input pipeline."""
+"""Records read without TensorFlow equal those of the input pipeline."""
 
 import itertools
 
@@ -35,7 +35,7 @@ def assert_same(ours, theirs):
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
-    """Order and masks agree over epochs and blocks, from any example on."""
+    """Order and masks agree over epochs and blocks, starting at any example."""
     for module in input_pipeline, record_stream:
         monkeypatch.setattr(module, "SHUFFLE_BLOCK", 16)
     folder = str(corpus / masking)
@@ -62,7 +62,7 @@ def test_held_out_batches_are_those_of_the_pipeline(corpus):
 
 
 def test_other_records_are_an_error(corpus):
-    """Bytes that are not an example, or lack a feature, name the folder."""
+    """The error names the folder if bytes are no example or lack a feature."""
     folder = str(corpus / "static")
     stream = RecordStream(folder, read_metadata(folder), SEED)
     for record in b"\xff", b"":

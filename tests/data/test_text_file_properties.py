@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("files")
 
 
-# Words at which the kind of a file might be mistaken.
+# Words that could be mistaken for the mark of a file's kind.
 HEADS = ["PAR1", "ARROW1", "LZIP", "ustar", "{", '{"a": 1}', '[{"', "BZh9", "#"]
 LINE = texts(*HEADS, without="\n").map(str.strip).filter(bool)
 DOCUMENTS = st.lists(st.lists(LINE, min_size=1, max_size=4), max_size=4)
@@ -55,7 +55,7 @@ def test_documents_in_tables(folder, documents, block):
 
 
 def is_json(text):
-    """Return whether a text may be taken for JSON, for which it must have {."""
+    """Return whether a text might pass for JSON, which needs a {."""
     return "{" in text
 
 

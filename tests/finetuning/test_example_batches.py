@@ -1,4 +1,4 @@
-"""The length of training batches, which changes nothing else."""
+"""Training batches of any length give the same results."""
 
 import numpy as np
 import pytest

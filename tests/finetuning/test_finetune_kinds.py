@@ -142,8 +142,8 @@ def test_what_follows_from_words_is_learnt(
 def test_whether_there_is_an_answer_is_learnt(pretrained, tmp_path):
     """The beam head finds answers and recognises unanswerable questions.
 
-    The odds of no answer separate both kinds of questions without a threshold
-    tuned to the answers.
+    The odds of no answer separate the two kinds of questions without a
+    threshold tuned to the answers.
     """
     values = {"learning_rate": 0.003, "num_warmup_steps": 40}
     values["train_batch_size"] = 32

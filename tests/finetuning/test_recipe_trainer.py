@@ -153,7 +153,7 @@ def adversarial():
 
 
 def test_adversaries_change_the_steps(adversarial, plain):
-    """Training with moved words ends with other weights than without."""
+    """Training with moved words ends with different weights."""
     assert tiny.largest_difference(adversarial, plain[2]) > 1e-3
 
 

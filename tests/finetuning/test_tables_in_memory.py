@@ -168,7 +168,7 @@ def test_columns_without_names(tmp_path):
     ],
 )
 def test_a_bad_row_is_named(rows, message):
-    """The error has the argument, its type and the row number."""
+    """The error names the argument, its type and the row number."""
     with pytest.raises(InputError, match=r"^train_file \(list\), row 1: ") as e:
         examples("classification", rows)
     assert message in str(e.value)

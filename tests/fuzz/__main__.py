@@ -1,8 +1,8 @@
 """Read damaged files of every kind for a while, and print what happened.
 
-Nothing but a refusal or an answer may come out, within the limits of time and
-memory in `trials`, and no file may change. Trials are numbered; a failed one
-is repeated by `--seed="READER NUMBER"`.
+Every file must be read or rejected within the limits of time and memory in
+`trials`, and no file may change. Trials are numbered; repeat a failed one with
+`--seed="READER NUMBER"`.
 """
 
 import argparse
@@ -20,13 +20,13 @@ with program.quiet_start():
 
 
 def show(outcome: trials.Outcome, seed: str) -> None:
-    """Print an outcome that needs a look."""
+    """Print an outcome that needs attention."""
     print(f"{outcome.kind}: --seed={seed!r} ({outcome.what})")
     print(f"{outcome.note}\n", flush=True)
 
 
 def attack(name: str, folder: pathlib.Path, end: float, asked) -> Counter:
-    """Make trials of one reader until a time; return their outcomes."""
+    """Run trials of one reader until a deadline; return their outcomes."""
     counts: Counter = Counter()
     sandbox = trials.Sandbox(name, folder)
     for seed in trials.seeds(name, asked.start):

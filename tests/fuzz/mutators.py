@@ -21,7 +21,7 @@ ODD_VALUES = (
     *(["x"], [1], {"content": 1}, float("nan"), float("inf"), -float("inf")),
     *ODD_NUMBERS,
 )
-# Texts for a number in a text.
+# Replacements for a number in a text.
 ODD_TEXTS = (
     *("NaN", "Infinity", "-1", "0", "1e999", "99999999999999999999", "0x10"),
     *("9" * 5000, "", "-", "1.5", "null", '"1"', "２"),
@@ -54,13 +54,13 @@ def flip_bits(data: bytes, draw: random.Random) -> bytes:
 
 
 def replace_bytes(data: bytes, draw: random.Random) -> bytes:
-    """Replace a few bytes by others."""
+    """Replace a few bytes with others."""
     place, size = _place(data, draw), draw.randrange(1, 16)
     return data[:place] + draw.randbytes(size) + data[place + size :]
 
 
 def huge_number(data: bytes, draw: random.Random) -> bytes:
-    """Write a very large number over some bytes, as a length might be."""
+    """Overwrite some bytes with a very large number, as in a length field."""
     place, size = _place(data, draw), draw.choice((1, 2, 4, 8))
     number = draw.choice((b"\xff" * size, b"\xff" * (size - 1) + b"\x7f"))
     return data[:place] + number + data[place + size :]
@@ -85,7 +85,7 @@ def remove(data: bytes, draw: random.Random) -> bytes:
 
 
 def zero(data: bytes, draw: random.Random) -> bytes:
-    """Overwrite a part with zeros, as a lost disk block."""
+    """Overwrite a part with zeros, like a lost disk block."""
     a, b = sorted(_place(data, draw) for _ in range(2))
     return data[:a] + bytes(b - a) + data[b:]
 
@@ -98,7 +98,7 @@ def recode(data: bytes, draw: random.Random) -> bytes:
 
 
 def replace_characters(data: bytes, draw: random.Random) -> bytes:
-    """Replace some characters by odd ones."""
+    """Replace some characters with odd ones."""
     odd = ("\0", "\ufeff", "\u2028", "\x85", "\r", "\t", '"', "\\", "\x1f", "▁")
     raw = draw.choice(([x.encode() for x in odd], [b"\xff", b"\xed\xa0\x80"]))
     place = _place(data, draw)
@@ -116,7 +116,7 @@ def change_number(data: bytes, draw: random.Random) -> bytes:
 
 
 def change_lines(data: bytes, draw: random.Random) -> bytes:
-    """Remove, repeat, swap, shorten or lengthen a line, or end it otherwise."""
+    """Remove, repeat, swap, shorten, lengthen or end a line differently."""
     lines = data.split(b"\n")
     i, j = draw.randrange(len(lines)), draw.randrange(len(lines))
     kind = draw.randrange(6)
@@ -134,10 +134,10 @@ def change_lines(data: bytes, draw: random.Random) -> bytes:
 
 
 class Twice(dict):
-    """A JSON object that is written with one key twice."""
+    """A JSON object that is written with a duplicate key."""
 
     def items(self):
-        """Return the items, with the first key again at the end."""
+        """Return the items, with the first key repeated at the end."""
         every = list(super().items())
         return [*every, *((key, None) for key, _ in every[:1])]
 
@@ -197,7 +197,7 @@ def change_json(data: bytes, draw: random.Random) -> bytes:
 
 
 def nest(data: bytes, draw: random.Random) -> bytes:
-    """Nest a JSON value deeply, or the whole text."""
+    """Nest a JSON value, or the whole text, deeply."""
     opening, closing = draw.choice(((b"[", b"]"), (b'{"a":', b"}")))
     depth = draw.choice((DEPTH, 900))
     deep = opening * depth + b"1" + closing * draw.choice((depth, 0))
@@ -246,7 +246,7 @@ def _framed(record: bytes, size: int | None = None) -> bytes:
 
 
 def reseal(data: bytes, draw: random.Random) -> bytes:
-    """Damage a record, or lie about its length, with correct checksums."""
+    """Damage a record or falsify its length, with correct checksums."""
     frames = _frames(data) or [b""]
     place = draw.randrange(len(frames))
     size = None

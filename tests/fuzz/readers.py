@@ -214,7 +214,7 @@ def _read_task(folder, name):
 
 
 def _convert(task, examples):
-    """Convert examples to features; programs demand at least one."""
+    """Convert examples to features; programs require at least one."""
     if examples:
         task.features(examples, _words())
 

@@ -1,6 +1,6 @@
 """Trials: damage a file with drawn mutations, read it, and judge the outcome.
 
-A sandbox is a forked process that makes trials, with a limit on its memory. A
+A sandbox is a forked process that runs trials, with a limit on its memory. A
 crash or a hang is thus the outcome of one trial.
 """
 
@@ -25,7 +25,7 @@ from albert_tf.base.errors import InputError
 
 SECONDS = 2.0  # of processor time for one input, beyond that of an intact one
 BYTES = 1 << 30  # of memory for one input, beyond that of the libraries
-# The most that may be reserved, with the stacks of threads.
+# The most that may be reserved, including thread stacks.
 RESERVED = 4 << 30
 HANG = 30.0  # seconds after which a trial is ended
 # Errors about paths that a file names.
@@ -141,7 +141,7 @@ def _limit_memory() -> None:
 
 
 def _measured(reader: Reader, valid: pathlib.Path, seed: str, usual: float):
-    """Make a trial; judge also the memory that it took."""
+    """Run a trial; also judge the memory that it took."""
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory("VmRSS")
     outcome = trial(reader, valid, seed, usual)
@@ -153,7 +153,7 @@ def _measured(reader: Reader, valid: pathlib.Path, seed: str, usual: float):
 
 
 def _serve(pipe, name: str, folder: pathlib.Path, log: str) -> None:
-    """Make the trials that the parent asks for, in a forked process."""
+    """Run the trials that the parent requests, in a forked process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(descriptor, 1)
@@ -170,7 +170,7 @@ def _serve(pipe, name: str, folder: pathlib.Path, log: str) -> None:
 
 
 class Sandbox:
-    """A process that makes trials, forked anew after a crash or a hang.
+    """A process that runs trials, forked again after a crash or a hang.
 
     The parent must not have started TensorFlow's threads.
     """
@@ -207,7 +207,7 @@ class Sandbox:
         return os.waitstatus_to_exitcode(status)
 
     def run(self, seed: str) -> Outcome:
-        """Make one trial."""
+        """Run one trial."""
         if not self._process:
             self._start()
         try:

@@ -110,7 +110,7 @@ def test_keras_own_call_is_saved_too(shallow, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
-    """A `.keras` file restores it; saving a folder fails without output."""
+    """A `.keras` file restores the model; saving a folder writes nothing."""
     model = Classifier.load(shallow, LABELS)
     exact = probabilities(model)
     model.quantize(mode)
@@ -129,7 +129,7 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
     ("mode", "error"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.07)]
 )
 def test_a_quantized_kernel_is_read_as_numbers(mode, error):
-    """Its largest number limits the errors of all."""
+    """The error of each number is limited by the kernel's largest."""
     keras.utils.set_random_seed(3)
     dense = Dense(5, bias_initializer="ones")
     dense.build([None, 4])

@@ -59,7 +59,7 @@ def test_names_of_hugging_face_mean_what_they_say(model, form):
 
 
 def test_a_column_of_labels_is_a_list_of_labels(model):
-    """Keras gets labels [B] for [B, 1], in memory and in data sets."""
+    """Keras receives labels [B] for [B, 1], in memory and in data sets."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     column = Y[:, None]
     for y in (column, column.tolist(), tf.constant(column)):
@@ -225,7 +225,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
 
 
 def test_probabilities_have_a_name(model):
-    """`predict_proba` takes ids too, for which `predict` returns logits."""
+    """`predict_proba` accepts ids too, for which `predict` returns logits."""
     wanted = model.predict(TEXTS, PAIRS, verbose=0)
     found = model.predict_proba(TEXTS, PAIRS, verbose=0)
     np.testing.assert_array_equal(found, wanted)

@@ -226,7 +226,7 @@ FEW = [["a", "b"], ["a"], ["b"]]
 def test_a_mistake_is_named_as_it_was_passed(
     words, model, changes, x, y, message
 ):
-    """An error has the argument's name and index, not an inner row."""
+    """An error names the argument and index, not an inner row."""
     model = model_of(*model, words, **changes)
     with pytest.raises(InputError, match=message) as error:
         model.examples(x, y, "predict" if y is None else "train")

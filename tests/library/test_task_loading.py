@@ -52,7 +52,7 @@ def test_columns_are_read_as_flags(shallow, setting, value, wanted):
     ],
 )
 def test_a_setting_of_another_type_is_refused(shallow, settings, message):
-    """The error has the setting, or the name that was probably meant."""
+    """The error names the setting, or the name that was probably meant."""
     with pytest.raises(InputError, match=message):
         Classifier.load(shallow, LABELS, **settings)
 
@@ -110,7 +110,7 @@ def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
 
 
 def test_optimizers_and_schedules_take_numbers_of_numpy():
-    """Their configs are JSON with plain Python numbers."""
+    """Configs of both are JSON with plain Python numbers."""
     schedule = WarmupDecay(
         np.float32(0.5), np.int64(10), num_warmup_steps=np.int32(2)
     )
@@ -159,7 +159,7 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(call, message):
-    """The error has the name that was probably meant."""
+    """The error suggests the name that was probably meant."""
     with pytest.raises(AttributeError, match=message):
         call()
     assert not hasattr(keras.Model, "from_pretrained")

@@ -247,7 +247,7 @@ def test_bfloat16_is_the_global_policy(shallow, tmp_path):
 
 
 def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
-    """Its labels are restored; another task loads only the encoder."""
+    """The model's labels are restored; another task loads only the encoder."""
     model = Classifier.load(finished[0])
     assert model.task.labels == LABELS
     with pytest.raises(InputError, match="must be the model's"):

@@ -17,7 +17,7 @@ VECTORS = st.lists(
 
 
 def cosines(first, second):
-    """Return cosines in float64; a vector of zeros has 0 with any."""
+    """Return cosines in float64; a zero vector has cosine 0 with any other."""
     both = [np.array(x, np.float32).astype("f8") for x in (first, second)]
     norms = [np.linalg.norm(x, axis=1, keepdims=True) for x in both]
     units = [
@@ -29,7 +29,7 @@ def cosines(first, second):
 @examples(20)
 @given(first=VECTORS, second=VECTORS)
 def test_similarity_is_the_cosine(first, second):
-    """Vectors may be of any length, zero too."""
+    """Vectors may be of any length, including zero."""
     found = vectors.similarity(np.float32(first), np.float32(second))
     np.testing.assert_allclose(found, cosines(first, second), atol=1e-6)
 

@@ -26,7 +26,7 @@ ROWS = {
     seed=st.integers(0, 2**32),
 )
 def test_pooling_is_that_of_numpy(name, unit, lengths, padding, scale, seed):
-    """Each text is pooled over its own tokens, whatever its padding has."""
+    """Each text is pooled over its own tokens, whatever padding contains."""
     rng = np.random.default_rng(seed)
     shape = len(lengths), max(lengths) + padding, 3
     x = (scale * rng.normal(size=shape)).astype(np.float32)

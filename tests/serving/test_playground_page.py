@@ -31,7 +31,7 @@ def model(exported_dir):
 
 @pytest.fixture(scope="module")
 def page():
-    """The page's module, which takes seconds to import Gradio."""
+    """The page's module; importing Gradio takes seconds."""
     pytest.importorskip("gradio")
     return importlib.import_module("albert_tf.serving.playground_page")
 

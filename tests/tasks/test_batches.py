@@ -173,7 +173,7 @@ def test_rounded_lengths_are_few_and_fit(features):
 
 
 def test_bucketed_training_saves_padding(features):
-    """Batches are hardly longer than their rows, and not in order of length."""
+    """Batches are barely longer than their rows and not sorted by length."""
     batches = train(features, 30, 10, step=1)
     tokens = [batch["input_ids"].size for batch in batches]
     real = sum(int(batch["input_mask"].sum()) for batch in batches)

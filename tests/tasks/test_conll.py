@@ -203,7 +203,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     ],
 )
 def test_a_hashtag_is_a_word(tmp_path, text, words):
-    """A comment has a space after #, or no tag and others like it."""
+    """A comment has a space after #, or has no tag and is not the only one."""
     found = read(tmp_path, text)
     assert " ".join(word for s in found for word in s.words) == words
 

@@ -113,7 +113,7 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, message):
-    """The error has file and line, the rule and the value."""
+    """The error states file and line, the rule and the value."""
     with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{message}"):
         read(tmp_path, name, ["1", label])
 

@@ -35,7 +35,7 @@ def by_hand(labels, guesses, kind):
 
 
 def f1_by_hand(right, wrong, missed):
-    """Return 2 TP / (2 TP + FP + FN), 0 without any."""
+    """Return 2 TP / (2 TP + FP + FN), 0 if all are 0."""
     return 2 * right / max(2 * right + wrong + missed, 1)
 
 
@@ -137,7 +137,7 @@ def test_entities_are_those_of_conlleval(rows):
 
 
 def official_normal(text):
-    """Lower text, and remove punctuation, articles and extra white space."""
+    """Lower-case; remove punctuation, articles and extra white space."""
     text = "".join(c for c in text.lower() if c not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
@@ -305,7 +305,7 @@ VECTORS = st.lists(
 @examples(30)
 @given(queries=VECTORS, candidates=VECTORS, data=st.data())
 def test_retrieval_ranks_ties_last(queries, candidates, data):
-    """Accuracy and MRR are those of the last rank among equal products."""
+    """Accuracy and MRR use the last rank among equal products."""
     numbers = data.draw(
         st.lists(
             st.integers(0, len(candidates) - 1),
@@ -332,7 +332,7 @@ NAMES = st.sampled_from(["x", "y", "a\tb", ""])
 @examples(20)
 @given(pairs=st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=20))
 def test_confusions_are_counted(pairs):
-    """Each cell has the number of its pairs, in the order of classes."""
+    """Each cell counts its pairs, in the order of classes."""
     classes = ["y", "", "x", "a\tb"]
     labels, guesses = zip(*pairs, strict=True)
     table = metrics.confusion_table(labels, guesses, classes)

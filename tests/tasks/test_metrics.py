@@ -10,7 +10,7 @@ from albert_tf.tasks import metrics
 
 @pytest.mark.parametrize("several", [False, True])
 def test_metrics_are_scikit_learns(several):
-    """Those of classes, and of sets of classes, equal scikit-learn's."""
+    """Metrics of classes and of sets of classes equal scikit-learn's."""
     from sklearn import metrics as theirs
 
     rng = np.random.default_rng(0)
@@ -28,7 +28,7 @@ def test_metrics_are_scikit_learns(several):
         shape, most = ([9, number], 2) if several else ([9], number)
         labels, found = rng.integers(most, size=[2, *shape])
         if several:
-            labels[:, 0] = found[:, 0] = 0  # a class that nothing has
+            labels[:, 0] = found[:, 0] = 0  # a class without examples
         for name, function in wanted.items():
             if name == "f1" and number > 2:
                 continue
@@ -37,7 +37,7 @@ def test_metrics_are_scikit_learns(several):
 
 
 def test_correlations_are_scipys():
-    """Also of ties, of integers and of two examples; of one they are 0."""
+    """Ties, integers and two examples are covered; one example gives 0."""
     from scipy import stats
 
     rng = np.random.default_rng(0)

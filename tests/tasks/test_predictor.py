@@ -29,7 +29,7 @@ def test_absent_choices_are_never_chosen(words):
 
 
 def test_absent_choices_have_no_rows(words):
-    """A model trained with four choices computes a query's two."""
+    """A model trained with four choices computes only a query's two."""
     rows = []
 
     def run(features):

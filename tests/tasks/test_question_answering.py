@@ -17,7 +17,7 @@ from albert_tf.tasks.squad import Answer, Question
 
 
 def test_labels_are_the_words_of_the_answer(words):
-    """The pieces between the labels are the answer's, or there is no label."""
+    """The pieces between the labels form the answer, or there is no label."""
     features = make_task().features(EXAMPLES, words)
     found = {}
     rows = np.split(features.tokens, features.row_splits[1:-1])

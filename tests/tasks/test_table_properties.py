@@ -55,7 +55,7 @@ STYLES = (
 @given(table=TABLES, style=st.sampled_from(STYLES))
 @example(table=[("\r", "a\rb\r\n")], style=STYLES[2])
 def test_csv(folder, table, style):
-    """Cells of a CSV file may have any text."""
+    """Cells of a CSV file may contain any text."""
     assume(sys.version_info >= (3, 11) or "\0" not in f"{table}")
     content = written(table, lineterminator=style[0], quoting=style[1])
     assume(content.count("\0") * 20 < len(content))
@@ -73,7 +73,7 @@ CELL = texts(*HEADS, without="\t\n\r\0", most=6)
     end=st.sampled_from(["\n", "\r\n"]),
 )
 def test_tsv(folder, table, end):
-    """Cells of a TSV file may have any text without tabs and line ends."""
+    """Cells of a TSV file may contain any text without tabs and line ends."""
     content = "".join("\t".join(cells) + end for cells in (NAMES, *table))
     (folder / "x.tsv").write_text(content, encoding="utf-8", newline="")
     rows = [row.values for row in read_rows(str(folder / "x.tsv"), Columns())]
@@ -84,7 +84,7 @@ def test_tsv(folder, table, end):
 @given(table=TABLES)
 @example(table=[("\ufeffa\t\r\n", " ")])
 def test_our_own_tsv(folder, table):
-    """Tables that we write are read alike, with spaces for tabs and breaks."""
+    """Tables that we write are read back, with spaces for tabs and breaks."""
     path = write_tsv(str(folder / "own.tsv"), [NAMES, *table])
     spaces = str.maketrans("\t\n\r", "   ")
     table = [[cell.translate(spaces) for cell in cells] for cells in table]
@@ -101,7 +101,7 @@ OBJECT = st.dictionaries(TEXT, VALUE | st.lists(VALUE, max_size=3), max_size=4)
 @examples(15)
 @given(rows=st.lists(OBJECT, min_size=1, max_size=4), escaped=st.booleans())
 def test_json_lines(folder, rows, escaped):
-    """JSON lines have objects with any names and values."""
+    """JSON lines may contain objects with any names and values."""
     lines = [json.dumps(row, ensure_ascii=escaped) for row in rows]
     (folder / "x.jsonl").write_text(
         "\n".join(lines), encoding="utf-8", newline=""
@@ -217,7 +217,7 @@ def questions(draw):
     indent=st.sampled_from([None, 1]),
 )
 def test_squad_files(folder, asked, names, escaped, indent):
-    """Questions and answers of any text are those of the file and the rows."""
+    """Questions and answers of any text are read as written, also from rows."""
     made = [q.json(name) for q, name in zip(asked, names, strict=False)]
     paragraphs = [
         {"context": q.context, "qas": [qa]}

@@ -87,7 +87,7 @@ def test_a_missing_file(tmp_path):
 
 
 def test_known_broken_lines_are_passed_over(tmp_path, capsys):
-    """Only data sets that allow broken lines may have them."""
+    """Broken lines are accepted only in data sets that allow them."""
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]

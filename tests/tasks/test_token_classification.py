@@ -128,7 +128,7 @@ def test_the_loss_is_the_mean_over_words():
 
 @eagerly()
 def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
-    """A real model's loss over windows of unequal sizes is that mean."""
+    """A real model's loss over unequal windows is the mean over words."""
     task = make_task()
     features = task.features(EXAMPLES, words)
     evaluator = Evaluator(

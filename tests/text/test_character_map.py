@@ -133,7 +133,7 @@ def test_other_models(settings):
 
 
 def test_keys_of_a_map():
-    """The keys read from a compiled map are those it was made from."""
+    """The keys read from a compiled map are the keys it was compiled from."""
     rng = random.Random(0)
     letters = "ab\u00e9\u0301\u4e00\U0001f600"
     table = {

@@ -70,7 +70,7 @@ TEXT = texts(
     *(*KNOWN, "[MASK]", "[CLS]", "<unk>", "``", "''", "[E1]"),
     *("a" * 200, "a" * 201, "é" * 201, "x" * 9000),
 )
-# Texts at which some rule matters.
+# Texts for which particular rules matter.
 RULES = (
     *("", " ", "the cat's café, 2010, 1,000,000, b12,", "  the  cat\u00a0 at "),
     *("``a'' \u00a0\u2028 ﬁ ½ ```", "```a'''' ''", "ﬁ ½ \ufdfa x"),
@@ -118,7 +118,7 @@ def squeezed(text):
 @given(batch=st.lists(TEXT.map(str.encode) | st.binary(max_size=9), max_size=6))
 @example(batch=[text.encode() for text in (*TEXTS, *RULES)])
 def test_the_graph_is_python(kind, batch):
-    """Texts have the ids and offsets of Python in the graph.
+    """The graph returns the ids and offsets that Python returns.
 
     Bytes that are not UTF-8 count as in `decode(..., "replace")`.
     """
@@ -137,7 +137,7 @@ def test_the_graph_is_python(kind, batch):
 @examples(5)
 @given(batch=st.lists(st.lists(TEXT, min_size=1, max_size=3), max_size=4))
 def test_masks_in_texts_are_alike(kind, batch):
-    """`[MASK]` becomes that piece between any texts, as in the graph."""
+    """`[MASK]` becomes the mask piece between any texts, as in the graph."""
     tokenizer, batch = tokenizer_of(kind), list(map("[MASK]".join, batch))
     rows = list(map(tokenizer.encode_masked, batch))
     for text, ids in zip(batch, rows, strict=True):
@@ -155,7 +155,7 @@ BYTE = re.compile("<0x..>")
 @given(text=TEXT)
 @example(text=TEXTS[2])
 def test_spans_have_the_text_of_their_pieces(kind, text):
-    """Spans are in order; up to each, the text is normalised to the pieces."""
+    """Spans are in order; the text up to each one normalises to its pieces."""
     tokenizer = tokenizer_of(kind)
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)

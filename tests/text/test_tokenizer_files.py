@@ -47,7 +47,7 @@ def no_compiling(tokenizer):
 
 
 def test_compiled_rules_are_read(tmp_path, monkeypatch):
-    """Rules beside a vocabulary serve it, whichever way it is loaded."""
+    """Rules next to a vocabulary are used, however it is loaded."""
     tokenizer = english()
     tokenizer.save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
@@ -63,7 +63,7 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """Another setting, vocabulary or Unicode version compiles them anew."""
+    """A changed setting, vocabulary or Unicode version recompiles the rules."""
     english().save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
     if change == "pieces":

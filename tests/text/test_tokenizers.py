@@ -191,7 +191,7 @@ def test_word_starts():
 
 
 def test_encode_masked():
-    """`[MASK]` in a text becomes that piece, and only there."""
+    """Only `[MASK]` in a text becomes the mask piece."""
     t = english()
     ids = t.encode_masked("the [MASK] at")
     assert ids == [*t.encode("the"), 4, *t.encode("at")]

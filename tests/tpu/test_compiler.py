@@ -160,7 +160,7 @@ def test_masks_are_of_the_tpus_own_generator(compiler):
 
 @pytest.mark.slow
 def test_too_large_a_step_is_a_result_with_its_size(compiler):
-    """If three arrays of 8 GiB do not fit, the result has the size."""
+    """If three arrays of 8 GiB do not fit, the result states their size."""
     strategy = CompileOnlyStrategy(8)
 
     def step(x):

@@ -1,4 +1,4 @@
-"""Training by a step file under JAX equals training under TensorFlow.
+"""Training from a step file under JAX equals training under TensorFlow.
 
 The tests run if the extra `step-file` is installed, as `make interchange` does.
 """
@@ -70,7 +70,7 @@ def folder(tmp_path_factory):
 
 
 def start(folder, records, output, *flags):
-    """Start a run by the step file in a process that cannot use TensorFlow."""
+    """Start a run of the step file in a process that cannot use TensorFlow."""
     paths = {
         "step_file": folder / "step.zip",
         "data_dir": folder / records,
@@ -112,7 +112,7 @@ def pretrain(folder, records, output, **flags):
 
 @pytest.fixture(scope="module")
 def said(folder):
-    """Run by the step file; return the output."""
+    """Run the step file; return the output."""
     return run(folder, "static", "jax")
 
 
@@ -153,7 +153,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
-    """A run killed between checkpoints ends as one that was not, masks too."""
+    """A run killed between checkpoints ends like an unbroken one, masks too."""
     run(folder, "dynamic", "whole")
     process = start(folder, "dynamic", "killed", "--stop_step=90")
     while not (folder / "killed" / "ckpt-40.json").exists():

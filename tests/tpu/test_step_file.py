@@ -46,7 +46,7 @@ def file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
-    """From equal weights and batch, all variables and outputs are equal."""
+    """With equal weights and batch, all variables and outputs are equal."""
     trainer = tiny.make_trainer(
         config=tiny.CONFIG, optimizer=OPTIMIZER, **TRAINING
     )

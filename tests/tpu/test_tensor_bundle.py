@@ -1,4 +1,4 @@
-"""Checkpoints written without TensorFlow are those of TensorFlow."""
+"""Checkpoints written without TensorFlow equal TensorFlow's."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ FILES = "ckpt-{}.index", "ckpt-{}.data-00000-of-00001"
 
 
 def variables(seed):
-    """Return variables with long names, so that keys share a beginning."""
+    """Return variables with long names, so that keys share prefixes."""
     rng = np.random.default_rng(seed)
     values = {
         f"albert/encoder/layer_{i}/kernel": rng.normal(size=(i, 7))
@@ -37,7 +37,7 @@ def assert_equal(found, expected):
 
 
 def test_a_checkpoint_is_read(tmp_path, monkeypatch):
-    """All variables are read, also from several data files."""
+    """All variables are read, even from several data files."""
     expected = variables(1)
     prefix = checkpoints.save(str(tmp_path), expected)
     assert_equal(tensor_bundle.read(prefix), numpy(expected))
@@ -48,7 +48,7 @@ def test_a_checkpoint_is_read(tmp_path, monkeypatch):
 
 
 def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
-    """From a checkpoint and other values come the files of TensorFlow."""
+    """A checkpoint rewritten with other values has TensorFlow's bytes."""
     first, second = variables(1), variables(2)
     prefix = checkpoints.save(str(tmp_path), first)
     bundle = tensor_bundle.open_bundle(prefix)
@@ -66,7 +66,7 @@ def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("place", [0.1, 0.4, None])
 def test_a_damaged_checkpoint_is_an_error(tmp_path, file, place):
-    """A changed byte of a variable or the index, or half a file, is found."""
+    """A changed byte of a variable or the index, or a cut file, is detected."""
     prefix = checkpoints.save(str(tmp_path), variables(1))
     path = Path(tmp_path, file.format(0))
     content = bytearray(path.read_bytes())

@@ -75,7 +75,7 @@ def go(folder, clock, dies_at=99):
 
 
 def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
-    """The steps, the end and all bits are those of an uninterrupted run.
+    """The steps, the end and all bits equal an uninterrupted run's.
 
     Twice the planned steps fit into 20 s, so the end has moved.
     """
@@ -149,7 +149,7 @@ def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
 
 
 def test_a_model_that_is_there_keeps_its_depth():
-    """A model of `init_checkpoint` is trained with all of its layers."""
+    """A model from `init_checkpoint` is trained with all of its layers."""
     folders = {"dynamic": RECORDS["dynamic"]}
     going_on = setup(tiny.CONFIG, folders, init_checkpoint="model")
     assert Budget(1.0, set()).with_start(going_on) == going_on
@@ -201,7 +201,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
-    """Resuming a run that began without one is an error before compiling."""
+    """Resuming a run without a budget is an error before compiling."""
     with pytest.raises(
         InputError, match="can only resume a run that had a budget"
     ):

@@ -77,7 +77,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
-    """Four bad ones in a row do; two in every three do not."""
+    """Four bad updates in a row end a run; two in every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
@@ -91,7 +91,7 @@ def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
 
 
 def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
-    """Nothing is written between, as a store would upload the whole file."""
+    """Nothing is written in between: a store would upload the whole file."""
     sizes = []
 
     class Look(Hook):
@@ -108,7 +108,7 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
 
 
 def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
-    """Only the checkpoint is written then; any other end writes `best/` too."""
+    """SIGTERM writes only the checkpoint; any other end writes `best/` too."""
     kept = []
     keep = KeepAverage(99)
     keep.after = lambda run, window: kept.append(run.stopped_by)

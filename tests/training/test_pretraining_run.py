@@ -59,7 +59,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
 def test_a_new_model_begins_with_what_the_records_tell(
     data_dir, config, tmp_path, flags
 ):
-    """Only if asked; frequencies only where the records have counts.
+    """Counts are used only on request, and only if the records have them.
 
     Positions start as waves of equal size, and vectors of pieces have equal
     sizes too; special pieces stay random.
@@ -260,7 +260,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
 def test_a_full_disk_is_told_with_the_last_good_checkpoint(
     data_dir, trained, tmp_path
 ):
-    """This holds for every file that a run writes."""
+    """The error names the checkpoint, whichever file cannot be written."""
     path, output, _ = trained
     shutil.copytree(output, tmp_path / "model")
 

@@ -39,7 +39,7 @@ def trainer(compat="none"):
 
 
 def test_compat_reaches_the_optimizer_and_the_losses():
-    """It sets the released schedule, clipping and averaging, or none."""
+    """`compat` sets the released schedule, clipping and averaging, or none."""
     released, ours = trainer("google"), trainer()
     assert released.optimizer.config.schedule == "released"
     assert released.per_replica and released.optimizer.per_replica
@@ -48,7 +48,7 @@ def test_compat_reaches_the_optimizer_and_the_losses():
 
 
 def test_the_monitor_knows_the_phase(tmp_path):
-    """It knows length, batch, FLOPs, mask rate and the first step to check.
+    """The monitor knows length, batch, FLOPs, mask rate and its first step.
 
     The steps at which states are compared depend only on warm-up.
     """
@@ -82,7 +82,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
-    """Full length and vocabulary are legal; a smaller vocabulary is a note."""
+    """Full length and vocabulary are legal; a smaller one prints a note."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
@@ -134,7 +134,7 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
 def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     data_dir, config, tmp_path
 ):
-    """It can stop the run; the same call then resumes it.
+    """A hook can stop the run; the same call then resumes it.
 
     A third call trains nothing, and returns the same metrics.
     """

@@ -116,7 +116,7 @@ def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
 
 
 def test_a_second_interrupt_does_not_save(tmp_path):
-    """It raises an error at once and restores handlers, without saving."""
+    """A second Ctrl-C raises at once and restores handlers, without saving."""
     before = handlers()
     with pytest.raises(KeyboardInterrupt):
         interrupted_run(tmp_path, signal.SIGINT, times=2)
@@ -261,7 +261,7 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
 
 
 def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
-    """The error has each worker's step and the folder to share."""
+    """The error names each worker's step and the folder to share."""
     answers = iter([[0, 0, 0], [7, 0, 7]])  # mistakes, then steps
     monkeypatch.setattr(distribution, "of_processes", lambda *_: next(answers))
     said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
@@ -276,7 +276,7 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """Resuming on two replicas prints it, and ends with the same weights."""
+    """Resuming on two replicas prints a note and ends with the same weights."""
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))
     assert "replicas was 1 and is 2" in capfd.readouterr().err
@@ -310,7 +310,7 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
 
 @pytest.mark.parametrize("line", ["{broken", "[1]", "7", '{"loss": 1.0}', ""])
 def test_a_damaged_history_is_one_error(line, tmp_path):
-    """It names the file and the line; an unfinished last line is dropped."""
+    """The error names file and line; an unfinished last line is dropped."""
     row = '{"step": 1, "split": "train", "steps": 1}\n'
     path = tmp_path / "history.jsonl"
     path.write_text(f"{row}{line}\n{row}")

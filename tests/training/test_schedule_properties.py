@@ -54,10 +54,10 @@ def rates_of(config, steps, places):
 @example(run=(OptimizerConfig(num_warmup_steps=0, schedule="cosine"), 10**6))
 @example(run=(OptimizerConfig(num_warmup_steps=3), 4))
 def test_rates_rise_to_the_peak_and_fall_to_the_end(run):
-    """No rate is negative or above the peak, and all but the end are used.
+    """No rate is negative or above the peak, and only the last may be 0.
 
     Warm-up rises by equal steps to the peak, where decay starts; decay falls
-    to zero at the end, and nowhere jumps. Steps before warm-up are in the run
+    to zero at the end, without jumps. Steps before warm-up belong to the run
     that is continued.
     """
     config, steps = run
@@ -92,7 +92,7 @@ def test_rates_rise_to_the_peak_and_fall_to_the_end(run):
 @examples(15)
 @given(run=runs(), kept=st.floats(0, 1), pace=st.floats(0.1, 10))
 def test_a_rate_follows_its_clock(run, kept, pace):
-    """After a turn of the clock, rates are those of its positions."""
+    """Once the clock sets the pace, rates are those of its positions."""
     config, steps = run
     rate = RunRate(config, steps)
     clock = Clock(steps, 7, float(np.float32(kept * steps)), pace)

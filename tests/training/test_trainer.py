@@ -56,7 +56,7 @@ PIECES = {
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
-    """It compiles parts of the step, nothing, or all except the update."""
+    """XLA compiles parts of the step, nothing, or all except the update."""
     monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
@@ -103,7 +103,7 @@ def test_loss_falls():
 
 
 def test_dropout_differs_between_replicas_and_steps():
-    """The same example gets another mask on each replica and at each step."""
+    """An example gets a different mask on each replica and at each step."""
     changes = {"hidden_dropout_prob": 0.5, "num_hidden_layers": 1}
     config = dataclasses.replace(tiny.CONFIG, **changes)
     still = OptimizerConfig(learning_rate=0.0, num_warmup_steps=0)

@@ -125,7 +125,7 @@ def test_positions_are_repeated_or_cut(tmp_path, positions, told):
 
 @pytest.mark.parametrize("head", ["mlm/", "sop/"])
 def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
-    """Its weights are random; all others are the source's."""
+    """The head's weights are random; all others come from the source."""
     expected = saved(tmp_path, tiny.CONFIG, without=(head,))
     fresh = table(make(tiny.CONFIG, 2))
     found, said, _ = started(tmp_path, tiny.CONFIG)
@@ -187,7 +187,7 @@ def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
 
 
 def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
-    """Moments are the source's, and the step continues."""
+    """Moments come from the source, and the step continues."""
     trainer = tiny.new_trainer()
     tiny.run_steps(trainer, 5)
     expected = tiny.values(trainer)
@@ -201,7 +201,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """They are an error before any file, as is a checkpoint without slots."""
+    """Missing or other slots are an error before any file is written."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):

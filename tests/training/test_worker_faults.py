@@ -78,7 +78,7 @@ def test_a_worker_that_vanishes_ends_the_others(
 
 
 def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
-    """All fail with an error, because otherwise they would wait for ever."""
+    """All workers fail with an error; otherwise they would wait forever."""
     line = command(data_dir, config[0], tmp_path / "model")
     other = [*line, "--steps_per_loop=3"]
     codes, told = outcome(start_workers([line, line, other], 3))

@@ -65,7 +65,7 @@ class BuildConfig:
     )
     scratch_dir: str | None = setting(
         None,
-        "Folder for the first pass, local without --pipeline_options.",
+        "Folder for the first pass; local unless --pipeline_options is set.",
         means="in `output_dir`",
     )
     pipeline_options: str = setting(

@@ -71,7 +71,7 @@ class PairsConfig:
     compat: str = variant(
         COMPAT_FLAG,
         help="google reproduces the pairs and masks of the released code, "
-        "including its faults.",
+        "including its bugs.",
     )
 
     def __post_init__(self):

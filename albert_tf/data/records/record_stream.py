@@ -1,6 +1,6 @@
 """The batches of `input_pipeline` in NumPy, without TensorFlow.
 
-One reader gets the same examples in the same order, with the same masks.
+With one reader, the examples, their order and their masks are the same.
 
 Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 """
@@ -30,7 +30,7 @@ from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 SHUFFLE_BLOCK = 1 << 14
 
 # Philox4x32-10: Salmon et al., Parallel random numbers: as easy as 1, 2, 3,
-# 2011. The last two are those of TensorFlow's stateless generators.
+# 2011. FIRST_KEY is that of TensorFlow's stateless generators.
 FACTORS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 WEYL = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
 FIRST_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint32)
@@ -49,7 +49,7 @@ def philox(key: np.ndarray, counters: np.ndarray) -> np.ndarray:
 
 
 def random_integers(seed: Sequence[int], count: int) -> np.ndarray:
-    """Return int64 [count] of `tf.random.stateless_uniform`, of all bits."""
+    """Return int64 [count] of `tf.random.stateless_uniform`, of any value."""
     words = np.array(seed, np.int64).view(np.uint32)[None]
     key = philox(FIRST_KEY, words)[0]
     counters = np.zeros([-(-count // 2), 4], np.uint32)
@@ -63,8 +63,8 @@ def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
 
     Args:
       seed: the seed to start from.
-      number: what to add.
-      dtype: the type of the number in TensorFlow, where a Python one is int32.
+      number: the number to fold in.
+      dtype: the number's type in TensorFlow; a Python number is int32 there.
     """
     return int(random_integers(seed, 1).view(dtype)[0]), number
 
@@ -119,7 +119,7 @@ class Masker:
         """Return the arrays of `MASKED_NAMES`, [B, T] and [B, P].
 
         Args:
-          positions: [B] of the examples in the stream.
+          positions: [B] positions of the examples in the stream.
           ids, starts, sizes: [B, R], [B, R], [B, 2], see `parsing.parse`.
         """
         begin = np.arange(len(ids)) * ids.shape[1]
@@ -192,7 +192,7 @@ class RecordStream:
         self.mask = Masker(data_dir, metadata, seed) if is_dynamic else None
 
     def _read(self, split: str, order: Sequence[int], first: int):
-        """Yield the records of files in an order, from an index on."""
+        """Yield the records of files in a given order, starting at an index."""
         entries = [self.metadata.splits[split][i] for i in order]
         for entry in entries:
             if first < entry.records:
@@ -201,7 +201,7 @@ class RecordStream:
             first = max(first - entry.records, 0)
 
     def _epoch(self, epoch: int, first: int) -> Iterator[bytes]:
-        """Yield the records of an epoch from an index on, shuffled."""
+        """Yield the shuffled records of an epoch, starting at an index."""
         key = self.seed, epoch
         files = len(self.metadata.splits[TRAIN])
         order = permutation(files, fold_in(key, 0, np.int32))
@@ -226,8 +226,8 @@ class RecordStream:
         """Return the arrays of records; see `input_pipeline.train_batches`.
 
         Args:
-          records: [B] serialised.
-          place: position of the first in the stream; None if held out.
+          records: [B] serialised examples.
+          place: the first one's position in the stream; None if held out.
         """
         try:
             features = [tfrecord.parse(record) for record in records]

@@ -58,7 +58,7 @@ PART_BYTES = 1 << 24
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Read bytes, reserving no more memory than the file fills."""
+    """Read bytes without reserving more memory than the file can fill."""
     parts = []
     while size and (part := file.read(min(size, PART_BYTES))):
         parts.append(part)

@@ -164,7 +164,7 @@ def measured_choices(
     Args:
       setup: the run.
       fixed: names of the settings that must not change.
-      end: when time will be up, by `time.monotonic`.
+      end: the deadline, in seconds of `time.monotonic`.
     """
     pace, compiling, measured = 1 / USUAL_FLOPS, 0.0, 0
     for _ in range(MOST_PROBES + 1):
@@ -236,8 +236,8 @@ class Budget:
     def with_start(self, setup: Setup) -> Setup:
         """Return a setup with the first weights and schedules of a new model.
 
-        They are those chosen now or in an earlier run. A pretrained model gets
-        none: it already uses all of its layers.
+        They are chosen now or were chosen in an earlier run. A pretrained model
+        gets none: it already uses all of its layers.
         """
         pretraining = setup.pretraining
         if pretraining.init_checkpoint and not self.earlier:

@@ -64,8 +64,8 @@ def pretraining_hooks(
     Args:
       run: the run, before its first step.
       monitor_of: returns the monitor of the current phase.
-      batches: makes training batches, see `Phase.reader`; `MeasureSpread` reads
-        the first ones.
+      batches: makes training batches (see `Phase.reader`); `MeasureSpread`
+        reads the first ones.
       evaluate: see `Evaluate`; None without held-out records.
       more: the user's hooks, called after evaluations and before checkpoints.
     """

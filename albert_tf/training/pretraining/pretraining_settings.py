@@ -19,8 +19,8 @@ from albert_tf.training.pretraining import warm_start
 from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
 from albert_tf.training.training_config import TrainingConfig
 
-# As released: the schedule and random initial weights. `Trainer.per_replica` is
-# released too.
+# The released schedule and initial weights; `Trainer.per_replica` completes the
+# released behaviour.
 COMPAT = {
     "none": {},
     "google": {
@@ -74,7 +74,7 @@ class PretrainingConfig:
     )
     albert_config_file: str = setting(
         "",
-        "Architecture, a JSON file as in configs/models.",
+        "Architecture: a JSON file such as those in configs/models.",
         required=True,
         group=MODEL,
     )

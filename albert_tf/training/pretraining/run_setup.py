@@ -1,4 +1,4 @@
-"""The setup of a run: its settings, and the inputs that they name, checked."""
+"""The setup of a run: its settings, and the checked inputs that they name."""
 
 import contextlib
 import dataclasses
@@ -59,8 +59,8 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
 def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
     """Return the tokenizer of a folder's records, None if unknown.
 
-    Records of the released code come without one. It is then taken from the
-    source of weights, if that has one.
+    Records of the released code lack a tokenizer. It is then taken from the
+    source of the weights, if that has one.
     """
     if is_described(data_dir):
         return load_tokenizer(data_dir)
@@ -80,7 +80,7 @@ def are_dynamic(folders: Folders) -> bool:
 
 
 def check_alike(folders: Folders) -> None:
-    """Raise unless folders share tokenizer, vocabulary and kind of masking."""
+    """Check that folders share tokenizer, vocabulary and kind of masking."""
     kinds = {
         folder: (m.tokenizer_fingerprint, m.vocab_size, m.masking(TRAIN))
         for folder, m in folders.items()
@@ -192,7 +192,7 @@ class Setup:
         return {k: v for config in classes for k, v in vars(config).items()}
 
     def with_settings(self, values: Mapping[str, Any]) -> "Setup":
-        """Return the setup with other values of some settings."""
+        """Return the setup with other values for some settings."""
         changed = {}
         for name in ("pretraining", "optimizer", "training", "devices"):
             config = getattr(self, name)
@@ -233,7 +233,7 @@ class Setup:
         )
 
     def trainer(self) -> Trainer:
-        """Return the trainer of a new model, with weights by the seed."""
+        """Return the trainer of a new model, initialised from the seed."""
         keras.utils.set_random_seed(self.training.random_seed)
         settings = self.pretraining.compat, self.optimizer, self.training
         return make_trainer(self.config, *settings, self.strategy)
