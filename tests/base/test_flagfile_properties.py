@@ -21,6 +21,7 @@ OTHERS = {place.partition(":")[0] for place in PROJECT["scripts"].values()}
 MODULES = [*WRITERS, *sorted(OTHERS - {*WRITERS})]
 # Settings that other settings require.
 NEEDED = {"model_dir": "m", "do_eval": True}
+ENDINGS = {"output_file": ".npy"}
 WORDS = ["a,b", '"', "a b", "--x", "#", "=", "1e-5", "true", "None", "~/", "é"]
 TEXT = texts(*WORDS, without="\n\r\0", most=4).map(str.strip)
 
@@ -85,6 +86,8 @@ def test_a_flagfile_replays_any_settings(module, path, data):
     values = {name: x for name, x in NEEDED.items() if name in fields}
     for name in sorted(names):
         values[name] = data.draw(values_of(fields[name]), name)
+        if name in ENDINGS:
+            values[name] += ENDINGS[name]
     try:
         configs = record.configs(**values)
     except InputError:  # settings that do not fit each other
