@@ -69,7 +69,7 @@ def offer(names: Iterable[str], find: Callable[[str], Any]) -> None:
         for name in names:
             known.setdefault(f"{PACKAGE}>{name}", Deferred(name, find))
 
-    if "keras" in sys.modules:
-        register(sys.modules["keras"])
+    if keras := sys.modules.get("keras"):  # None where it is blocked
+        register(keras)
     else:
         sys.meta_path.insert(0, AfterKeras(register))

@@ -162,7 +162,7 @@ def test_a_killed_run_resumes_with_the_same_bits(folder):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     said = run(folder, "dynamic", "killed")
-    assert re.search(r"Resuming at step [4-8]0 from .*, example \d+", said)
+    assert re.search(r"Resuming at step [4-8]0 from .*, at example \d+", said)
     tiny_pretraining.assert_same_bits(folder / "whole", folder / "killed")
 
 
