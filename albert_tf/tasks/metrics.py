@@ -32,8 +32,8 @@ def class_sets(*numbers: np.ndarray) -> np.ndarray:
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     """Return F1 of each class in sets [N, C]; 0 for an absent class."""
-    right = 2 * np.sum(np.multiply(labels, predictions), axis=0)
-    both = np.sum([labels, predictions], axis=(0, 1))
+    right = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
+    both = np.sum([labels, predictions], axis=(0, 1), dtype=float)
     return np.divide(right, both, np.zeros(len(both)), where=both > 0)
 
 
