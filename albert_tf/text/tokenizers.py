@@ -48,8 +48,7 @@ from albert_tf.text.wordpiece import (
     vocabulary_lines,
 )
 
-TOKENIZER_FILE = "tokenizer.json"
-RULES_FILE = "compiled_rules.bin"
+TOKENIZER_FILE, RULES_FILE = "tokenizer.json", "compiled_rules.bin"
 WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
 CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, not a setting
 MASK_TEXT = "[MASK]"
@@ -137,19 +136,20 @@ class Tokenizer(abc.ABC):
     def _compile(self) -> bytes:
         """Return `with_rules`, compiled."""
 
-    def _rules_key(self) -> bytes:
-        """Return a hash of everything that determines `with_rules`."""
-        code = map(inspect.getsource, (normalization, wordpiece))
+    def _rules_hash(self, rules: bytes) -> bytes:
+        """Return a hash of `with_rules` and of all that determines it."""
         versions = unicodedata.unidata_version, sentencepiece.__version__
-        about = "\n".join([self.fingerprint(), *versions, *code])
-        return hashlib.sha256(about.encode()).digest()
+        code = map(inspect.getsource, (normalization, wordpiece))
+        about = "\n".join([self.fingerprint(), *versions, *code]).encode()
+        return hashlib.sha256(about + rules).digest()
 
     @functools.cached_property
     def with_rules(self) -> bytes:
-        path, key = self.rules_file, self._rules_key()
+        path = self.rules_file
         stored = files.read_bytes(path) if path and files.exists(path) else b""
-        rules = stored.removeprefix(key)
-        return self._compile() if rules == stored else rules
+        rules = stored[hashlib.sha256().digest_size :]
+        sound = stored == self._rules_hash(rules) + rules
+        return rules if sound else self._compile()
 
     def _prepared(self, text: str) -> str:
         """Return a text prepared for `with_rules`, with the same length."""
@@ -273,7 +273,7 @@ class Tokenizer(abc.ABC):
         values = self.description() | {CHECKSUM: self.checksum()}
         files.write_json(path, values)
         if self.encodes_with_rules or "with_rules" in vars(self):
-            content = self._rules_key() + self.with_rules
+            content = self._rules_hash(self.with_rules) + self.with_rules
             files.write_bytes(files.join(model_dir, RULES_FILE), content)
 
 
@@ -466,8 +466,8 @@ def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
 
 def tokenizer_in(folder: str) -> Tokenizer | None:
     """Return the tokenizer in a folder, None if there is none."""
-    there = files.exists(files.join(folder, TOKENIZER_FILE))
-    return load_tokenizer(folder) if there else None
+    path = files.join(folder, TOKENIZER_FILE)
+    return load_tokenizer(folder) if files.exists(path) else None
 
 
 def load_tokenizer(model_dir: str) -> Tokenizer:

@@ -185,7 +185,7 @@ class RunStepConfig(Validated):
     masked_lm_prob: float = setting(
         0.0,
         "Share of the tokens to predict, only for records of "
-        "--masking=dynamic; 0 for that of the records.",
+        "--masking=dynamic; 0 uses the share of the records.",
         minimum=0.0,
         maximum=0.9,
     )

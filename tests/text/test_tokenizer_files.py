@@ -59,11 +59,13 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
     assert copied.with_rules == tokenizer.with_rules
 
 
-@pytest.mark.parametrize("change", ["setting", "pieces", "unicode", "none"])
+@pytest.mark.parametrize(
+    "change", ["setting", "pieces", "unicode", "none", "bit"]
+)
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """A changed setting, vocabulary or Unicode version recompiles the rules."""
+    """A changed setting, vocabulary, Unicode version or bit recompiles them."""
     english().save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
     if change == "pieces":
@@ -74,6 +76,10 @@ def test_compiled_rules_of_something_else_are_ignored(
         monkeypatch.setattr("unicodedata.unidata_version", "1.0")
     elif change == "none":
         (tmp_path / "compiled_rules.bin").unlink()
+    elif change == "bit":
+        content = bytearray((tmp_path / "compiled_rules.bin").read_bytes())
+        content[len(content) // 2] ^= 1
+        (tmp_path / "compiled_rules.bin").write_bytes(content)
     lower = change != "setting"
     path = str(tmp_path / "spiece.model")
     loaded = tokenizer_from_files(spm_model_file=path, do_lower_case=lower)
