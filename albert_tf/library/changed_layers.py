@@ -1,4 +1,4 @@
-"""Changes to built dense layers: quantized kernels and LoRA, both by Keras.
+"""Changes to built dense layers: Keras's quantized kernels and LoRA.
 
 LoRA adds a product A B of low-rank matrices to a kernel, see
 https://arxiv.org/abs/2106.09685.
@@ -71,7 +71,7 @@ def merged_weights(
       named: its variables, by their names in a model directory.
 
     Raises:
-      InputError: a layer is quantized.
+      InputError: if a layer is quantized.
     """
     named = dict(named)
     names = {id(v): name for name, v in named.items()}
