@@ -135,7 +135,7 @@ def test_what_cannot_be_embedded(
 
 
 @pytest.mark.parametrize(
-    "content, named", [(b"", "must have a text"), (b"a\n\xff\n", "t:2")]
+    "content, named", [(b"", "must not be empty"), (b"a\n\xff\n", "t:2")]
 )
 def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
     """The error names an empty file, or a line that is not UTF-8."""

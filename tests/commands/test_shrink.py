@@ -168,7 +168,7 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
     assert ["parameters", "mrr", "loss"] in lines
     config = ShrinkConfig(str(folder), f"{out}2", num_heads=1)
     for columns in (["text"], ["text", "text_pair"]):
-        with pytest.raises(InputError, match="loss of their own.*num_heads=1"):
+        with pytest.raises(InputError, match="loss on their own.*num_heads=1"):
             shrink_model(config, table("train_file", *columns))
     shrink_model(config, table("train_file", "text", "text_pair", "negative"))
 

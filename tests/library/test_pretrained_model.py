@@ -140,7 +140,7 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: a.embed(["a"], layer=9), "`layer` must be from 0 to"),
         (lambda a, path: a.embed(["a"], "sum"), "`pooling` must be one of"),
         (lambda a, path: a.embed(["a"], batch_size=0), "`batch_size` must be"),
-        (lambda a, path: a.embed([]), "must have a text"),
+        (lambda a, path: a.embed([]), "must not be empty"),
         (lambda a, path: a.fill_mask("[MASK]", 0), "`top_k` must be at least"),
         (lambda a, path: a.fill_mask("a " * 99 + "[MASK]"), "among the first"),
     ],

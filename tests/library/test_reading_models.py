@@ -93,7 +93,7 @@ def test_answers_of_squad_have_places(shallow):
     for table in tables:
         third = model.features(model.examples(table, None, "train"))
         np.testing.assert_array_equal(third.arrays["labels"], first)
-    with pytest.raises(InputError, match="There must be an example"):
+    with pytest.raises(InputError, match="There must be at least one example"):
         model.predict(tables[1][:0])
     with pytest.raises(InputError, match="an answer must be in its context"):
         model.examples(x, ["music"] * 16, "train")
@@ -154,7 +154,9 @@ def test_texts_are_divided_wherever_they_stand(shallow):
         examples = model.examples(x, None, "predict")
         assert [list(example.words) for example in examples] == WORDS[:2]
     for x in ([], frame[:0]):
-        with pytest.raises(InputError, match="one of each|must be an example"):
+        with pytest.raises(
+            InputError, match="one of each|must be at least one example"
+        ):
             model.predict(x)
 
 

@@ -217,7 +217,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     for name in ("tokenizer.json", "spiece.model"):
         files.copy(f"{pretrained}/{name}", str(tmp_path / name))
     (tmp_path / "model.tflite").write_bytes(b"no model")
-    with pytest.raises(InputError, match="must have a LiteRT model"):
+    with pytest.raises(InputError, match="must contain a LiteRT model"):
         Runner(str(tmp_path))
 
 
@@ -241,5 +241,5 @@ def test_fields_of_other_models_are_an_error(kind, line, named):
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}
         return
-    with pytest.raises(InputError, match=f"only takes.*{named}"):
+    with pytest.raises(InputError, match=f"accepts only.*{named}"):
         litert_runner.fields_of(line, fields)
