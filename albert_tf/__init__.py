@@ -60,9 +60,9 @@ FOREIGN = {
 
 
 class _Package(types.ModuleType):
-    """Protects public names from the commands of the same name.
+    """A module class that protects public names from commands of the same name.
 
-    Otherwise importing the module `albert_tf.export` would hide the function.
+    Otherwise, importing the module `albert_tf.export` would hide the function.
     """
 
     def __setattr__(self, name, value):
