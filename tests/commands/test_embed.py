@@ -1,4 +1,4 @@
-"""Vectors of texts equal the NumPy model's for each unpadded text."""
+"""Vectors equal those of the NumPy model for each unpadded text."""
 
 import gzip
 import os

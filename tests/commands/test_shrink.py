@@ -1,4 +1,4 @@
-"""Smaller model directories compute what fewer layers compute."""
+"""Smaller model directories compute the same outputs as fewer layers."""
 
 import dataclasses
 
@@ -159,7 +159,7 @@ def table(name, *columns):
 
 @tiny_runs.eagerly()
 def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
-    """Pairs without scores are ranked; a lone pair has no usable loss."""
+    """Unscored pairs suffice to rank heads; a lone pair has no usable loss."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     of_kind("embedding", folder, pretrained_dir, layers=2)
     config = ShrinkConfig(str(folder), out, num_layers=1)

@@ -69,7 +69,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """A vocabulary only depends on corpus and settings, even if sampled."""
+    """A vocabulary depends only on corpus and settings, even if sampled."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
@@ -135,7 +135,7 @@ def test_mistakes_that_need_no_text(tmp_path):
 
 
 def test_bad_line_after_good_ones(corpus, tmp_path):
-    """A line that cannot be read stops training on the lines before it."""
+    """An unreadable line stops training on the lines before it."""
     path = tmp_path / "input.txt"
     # This is larger than a block of 1 MB, which is read at once.
     good = Path(corpus, "a.txt").read_bytes() * 400
@@ -159,7 +159,7 @@ def made_of(tmp_path, name, text, **settings):
 
 
 def test_long_lines_are_cut(corpus, tmp_path):
-    """Long lines are cut, so no text is left out.
+    """Long lines are cut, so that no text is skipped.
 
     The words are the same, and so are the pieces.
     """
@@ -194,7 +194,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """Only words that are too long are left out; a warning gives bytes."""
+    """Only words that are too long are skipped; a warning states the bytes."""
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000
@@ -236,7 +236,7 @@ def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
 
 
 def test_command_line(corpus, tmp_path):
-    """The program writes the tokenizer and prints what it read."""
+    """The program writes the tokenizer and prints counts of the text."""
     said = programs.fresh(
         *("-m", "albert_tf.train_tokenizer", f"--input_file={corpus}/*"),
         *(f"--output_dir={tmp_path}", "--vocab_size=55", "--nodo_lower_case"),

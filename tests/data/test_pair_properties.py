@@ -66,8 +66,9 @@ def document_at(docs, token):
 def test_pairs(corpus, config):
     """A pair is two adjacent runs of whole sentences of one document.
 
-    It begins and ends inside a line only if the line does not fit. No token is
-    in two pairs, and only chunks of one sentence are lost; with `keep`, none.
+    A pair begins or ends inside a line only if the line does not fit. No token
+    is in two pairs, and only chunks of one sentence are lost; with `keep`,
+    none.
     """
     docs, breaks, rng = corpus
     made, counts = make_pairs(docs, breaks, config, rng)
@@ -112,7 +113,7 @@ def test_pairs(corpus, config):
 @examples(25)
 @given(corpus=corpora(), config=configs(random_next_sentence=True))
 def test_next_sentence_pairs(corpus, config):
-    """Each segment is of one document, not empty, and short enough.
+    """Each segment is from one document, not empty, and short enough.
 
     An inserted B is not the segment that follows this A.
     """

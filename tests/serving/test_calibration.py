@@ -11,7 +11,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
-    """Blank lines are left out; the last batch may be smaller."""
+    """Blank lines are skipped; the last batch may be smaller."""
     file = tmp_path / "text.txt"
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))

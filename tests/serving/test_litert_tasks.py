@@ -53,7 +53,7 @@ def converted(folder):
 def questions(pretrained_dir, tmp_path_factory):
     """Return a cached function that exports a question-answering model.
 
-    It returns the folder, the SavedModel's answers and the threshold.
+    The function returns the folder, the SavedModel's answers and the threshold.
     """
 
     @functools.cache
@@ -125,7 +125,7 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A file may take shorter inputs than in fine-tuning."""
+    """A file may accept shorter inputs than fine-tuning used."""
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")

@@ -97,7 +97,7 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
 def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
     """Windows and questions are cut as in Python for shorter inputs.
 
-    The settings of fine-tuning would leave out parts of the context.
+    The settings of fine-tuning would skip parts of the context.
     """
     folder, task = tmp_path / "model", question_task("simple", False)
     model_dir(folder, pretrained_dir, task)

@@ -139,7 +139,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, reason, tmp_path, monkeypatch
 ):
-    """A file that fails or is wrong is not kept; the old one stays."""
+    """A file that fails or is wrong is not kept; the old file stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]

@@ -59,7 +59,7 @@ def test_warnings_fit_the_course(history, kinds):
 
 
 def test_the_warmup_is_not_judged():
-    """Rows that begin before warm-up ends do not count; later ones do."""
+    """Rows that begin before warm-up ends do not count; later rows do."""
     sick = rows(7.0, 0.5, accuracy=0.06)
     assert monitor().notes(sick)
     assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps are left
@@ -128,7 +128,7 @@ def test_the_spread_is_that_within_texts_at_masks():
 
 
 def test_a_collapse_is_told_by_the_last_spread():
-    """It is reported at once, but not if the model has recovered."""
+    """A collapse is reported at once, but not if the model has recovered."""
     early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=2)]
     notes = monitor().notes(early)
     assert set(notes) == {"collapsed"}

@@ -108,7 +108,7 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
 
 
 def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
-    """SIGTERM writes only the checkpoint; any other end writes `best/` too."""
+    """SIGTERM writes only the checkpoint; any other end also writes `best/`."""
     kept = []
     keep = KeepAverage(99)
     keep.after = lambda run, window: kept.append(run.stopped_by)
@@ -173,7 +173,7 @@ def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
 
 @pytest.mark.parametrize("form", ["one", "a generator", "a list"])
 def test_hooks_are_taken_as_they_come(form):
-    """A single hook and an iterator are as good as a list."""
+    """A single hook and an iterator are accepted like a list."""
     hook = Hook()
     forms = {"one": hook, "a generator": iter([hook]), "a list": [hook]}
     assert check_hooks(forms[form]) == (hook,)
@@ -228,7 +228,7 @@ def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
 
 
 class Kill(Hook):
-    """Simulates a kill of the process after a step."""
+    """A hook that simulates a killed process after a step."""
 
     def __init__(self, step):
         self.step = step
