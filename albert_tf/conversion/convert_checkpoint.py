@@ -71,7 +71,7 @@ def write_huggingface(
     """Write a Hugging Face folder; return its number of tensors.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       source: the model, with the head of its task.
       form: the library for which the model card has loading instructions.
     """

@@ -119,11 +119,11 @@ def is_digit(character: str) -> bool:
 
 
 def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
-    """Return which characters a pre-tokenizer splits off.
+    """Return a test for the characters that a pre-tokenizer splits off.
 
     Returns:
-      a test for these characters, and whether each is split off on its own
-      rather than in runs; None if only white space separates words.
+      the test, and whether each character is split off on its own rather than
+      in runs; None if only white space separates words.
 
     Raises:
       NotExpressible: if the pre-tokenizer is of a different kind.

@@ -129,7 +129,7 @@ def config_json(config: AlbertConfig) -> dict:
 
 
 class LocalCopy:
-    """A local file for libraries that cannot read remote ones.
+    """A local file for libraries that cannot read remote files.
 
     Attributes:
       path: the file itself, or a copy that lives as long as this object.
@@ -372,7 +372,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
     """Write a tokenizer's files; return whether Hugging Face can load them.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       tokenizer: the tokenizer to write.
       length: the model's maximum number of tokens.
     """
@@ -407,7 +407,7 @@ def write(
     """Write `config.json` and `model.safetensors` to a folder.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       config: the architecture.
       tensors: the weights, under Hugging Face's names.
       head: see `head_of`; None if there is no task head.

@@ -35,7 +35,7 @@ PROBLEMS = {
     "regression": "regression",
 }
 PRETRAINED = ("AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM")
-# Classes without a pooler; older versions of transformers wrote one.
+# Classes without a pooler; older versions of transformers wrote a pooler.
 WITHOUT_POOLER = (
     "AlbertForMaskedLM",
     "AlbertForTokenClassification",

@@ -51,7 +51,7 @@ class NotExpressible(Exception):
 
 
 def drop_nonspacing(text: str) -> str:
-    """Remove nonspacing marks from a text, except precomposed ones."""
+    """Remove nonspacing marks from a text, except precomposed marks."""
     return "".join(c for c in text if unicodedata.category(c) != "Mn")
 
 

@@ -219,7 +219,7 @@ def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
 def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
     """Return {name: shape} for the variables of `AlbertForPretraining`.
 
-    Building the model would give the same result but take its memory.
+    Building the model would return the same result but need its memory.
     """
     return {name: shape for name, shape, _, _ in _expand(config)}
 

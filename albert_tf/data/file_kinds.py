@@ -387,7 +387,7 @@ def opened(path: str) -> Iterator[Source]:
             head, file, damage = _read_head(file, path)
             packed = True
         if is_compressed(path) and not packed and not is_utf8(head, False):
-            raise damaged(path, "its first bytes are not those of one")
+            raise damaged(path, "its first bytes do not fit the format")
         _require_native(head, path)
         yield Source(file, _kind(head, path), head, damage)
 

@@ -27,7 +27,7 @@ Metrics = dict[str, dict[str, float]]  # by split
 
 
 class TaskEvaluator:
-    """Evaluates and predicts with the current weights of a model.
+    """An evaluator that also predicts, with a model's current weights.
 
     The attribute `tuned` is the task with the threshold from the last
     evaluation, which predictions for unlabelled data use.

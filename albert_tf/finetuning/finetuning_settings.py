@@ -190,7 +190,7 @@ class FinetuningConfig:
         return one_folder(self.source_dir, self.output_dir)
 
     def check_output(self) -> None:
-        """Raise an error if results would mix with another model's files."""
+        """Raise an error if results would end up with another model's files."""
         source = {"ensemble": ",".join(self.ensemble)}
         require(
             self.in_place or not is_finetuned(self.output_dir),

@@ -224,7 +224,7 @@ def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
         earlier = load_task(run.output_dir)
         require(
             task.identity() == earlier.identity(),
-            "`output_dir` contains a model with another task, or other labels, "
+            "`output_dir` contains a model with a different task, labels, "
             "columns or lengths; choose another folder.",
             output_dir=run.output_dir,
         )

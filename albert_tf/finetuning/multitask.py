@@ -295,8 +295,8 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
     require(
         all(map(is_finetuned, folders.values()))
         or not checkpoint_files.latest(output_dir),
-        "`output_dir` must not contain a model of other tasks; choose another "
-        "folder.",
+        "`output_dir` must not contain a model of different tasks; choose "
+        "another folder.",
         output_dir=output_dir,
         task=",".join(jobs),
     )

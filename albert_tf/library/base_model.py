@@ -106,7 +106,7 @@ def open_model(
       path: the folder or prefix.
       pairs: whether a Hugging Face folder's classifier takes text pairs.
       added_pieces: texts that become pieces of the vocabulary.
-      encoder_only: whether to leave out every head.
+      encoder_only: whether to omit every head.
 
     Raises:
       InputError: if there is no model, or its parts do not match.

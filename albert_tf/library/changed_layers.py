@@ -20,8 +20,8 @@ QUANTIZED = ("int8", "int4", "float8")
 def add_low_rank(albert: AlbertModel, rank: int) -> None:
     """Add low-rank matrices to an encoder, and freeze its other weights.
 
-    Attention and feed-forward layers get the matrices, and their biases stay
-    trainable; embeddings, layer norms and the pooler are frozen.
+    The matrices are added to attention and feed-forward layers, whose biases
+    stay trainable; embeddings, layer norms and the pooler are frozen.
     """
     rank = as_type("lora_rank", rank, int)
     require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)

@@ -99,7 +99,7 @@ class Albert(ModelWithTokenizer):
             release; or a Hugging Face folder.
           lora_rank: as for `Classifier.load`.
           added_pieces: as for `Classifier.load`.
-          encoder_only: whether to leave out every head, even an unknown one.
+          encoder_only: whether to omit every head, even an unknown head.
           **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
 
         Raises:

@@ -190,7 +190,7 @@ def check_weights(weights: Any, examples: Sequence) -> None:
 def class_numbers(
     class_weight: dict | None, task: Task
 ) -> dict[int, float] | None:
-    """Return {class number: weight}; classes without a weight get 1.
+    """Return {class number: weight}; the default weight is 1.
 
     Args:
       class_weight: {class number or name: weight}.

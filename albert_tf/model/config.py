@@ -256,8 +256,8 @@ class AlbertConfig:
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must have {CONFIG_FILE} and checkpoints of "
             "this project; `python -m albert_tf.convert_checkpoint "
-            f"--input={model_dir} --output=NEW --to=model_dir` makes one from "
-            "a Hugging Face folder or a TensorFlow 1 release.",
+            f"--input={model_dir} --output=NEW --to=model_dir` creates one "
+            "from a Hugging Face folder or a TensorFlow 1 release.",
             model_dir=model_dir,
         )
         return cls.from_json_file(path)

@@ -16,7 +16,7 @@ ABSENT = 1e4  # subtracted from the logits of empty choices
 
 
 def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
-    """Return questions [N] with choices in the blanks, else appended."""
+    """Fill the blanks of questions [N] with choices, or append the choices."""
     parts = tf.strings.split(question, BLANK)
     # A choice precedes every part except the first.
     later = tf.ragged.range(parts.row_lengths()).values > 0
@@ -68,7 +68,7 @@ def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
     """
     shape = tf.shape(choices)
     logits = tf.reshape(outputs["logits"], shape)
-    # An example without choices gets choice 0, the empty text.
+    # For an example without choices, the result is choice 0, the empty text.
     logits = tf.where(choices == "", logits - ABSENT, logits)
     logits = tf.pad(logits, [[0, 0], [0, tf.maximum(1 - shape[1], 0)]])
     best = tf.argmax(logits, axis=1, output_type=tf.int32)

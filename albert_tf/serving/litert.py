@@ -32,7 +32,7 @@ def text_features(server: ServedModel, path: str) -> Features:
 
 
 def task_features(server: ServedModel, path: str) -> Features:
-    """Return a file's examples, read for prediction or else for evaluation.
+    """Return a file's examples, read as test data or else evaluation data.
 
     In some data sets, these two parts have different columns.
     """

@@ -203,7 +203,7 @@ def verify(
     rule = f"{engine} must run the export and agree with the Python model"
     try:
         found = list(compare(server, folder))
-    except Exception as error:  # whatever the engine raises
+    except Exception as error:  # any error that the engine raises
         lines = str(error).splitlines() or [type(error).__name__]
         raise InputError(
             f"{rule}; nothing was written. Received: {lines[0]}"

@@ -69,7 +69,7 @@ def batcher(
         places = tf.where(inside, places, 0)  # in `features.tokens`
 
         def at_tokens(values, fill):
-            axes = [1] * (values.shape.rank - 1)  # besides the token axis
+            axes = [1] * (values.shape.rank - 1)  # except the token axis
             there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
             fill = tf.cast(fill, values.dtype)
             dense = tf.where(there, tf.gather(values, places), fill)

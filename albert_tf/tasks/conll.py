@@ -49,7 +49,7 @@ FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
 
 
 def parts(tag: str) -> tuple[str, str]:
-    """Return a tag's role and type, `("B", "PER")`, or else `("O", "")`."""
+    """Return a tag's role and type, `("B", "PER")`; otherwise `("O", "")`."""
     match = TAG.fullmatch(tag)
     return (ROLES[match[1]], match[3] or UNTYPED) if match else (OUTSIDE, "")
 

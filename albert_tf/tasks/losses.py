@@ -290,7 +290,7 @@ class SpanHead(Head):
 
 
 class BeamHead(SpanHead):
-    """The released head of SQuAD 2.0: ends depend on starts."""
+    """The released head for SQuAD 2.0, in which ends depend on starts."""
 
     averages = False
     token_outputs: ClassVar = {}

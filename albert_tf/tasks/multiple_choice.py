@@ -42,7 +42,7 @@ BLANK = "_"  # the gap for the choice in RACE questions
 
 
 def with_choice(question: str, choice: str) -> str:
-    """Return a question with a choice in its blanks, else appended.
+    """Fill a question's blanks with a choice, or append the choice.
 
     Source: `RaceProcessor.read_examples` of the released `race_utils.py`.
     """

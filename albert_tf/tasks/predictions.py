@@ -23,7 +23,7 @@ class Prediction:
 
 
 class Predictor:
-    """Predicts with a task, its tokenizer and a model in any engine.
+    """A predictor for a task, with a tokenizer and a model in any engine.
 
     Args:
       task: the task to predict.

@@ -160,7 +160,7 @@ def entries(path: str) -> Iterator[Entry]:
 
 
 class Reader:
-    """Reads a file, and counts the answers that are moved or not found.
+    """A reader of one file that counts answers moved or not found.
 
     Args:
       path: the file.

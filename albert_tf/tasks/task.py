@@ -205,7 +205,7 @@ class Task(abc.ABC):
 
     @property
     def head_arguments(self) -> tuple:
-        """The arguments of the task's layers besides the architecture."""
+        """The arguments of the task's layers, without the architecture."""
         return ()
 
     def build_model(self, config, dtype: str, albert=None):

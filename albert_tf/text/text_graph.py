@@ -1,8 +1,9 @@
 """The tokenizers as TensorFlow graphs: strings in, ids and offsets out.
 
-Ids and offsets equal those of `Tokenizer.encode_with_offsets`; offsets count
-characters of the original string. The graph uses Python's character classes, as
-ICU's may be older. The rows of a batch are processed as one flat sequence.
+Ids and offsets equal the results of `Tokenizer.encode_with_offsets`; offsets
+count characters of the original string. The graph uses Python's character
+classes, as ICU's may be older. The rows of a batch are processed as one flat
+sequence.
 
 B batch, C characters per text, N and M ids per text, T tokens per row.
 """

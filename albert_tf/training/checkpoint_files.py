@@ -82,7 +82,7 @@ def read_facts(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """A checkpoint cannot be read; TensorFlow's error is the cause."""
+    """An error for an unreadable checkpoint, caused by TensorFlow's error."""
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -194,7 +194,7 @@ def remove(directory: str, step: int) -> None:
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
-    """List a written checkpoint as the newest, and remove old ones.
+    """List a written checkpoint as the newest, and remove old checkpoints.
 
     Checkpoints of later steps are removed too: a resumed run repeats those
     steps.

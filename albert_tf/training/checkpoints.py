@@ -176,8 +176,8 @@ def save(
     """Write a checkpoint `ckpt-STEP`; return its prefix.
 
     Args:
-      directory: where to write; its `checkpoint` file lists the new checkpoint
-        only once it is complete.
+      directory: the folder to write to; its `checkpoint` file lists the new
+        checkpoint only once it is complete.
       variables: the variables to write.
       step: the number of updates so far.
       keep: number of newest checkpoints to keep, including this one.
@@ -246,7 +246,7 @@ def restore_latest(
 
 
 def for_inference(model_dir: str) -> str:
-    """Return the prefix of the best checkpoint, or else of the newest."""
+    """Return the prefix of the best checkpoint, or else the newest."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
     rule = "A model directory must contain a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")

@@ -67,7 +67,7 @@ class Clock:
       end: the schedule position at which all schedules end.
       step: number of updates when the position was last set.
       place: the position that was last set.
-      pace: how far each later step advances the position.
+      pace: the amount by which each later step advances the position.
     """
 
     end: int

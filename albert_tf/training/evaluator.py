@@ -57,7 +57,7 @@ class Evaluator:
     """A model on a strategy, with its objective and compiled evaluation steps.
 
     Args:
-      strategy: where to run.
+      strategy: the strategy to run on.
       build_model: a function that builds the model; called inside the
         strategy's scope.
       objective: the losses and metrics to measure.

@@ -42,7 +42,7 @@ class RequireFinite(Hook):
 
     def __init__(self, skips: bool):
         self.skips = skips
-        self.bad_steps = 0  # in a row, up to the last step
+        self.bad_steps = 0  # consecutive, up to the last step
 
     def after(self, run, window):
         all_bad = window.bad == window.steps

@@ -59,7 +59,7 @@ class Released(Optimizer):
 
     Args:
       learning_rate: a number or a schedule.
-      weight_decay: weight decay of all variables except `excluded` ones.
+      weight_decay: weight decay of all variables that are not `excluded`.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
       epsilon: added to the square root of the second moment.

@@ -210,7 +210,7 @@ def write_card(folder: str, source: str, form: str = "model_dir") -> None:
     """Write a folder's card, unless the user has written one.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       source: the model directory from which the folder was made, or the folder.
       form: see `card`.
     """

@@ -381,8 +381,9 @@ class Optimizer(keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None, healthy=None):
         """Update every variable in a replica; return the gradient's norm.
 
-        Sparse gradients are made dense before clipping. A variable without a
-        gradient counts as having a zero gradient, and still decays.
+        Sparse gradients are converted to dense tensors before clipping. A
+        variable without a gradient counts as having a zero gradient, and still
+        decays.
 
         Args:
           grads: this replica's share, in the order of the variables.

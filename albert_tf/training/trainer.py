@@ -60,7 +60,7 @@ def summed_steps(
     """Return a function (iterator, number of steps) -> `StepSums`.
 
     Args:
-      strategy: where to run.
+      strategy: the strategy to run on.
       replica_step: a function that updates once with a replica's batch, and
         returns the report of all replicas, float32 [2, names], and the
         gradient's norm.
@@ -151,7 +151,7 @@ class Trainer:
     """A model with an optimizer and compiled training steps.
 
     Args:
-      strategy: where to run.
+      strategy: the strategy to run on.
       build_model: a function that builds the model; called inside the
         strategy's scope.
       objective: the loss to minimise.

@@ -186,7 +186,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """The parts of a line add up to it, and fit the trainer."""
+    """The parts of a line add up to the line, and fit the trainer."""
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")

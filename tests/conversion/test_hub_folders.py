@@ -197,7 +197,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """Models written by transformers load and compute the same here."""
+    """Models written by transformers load here and compute the same outputs."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]

@@ -254,7 +254,7 @@ def test_another_version_is_refused(corpus, whole, tmp_path):
     metadata = json.loads((whole[0] / "metadata.json").read_text())
     metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
-    message = r"another version.* \(builder_version: 0 then, \d now\)"
+    message = r"a different version.* \(builder_version: 0 then, \d now\)"
     with pytest.raises(InputError, match=message):
         build.run(*settings(corpus, tmp_path))
 

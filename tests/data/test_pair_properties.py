@@ -44,7 +44,7 @@ def corpora(draw):
 
 @st.composite
 def configs(draw, **fixed):
-    """Return settings of pairs."""
+    """Return settings for pairs."""
     values = {
         "max_seq_length": draw(st.integers(8, 70)),
         "short_seq_prob": draw(st.sampled_from([0.0, 0.3, 1.0])),

@@ -156,7 +156,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
         do_train=True,
         **opinions | {"train_file": path},
     )
-    assert "another task, or other labels" in message
+    assert "a different task, labels" in message
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):

@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
     [(("O", "B-E", "I-E"), ["two"]), (("NOUN", "E", "VERB"), [])],
 )
 def test_classes_of_words_mark_no_entities(labels, found):
-    """Classes of words mark no entities, even if one is named like a mark."""
+    """Classes of words do not mark entities, even if named like a mark."""
     task = dataclasses.replace(find("conll2003"), labels=labels)
     prediction = types.SimpleNamespace(
         tags=(labels[0], labels[1]), probabilities=np.array([0.75, 0.5])

@@ -145,7 +145,7 @@ WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
 def test_classes_of_words_mark_no_entities():
-    """Classes mark no entities, even if one is named like a mark, such as E."""
+    """Classes do not mark entities, even if named like a mark, such as E."""
     tokenizer = types.SimpleNamespace(config=TextConfig())
     encoder = types.SimpleNamespace(tokenizer=tokenizer, graphs=[])
     for labels, marks in ((TAGS, 4), (("NOUN", "E", "S", "O", "VERB"), 0)):

@@ -30,7 +30,7 @@ def make_rows():
 def test_batches_are_the_packed_rows(words):
     """Ids, mask and segments equal the output of `pack`, for all lengths.
 
-    So do the arrays made without TensorFlow.
+    The arrays made without TensorFlow equal this output, too.
     """
     rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
     features = Features.from_rows(rows, {}, words.pad_id, LENGTH)

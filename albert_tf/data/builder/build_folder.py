@@ -62,9 +62,9 @@ class BuildFolder:
         listed = ", ".join(f"{name}: {text}" for name, text in changes.items())
         require(
             not changes,
-            "`output_dir` contains records made from other settings, text or "
-            "tokenizer, or by another version; use another folder or remove "
-            "it.",
+            "`output_dir` contains records made from different settings, text "
+            "or tokenizer, or by a different version; use another folder or "
+            "remove it.",
             output_dir=f"{self.output_dir} ({listed})",
         )
 

@@ -114,7 +114,7 @@ class Border(NamedTuple):
     tokens: int = 0
 
     def places(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
-        """Return whether parts are held out, and whether divided, [D] bool."""
+        """Return two bool [D]: whether each part is held out, and divided."""
         bucket = buckets(documents.hashes)
         divided = (bucket == self.below) & (self.key >= 0)
         divided &= documents.keys <= np.uint64(max(self.key, 0))

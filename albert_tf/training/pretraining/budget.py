@@ -73,7 +73,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
         optimizer in budget_rules.OPTIMIZERS
         or "learning_rate" in fixed
         or "optimizer" not in fixed,
-        "`budget_hours` knows rates for "
+        "`budget_hours` has rates only for "
         f"{', '.join(budget_rules.OPTIMIZERS)}; set `learning_rate` for "
         "another optimizer.",
         optimizer=optimizer,

@@ -192,7 +192,7 @@ def pretrain(
       pretraining: inputs and outputs.
       optimizer: the update rule and its schedule.
       training: batch, steps and cadence.
-      devices: where to run.
+      devices: the devices to run on.
       hooks: hooks to call between steps, in addition to the standard ones.
       set_by_user: names of the settings that a budget must not change.
 
