@@ -42,7 +42,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Return the full names that a file imports, in functions too."""
+    """Return the full names that a file imports, even inside functions."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

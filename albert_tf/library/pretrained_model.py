@@ -206,7 +206,7 @@ class Albert(ModelWithTokenizer):
     ) -> np.ndarray:
         """Return vectors of texts, float32 [N, H]; for a single text, [H].
 
-        `python -m albert_tf.embed` writes the same vectors. They are not
+        `python -m albert_tf.embed` writes the same vectors. Vectors are not
         normalised.
 
         Args:

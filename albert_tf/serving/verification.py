@@ -109,8 +109,8 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
 def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
     """Yield the difference of each floating-point output.
 
-    Integers and texts are derived from these. They may differ if two scores are
-    almost equal.
+    Integers and texts are derived from these outputs, and may differ if two
+    scores are almost equal.
     """
     missing = sorted(wanted.keys() - found.keys())
     rule = "The export must have every output of the Python model."

@@ -254,8 +254,8 @@ class Window:
 
     Attributes:
       position: the row position of the first context token.
-      starts: int [W], where each token begins in the context.
-      ends: int [W], where each token ends.
+      starts: int [W], the offset in the context at which each token begins.
+      ends: int [W], the offset at which each token ends.
       is_best: bool [W], whether no other window has more context for the token.
     """
 

@@ -261,7 +261,7 @@ class Tokenizer(abc.ABC):
         """Raise an error if a folder has a model with a different tokenizer."""
         known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
         same = not known or known.fingerprint() == self.fingerprint()
-        rule = "`output_dir` must not contain a model with its own tokenizer."
+        rule = "`output_dir` must not contain a model with another tokenizer."
         require(same, rule, output_dir=model_dir)
 
     def save(self, model_dir: str) -> None:

@@ -1,4 +1,4 @@
-"""Vectors equal those of the NumPy model for each unpadded text."""
+"""Vectors equal the NumPy model's for each unpadded text."""
 
 import gzip
 import os
@@ -159,7 +159,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pipe", [False, True])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
-    """Vectors equal those of the plain file."""
+    """Vectors equal the plain file's."""
     wanted = made()
     with open(source, "rb") as file:
         data = gzip.compress(file.read())

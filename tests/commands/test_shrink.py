@@ -37,7 +37,7 @@ def restored(folder):
 def test_fewer_layers_are_the_first_ones(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """The outputs equal those of the larger model's first layers."""
+    """The outputs equal the outputs of the larger model's first layers."""
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]

@@ -69,7 +69,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """Ids equal those of the text after applying the rules."""
+    """Ids equal the ids of the text after applying the rules."""
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,

@@ -101,7 +101,7 @@ def rows(found):
 
 
 def test_batches_hold_what_static_ones_hold(kinds):
-    """Keys, types and static shapes equal those of static batches."""
+    """Keys, types and static shapes are the same as in static batches."""
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)

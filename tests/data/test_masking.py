@@ -222,7 +222,7 @@ def test_permuted_tokens_stay_in_their_row():
     ],
 )
 def test_masks_are_the_recorded_ones(name, seed, settings):
-    """Masks equal those of earlier versions, which masked in TensorFlow."""
+    """Masks are the same as in earlier versions, which used TensorFlow."""
     with np.load(RECORDED) as file:
         recorded = {k: file[k] for k in file if k.startswith(f"{name}/")}
     recorded = {k.partition("/")[2]: x for k, x in recorded.items()}

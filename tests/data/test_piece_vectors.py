@@ -30,7 +30,7 @@ def tokens():
 
 
 def test_neighbours_are_counted_at_each_place(tokens):
-    """Counts equal those of a loop, without pairs across segment ends."""
+    """Counts equal a loop's, without pairs across segment ends."""
     tokens = tokens[:500]
     counted = collections.Counter()
     for place in range(len(tokens)):

@@ -1,6 +1,6 @@
 """Labels are read by the same rules in memory, columns and files.
 
-Tags and answers are labels too. An error names the user's own argument.
+Tags and answers are labels, too. An error names the user's own argument.
 """
 
 import dataclasses

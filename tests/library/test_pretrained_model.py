@@ -64,7 +64,7 @@ def test_fill_mask_is_the_softmax_of_the_logits(albert):
 
 
 def test_embed_is_the_program(albert, pretrained, tmp_path):
-    """Vectors equal those of `python -m albert_tf.embed` to the bit."""
+    """`python -m albert_tf.embed` writes the same vectors, to the bit."""
     text, vectors = tmp_path / "texts.txt", str(tmp_path / "x.npy")
     text.write_text("\n".join(TEXTS))
     embed_texts(EmbedConfig(pretrained, str(text), vectors))

@@ -82,7 +82,7 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
-    """Such a loss would be wrong for logits without any error."""
+    """A loss of probabilities is an error; for logits, it would be wrong."""
     with pytest.raises(InputError, match="`loss` must take logits"):
         classifier.compile(loss=loss)
 

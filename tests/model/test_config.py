@@ -78,7 +78,7 @@ def test_config_survives_its_file(tmp_path):
     "names", [("config.json",), ("albert_config.json", "model.ckpt-best.index")]
 )
 def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
-    """For a Hugging Face folder or a release, the error gives the command."""
+    """For a Hugging Face folder or a release, the error names the command."""
     for name in names:
         (tmp_path / name).write_text(AlbertConfig().to_json())
     command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"

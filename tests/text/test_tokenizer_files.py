@@ -123,7 +123,7 @@ def test_fingerprint_depends_on_everything(tmp_path):
 def test_pieces_that_the_file_names(pad, unk, tmp_path):
     """Padding and unknown text use the pieces that the model defines.
 
-    The ids are those of the same model with the usual names.
+    The ids are the same as in a model with the usual names.
     """
     proto = ModelProto.FromString(sentencepiece_model())
     usual = SentencePieceTokenizer(sentencepiece_model(), TextConfig())

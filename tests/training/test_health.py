@@ -113,7 +113,7 @@ def test_speed_is_a_share_of_the_peak():
 
 
 def test_the_spread_is_that_within_texts_at_masks():
-    """Other words, padding and differences between texts do not count."""
+    """Visible words, padding and differences between texts do not count."""
     rng = np.random.default_rng(0)
     states = np.zeros((3, 5, 2))
     states[0, :3] = [[10, 1], [10, 3], [10, 2]]  # variance 1 of about 100

@@ -59,7 +59,7 @@ CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
 
 
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
-    """Weights equal those of a run in which the bad step did nothing."""
+    """Weights are the same as if the bad step had done nothing."""
     steps = dict.fromkeys(CADENCE, 3)
     skipping = make_run(tmp_path, on_nonfinite="skip", **steps)
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
@@ -77,7 +77,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
-    """Four bad updates in a row end a run; two in every three do not."""
+    """Four consecutive bad updates end a run; two in every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
@@ -199,7 +199,7 @@ def test_the_best_weights_are_kept(tmp_path):
     "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
 )
 def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
-    """`best/` equals that of an uninterrupted run."""
+    """`best/` is the same as in an uninterrupted run."""
     scores = iter(scores)
 
     def evaluate():

@@ -1,4 +1,4 @@
-"""The optimizers for `compile` equal those of the training loop."""
+"""The optimizers for `compile` match the training loop's optimizers."""
 
 import keras
 import numpy as np

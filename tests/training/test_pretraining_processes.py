@@ -173,7 +173,7 @@ cli()
 def test_replicas_and_workers_equal_one_device(
     unbroken, two_workers, data_dir, config, tmp_path
 ):
-    """Weights equal those of one device with the same batches.
+    """Weights equal a single device's with the same batches.
 
     4 replicas read the same files as one; 2 workers read different files.
     """
@@ -231,7 +231,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
 
 
 def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
-    """Metrics and predictions of two processes equal those of one.
+    """Two processes have the same metrics and predictions as one.
 
     Both start from the first worker's model, whatever the other reads.
     """

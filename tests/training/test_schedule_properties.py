@@ -92,7 +92,7 @@ def test_rates_rise_to_the_peak_and_fall_to_the_end(run):
 @examples(15)
 @given(run=runs(), kept=st.floats(0, 1), pace=st.floats(0.1, 10))
 def test_a_rate_follows_its_clock(run, kept, pace):
-    """Once the clock sets the pace, rates are those of its positions."""
+    """Once the clock sets the pace, rates follow the clock's positions."""
     config, steps = run
     rate = RunRate(config, steps)
     clock = Clock(steps, 7, float(np.float32(kept * steps)), pace)

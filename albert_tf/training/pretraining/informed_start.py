@@ -123,7 +123,7 @@ def start_positions(
     """Initialize positions as waves; return the waves' `frequencies`.
 
     Args:
-      embeddings: the embeddings of a new model. Their projection, if any, is
+      embeddings: the embeddings of a new model. The projection, if any, is
         rescaled to preserve norms: otherwise the first layer would receive
         smaller states than the other layers, which share its weights.
       scale: root mean square of the positions.
