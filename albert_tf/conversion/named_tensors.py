@@ -94,8 +94,8 @@ def expected_places(
 ) -> dict[str, StoredTensor]:
     """Return {our name: stored tensor} for all variables a file must contain.
 
-    The whole backbone is required. A head, and the optimizer's slots with the
-    step counter, are required if any part of them is present.
+    The whole backbone is required. A head, the optimizer's slots and the step
+    counter are each required if any part is present.
     """
     every = places(config, layout)
     there = {name for name, place in every.items() if place.name in names}

@@ -38,7 +38,8 @@ SPM_NAME = "30k-clean.model"  # name that the released exporter requires
 # key.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
-# Written next to the architecture, because the released code reads this value.
+# Written next to the architecture, because the released code reads the first
+# key.
 HISTORICAL = {
     "net_structure_type": 0,
     "gap_size": 0,

@@ -20,8 +20,8 @@ FREQUENCIES_ONLY = 0.15  # accuracy that word frequencies alone nearly reach
 DIVERGED_RISE = 0.5  # nats above the best
 MASK_RATES = (0.10, 0.25)
 
-# Interval in steps after warm-up at which to check for a collapse, and the
-# number of texts for the check.
+# Number of steps after warm-up before the first check for a collapse, and the
+# number of texts to check.
 SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
 # A `masked_spread` below this is a collapse. On the demo's records, it was at

@@ -27,7 +27,7 @@ SILENCE_SECONDS = 60
 # are first reported, and the interval after that.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
-COORDINATION = "/tensorflow.CoordinationService/"  # a service, in messages
+COORDINATION = "/tensorflow.CoordinationService/"  # in messages
 
 
 def read_cluster() -> dict[str, list[str]]:

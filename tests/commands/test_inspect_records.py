@@ -142,7 +142,7 @@ def test_find_paths(folder):
     [(b"something else", "uncompressed TFRecord"), (None, "record 0")],
 )
 def test_files_that_are_no_records(folder, capsys, content, message):
-    """A file that is not of records raises an error with its name."""
+    """A file without records raises an error with the file's name."""
     path = folder / "a.tfrecord"
     if content:
         path.write_bytes(content)
