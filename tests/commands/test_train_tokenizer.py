@@ -119,7 +119,7 @@ def test_bad_input(content, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["ckpt-7.index", "metadata.json"])
 def test_a_models_folder_is_refused(tmp_path, name):
-    """A folder with a model or records fails before the text is read."""
+    """A folder with a model or records is an error before reading the text."""
     (tmp_path / name).touch()
     with pytest.raises(InputError, match="contain a model.*=.*test_a_models"):
         make_vocabulary(config("nowhere", tmp_path))

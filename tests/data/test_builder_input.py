@@ -1,4 +1,4 @@
-"""For unusable text, the error states the problem and its position."""
+"""For unusable text, the error states the problem and the position."""
 
 import dataclasses
 import errno

@@ -302,7 +302,7 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """A model of one task, or with another length, stays unchanged.
+    """A model of one task, or of a different length, stays unchanged.
 
     The note on the rate is printed once, not for each task.
     """

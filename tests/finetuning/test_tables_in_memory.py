@@ -129,7 +129,7 @@ def test_tags_of_a_table(tmp_path):
 
 
 def test_choices_of_a_table():
-    """Choices are a list in one column, or several columns, even numbers."""
+    """Choices, texts or numbers, are a list in one column, or many columns."""
     row = {"context": "c", "question": "q", "label": 1}
     one = examples("multiple_choice", [row | {"choices": ["3", "4"]}])
     two = examples(

@@ -62,7 +62,7 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """Restoring a variable detects the damage, and the previous one is read.
+    """Restoring detects the damage, and the previous checkpoint is read.
 
     An intact checkpoint of another model is an error and not skipped.
     """

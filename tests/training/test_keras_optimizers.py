@@ -115,7 +115,7 @@ def test_two_replicas_learn_as_one():
 
 
 def test_files_of_earlier_releases_load():
-    """Old files name a placement of weight decay; only today's is legal."""
+    """Old files name a placement of weight decay; only one is still legal."""
     config = Lamb().get_config()
     assert Lamb.from_config(config | {"decay_placement": "update"})
     with pytest.raises(InputError, match="decay_placement=decoupled"):

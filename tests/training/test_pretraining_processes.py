@@ -55,7 +55,7 @@ def run(line):
 
 @pytest.fixture(scope="module")
 def config(tokenizer, tmp_path_factory):
-    """Return the config file of a model with one layer, which traces fast."""
+    """Return the config file of a model with one layer, for fast tracing."""
     changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
     path = tmp_path_factory.mktemp("config") / "config.json"
     path.write_text(dataclasses.replace(tiny.CONFIG, **changes).to_json())
