@@ -1,7 +1,8 @@
-"""What `pyproject.toml` cannot say: that `configs/` is a part of the package.
+"""Build steps that `pyproject.toml` cannot express.
 
-And that type checkers, which cannot see names load when they are first used,
-get a stub of them. Apache Beam's `--setup_file` wants this file too.
+`configs/` becomes a part of the package, and type checkers, which cannot follow
+names that are loaded on first use, receive a stub. Apache Beam's `--setup_file`
+also needs this file.
 """
 
 import ast
@@ -14,7 +15,7 @@ INIT = pathlib.Path(__file__).parent / "albert_tf" / "__init__.py"
 
 
 def stub(source: str) -> str:
-    """Return the stub of a package from its source, which has `PUBLIC`."""
+    """Return a package's stub, given its source, which defines `PUBLIC`."""
     (names,) = (
         ast.literal_eval(node.value)
         for node in ast.parse(source).body
@@ -27,7 +28,7 @@ def stub(source: str) -> str:
 
 
 class BuildWithStub(build_py):
-    """Write the stub beside the modules of a wheel."""
+    """A build command that also writes the stub next to a wheel's modules."""
 
     def run(self):
         super().run()

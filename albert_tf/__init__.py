@@ -1,8 +1,8 @@
 """ALBERT, A Lite BERT, for TensorFlow 2 and Keras 3.
 
-The public API is the names in `PUBLIC`; everything else may change. Names are
-imported on first use, so that `import albert_tf` is fast, does not need
-TensorFlow and prints nothing.
+The public API consists of the names in `PUBLIC`; everything else may change.
+Names are imported on first use, so that `import albert_tf` is fast, does not
+need TensorFlow and prints nothing.
 """
 
 import importlib
@@ -60,9 +60,9 @@ FOREIGN = {
 
 
 class _Package(types.ModuleType):
-    """Protects public names from the commands of the same name.
+    """A module class that protects public names from commands of the same name.
 
-    Otherwise importing the module `albert_tf.export` would hide the function.
+    Otherwise, importing the module `albert_tf.export` would hide the function.
     """
 
     def __setattr__(self, name, value):

@@ -2,9 +2,9 @@
 
     python -m albert_tf.describe configs/models/albert_base_v2.json
 
-It prints the row of the paper's Table 1, the parameters of each part next to
-those of an unshared BERT of the same shape, and the floating-point operations
-for one sequence. No model is built.
+The output contains the row of the paper's Table 1, the parameters of each part
+beside the parameters of an unshared BERT of the same shape, and the
+floating-point operations for one sequence. No model is built.
 """
 
 from albert_tf.base import program

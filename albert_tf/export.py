@@ -1,7 +1,7 @@
 """Export a model directory for serving: `python -m albert_tf.export`.
 
-The output is a SavedModel by default, or a LiteRT or ONNX model. It does not
-need this package: a SavedModel loads with `tensorflow` and `tensorflow_text`.
+The output is a SavedModel by default, or a LiteRT or ONNX model. None of these
+needs this package: a SavedModel loads with `tensorflow` and `tensorflow_text`.
 See docs/serving.md.
 """
 

@@ -1,6 +1,6 @@
 """Query a LiteRT model: `python -m albert_tf.litert_runner`.
 
-It needs only the small packages `ai-edge-litert`, `sentencepiece` and
+The program needs only the small packages `ai-edge-litert`, `sentencepiece` and
 `absl-py`, not TensorFlow, and runs models written by
 `python -m albert_tf.export --to=litert` on any device that has Python.
 """

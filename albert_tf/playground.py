@@ -3,7 +3,7 @@
     python -m albert_tf.playground --saved_model=DIR
 
 The page offers the functions of the SavedModel's signatures and loads nothing
-from other servers. It needs `pip install 'albert-tf[demo]'`.
+from other servers. The command needs `pip install 'albert-tf[demo]'`.
 """
 
 from albert_tf.base import program

@@ -1,11 +1,11 @@
-r"""Check whether the pretraining step fits a TPU, without having a TPU.
+r"""Check whether the pretraining step fits a TPU, without a TPU.
 
     python -m albert_tf.tpu_check --topology=v5e-8 \
         --flagfile=configs/pretraining/base_v5e-8.flags
 
-It takes the flags of `pretrain.py` and compiles the same step with the real TPU
-compiler: `pip install 'albert-tf[tpu-check]'`. Nothing is run; the compiler
-reports the memory.
+The program accepts the flags of `pretrain.py` and compiles the same step with
+the real TPU compiler: `pip install 'albert-tf[tpu-check]'`. Nothing is run; the
+compiler reports the memory needed.
 """
 
 from albert_tf.base import program

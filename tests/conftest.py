@@ -60,9 +60,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True, scope="session")
 def _quick_compilation(request):
-    """Disable graph optimizations, which cost more than a few steps save.
+    """Disable graph optimizations, which take longer than they save here.
 
-    Slow tests and programs run by `programs.run` keep them.
+    Slow tests and programs run by `programs.run` keep these optimizations.
     """
     if "not slow" in request.config.option.markexpr:
         flag = "--xla_backend_optimization_level=0"
@@ -74,7 +74,7 @@ def _quick_compilation(request):
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_drawing():
-    """Replace the drawing of curves, which takes half a second, by a file."""
+    """Write a file instead of drawing curves, which takes half a second."""
 
     def leave_a_file(history, directory, names):
         files.write_text(files.join(directory, "curves.png"), f"{names}")
@@ -90,7 +90,7 @@ def _same_weights_in_a_module():
 
 @pytest.fixture(autouse=True)
 def _same_weights():
-    """Make Keras draw the same initial weights whatever ran before."""
+    """Make Keras draw the same initial weights, regardless of earlier tests."""
     random.seed(0)
 
 
@@ -162,7 +162,7 @@ def pretrained_model(pretrained_dir):
 
 
 def made_once(tmp_path_factory, name, make):
-    """Return a path that one test process creates for all of them."""
+    """Return a path that one test process creates for all processes."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -199,7 +199,7 @@ def pretrained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shallow(tmp_path_factory):
-    """Return a model directory with one layer, which is traced faster."""
+    """Return a model directory with one layer, for faster tracing."""
     folder = tmp_path_factory.mktemp("shallow")
     return tiny_tasks.make_model_dir(folder, num_hidden_layers=1)
 

@@ -1,4 +1,4 @@
-"""Releases to convert, and a check of failed conversions."""
+"""Releases to convert, and a check for failed conversions."""
 
 import json
 import pathlib
@@ -36,7 +36,7 @@ def release(folder: pathlib.Path, config, table, **changes) -> str:
 
 
 def zh_table(config) -> dict[str, np.ndarray]:
-    """Return random weights with the names in albert_zh's first release."""
+    """Return random weights with the names of albert_zh's first release."""
     ours = goldens.random_weights(config)
     return {
         place.name: ours[name].T.copy() if place.transposed else ours[name]
@@ -55,7 +55,7 @@ def check_nothing_left(folder: pathlib.Path, before: set) -> None:
 
 
 def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
-    """Check that a conversion fails with a message and leaves no files."""
+    """Check that a conversion fails with the message and leaves no files."""
     before = {p.name for p in folder.iterdir()}
     with pytest.raises(InputError, match=message) as caught:
         convert(str(source), str(folder / "out"), to, config_file=config_file)

@@ -49,7 +49,7 @@ def strings(texts) -> tf.Tensor:
 
 
 def packed(tokenizer, first, second=None, length=LENGTH):
-    """Return stacked model inputs made by the Python tokenizer."""
+    """Return stacked model inputs from the Python tokenizer."""
     second = second or [""] * len(first)
     rows = [
         pack(tokenizer, tokenizer.encode(a), tokenizer.encode(b), length)
@@ -68,7 +68,7 @@ def close(found, wanted, tolerance=1e-5):
 def model_dir(folder, pretrained_dir, task, layers=1):
     """Write a fine-tuned model directory for a task; return its model.
 
-    The weights are random. Each further layer makes tests slower.
+    The weights are random. Each additional layer makes tests slower.
     """
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
@@ -117,7 +117,7 @@ def copied(pretrained_dir, folder):
 def question_task(head, impossible=True):
     """Return a question-answering task with short windows and SQuAD 2.0 scores.
 
-    The limit on the length of answers excludes many of them.
+    The limit on answer length excludes many candidates.
     """
     config = TaskConfig(
         max_seq_length=20,
@@ -166,7 +166,7 @@ def without_tokenizer(pretrained_dir, folder):
 
 
 def every_node(nodes, bodies) -> list:
-    """Return nodes, and the nodes of the functions that they call."""
+    """Return nodes, and the nodes of the functions that these call."""
     names = [v.func.name for n in nodes for v in n.attr.values()]
     inner = [every_node(bodies[name], bodies) for name in names if name]
     return sum(inner, list(nodes))
@@ -196,7 +196,7 @@ def product_flops(graph) -> int:
 
 
 def operations(served, kind: str) -> int:
-    """Count the operations of a kind in a signature; loop bodies count once."""
+    """Count a signature's operations of one kind; loop bodies count once."""
     nodes = every_node(served.graph.as_graph_def().node, library(served))
     return sum(node.op == kind for node in nodes)
 

@@ -1,8 +1,8 @@
 """Numbers recorded from google-research/albert at b772393, and random models.
 
 `testdata/released/gN.npz` contain a config, weights, inputs, outputs and
-gradients of the released code; `g1_train.npz` contains weights after 1 and 3 of
-its training steps. Names are the released ones.
+gradients of the released code; `g1_train.npz` contains weights after 1 and 3
+training steps of that code. Names are the released names.
 """
 
 import dataclasses
@@ -107,12 +107,12 @@ def build(config: AlbertConfig, table: dict, **kwargs) -> AlbertForPretraining:
 
 
 def variant(name: str, **changes) -> AlbertConfig:
-    """Return `CONFIG` with the changes of a variant and further ones."""
+    """Return `CONFIG` with the changes of a variant and further changes."""
     return dataclasses.replace(CONFIG, **VARIANTS[name] | changes)
 
 
 def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
-    """Return random weights without default values of 0 or 1."""
+    """Return random weights, none of which has a default value of 0 or 1."""
     rng = np.random.default_rng(seed)
     return {
         name: rng.normal(0.5 * name.endswith("gamma"), 0.3, shape).astype("f4")

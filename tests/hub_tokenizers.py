@@ -43,7 +43,7 @@ def replace(text: str, content: str) -> dict:
 
 
 def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
-    """Return the `tokenizer.json` of a tokenizer as in transformers 5."""
+    """Return a tokenizer's `tokenizer.json` as transformers 5 writes it."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     charsmap = base64.b64encode(proto.normalizer_spec.precompiled_charsmap)
     rule = {"type": "Precompiled", "precompiled_charsmap": charsmap.decode()}

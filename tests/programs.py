@@ -1,8 +1,8 @@
 """Run programs in processes that have already imported TensorFlow.
 
 A server, forked right after the import of TensorFlow, forks a process for each
-program. Otherwise its state is that of a new `python`, without devices and
-flags.
+program. Apart from the import, the process is like a new `python`, without
+devices and flags.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""The number of examples for properties, and texts of unusual characters.
+"""The number of examples for property tests, and texts of unusual characters.
 
 `make properties` sets HYPOTHESIS_PROFILE=thorough, which tries twenty times as
-many examples, new ones in every run.
+many examples, different in every run.
 """
 
 import os
@@ -39,11 +39,11 @@ SPECIAL = [
 
 
 def texts(*words: str, without: str = "", most: int = 12) -> st.SearchStrategy:
-    """Return a strategy for texts of special characters, words and others.
+    """Return a strategy for texts of unusual characters and given words.
 
     Args:
       *words: the words.
-      without: characters that the texts do not have.
+      without: characters that the texts do not contain.
       most: largest number of words and characters.
     """
     special = [c for c in (*words, *SPECIAL) if not {*c} & {*without}]

@@ -33,7 +33,7 @@ def read_all(prefix: str) -> dict[str, np.ndarray]:
 
 
 def write_config(path, config, **changes) -> None:
-    """Write a config as released JSON; None removes a key."""
+    """Write a config as released JSON; a value of None removes the key."""
     values = json.loads(config.to_json()) | HISTORICAL | changes
     for key in ("sharing", "embedding_norm"):
         del values[key]

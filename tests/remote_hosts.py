@@ -2,7 +2,8 @@
 
 TensorFlow has a strategy for TPUs on other hosts, but none for their CPUs. A
 local strategy is therefore configured with replicas and inputs on the servers.
-It sends them data sets, variables and steps, like a TPU strategy.
+The strategy sends data sets, variables and steps to the servers, like a TPU
+strategy.
 """
 
 import json

@@ -114,7 +114,7 @@ def folder(tmp_path_factory, tokenizer_dir):
 
 @pytest.mark.slow
 def test_the_guides_run(folder):
-    """The guides run in sequence, each with the files of the last."""
+    """The guides run in sequence, each with the files of the previous guide."""
     made = "tokenizer records pretrained finetuned tested models/library/1 lite"
     assert [x for x in made.split() if not os.listdir(folder / x)] == []
 

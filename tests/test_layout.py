@@ -42,7 +42,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Return the full names that a file imports, in functions too."""
+    """Return the full names that a file imports, even inside functions."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -72,7 +72,7 @@ def test_a_file_in_the_package_is_a_command():
 
 
 def test_no_two_modules_of_rooms_have_one_name():
-    """A module's name alone tells which one is meant."""
+    """A module's name alone identifies the module."""
     names = [n.rpartition(".")[2] for n in MODULES if n not in COMMANDS]
     assert sorted(set(names)) == sorted(names)
 

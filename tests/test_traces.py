@@ -1,4 +1,4 @@
-"""The comparison of loss traces, and their completeness."""
+"""The comparison of loss traces, and the completeness of the traces."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ def test_the_recording_machine_compares_bits():
 
 
 def test_another_machine_compares_to_a_tolerance():
-    """Other machines may differ by rounding, but not by more."""
+    """On other machines, values may differ by rounding but no more."""
     for name, near, far in (
         ("loss", 1.001, 1.02),
         ("rate", 0.999, 0.98),

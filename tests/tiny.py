@@ -46,7 +46,7 @@ def make_data(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def train_batches(start, num_shards, shard, batch_size):
-    """Return an infinite data set of training batches from an example on."""
+    """Return an infinite data set of batches, starting at an example."""
     dataset = tf.data.Dataset.from_tensor_slices(make_data())
     dataset = dataset.repeat().skip(start % EXAMPLES).shard(num_shards, shard)
     return dataset.batch(batch_size, drop_remainder=True)
@@ -88,7 +88,7 @@ def make_trainer(
 
 
 def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
-    """Train for some steps from the trainer's step; return the report."""
+    """Continue training for some steps; return the report."""
     iterator = trainer.iterator(
         train_batches, trainer.step * trainer.training.train_batch_size
     )
@@ -96,7 +96,7 @@ def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
 
 
 def values(trainer: Trainer) -> dict[str, np.ndarray]:
-    """Return {name: value} of all state that resuming needs."""
+    """Return {name: value} for all state needed to resume."""
     return {name: v.numpy() for name, v in trainer.state().items()}
 
 
@@ -114,9 +114,9 @@ def traced_once(
     """Return a trainer in its initial state, if possible with traced graphs.
 
     Args:
-      make: makes the trainer; tracing takes seconds.
-      training: its settings.
-      more: all else that its graphs and initial weights depend on.
+      make: a function that creates the trainer; tracing takes seconds.
+      training: the trainer's settings.
+      more: everything else on which its graphs and initial weights depend.
     """
     cadence = {name: getattr(training, name) for name in CADENCE}
     fields = TrainingConfig.__dataclass_fields__
@@ -139,7 +139,7 @@ def new_trainer(
     per_replica: bool = False,
     **training,
 ) -> Trainer:
-    """Do the same as `make_trainer`; see `traced_once`."""
+    """Return the result of `make_trainer`, traced once; see `traced_once`."""
     key = replicas, config, optimizer, per_replica
     return traced_once(
         lambda: make_trainer(*key, **training),

@@ -29,7 +29,7 @@ DEFAULTS = {
 
 
 class Look(Hook):
-    """Inspects a run, and stops it before its first step is traced."""
+    """A hook that inspects a run and stops it before tracing its first step."""
 
     def __init__(self, look):
         self.look = look
@@ -62,7 +62,7 @@ make_trainer = run_setup.make_trainer
 
 
 def traced_once(config, compat, optimizer, training, strategy):
-    """Do the same as `make_trainer`; see `tiny.traced_once`."""
+    """Return the result of `make_trainer`; see `tiny.traced_once`."""
     key = config, compat, optimizer
     make = functools.partial(make_trainer, *key, training, strategy)
     return tiny.traced_once(make, training, *key)
@@ -81,7 +81,7 @@ def run(data_dir, config_file, output_dir, training=None, **kwargs):
 
 
 def build_records(text, output, model, tokens, **masking):
-    """Build records from a text file, and hold out a tenth."""
+    """Build records from a text file, and hold out a tenth of them."""
     settings = {"dupe_factor": 1, "eval_fraction": 0.1, "num_processes": 1}
     build.run(
         BuildConfig(input_file=str(text), output_dir=str(output), **settings),

@@ -29,7 +29,7 @@ DEFAULTS = {
 
 @contextlib.contextmanager
 def eagerly():
-    """Run without graphs: a few steps take less time than their tracing."""
+    """Run without graphs: a few steps take less time than tracing."""
     tf.config.run_functions_eagerly(True)
     try:
         yield

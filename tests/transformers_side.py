@@ -14,7 +14,7 @@ INDEX |= {"token_type_ids": "segment_ids"}
 
 
 def make(folder: str, values: dict, identity: bool) -> None:
-    """Write a random model; `identity` makes its projection an identity."""
+    """Write a random model; with `identity`, its projection is an identity."""
     torch.manual_seed(3)
     model = transformers.AlbertForPreTraining(
         transformers.AlbertConfig(**values)
@@ -41,7 +41,7 @@ def make_head(folder: str, name: str, values: dict) -> None:
 
 
 def pickle_weights(folder: str) -> None:
-    """Write the weights in the older format too."""
+    """Write the weights in the older format as well."""
     state = safetensors.torch.load_file(f"{folder}/model.safetensors")
     torch.save(state, f"{folder}/pytorch_model.bin")
 
@@ -90,7 +90,7 @@ def ids(folder: str, texts: list[str]) -> list[list[int]]:
 
 
 def save_tokenizer(folder: str, output: str) -> None:
-    """Write the tokenizer in a folder again with transformers."""
+    """Rewrite the tokenizer in a folder with transformers."""
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(output)
 
 
@@ -101,7 +101,7 @@ def packed(folder: str, first: list[str], second: list[str]) -> dict:
 
 
 def fill_masks(folder: str, text: str) -> list[tuple[str, float]]:
-    """Return the likeliest pieces for the mask in a text."""
+    """Return the most probable pieces for the mask in a text."""
     fill = transformers.pipeline("fill-mask", model=folder, top_k=5)
     return [(row["token_str"], row["score"]) for row in fill(text)]
 

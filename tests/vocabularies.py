@@ -1,4 +1,4 @@
-"""Vocabularies that are small enough to make in a test."""
+"""Vocabularies that are small enough to create in a test."""
 
 import functools
 import io
@@ -41,7 +41,7 @@ WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
 def trained(**settings) -> bytes:
-    """Train and return a SentencePiece model with trainer settings."""
+    """Return a SentencePiece model, trained with these settings."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         **settings,

@@ -12,8 +12,8 @@ class Progress:
     """A progress bar with current values, rate and time left.
 
     Args:
-      total: steps in the whole job.
-      done: steps completed before the job was resumed.
+      total: number of steps in the whole job.
+      done: number of steps completed before the job was resumed.
       unit: name of a step.
     """
 
@@ -31,7 +31,7 @@ class Progress:
 
     @property
     def total(self) -> int:
-        """Steps in the whole job."""
+        """The number of steps in the whole job."""
         return self.bar.total
 
     @total.setter

@@ -20,7 +20,7 @@ def require(condition: object, rule: str, /, **received: object) -> None:
       condition: whether the rule holds.
       rule: a sentence with names in backticks; data errors begin with the
         location.
-      received: the offending values, under the names that the user knows.
+      received: the offending values, under names that the user knows.
     """
     if not condition:
         values = ", ".join(f"{k}={v}" for k, v in received.items())

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RawRemoteFile, remote, remote_glob
 
-STANDARD_INPUT = "-"  # file name that stands for standard input
+STANDARD_INPUT = "-"  # file name that means standard input
 
 
 def is_remote(path: str) -> bool:
@@ -32,7 +32,7 @@ def is_remote(path: str) -> bool:
 
 
 def join(directory: str, *names: str) -> str:
-    """Join path parts; `gs://` paths keep forward slashes."""
+    """Join path parts; use forward slashes in `gs://` paths."""
     path = posixpath if is_remote(directory) else os.path
     return path.join(directory, *names)
 
@@ -61,7 +61,7 @@ def is_stream(path: str) -> bool:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Return whether a path is a folder itself or lies inside it."""
+    """Return whether a path is a folder or lies inside that folder."""
     if not is_remote(path):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
     return f"{path}/".startswith(join(folder, ""))
@@ -78,13 +78,13 @@ def unfinished(path: str) -> str:
     """Return a unique temporary name for a file that is being written.
 
     The process number alone is not unique: workers on several machines may
-    share it, and so may successive runs in containers.
+    share it, as may successive runs in containers.
     """
     return f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def is_unfinished(path: str) -> bool:
-    """Return whether a file name was made by `unfinished`."""
+    """Return whether `unfinished` created a file name."""
     return bool(re.search(r"\.tmp\d+-[0-9a-f]{8}$", path))
 
 
@@ -100,7 +100,7 @@ def matches(pattern: str, folder: str = "") -> list[str]:
         paths = remote_glob(pattern)
     else:
         paths = local_glob(pattern, recursive=True)
-    if "**" in pattern:  # it also matches the folders along the way
+    if "**" in pattern:  # this also matches the folders along the way
         paths = [path for path in paths if not os.path.isdir(path)]
     return sorted(path for path in paths if not is_unfinished(path))
 
@@ -116,7 +116,7 @@ def require_no_pattern(name: str, path: str) -> None:
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a folder tree like `os.walk`, from the folder itself down."""
+    """Walk a folder tree like `os.walk`, starting at the folder itself."""
     return remote("walk", path) if is_remote(path) else os.walk(path)
 
 
@@ -199,9 +199,9 @@ def atomic_path(path: str) -> Iterator[str]:
 
 
 def _upload(folder: str, path: str) -> None:
-    """Replace the contents of a folder with those of a local folder.
+    """Replace the contents of a folder with the contents of a local folder.
 
-    All new files are copied under temporary names before old ones are removed.
+    All new files are copied under temporary names before old files are removed.
     """
     whole: dict[str, str] = {}  # {temporary name: name}
     try:
@@ -231,10 +231,10 @@ def _upload(folder: str, path: str) -> None:
 def atomic_folder(path: str) -> Iterator[str]:
     """Yield a temporary folder that replaces `path` if the block succeeds.
 
-    It is local, and copied if it cannot be renamed: stores such as `gs://`
-    cannot rename a folder atomically, and not every library writes to them.
-    A mount point, such as a container's volume, cannot be renamed, nor can a
-    folder whose parent is not writable.
+    The temporary folder is local, and copied if it cannot be renamed: stores
+    such as `gs://` cannot rename a folder atomically, and not every library can
+    write to them. A mount point, such as a container's volume, cannot be
+    renamed; neither can a folder whose parent is not writable.
     """
     parent = os.path.dirname(os.path.realpath(path))
     fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
@@ -262,12 +262,12 @@ def atomic_folder(path: str) -> Iterator[str]:
 def locked(folder: str, name: str) -> Iterator[None]:
     """Lock a local folder while the block runs; fail if it is locked.
 
-    The system releases the lock when the process ends, however it ends. Stores
+    The system releases the lock when the process ends for any reason. Stores
     such as `gs://`, and some network disks, do not support locks.
 
     Args:
       folder: the folder, created if missing.
-      name: the setting that names it, for the error message.
+      name: the setting that names the folder, for the error message.
     """
     make_folder(folder)
     if is_remote(folder):
@@ -306,8 +306,8 @@ def write_bytes(path: str, content: bytes) -> None:
 def write_text(path: str, text: str) -> None:
     """Write a text file atomically, creating its folder if it is missing.
 
-    Surrogates, as in file names that are not UTF-8, become escapes, which JSON
-    decodes to the same characters.
+    Surrogates, as in file names that are not UTF-8, are written as escapes,
+    which JSON decodes to the same characters.
     """
     make_folder(os.path.dirname(path) or ".")
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
@@ -326,7 +326,7 @@ def read_text(path: str, what: str) -> str:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Write an indented JSON file atomically, keeping the order of keys."""
+    """Write an indented JSON file atomically, preserving the order of keys."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -334,7 +334,7 @@ def json_value(text: str | bytes) -> Any:
     """Parse JSON.
 
     Raises:
-      ValueError: it is malformed, too deep or contains a huge number.
+      ValueError: if the text is malformed, too deep or contains a huge number.
     """
     try:
         return json.loads(text)
@@ -373,7 +373,7 @@ BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 def flag_in(values: dict, name: str, where: str) -> bool | None:
     """Return a boolean field of a JSON object, or None if it is missing.
 
-    Booleans, 0 and 1 are accepted, also as strings: some programs write
+    Booleans, 0 and 1 are accepted, also as strings, because some programs write
     strings, and "false" must not count as true.
     """
     value = values.get(name)
@@ -392,7 +392,7 @@ def flag_in(values: dict, name: str, where: str) -> bool | None:
 def split_paths(paths: str) -> list[str]:
     """Return the entries of a comma-separated list of paths or patterns.
 
-    A string that is itself the path of a file or folder is not split.
+    A string that is the path of an existing file or folder is not split.
     """
     entries = [paths] if exists(paths) else paths.split(",")
     return [entry.strip() for entry in entries if entry.strip()]
@@ -427,9 +427,11 @@ def glob(
     """Return the sorted files matching a comma-separated list of patterns.
 
     Args:
-      what: describes the list in error messages.
-      legal_folder: returns whether a folder may be among the files.
-      left_out: returns whether to omit a path that matches a pattern.
+      what: the description of the list in error messages.
+      legal_folder: a function that returns whether a folder may be among the
+        files.
+      left_out: a function that returns whether to omit a path that matches a
+        pattern.
     """
     paths: list[str] = []
     entries = split_paths(patterns)

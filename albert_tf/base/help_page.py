@@ -7,7 +7,7 @@ from albert_tf.base.settings import types_of
 
 WIDTH = 79
 
-# Placeholders for values; a switch has none.
+# Placeholders for values; a switch has no placeholder.
 VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
 NUMBER_OR_WORD = (float, str)
 
@@ -27,7 +27,7 @@ def value_of(field: dataclasses.Field) -> str:
 
 
 def word(value: object) -> str:
-    """Return a value as a flag accepts it."""
+    """Format a value in the form that a flag accepts."""
     if isinstance(value, tuple):
         return ",".join(value)
     if isinstance(value, float):
@@ -47,7 +47,7 @@ def _filled(text: str, indent: str) -> str:
 
 
 def _entry(program, field: dataclasses.Field) -> str:
-    """Return the help lines of a flag."""
+    """Return the lines of help for a flag."""
     metadata, value = field.metadata, value_of(field)
     name = f"--{field.name}{value}" if value else f"--[no]{field.name}"
     default = program.default_words(field)

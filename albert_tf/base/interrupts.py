@@ -1,7 +1,7 @@
-"""Signals, handled as soon as they arrive.
+"""Handling of signals as soon as they arrive.
 
 Python runs signal handlers in the main thread, and only once C++ code returns.
-In TensorFlow this can take minutes, and repeated signals collapse into one.
+In TensorFlow, this can take minutes, and repeated signals collapse into one.
 """
 
 import contextlib
@@ -11,11 +11,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 
-STATUS = 130  # exit status of a program that Ctrl-C ended
+STATUS = 130  # exit status of a program ended by Ctrl-C
 
 
 def end() -> None:
-    """Exit immediately, with the message and status for Ctrl-C."""
+    """Exit immediately with the message and status for Ctrl-C."""
     os.write(2, b"error: interrupted\n")
     os._exit(STATUS)
 
@@ -33,8 +33,8 @@ def seen_at_once(see: Callable[[int], None]) -> Iterator[None]:
     blocks are called too.
 
     Args:
-      see: called in another thread with the number of each signal for which
-        Python has a handler.
+      see: a function that is called in another thread with the number of each
+        signal for which Python has a handler.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)

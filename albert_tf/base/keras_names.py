@@ -1,8 +1,8 @@
-"""Names under which Keras loads our classes before they are imported.
+"""Names under which Keras finds our classes before they are imported.
 
-`keras.models.load_model` looks classes up in a registry. Ours register when
-their modules are imported, and `import albert_tf` does not import them. So it
-registers placeholders, which import a class when Keras needs it.
+`keras.models.load_model` looks classes up in a registry. Our classes register
+when their modules are imported, which `import albert_tf` does not do. Instead,
+it registers placeholders, which import a class when Keras needs it.
 """
 
 import importlib.abc
@@ -16,7 +16,7 @@ PACKAGE = "albert_tf"
 
 
 class Deferred:
-    """Placeholder for a class that is imported when a file needs it."""
+    """A placeholder for a class that is imported when a file needs it."""
 
     def __init__(self, name: str, find: Callable[[str], type]):
         self.name, self.find = name, find
@@ -27,10 +27,10 @@ class Deferred:
 
 
 class AfterKeras(importlib.abc.MetaPathFinder):
-    """Import hook that calls a function once Keras has been imported.
+    """An import hook that calls a function once Keras has been imported.
 
     Args:
-      then: called with the module `keras`.
+      then: a function that is called with the module `keras`.
     """
 
     def __init__(self, then: Callable[[types.ModuleType], None]):
@@ -61,7 +61,7 @@ def offer(names: Iterable[str], find: Callable[[str], Any]) -> None:
 
     Args:
       names: names of the classes.
-      find: imports and returns the class with a given name.
+      find: a function that imports and returns the class with a given name.
     """
 
     def register(keras: types.ModuleType) -> None:
@@ -69,7 +69,7 @@ def offer(names: Iterable[str], find: Callable[[str], Any]) -> None:
         for name in names:
             known.setdefault(f"{PACKAGE}>{name}", Deferred(name, find))
 
-    if keras := sys.modules.get("keras"):  # None where it is blocked
+    if keras := sys.modules.get("keras"):  # None if Keras is blocked
         register(keras)
     else:
         sys.meta_path.insert(0, AfterKeras(register))

@@ -1,4 +1,4 @@
-"""Optional packages: which uses need them, and how to install them.
+"""Optional packages: their uses, and how to install them.
 
 A module imports such a package inside the function that uses it, after `need`
 has checked that it is installed.
@@ -23,7 +23,7 @@ SOURCES = {
     "scipy": "albert-tf[informed]",
     "sentencex": "albert-tf[sentences]",
     "sklearn": "albert-tf[informed]",
-    # Some systems have wheels of TensorFlow but not of this.
+    # Some systems have wheels of TensorFlow but not of this package.
     "tensorflow_text": "tensorflow-text",
     "tf2onnx": "albert-tf[onnx]",
     "torch": "albert-tf[convert]",
@@ -37,10 +37,10 @@ def is_installed(module: str) -> bool:
 
 
 def lacking(use: str, *modules: str) -> str:
-    """Return a sentence that names what to install; "" if nothing is missing.
+    """Return a sentence that names missing packages, "" if there are none.
 
     Args:
-      use: what needs the modules; the subject of the sentence.
+      use: the purpose that needs the modules, as the subject of the sentence.
       *modules: keys of `SOURCES`.
     """
     missing = [module for module in modules if not is_installed(module)]
@@ -55,7 +55,7 @@ def need(use: str, *modules: str, **received: object) -> None:
     """Raise `InputError` unless modules of `SOURCES` are installed.
 
     Args:
-      use: what needs them, with names in backticks.
+      use: the purpose that needs the modules, with names in backticks.
       *modules: the modules.
       received: the values that require this use.
     """

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection, forkserver
 from typing import Any
 
-# Items per process that are queued, running, or finished out of order.
+# Number of items per process that are queued, running, or finished out of
+# order.
 WINDOW = 4
 
 
@@ -27,10 +28,10 @@ def available() -> int:
 
 
 def _context(module: str) -> multiprocessing.context.BaseContext:
-    """Return a context that starts processes safely despite running threads.
+    """Return a context that starts processes safely while threads run.
 
-    A fork server starts at once and imports the module; workers are forked
-    from it. Both ignore Ctrl-C: the parent program ends them.
+    A fork server starts immediately and imports the module; workers are forked
+    from this server. Both ignore Ctrl-C: the parent program ends them.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -109,7 +110,7 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         if self.number > 1:
             if kind is KeyboardInterrupt:
-                self._tell.send(None)  # never read, so every worker sees it
+                self._tell.send(None)  # never read, so visible to every worker
             self._pool.shutdown(cancel_futures=True)
 
     def map(
@@ -120,7 +121,8 @@ class Workers:
         Args:
           function: a module-level function, or a `functools.partial` of one;
             it, its argument and its result must be picklable.
-          items: read only as far ahead as needed to keep the workers busy.
+          items: the items, read only as far ahead as needed to keep the workers
+            busy.
         """
         items = iter(items)
         first = list(itertools.islice(items, 2))
@@ -148,7 +150,7 @@ class Workers:
 def without_collection() -> Iterator[None]:
     """Suspend garbage collection while a block creates many lasting objects.
 
-    Collection takes a quarter of the time of importing TensorFlow.
+    Collection accounts for a quarter of the time to import TensorFlow.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -37,9 +37,9 @@ from albert_tf.base.processes import without_collection
 from albert_tf.base.removed_flags import REMOVED, gone, without_removed
 from albert_tf.base.settings import GROUPS, converted, group_of, types_of
 
-# Read when TensorFlow is first imported; values that the user set win. On AMD
-# processors oneDNN is off by default, which makes a training step a fifth
-# slower.
+# Read when TensorFlow is first imported; values that the user set take
+# precedence. On AMD processors, oneDNN is off by default, which makes a
+# training step a fifth slower.
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
@@ -81,7 +81,7 @@ def _ended_by_interrupt() -> Iterator[None]:
 def quiet_start() -> Iterator[None]:
     """Make imports in the block faster and quieter.
 
-    Ctrl-C ends a command at once.
+    Ctrl-C ends a command immediately.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -90,7 +90,7 @@ def quiet_start() -> Iterator[None]:
 
 
 FLAGS = flags.FLAGS
-UNREAD = 141  # shells' exit status after a closed pipe, as with `| head`
+UNREAD = 141  # the shell's exit status after a closed pipe, as with `| head`
 Result = TypeVar("Result")
 
 
@@ -140,14 +140,14 @@ def run(
     """Run a script's `main` under absl; report user errors in one line, exit 1.
 
     Files that cannot be read or written, and standard input that is not UTF-8,
-    count as user errors. A second Ctrl-C ends the program at once.
+    count as user errors. A second Ctrl-C ends the program immediately.
 
     Args:
       main: the program, which reads the flags.
       positional: the flag that takes positional arguments, joined by commas;
         without it, positional arguments are an error.
-      prepare: called first; defines the flags and returns the text of
-        `--help`, "" for absl's list of flags.
+      prepare: a function that is called first, defines the flags and returns
+        the text of `--help`, or "" for absl's list of flags.
     """
 
     def guarded(argv: Sequence[str]) -> int:
@@ -172,7 +172,7 @@ def run(
     # Escape names that the console cannot print.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The programs print; TensorFlow's lower log levels are noise.
+    # The programs print their output; TensorFlow's lower log levels are noise.
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):
@@ -185,7 +185,7 @@ def run(
 
 
 class _NumberOrWord(flags.ArgumentParser):
-    """Parses a number; `check_setting` checks any other word."""
+    """A parser of numbers; `check_setting` checks any other word."""
 
     def parse(self, argument):
         try:
@@ -195,7 +195,7 @@ class _NumberOrWord(flags.ArgumentParser):
 
 
 class _SwitchOrWord(flags.BooleanParser):
-    """Parses a boolean; `check_setting` checks any other word."""
+    """A parser of booleans; `check_setting` checks any other word."""
 
     def parse(self, argument):
         try:
@@ -222,7 +222,7 @@ def _define_number_or_word(name: str, default: Any, help: str) -> None:
 def _from_home(value: Any) -> Any:
     """Expand `~/` to the home directory in a path or a list of paths.
 
-    Shells expand it only at the start of a word, not in `--output_dir=~/new`.
+    Shells expand `~/` only at the start of a word, not in `--output_dir=~/new`.
     """
     if isinstance(value, tuple):
         return tuple(map(_from_home, value))
@@ -232,7 +232,7 @@ def _from_home(value: Any) -> Any:
     return re.sub("(^|,)~/", lambda match: match[1] + home, value)
 
 
-# {key of `settings.KINDS`: function that defines a flag of this kind}
+# {key of `settings.KINDS`: a function that defines a flag of this kind}
 DEFINERS: dict[tuple[type, ...], Callable] = {
     (bool,): flags.DEFINE_bool,
     (bool, str): _define_switch_or_word,
@@ -246,18 +246,18 @@ DEFINERS: dict[tuple[type, ...], Callable] = {
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of settings, called by command line or by keywords.
+    """A function of settings, called from the command line or with keywords.
 
     Attributes:
-      function: does the work; takes an instance of each class, in order, and
-        keyword arguments that no flag can express.
+      function: the function that does the work, with an instance of each class,
+        in order, and keyword arguments that no flag can express.
       classes: dataclasses of `setting` fields.
       positional: the flag that takes positional arguments, joined by commas;
         without it, positional arguments are an error.
       defaults: {setting: default of this program}.
       aliases: {alternative name of a flag: setting}.
-      optional: required settings that are optional in this program.
-      tells: whether the function also takes `set_by_user`, the names of the
+      optional: settings that are usually required but optional in this program.
+      tells: whether the function also accepts `set_by_user`, the names of the
         settings that the user set.
       means: {setting: the meaning of its default in this program}.
     """
@@ -303,7 +303,7 @@ class Program:
         return self.defaults.get(field.name, field.default)
 
     def default_words(self, field: dataclasses.Field) -> str:
-        """Return the default of a setting in words, "" if it has none."""
+        """Return a setting's default in words, "" if there is no default."""
         value = self.default(field)
         own = "" if field.name in self.defaults else field.metadata["means"]
         means = self.means.get(field.name, own)
@@ -346,7 +346,7 @@ class Program:
         return self._configs(values | lists)
 
     def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the keyword `set_by_user` if the function takes it, or {}."""
+        """Return the keyword `set_by_user`, or {} if it is not accepted."""
         settings = (self.aliases.get(name, name) for name in names)
         return {"set_by_user": frozenset(settings)} if self.tells else {}
 
@@ -370,7 +370,7 @@ class Program:
         """Return an instance of each class, built from keywords.
 
         Raises:
-          InputError: a keyword is unknown, missing or of the wrong type.
+          InputError: if a keyword is unknown, missing or of the wrong type.
         """
         fields, passed = self.fields(), {}
         for keyword, value in values.items():
@@ -380,8 +380,8 @@ class Program:
             if name not in fields:
                 hint = near(keyword, [*fields, *self.aliases])
                 raise InputError(
-                    f"`{self.function.__name__}` takes no `{keyword}`{hint} "
-                    f"Received: {keyword}={value!r:.60}"
+                    f"`{self.function.__name__}` has no keyword "
+                    f"`{keyword}`{hint} Received: {keyword}={value!r:.60}"
                 )
             rule = f"`{name}` must be given once, by one of its names."
             require(name not in passed, rule, **{keyword: value})
@@ -417,7 +417,7 @@ class Program:
 def command(
     *classes: type, **about: Any
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Decorate a function of settings to make it a program.
+    """Decorate a function of settings to turn it into a program.
 
     The function then takes keyword arguments named after the flags; its
     `program` attribute is the command-line program.

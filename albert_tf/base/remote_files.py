@@ -1,6 +1,6 @@
 """TensorFlow's file system, for paths such as `gs://`.
 
-Its errors become user errors. TensorFlow is imported on first use.
+Errors are converted to user errors. TensorFlow is imported on first use.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ class RemoteError(InputError, OSError):
 
 @contextlib.contextmanager
 def _gfile(path: str) -> Iterator[Any]:
-    """Yield TensorFlow's file system and turn its errors into `RemoteError`."""
+    """Yield TensorFlow's file system; convert its errors to `RemoteError`."""
     import tensorflow as tf
 
     try:
         yield tf.io.gfile
     except tf.errors.OpError as error:
-        # Some of these errors have no message, others fill a page.
+        # Some of these errors have no message; others fill a page.
         reason = (error.message.splitlines() or [type(error).__name__])[0]
         raise RemoteError(
             f"A remote path must exist, be reachable and grant access: "

@@ -1,4 +1,4 @@
-"""Flags of earlier releases, as found in old flagfiles and command lines."""
+"""Flags of earlier releases, found in old flagfiles and command lines."""
 
 from collections.abc import Container, Iterable
 from typing import NamedTuple
@@ -10,7 +10,7 @@ class Removed(NamedTuple):
     """A flag that no longer exists.
 
     Attributes:
-      advice: what happens now, and what to use instead.
+      advice: the present behaviour, and the replacement.
       same: values that match today's behaviour; such flags are dropped.
     """
 
@@ -18,7 +18,7 @@ class Removed(NamedTuple):
     same: tuple[str, ...] = ()
 
 
-# {flag: what became of it}
+# {removed flag: its entry}
 REMOVED = {
     "beta_2_half_life": Removed(
         "set `beta_2` to 2 ^ -(tokens in a batch / half-life); "
@@ -56,7 +56,7 @@ REMOVED = {
     ),
 }
 
-# Arguments of earlier releases, and their current form.
+# Arguments of earlier releases, and their current forms.
 RENAMED = {
     "--initial_weights=released": "--initial_weights=random",
     "--init_vocabulary=transplant": "--init_state=transplant",
@@ -74,7 +74,7 @@ def without_removed(
 ) -> list[str]:
     """Drop removed flags that had no effect; raise `InputError` for others.
 
-    Renamed values get their current names.
+    Renamed values receive their current names.
 
     Args:
       arguments: command-line arguments, with the lines of flagfiles.

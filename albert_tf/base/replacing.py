@@ -16,19 +16,19 @@ def matches(path: str, pattern: str) -> bool:
 
 
 class Contents(NamedTuple):
-    """The files that a program writes into a folder.
+    """The files that a program writes to a folder.
 
     Attributes:
-      needed: files that every such folder has.
-      patterns: patterns of all files that it may have, including the needed
-        ones; `*` does not match a slash.
+      needed: files that every such folder contains.
+      patterns: patterns of all files that the folder may contain, including the
+        needed files; `*` does not match a slash.
     """
 
     needed: frozenset[str]
     patterns: tuple[str, ...]
 
     def foreign(self, paths: list[str]) -> list[str]:
-        """Return the paths that the program does not write.
+        """Return the paths that the program did not write.
 
         If a needed file is missing, return all paths.
         """
@@ -60,7 +60,8 @@ def check_replaceable(
 ) -> None:
     """Raise `InputError` if a folder contains files that no program wrote.
 
-    The error lists the files left over by the form that explains the most.
+    The error lists the files that remain under the form that explains the most
+    files.
 
     Args:
       name: the setting that names the folder.

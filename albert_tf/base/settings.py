@@ -1,8 +1,8 @@
-"""Settings, each declared once as a dataclass field.
+"""Settings, each of which is declared once, as a dataclass field.
 
 A library module declares its settings in a frozen dataclass whose fields are
-`setting(...)`. It inherits from `Validated`, or its `__post_init__` calls
-`validate(self)`. `program.py` turns the fields into flags and keywords.
+`setting(...)`. The class inherits from `Validated`, or its `__post_init__`
+calls `validate(self)`. `program.py` turns the fields into flags and keywords.
 """
 
 import csv
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 
-FLAG_FILE = "run.flags"  # in a model directory: the settings that made it
+FLAG_FILE = "run.flags"  # in a model directory, the settings that produced it
 TEXTS = (str, os.PathLike)
 
 
@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
     """Convert NumPy, pandas or TensorFlow values to plain Python.
 
     Scalars become numbers or strings, and arrays become lists. Lists, tuples
-    and dicts are converted entry by entry; other values are unchanged.
+    and dicts are converted entry by entry; other values stay unchanged.
     """
     if isinstance(value, Mapping):
         return {plain(k): plain(x) for k, x in value.items()}
@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
-# Headings of `--help`, in order; each is a purpose of a user.
+# Headings of `--help`, in order; each names a user's purpose.
 GROUPS = (
     FILES := "Inputs and outputs",
     ACTIONS := "What to do",
@@ -75,8 +75,8 @@ def setting(
 
     Args:
       default: the value when the flag is omitted; `None` means "not set".
-      help: what the setting does, for `--help`; name the unit.
-      group: its heading in `--help`, one of `GROUPS`. By default the
+      help: a description of the setting for `--help`, including the unit.
+      group: the heading in `--help`, one of `GROUPS`. The default is the
         attribute `help_group` of the class, or else `FILES`.
       means: the meaning of the default, if its value does not reveal it.
       choices: the legal strings, normally the keys of a dispatch dict; for a
@@ -84,10 +84,10 @@ def setting(
       minimum: the smallest legal number (inclusive).
       maximum: the largest legal number (inclusive).
       required: whether the flag must be set on the command line.
-      change: what a new value changes in the rest of a resumed run; empty
-        if the weights stay the same.
-      convert: called with the setting's name and the value that Python code
-        passed; returns the converted value. None accepts the flag's values.
+      change: the effect of a new value on the rest of a resumed run; empty if
+        the weights stay the same.
+      convert: a function (name of the setting, value from Python code) ->
+        converted value. None accepts the flag's values.
       literal: whether the value is user text, in which `~/` is not expanded.
     """
     metadata = {
@@ -110,8 +110,8 @@ def variant(field: Any, default: Any = dataclasses.MISSING, **changes) -> Any:
 
     Args:
       field: the field.
-      default: another default.
-      **changes: other arguments of `setting`.
+      default: the new default.
+      **changes: further arguments of `setting`.
     """
     if default is dataclasses.MISSING:
         default = field.default
@@ -174,7 +174,7 @@ COMPAT_FLAG = setting(
 
 
 def _is(*types: type) -> Callable[[Any], bool]:
-    """Return a type check in which a boolean does not count as a number."""
+    """Return a type check that does not accept a boolean as a number."""
     return lambda x: (
         isinstance(x, types) and (bool in types or not isinstance(x, bool))
     )
@@ -198,7 +198,7 @@ class FlagType(NamedTuple):
     """A type of setting: its legal values and their conversion."""
 
     legal: Callable[[Any], bool]  # whether a value is legal
-    typed: Callable[[Any], Any]  # converts a legal value as its flag would
+    typed: Callable[[Any], Any]  # converts a legal value as the flag would
     words: str  # name of the type in errors
 
 
@@ -222,15 +222,15 @@ KINDS: dict[tuple[type, ...], FlagType] = {
 
 
 def as_type(name: str, value: Any, *types: type) -> Any:
-    """Convert a value passed from Python as its flag would.
+    """Convert a value passed from Python as the flag would.
 
     Args:
-      name: name of the setting or argument, for the message.
+      name: name of the setting or argument, for the error message.
       value: a Python, NumPy, pandas or TensorFlow value.
       *types: a key of `KINDS`.
 
     Raises:
-      InputError: the value has a different type.
+      InputError: if the value has a different type.
     """
     kind, value = KINDS[types], plain(value)
     rule = f"`{name}` must be {kind.words}."
@@ -245,7 +245,7 @@ def as_type(name: str, value: Any, *types: type) -> Any:
 
 
 def types_of(field: dataclasses.Field) -> tuple[type, ...]:
-    """Return a field's key in `KINDS`: its types other than None."""
+    """Return a field's key in `KINDS`: its types except None."""
     types = getattr(field.type, "__args__", (field.type,))
     return tuple(t for t in types if any(t in kind for kind in KINDS))
 
@@ -263,7 +263,8 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
         return
     choices = metadata.get("choices")
     low, high = metadata.get("minimum"), metadata.get("maximum")
-    # If the field also has a range, numbers are legal besides the choices.
+    # If the field also has a range, numbers are legal in addition to the
+    # choices.
     ranged = low is not None or high is not None
     number = ranged and isinstance(value, int | float)
     must, got = f"`{name}` must be", {name: value}
@@ -273,7 +274,7 @@ def check_setting(name: str, value: Any, metadata: Any) -> None:
         require(value in choices, f"{must} {kinds}.", **got)
         return
     infinite = number and abs(value) == math.inf
-    # NaN fails either comparison, so either limit rejects it.
+    # NaN fails both comparisons, so either limit rejects it.
     require(not infinite, f"{must} finite.", **got)
     require(low is None or value >= low, f"{must} at least {low}.", **got)
     require(high is None or value <= high, f"{must} at most {high}.", **got)
@@ -290,7 +291,7 @@ def validate(config: Any) -> None:
 
 
 class Validated:
-    """Base class of settings, converted and checked on construction."""
+    """The base class of settings, which converts and checks new instances."""
 
     def __post_init__(self):
         validate(self)
@@ -321,7 +322,7 @@ def facts(config: Any, change: str = "") -> dict[str, RunFact]:
 
 
 def _line(entries: tuple) -> str:
-    """Join a list as its flag parses it, quoting entries with commas."""
+    """Join a list as its flag parses it; quote entries with commas."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(entries)
     return line.getvalue()
@@ -330,8 +331,8 @@ def _line(entries: tuple) -> str:
 def _is_read_back(value: Any, text: str) -> bool:
     """Return whether this text in a flagfile restores the value.
 
-    Lines lose trailing white space, lists lose it around entries, and
-    characters that UTF-8 cannot encode are written as escapes.
+    Lines lose trailing white space, list entries lose surrounding white space,
+    and characters that UTF-8 cannot encode are written as escapes.
     """
     plain = isinstance(value, str | int | float | tuple)
     written = text.encode("utf-8", "backslashreplace").decode().rstrip()
@@ -343,8 +344,9 @@ def _is_read_back(value: Any, text: str) -> bool:
 def flagfile(*configs: Any) -> str:
     """Return a flagfile that reproduces the given settings.
 
-    Values that it cannot reproduce appear as comments: objects, and texts with
-    line breaks, trailing white space, or characters that are not UTF-8.
+    Values that a flagfile cannot reproduce appear as comments: objects, and
+    texts with line breaks, trailing white space, or characters that are not
+    UTF-8.
     """
     lines = []
     for config in configs:

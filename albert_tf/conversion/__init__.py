@@ -1,1 +1,1 @@
-"""Weights of other projects: file formats and variable names."""
+"""Weights from other projects: file formats and variable names."""

@@ -71,9 +71,9 @@ def write_huggingface(
     """Write a Hugging Face folder; return its number of tensors.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       source: the model, with the head of its task.
-      form: the library that the model card's loading instructions are for.
+      form: the library for which the model card has loading instructions.
     """
     config = as_released(source.config)
     head = source.task and head_of(source.task)
@@ -93,7 +93,7 @@ def write_huggingface(
     return len(tensors)
 
 
-# {folder of its settings: module}
+# {folder of the module's settings: module}
 MODULES = {
     "": "sentence_transformers.models.Transformer",
     "1_Pooling": "sentence_transformers.models.Pooling",
@@ -164,7 +164,7 @@ def convert(
     to: str,
     **how: bool | str | None,
 ) -> list[str]:
-    """Convert a model; return a report, line by line.
+    """Convert a model; return the lines of a report.
 
     Args:
       input: a folder or a checkpoint prefix.
@@ -173,7 +173,7 @@ def convert(
       **how: the fields of `Reading`.
 
     Raises:
-      InputError: the input cannot be converted; no output folder is left.
+      InputError: if the input cannot be converted; no output folder remains.
     """
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
@@ -202,7 +202,7 @@ def convert(
 
 @dataclasses.dataclass(frozen=True)
 class ConversionConfig(Validated):
-    """What to convert, and to which format."""
+    """The model to convert, and the output format."""
 
     input: str = setting(
         "",
@@ -249,7 +249,7 @@ class Converted:
 
     Attributes:
       output: the output folder.
-      lines: the report, line by line.
+      lines: the lines of the report.
     """
 
     output: str
@@ -258,7 +258,7 @@ class Converted:
 
 @program.command(ConversionConfig)
 def convert_checkpoint(config: ConversionConfig) -> Converted:
-    """Convert released weights to a model directory and back, or fail."""
+    """Convert released weights to a model directory or back, or fail."""
     lines = convert(
         config.input,
         config.output,

@@ -1,8 +1,8 @@
 """The size and cost of a model, computed from its config.
 
-The report has the row of the paper's Table 1, the parameters of each part next
-to those of an unshared BERT of the same shape, and the floating-point
-operations for one sequence.
+The report contains the model's row of the paper's Table 1, the parameters of
+each part beside the parameters of an unshared BERT of the same shape, and the
+floating-point operations for one sequence.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ SHARED = {
 
 
 def part_of(name: str) -> str:
-    """Return the model part that a variable belongs to."""
+    """Return the part of the model to which a variable belongs."""
     fitting = [
         part
         for part, start in PARAMETER_GROUPS.items()
@@ -101,7 +101,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
     millions = sum(counts[part] for part in BACKBONE) / 1e6
     shared = config.num_hidden_groups < config.num_hidden_layers
     heads = str(config.num_attention_heads)
-    if config.attention_head_size:  # not H / A as in the paper
+    if config.attention_head_size:  # differs from H / A in the paper
         heads += f" of {config.attention_head_size}"
     row = {
         "Table 1": name,

@@ -64,9 +64,9 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
 
     Args:
       rules: rules of a normalizer.
-      pieces: all characters of the vocabulary. An accent is a character with
-        a combining class here, but a nonspacing mark in `tokenizers`; if the
-        vocabulary has a character on which they differ, no setting is
+      pieces: all characters of the vocabulary. An accent is a character with a
+        combining class here, but a nonspacing mark in `tokenizers`; if the two
+        definitions differ for a character in the vocabulary, no setting is
         equivalent.
     """
     names: list[str] = []
@@ -81,7 +81,7 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
             if text in QUOTES and rule["content"] == '"':
                 name = QUOTES[text]
             elif text.startswith(r"[\x{300}-") and not rule["content"]:
-                name = "StripAccents"  # as written by `tokenizer_json`
+                name = "StripAccents"  # as `tokenizer_json` writes it
         elif name == "StripAccents" and any(
             unicodedata.category(c) == "Mn" and not unicodedata.combining(c)
             for c in pieces
@@ -119,14 +119,14 @@ def is_digit(character: str) -> bool:
 
 
 def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
-    """Return which characters a pre-tokenizer splits off.
+    """Return a test for the characters that a pre-tokenizer splits off.
 
     Returns:
-      a test for these characters, and whether each is split off on its own
-      rather than in runs; None if only white space splits.
+      the test, and whether each character is split off on its own rather than
+      in runs; None if only white space separates words.
 
     Raises:
-      NotExpressible: the pre-tokenizer is of another kind.
+      NotExpressible: if the pre-tokenizer is of a different kind.
     """
     kind, behavior = rule["type"], rule.get("behavior", "Isolated").lower()
     if kind == "WhitespaceSplit":
@@ -149,7 +149,7 @@ def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
 
 
 class SentencePieceReader:
-    """Builds a SentencePiece model from the files of a Hugging Face folder."""
+    """A builder of a SentencePiece model from a Hugging Face folder's files."""
 
     def __init__(self, hub: HubFiles, path: str | None):
         self.hub = hub
@@ -217,7 +217,7 @@ class SentencePieceReader:
         """Return the text settings; compile the rules they do not cover."""
         hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
         if not hub.content:
-            # The rules of `AlbertTokenizer`, besides SentencePiece's own.
+            # The rules of `AlbertTokenizer` that SentencePiece does not have.
             known = {"replace_quotes": True}
         else:
             more = self._split_pieces()
@@ -246,7 +246,8 @@ class SentencePieceReader:
         """Apply the pre-tokenizer to the pieces; return rules for texts.
 
         A split before `Metaspace` becomes a rule that puts spaces around
-        characters; a split after it disables the pieces that it would cut.
+        characters; a split after `Metaspace` disables the pieces that it would
+        cut.
         """
         rules = list(flat(self.hub.content.get("pre_tokenizer")))
         marks = [i for i, r in enumerate(rules) if r["type"] == "Metaspace"]
@@ -285,7 +286,7 @@ class SentencePieceReader:
         return before
 
     def _retire(self, splits: Callable[[str], bool]) -> None:
-        """Mark pieces that would have been split as unused."""
+        """Mark pieces as unused if the pre-tokenizer would have split them."""
         for piece in self.proto.pieces:
             if piece.type == NORMAL and splits(piece.piece):
                 piece.type = UNUSED
@@ -296,7 +297,7 @@ class SentencePieceReader:
         )
 
     def _compile(self, rules: list[dict]) -> None:
-        """Compile rules into the model's character map, and store them."""
+        """Compile rules into the model's character map, and store the rules."""
         table, left_out = table_of(rules)
         for name in left_out:
             self._cannot(name)
@@ -317,7 +318,7 @@ class SentencePieceReader:
     def _score_symbols(self) -> None:
         """Let symbols compete with other pieces, as `tokenizer.json` does.
 
-        A SentencePiece model matches symbols before it applies its map.
+        A SentencePiece model would match symbols before it applies its map.
         """
         scores = dict(self.hub.model["vocab"])
         tokens = self.hub.content["added_tokens"]

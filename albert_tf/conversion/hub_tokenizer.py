@@ -1,7 +1,7 @@
 """Reader for the tokenizer of a Hugging Face folder.
 
-`tokenizer.json` has the text rules and the vocabulary, `spiece.model` or
-`vocab.txt` only the vocabulary, `tokenizer_config.json` settings and names.
+`tokenizer.json` contains the text rules and the vocabulary, `spiece.model` or
+`vocab.txt` only the vocabulary, and `tokenizer_config.json` settings and names.
 Warnings list everything that has no equivalent here.
 """
 
@@ -74,7 +74,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
     """Read the normalizer of `tokenizer.json`.
 
     Returns:
-      the settings of `TextConfig` that its rules imply; its `BertNormalizer`,
+      the settings of `TextConfig` that the rules imply; the `BertNormalizer`,
       or {}; and the rules that WordPiece cannot express.
     """
     rules = [
@@ -93,7 +93,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         cannot = ["BertNormalizer without clean_text"] * unclean
         known = {
             "do_lower_case": flag_of(bert, "lowercase", True),
-            # By default accents are stripped if text is lower-cased.
+            # By default, accents are stripped if text is lower-cased.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
         return known, bert, [*cannot, *sorted(others)]
@@ -107,7 +107,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
 
 
 def wordpiece_config(hub: HubFiles) -> TextConfig:
-    """Return WordPiece settings; record rules that they cannot express."""
+    """Return WordPiece settings; record rules that settings cannot express."""
     known, bert, cannot = _normalizer(hub)
     apart = bool(bert) or not hub.content
     apart = flag_of(bert, "handle_chinese_chars", apart)
@@ -151,22 +151,22 @@ def _other_splits(hub: HubFiles) -> list[str]:
 
 # {model type in `tokenizer.json`: kind of tokenizer}
 MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
-# Classes that process text as ours do without a `tokenizer.json`.
+# Classes that, without a `tokenizer.json`, process text as ours do.
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
-# Here texts are always padded and truncated at the end.
+# Our tokenizers always pad and truncate texts at the end.
 SIDES = {
     "padding_side": "padded",
     "truncation_side": "truncated",
 }
 PIECE, TEXT = "SpecialToken", "Sequence"
 SINGLE = [(PIECE, 0), (TEXT, 0), (PIECE, 0)]
-# How texts are packed here: parts and their segment ids.
+# How our tokenizers pack texts: parts and their segment ids.
 PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return the packing of `tokenizer.json`, None if it is like ours."""
+    """Return the packing in `tokenizer.json`, None if it equals ours."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]
@@ -185,10 +185,10 @@ def _packs_otherwise(hub: HubFiles) -> str | None:
 
 
 def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
-    """Return the kind of a folder's tokenizer and its vocabulary's path.
+    """Return the kind of a folder's tokenizer and the vocabulary's path.
 
-    The path is None if only `tokenizer.json` has the vocabulary. A model of an
-    unsupported type is recorded and removed from `hub`.
+    The path is None if only `tokenizer.json` contains the vocabulary. A model
+    of an unsupported type is recorded and removed from `hub`.
     """
     kind, path = find_vocabulary([hub.folder]) or (None, None)
     type_there = hub.type if hub.content else None
@@ -231,12 +231,12 @@ def read_tokenizer(
     """Return the tokenizer of a Hugging Face folder, and warnings.
 
     Args:
-      folder: the folder with its files.
-      rows: rows of the word table; None accepts any number of pieces.
+      folder: the folder with the tokenizer's files.
+      rows: number of rows in the word table; None accepts any number of pieces.
       strict: whether a difference from the source tokenizer is an error.
 
     Raises:
-      InputError: a file is malformed, or `strict` is set and ids may differ.
+      InputError: if a file is malformed, or `strict` is set and ids may differ.
     """
     hub, tokenizer = HubFiles.of(folder), None
     with whole(folder):

@@ -32,7 +32,7 @@ H5 = "tf_model.h5"
 WEIGHTS = (SAFETENSORS, PICKLE, H5)  # the most reliable first
 LFS_POINTER = b"version https://git-lfs"
 
-# Hugging Face's "gelu" is the erf form; the released form is its "gelu_new".
+# Hugging Face's "gelu" is the erf form; "gelu_new" is the released form.
 ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -43,7 +43,7 @@ ACTIVATIONS = {
     "linear": "linear",
 }
 
-# Keys of `config.json` that must have these values if they are present.
+# Required values for keys of `config.json`, if present.
 FIXED = {
     "model_type": "albert",
     "layer_norm_eps": 1e-12,
@@ -129,7 +129,7 @@ def config_json(config: AlbertConfig) -> dict:
 
 
 class LocalCopy:
-    """A local file for libraries that cannot read remote ones.
+    """A local file for libraries that cannot read remote files.
 
     Attributes:
       path: the file itself, or a copy that lives as long as this object.
@@ -146,7 +146,7 @@ class LocalCopy:
 
 @contextlib.contextmanager
 def _damage_named(kind: str, path: str) -> Iterator[None]:
-    """Turn a library's errors about a damaged file into `InputError`."""
+    """Convert a library's errors about a damaged file to `InputError`."""
     try:
         yield
     except InputError:
@@ -200,8 +200,8 @@ def _open_pickle(path: str) -> Tensors:
 def _open_h5(path: str) -> Tensors:
     """Open the weights of transformers' TensorFlow classes.
 
-    Keras names them `LAYER/MODEL/albert/.../kernel:0`; PyTorch's names are
-    `albert.....weight`, and its kernels are transposed.
+    In Keras, weights are named `LAYER/MODEL/albert/.../kernel:0`; in PyTorch,
+    `albert.....weight`, and kernels are transposed.
     """
     file_copy = LocalCopy(path)
     names: dict[str, tuple[str, bool]] = {}
@@ -221,7 +221,8 @@ def _open_h5(path: str) -> Tensors:
 
     with _damage_named("HDF5 file", path), h5py.File(file_copy.path) as file:
         file.visititems(visit)
-    # Of the two biases, transformers adds only this one to masked-LM logits.
+    # There are two biases, of which transformers adds only this one to
+    # masked-LM logits.
     if H5_BIAS in names:
         names["predictions.bias"] = names.pop(H5_BIAS)
         shapes["predictions.bias"] = shapes.pop(H5_BIAS)
@@ -239,10 +240,10 @@ def _open_h5(path: str) -> Tensors:
 
 
 def _without_copies(tensors: Tensors, path: str) -> Tensors:
-    """Drop second names of tied weights after checking that both agree.
+    """Drop second names of tied weights after checking that the values agree.
 
     Raises:
-      InputError: the word table and the decoder, or the two biases, differ.
+      InputError: if the word table and the decoder, or the two biases, differ.
     """
     copies = {copy: x for copy, x in TIED.items() if x in tensors.shapes}
     for copy, name in copies.items():
@@ -258,7 +259,7 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
 def _without_identity(
     tensors: Tensors, config: AlbertConfig, path: str
 ) -> Tensors:
-    """Drop the projection if both widths are equal; it must be the identity."""
+    """Drop the projection, an identity, if both widths are equal."""
     kernel, bias = PROJECTION + "weight", PROJECTION + "bias"
     if config.embedding_size != config.hidden_size or not (
         {kernel, bias} <= tensors.shapes.keys()
@@ -328,10 +329,10 @@ def encoder_alone(tensors: Tensors, path: str) -> Tensors:
 def open_weights(
     folder: str, config: AlbertConfig, encoder_only: bool = False
 ) -> tuple[Tensors, str]:
-    """Open a folder's weights, with Hugging Face's names of the whole model.
+    """Open a folder's weights, with Hugging Face's names for the whole model.
 
-    Return the tensors and the path of their file. Files of `AlbertModel` omit
-    the prefix `albert.`; here it is always added.
+    Return the tensors and the path of the file. Files of `AlbertModel` omit the
+    prefix `albert.`; this function always adds it.
 
     Args:
       folder: the folder of the file.
@@ -371,7 +372,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
     """Write a tokenizer's files; return whether Hugging Face can load them.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       tokenizer: the tokenizer to write.
       length: the model's maximum number of tokens.
     """
@@ -389,7 +390,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
 
 
 def architecture_of(tensors: Tensors) -> str:
-    """Return the Hugging Face class that a file's variables belong to."""
+    """Return the Hugging Face class to which a file's variables belong."""
     if any(name.startswith("sop_classifier.") for name in tensors.shapes):
         return "AlbertForPreTraining"
     if any(name.startswith("predictions.") for name in tensors.shapes):
@@ -403,13 +404,13 @@ def write(
     tensors: Tensors,
     head: dict | None = None,
 ) -> None:
-    """Write `config.json` and `model.safetensors` into a folder.
+    """Write `config.json` and `model.safetensors` to a folder.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       config: the architecture.
       tensors: the weights, under Hugging Face's names.
-      head: see `head_of`; None without a task head.
+      head: see `head_of`; None if there is no task head.
     """
     arrays = tensors.read_all()
     if head and head["architectures"][0] in WITHOUT_POOLER:

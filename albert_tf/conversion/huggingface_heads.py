@@ -1,6 +1,6 @@
 """Heads of fine-tuned models on the Hugging Face hub.
 
-This covers the heads of transformers' classes and the pooling of
+This includes the heads of transformers' classes and the pooling of
 sentence-transformers folders.
 """
 
@@ -19,7 +19,7 @@ from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.tasks.task_config import POOLINGS
 from albert_tf.text.tokenizers import Tokenizer
 
-# {kind of task: (class with its head, name of the head)}
+# {kind of task: (class with a head for it, name of the head)}
 HEADS = {
     "classification": ("AlbertForSequenceClassification", "classifier"),
     "multilabel": ("AlbertForSequenceClassification", "classifier"),
@@ -35,7 +35,7 @@ PROBLEMS = {
     "regression": "regression",
 }
 PRETRAINED = ("AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM")
-# Classes without a pooler; older versions of transformers wrote one.
+# Classes without a pooler; older versions of transformers wrote a pooler.
 WITHOUT_POOLER = (
     "AlbertForMaskedLM",
     "AlbertForTokenClassification",
@@ -46,7 +46,7 @@ WITHOUT_POOLER = (
 def head_places(
     task: Task | None, config: AlbertConfig
 ) -> dict[str, StoredTensor]:
-    """Return {our name: place} for a task's head, {} without one."""
+    """Return {our name: stored tensor} for a task's head, {} without a head."""
     name = HEADS[task.kind][1] if task else ""
     if not name:
         return {}
@@ -62,7 +62,7 @@ def head_of(task: Task) -> dict:
     """Return the values that describe a task's head in `config.json`.
 
     Raises:
-      InputError: Hugging Face has no such head.
+      InputError: if Hugging Face has no such head.
     """
     require(
         task.kind in HEADS and task.config.answer_head != "beam",
@@ -103,7 +103,7 @@ def labels_in(values: dict) -> tuple[str, ...]:
 
 
 def kind_in(values: dict, labels: tuple[str, ...]) -> str:
-    """Return the kind of task for a config's class and `problem_type`."""
+    """Return the kind of task that the class and `problem_type` imply."""
     architecture = values["architectures"][0]
     classes = {kind: name for kind, (name, _) in HEADS.items()}
     kinds = [kind for kind, name in classes.items() if name == architecture]
@@ -136,11 +136,11 @@ def task_in(
     """Return the task that a `config.json` describes.
 
     The file does not specify whether questions may be unanswerable. We assume
-    that they may; `task=squad-1.1` answers every question.
+    that they may be; `task=squad-1.1` answers every question.
 
     Args:
       values: the config.
-      limit: the tokenizer's maximum number of tokens, None for no limit.
+      limit: the tokenizer's maximum number of tokens, None if unlimited.
       positions: the model's maximum number of tokens.
       pairs: whether a classifier takes text pairs.
     """
@@ -151,7 +151,7 @@ def task_in(
         task = dataclasses.replace(task, labels=labels)
     if task.kind == "question_answering":
         task = dataclasses.replace(task, impossible=True, scoring="squad2")
-        limit = min(limit or usual, usual)  # tokens of a window
+        limit = min(limit or usual, usual)  # tokens per window
     if pairs and task.kind in PROBLEMS:
         task = task.updated(text_pair_column=PAIR)
     rate = values.get("classifier_dropout_prob", 0.1)
@@ -162,11 +162,11 @@ def task_in(
 def read_task(
     folder: str, values: dict, positions: int, pairs: bool
 ) -> Task | None:
-    """Return the task that a folder's model was fine-tuned for, or None.
+    """Return the task of a folder's fine-tuned model, or None.
 
     Args:
-      folder: the folder; has a `task.json` if this package wrote it.
-      values: its `config.json`.
+      folder: the folder, which contains `task.json` if this package wrote it.
+      values: the content of its `config.json`.
       positions: the model's maximum number of tokens.
       pairs: whether a classifier takes text pairs, if no file specifies it.
     """
@@ -206,9 +206,9 @@ class Modules:
       folder: the encoder's folder.
       pooling: one of `POOLINGS`.
       unit_length: whether vectors have unit length.
-      length: maximum number of tokens of a text, None if not set.
-      lowers: whether texts are lower-cased before tokenization.
-      prompt: default prefix of each text, "" for none.
+      length: maximum number of tokens in a text, None if not set.
+      lowers: whether to lower-case texts before tokenization.
+      prompt: default prefix of each text, "" if there is none.
     """
 
     folder: str
@@ -226,7 +226,7 @@ class Modules:
         return [f"{rule}, {self.prompt!r}; {more}"] if self.prompt else []
 
     def task(self, positions: int) -> Task:
-        """Return the task that computes these vectors."""
+        """Return the task that computes the same vectors."""
         of_tokenizer = read_if_there(self.folder, TOKENIZER_CONFIG)
         limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
         limit = self.length or limit or positions
@@ -237,7 +237,7 @@ class Modules:
         )
 
     def tokenizer(self, tokenizer: Tokenizer | None) -> Tokenizer | None:
-        """Return the tokenizer, made to lower-case if the modules do."""
+        """Return the tokenizer, set to lower-case text if the modules do."""
         if not (tokenizer and self.lowers):
             return tokenizer
         config = dataclasses.replace(tokenizer.config, do_lower_case=True)
@@ -245,7 +245,7 @@ class Modules:
 
 
 def _pooling(values: dict, path: str) -> str:
-    """Return the pooling of a module; it must have exactly one."""
+    """Return a module's pooling; fail unless it has exactly one."""
     modes = values.get("pooling_mode")
     if modes is None:
         names = [name for name in values if name.startswith("pooling_mode_")]
@@ -262,7 +262,7 @@ def _pooling(values: dict, path: str) -> str:
 
 
 def _prompt(settings: dict) -> str:
-    """Return the prompt that settings select, "" if none."""
+    """Return the prompt that settings select, "" if there is none."""
     prompts = settings.get("prompts") or {}
     return prompts.get(settings.get("default_prompt_name")) or ""
 
@@ -286,7 +286,7 @@ def read_modules(folder: str) -> Modules | None:
     """Return the modules of a folder, or None if it has none.
 
     Raises:
-      InputError: a module is missing or has no equivalent here.
+      InputError: if a module is missing or has no equivalent here.
     """
     path = files.join(folder, MODULES_FILE)
     if not files.exists(path):
@@ -318,7 +318,7 @@ def read_modules(folder: str) -> Modules | None:
 
 
 def encoder_folder(folder: str) -> str:
-    """Return the folder of the encoder, whatever the modules."""
+    """Return the folder of the encoder, regardless of the modules."""
     if not files.exists(files.join(folder, MODULES_FILE)):
         return folder
     rows = _rows(folder)

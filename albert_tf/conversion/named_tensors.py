@@ -1,7 +1,7 @@
-"""Tensors by name, and their strict translation between layouts.
+"""Tensors by name, and strict translation of names between layouts.
 
-Tensors are read only on demand, so a conversion never holds more than its
-output needs.
+Tensors are read only on demand, so a conversion keeps no more in memory than
+its output needs.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from albert_tf.conversion.variable_names import (
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training.checkpoints import explain_differences
 
-# Names found only in a BERT, whose layers do not share weights.
+# Names that occur only in a BERT, whose layers do not share weights.
 BERT_MARKS = ("bert/encoder/layer_0/", "encoder.layer.0.")
 
 
@@ -49,8 +49,8 @@ class Tensors:
     def read_all(self, convert: Callable = lambda array: array) -> dict:
         """Return {name: converted array} for all tensors.
 
-        The largest are read first, because reading a tensor temporarily takes
-        several times its size, in addition to the tensors already read.
+        The largest tensors are read first, because reading a tensor temporarily
+        needs several times its size, in addition to the tensors already read.
         """
         names = sorted(
             self.shapes, key=lambda name: -math.prod(self.shapes[name])
@@ -59,11 +59,11 @@ class Tensors:
 
 
 def _moved(tensors: Tensors, moves: dict[str, StoredTensor]) -> Tensors:
-    """Return the tensors under other names.
+    """Return the tensors under new names.
 
     Args:
       tensors: the tensors to rename.
-      moves: {new name: its place in `tensors`}.
+      moves: {new name: its source in `tensors`}.
     """
 
     def read(name: str) -> np.ndarray:
@@ -81,7 +81,7 @@ def _moved(tensors: Tensors, moves: dict[str, StoredTensor]) -> Tensors:
 def _slots_used(
     names: set[str], weights: dict[str, StoredTensor], layout: Layout
 ) -> tuple[str, str] | None:
-    """Return the pair of slot patterns that occurs in a file, or None."""
+    """Return the pair of slot patterns that a file uses, or None."""
     for pair in layout.slots:
         slots = slot_places(weights, pair).values()
         if any(place.name in names for place in slots):
@@ -92,10 +92,10 @@ def _slots_used(
 def expected_places(
     names: set[str], config: AlbertConfig, layout: Layout
 ) -> dict[str, StoredTensor]:
-    """Return {our name: place} of the variables that a file must contain.
+    """Return {our name: stored tensor} for all variables a file must contain.
 
     The whole backbone is required. A head, the optimizer's slots and the step
-    counter are required if any part of them is present.
+    counter are each required if any part is present.
     """
     every = places(config, layout)
     there = {name for name, place in every.items() if place.name in names}
@@ -132,10 +132,10 @@ def from_layout(
       config: the architecture that belongs to the weights.
       layout: the file's naming scheme.
       source: the file's name, for error messages.
-      head: {our name: place} of the task's head, also required.
+      head: {our name: stored tensor} of the task's head, also required.
 
     Raises:
-      InputError: a variable is missing, unexpected or has a different shape.
+      InputError: if a variable is missing, unexpected or has a different shape.
     """
     for name in tensors.shapes:
         require(
@@ -163,7 +163,8 @@ def to_layout(
 ) -> Tensors:
     """Return our tensors under the names of a layout; see `from_layout`.
 
-    The optimizer's slots and step are omitted if the layout has none.
+    The optimizer's slots and step are omitted if the layout has no names for
+    them.
     """
     every = places(config, layout) | (head or {})
     targets = {n: place for n, place in every.items() if n in tensors.shapes}

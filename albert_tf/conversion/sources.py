@@ -1,4 +1,4 @@
-"""Readers for model files of other projects and of this one."""
+"""Readers for model files from other projects and from this one."""
 
 import dataclasses
 import math
@@ -42,13 +42,13 @@ HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
 ENCODER, TF1_ENCODER = "albert/", "bert/"
-# {V: {H: (L, A)}} of the released models. L and A do not show in any shape.
-# Xlarge has 32 heads by the paper's rule H / 64, in TF-Hub's version 2 and in
-# albert_zh, but its released weights have 16.
+# {V: {H: (L, A)}} of the released models. No shape reveals L or A. Xlarge has
+# 32 heads by the paper's rule H / 64, in TF-Hub's version 2 and in albert_zh,
+# but the released weights have 16.
 ENGLISH, CHINESE = 30000, 21128
 SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
 RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
-# Other values that determine shapes are those of BASE in every release.
+# Every release has BASE's values for all other sizes that determine shapes.
 BASE = AlbertConfig()
 SAME = (
     "embedding_size num_hidden_groups inner_group_num max_position_embeddings "
@@ -63,9 +63,9 @@ class Reading:
     Attributes:
       config_file: a config to use instead of the one next to the weights.
       pairs: whether a classifier takes text pairs, if no file specifies it.
-      encoder_only: whether to keep only the encoder, whatever the head.
+      encoder_only: whether to keep only the encoder, regardless of the head.
       strict: whether a tokenizer without an equivalent here is an error.
-      task: the name of the task of a TF1 checkpoint's head.
+      task: the name of the task for which a TF1 checkpoint has a head.
     """
 
     config_file: str | None = None
@@ -77,17 +77,18 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A model found in some kind of file.
+    """A model found in a file of any kind.
 
     Attributes:
       layout: the kind of file.
       path: the checkpoint or the weights file.
-      config: its architecture.
-      tensors: its tensors under our names, with the head of its task.
-      tokenizer: its tokenizer, None if there is no vocabulary next to it.
+      config: the architecture.
+      tensors: the tensors under our names, including the task's head.
+      tokenizer: the tokenizer, None if there is no vocabulary next to the
+        weights.
       warnings: warnings to print.
       folder: the model directory or the folder of the weights.
-      task: the task it was fine-tuned for, or None.
+      task: the task for which the model was fine-tuned, or None.
     """
 
     layout: Layout
@@ -110,7 +111,7 @@ def find_tokenizer(folders: list[str]) -> Tokenizer | None:
 
 
 def open_tf1(prefix: str, how: Reading) -> Source:
-    """Open a TF1 checkpoint, its config and its vocabulary."""
+    """Open a TF1 checkpoint with its config and vocabulary."""
     tensors = tf1.without_scope(tf1.open_checkpoint(prefix))
     config, warnings = tf1.read_config(
         how.config_file or tf1.find_config(prefix), tensors
@@ -156,7 +157,7 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
         if task and is_of_head(n)
     }
     tensors = Tensors(shapes, checkpoints.reader(prefix))
-    # In fine-tuned models frozen variables have no slots. No layout has
+    # In fine-tuned models, frozen variables have no slots. No layout stores
     # weight averages.
     left_out = OPTIMIZER if task else AVERAGE
     averaged = any(name.startswith(AVERAGE) for name in shapes)
@@ -184,7 +185,7 @@ def _huggingface_task(
     config: AlbertConfig,
     how: Reading,
 ) -> Task | None:
-    """Return the task that a Hugging Face model was fine-tuned for, or None."""
+    """Return the task of a fine-tuned Hugging Face model, or None."""
     if how.encoder_only:
         return None
     positions = config.max_position_embeddings
@@ -193,7 +194,7 @@ def _huggingface_task(
 
 
 def open_huggingface(path: str, how: Reading) -> Source:
-    """Open a Hugging Face folder, including the head of a task."""
+    """Open a Hugging Face folder, including a task's head."""
     modules = None if how.encoder_only else read_modules(path)
     folder = modules.folder if modules else encoder_folder(path)
     config_path = files.join(folder, huggingface.CONFIG)
@@ -209,7 +210,7 @@ def open_huggingface(path: str, how: Reading) -> Source:
     names = values["architectures"]
     rule = "`architectures` must be a list of names."
     require(isinstance(names, list), rule, architectures=names)
-    # Some versions write the names of the TensorFlow classes.
+    # Some versions write the names of TensorFlow classes.
     values["architectures"] = [str(name).removeprefix("TF") for name in names]
     names = values["architectures"]
     task = _huggingface_task(folder, modules, values, config, how)
@@ -241,7 +242,7 @@ def is_model(path: str) -> bool:
     return is_huggingface(path) or tf1.find_prefix(path) is not None
 
 
-# {file that identifies another kind of folder: what it is and what to do}
+# {file that identifies a different kind of folder: description and advice}
 OTHERS = {
     "saved_model.pb": "a TensorFlow 2 SavedModel, a graph whose variables "
     "have other names; convert its source: for TF-Hub's albert_en "
@@ -283,7 +284,7 @@ def open_source(path: str, how: Reading | None = None) -> Source:
       how: how to read it.
 
     Raises:
-      InputError: there is no model, or its parts are inconsistent.
+      InputError: if there is no model, or its parts are inconsistent.
     """
     how = how or Reading()
     huggingface_folder = is_huggingface(path)
@@ -327,7 +328,8 @@ def _task_line(task: Task) -> str:
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
     """Return layers, heads and activation of the release with these sizes.
 
-    They do not show in any shape. Empty if no release has these sizes.
+    No shape reveals these values. The result is empty if no release has these
+    sizes.
     """
     width = config.hidden_size
     found = RELEASED.get(config.vocab_size, {}).get(width)

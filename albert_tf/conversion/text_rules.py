@@ -1,9 +1,9 @@
 """Compilation of the `tokenizers` library's rules for a SentencePiece model.
 
-The normalizers in a `tokenizer.json` become functions of text. Their effects on
-every character, and on the few sequences that they treat as a unit, form a map
-of characters. A SentencePiece model applies this map itself, in Python and in a
-graph.
+The normalizers in a `tokenizer.json` become functions of text. The functions'
+effects on every character, and on the few sequences that they treat as a unit,
+form a map of characters. A SentencePiece model applies this map itself, in
+Python and in a graph.
 """
 
 import base64
@@ -32,9 +32,9 @@ except ImportError:  # Python 3.10
     import sre_parse as regex_parser
 
 
-MOST_TEXTS = 20_000  # texts that one pattern may match
-MOST_SOURCES = 400  # texts that earlier rules may turn into one of these
-# Patterns made of these parts only collapse or strip white space.
+MOST_TEXTS = 20_000  # maximum number of texts that one pattern may match
+MOST_SOURCES = 400  # maximum number of texts that become one of these
+# Patterns that consist of these parts only collapse or strip white space.
 OF_SPACES = re.compile(
     r"(?:\\[sAzZ]|\[ \\?s?\]|[ ^$+*?|(){}, \t\r\n]|\\[tnr]|\d)*"
 )
@@ -47,11 +47,11 @@ NMT = dict.fromkeys(NMT_DROPPED) | dict.fromkeys(NMT_SPACES, " ")
 
 
 class NotExpressible(Exception):
-    """A rule that no map of characters can express; the message names it."""
+    """A rule that no map of characters can express, named in the message."""
 
 
 def drop_nonspacing(text: str) -> str:
-    """Remove nonspacing marks from a text, except precomposed ones."""
+    """Remove nonspacing marks from a text, except precomposed marks."""
     return "".join(c for c in text if unicodedata.category(c) != "Mn")
 
 
@@ -71,14 +71,14 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 
 def only_spaces(pattern: dict, content: str) -> bool:
-    """Return whether a `Replace` only affects spaces as we do anyway."""
+    """Return whether a `Replace` only changes spaces, as we do anyway."""
     text = pattern.get("Regex", pattern.get("String"))
     content = content.replace(WORD_MARK, " ")  # they are equivalent
     if pattern.get("String") == content == " ":
         return True
     of_regex = content == " " and "Regex" in pattern
     if of_regex and text.startswith("^(?=["):
-        return True  # a word mark before the first letter, as we write it
+        return True  # a word mark before the first letter, as we insert it
     if of_regex and re.fullmatch(r"\[.*\]\+?", text):
         try:
             pattern = python_pattern(pattern)
@@ -177,10 +177,10 @@ def flat(rule: dict | None) -> Iterator[dict]:
 
 
 def is_of_each(pattern: re.Pattern, content: str) -> bool:
-    """Return whether a `Replace` acts on each character separately.
+    """Return whether a `Replace` changes each character independently.
 
-    A character class does; so does a run of a class that becomes nothing or a
-    space, since repeated spaces collapse.
+    This is true of a character class, and of a run of a class that is replaced
+    with nothing or a space, as repeated spaces collapse.
     """
     parts = list(regex_parser.parse(pattern.pattern))
     if len(parts) == 1 and str(parts[0][0]) == "MAX_REPEAT":
@@ -194,7 +194,7 @@ def written_out(pattern: re.Pattern) -> list[str]:
     """Return all texts that a pattern matches, including its assertions.
 
     Raises:
-      NotExpressible: there are too many texts, or infinitely many.
+      NotExpressible: if there are too many texts, or infinitely many.
     """
     both_cases = re.search(r"\(\?[a-z]*i", pattern.pattern)
 
@@ -243,7 +243,8 @@ def _compositions() -> Iterator[str]:
         if len(parts) > 1:
             yield parts
             if len(parts) > 2:
-                # With the beginning composed, and with two marks reordered.
+                # The same sequence with the beginning composed, and with two
+                # marks reordered.
                 yield unicodedata.normalize("NFC", parts[:-1]) + parts[-1]
                 yield parts[0] + parts[:0:-1]
                 first = unicodedata.normalize("NFC", parts[0] + parts[-1])
@@ -268,7 +269,7 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
-    """Return texts, and all texts that earlier rules turn into them."""
+    """Return the texts, and all texts that earlier rules turn into them."""
     wanted, same = set("".join(texts)), {}
     for character, becomes in before.items():
         if becomes in wanted and becomes != character:
@@ -282,10 +283,10 @@ def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
 
 
 def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
-    """Return the replacements that rules make, and the rules left out.
+    """Return the replacements that rules make, and the rules omitted.
 
     Args:
-      rules: of the `tokenizers` library, in order.
+      rules: rules of the `tokenizers` library, in order.
 
     Returns:
       {text: its replacement}, and the names of rules without an equivalent.

@@ -1,4 +1,4 @@
-"""TF1 checkpoints and their heads, from released archives or TF-Hub modules."""
+"""TF1 checkpoints and heads, from released archives or TF-Hub modules."""
 
 import dataclasses
 import json
@@ -28,16 +28,18 @@ INDEX = ".index"
 BEST_PREFIX = "model.ckpt-best"  # name in the released archives
 HUB_PREFIX = "variables/variables"
 HUB_ASSETS = "assets"
-HUB_SCOPE = "module/"  # scope of variables fine-tuned from a module
+HUB_SCOPE = "module/"  # scope of variables that were fine-tuned from a module
 SLOT_ENDINGS = tuple(
     pattern.removeprefix("{}") for pair in GOOGLE.slots for pattern in pair
 )
 SPM_NAME = "30k-clean.model"  # name that the released exporter requires
 
-# Only object-based checkpoints, such as a model directory's, have this key.
+# Only object-based checkpoints, such as those in a model directory, have this
+# key.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
-# Written with the architecture, because the released code reads the first.
+# Written next to the architecture, because the released code reads the first
+# key.
 HISTORICAL = {
     "net_structure_type": 0,
     "gap_size": 0,
@@ -51,8 +53,9 @@ def find_prefix(path: str) -> str | None:
     """Return the checkpoint prefix for a path, or None.
 
     Args:
-      path: a prefix, or a folder; a folder's `model.ckpt-best` comes first,
-        then the newest in its `checkpoint` file, then its only checkpoint.
+      path: a prefix, or a folder. In a folder, `model.ckpt-best` comes first,
+        then the newest checkpoint in the `checkpoint` file, then the only
+        checkpoint.
     """
     if files.exists(path + INDEX):
         return path
@@ -81,14 +84,14 @@ def open_checkpoint(prefix: str) -> Tensors:
     def read(name: str):
         with damage_named(prefix):
             array = reader.get_tensor(name)
-        # Half precision becomes float32, which is lossless.
+        # Half precision is converted to float32, which is lossless.
         return array.astype("f4") if array.dtype.itemsize == 2 else array
 
     return Tensors({n: tuple(s) for n, s in sorted(shapes.items())}, read)
 
 
 def without_scope(tensors: Tensors) -> Tensors:
-    """Return tensors without the scope of a TF-Hub module in their names."""
+    """Return tensors with the scope of a TF-Hub module removed from names."""
     if not any(name.startswith(HUB_SCOPE) for name in tensors.shapes):
         return tensors
     places = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}
@@ -132,8 +135,8 @@ def find_config(prefix: str) -> str:
 def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
     """Read the config of a TF1 release; return it with warnings.
 
-    The weights determine where embeddings are normalised, and the embedding
-    width if the file omits it.
+    The weights determine where embeddings are normalised and, if the file omits
+    it, the embedding width.
     """
     values = files.read_json_object(path, "`albert_config_file`")
     warnings = []
@@ -150,7 +153,7 @@ def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
 
 
 def released_json(config: AlbertConfig) -> Mapping:
-    """Return the content of a config's `albert_config.json` as released."""
+    """Return the content of `albert_config.json` in the released form."""
     known, activation = RELEASED_ACTIVATIONS, config.hidden_act
     rule = f"The released code supports the activations {', '.join(known)}."
     require(activation in known, rule, hidden_act=activation)
@@ -169,7 +172,7 @@ def write_vocabulary(folder: str, tokenizer: Tokenizer) -> None:
 
 
 def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
-    """Write `model.ckpt-best` and its config into a folder."""
+    """Write `model.ckpt-best` and its config to a folder."""
     files.write_json(files.join(folder, CONFIG_FILE), released_json(config))
     values = tensors.read_all(tf.constant)
     tf.raw_ops.SaveV2(
@@ -184,7 +187,8 @@ def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
     )
 
 
-# Kernels of heads, {kernel: bias}, and the kinds of task of the first kernel.
+# Kernels of heads, {kernel: bias}, and the kinds of task that use the first
+# kernel.
 CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")
@@ -202,7 +206,7 @@ NORM = ("layer_norm", "end_logits/LayerNorm")
 
 
 def _beam_places(width: int) -> dict[str, StoredTensor]:
-    """Return {our name: place} for the head of `run_squad_v2`."""
+    """Return {our name: stored tensor} for the head of `run_squad_v2`."""
     places = {}
     for ours, theirs, sizes in BEAM:
         shape = tuple(n * width or 1 for n in sizes)
@@ -226,7 +230,7 @@ def _one_product(
 
 
 def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
-    """Return the task of a head on the pooled output."""
+    """Return the task of a head that reads the pooled output."""
     require(
         name or outputs > 1,
         "The head has one output, either a number or the score of a choice; "
@@ -254,13 +258,13 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
 def read_head(
     tensors: Tensors, config: AlbertConfig, name: str | None, pairs: bool
 ) -> tuple[Task | None, dict[str, StoredTensor]]:
-    """Return the task of a checkpoint's head, and {our name: its place}.
+    """Return a checkpoint's task, and {our name: stored tensor} of its head.
 
     Args:
       tensors: tensors of the checkpoint.
       config: the architecture.
       name: name of the task, None for the head's default.
-      pairs: whether a classifier takes text pairs.
+      pairs: whether a classifier is for text pairs.
     """
     shapes, width = tensors.shapes, config.hidden_size
     if CLASSIFIER in shapes:

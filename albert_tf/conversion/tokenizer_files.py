@@ -19,14 +19,14 @@ from albert_tf.text.tokenizers import TOKENIZERS
 
 SPECIAL_TOKENS = "special_tokens_map.json"
 
-# {kind of tokenizer: its file names, the most reliable first}
+# {kind of tokenizer: file names, the most reliable first}
 VOCABULARIES = {
     "sentencepiece": ("spiece.model", "*.model"),
     "wordpiece": ("vocab.txt", "vocab*.txt"),
 }
 
 ROLES = ("pad", "unk", "cls", "sep", "mask")
-# Common names of special pieces, for folders whose settings have none.
+# Common names of special pieces, for folders whose settings do not name them.
 OTHER_NAMES = (
     *(("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]", "<s>")),
     *(("[SEP]", "</s>"), ("[MASK]", "<mask>")),
@@ -42,7 +42,7 @@ MALFORMED = (
 
 @contextlib.contextmanager
 def whole(folder: str) -> Iterator[None]:
-    """Turn errors from a malformed `tokenizer.json` into `InputError`."""
+    """Convert errors from a malformed `tokenizer.json` to `InputError`."""
     try:
         yield
     except InputError:
@@ -60,7 +60,7 @@ def flag_of(part: dict, name: str, default: bool) -> bool:
 
 
 def length_of(values: dict, name: str, where: str) -> int | None:
-    """Return a field that limits the tokens of a text, or None."""
+    """Return a field that limits the number of tokens in a text, or None."""
     limit = values.get(name)
     number = isinstance(limit, int | float) and limit >= 1
     rule = f"{where}: `{name}` must be a number."
@@ -111,10 +111,11 @@ class HubFiles:
     """The files of a tokenizer.
 
     Attributes:
-      folder: their folder.
+      folder: the folder that contains the files.
       content: content of `tokenizer.json`, {} without it.
       settings: from `tokenizer_config.json` and `special_tokens_map.json`.
-      differences: warnings about behaviour that ours does not reproduce.
+      differences: warnings about behaviour that our tokenizer does not
+        reproduce.
       notes: changes that were needed to produce the same ids.
     """
 
@@ -140,19 +141,19 @@ class HubFiles:
 
     @property
     def type(self) -> str:
-        """The type of the model, inferred if an older file omits it."""
+        """The model's type, inferred if an older file omits it."""
         lists = isinstance(self.model.get("vocab"), list)
         kind = "BPE" if "merges" in self.model else "WordPiece"
         return self.model.get("type", "Unigram" if lists else kind)
 
     @property
     def rules_alone(self) -> bool:
-        """Whether the tokenizer class follows `tokenizer.json` alone."""
+        """Whether the tokenizer class follows only `tokenizer.json`."""
         name = self.settings.get("tokenizer_class")
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 
     def flags(self, *names: str) -> dict[str, bool]:
-        """Return the named boolean settings that the files set."""
+        """Return those of the named boolean settings that the files set."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
         flags = {n: files.flag_in(self.settings, n, path) for n in names}
         return {name: x for name, x in flags.items() if x is not None}

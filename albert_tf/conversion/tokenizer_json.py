@@ -1,10 +1,10 @@
 """Conversion of a tokenizer to a `tokenizer.json` of the library `tokenizers`.
 
 The text rules are written as rules of that library, so that Hugging Face's
-classes produce our ids, with three exceptions: they match all special pieces
-in a text, while ours match only `[MASK]`; numbers with a comma inside a word
-(see `digit_comma`); and a word directly after a `[MASK]` that is not a single
-piece.
+classes produce our ids, with three exceptions: their classes match all special
+pieces in a text, while ours match only `[MASK]`; numbers with a comma inside a
+word (see `digit_comma`); and a word directly after `[MASK]` if it is not a
+single piece.
 """
 
 import base64
@@ -26,9 +26,9 @@ TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 ADDED_TOKENS = "added_tokens.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
-NEVER = -100.0  # a score so low that a piece is never chosen
+NEVER = -100.0  # a score so low that SentencePiece never chooses the piece
 
-# A capital sigma at the end of a word. `tokenizers` lower-cases one character
+# A capital sigma at the end of a word: `tokenizers` lower-cases one character
 # at a time.
 FINAL_SIGMA = r"(?<=\p{Cased})Σ(?!\p{Case_Ignorable}*\p{Cased})"
 END = r" +$"
@@ -68,7 +68,7 @@ def text_rules(config: TextConfig) -> list[dict]:
 
 
 def scored(proto, config: TextConfig) -> list[list]:
-    """Return [piece, score] pairs, with the scores that SentencePiece uses."""
+    """Return [piece, score] pairs with the scores that SentencePiece uses."""
     best = max(p.score for p in proto.pieces if p.type == NORMAL)
     split = config.digit_comma != "none"
 
@@ -96,15 +96,15 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
         "byte_fallback": proto.trainer_spec.byte_fallback,
     }
     if spec.normalization_rule_tsv.startswith("{"):
-        # The rules that were compiled into the model's character map.
+        # These rules were compiled into the model's character map.
         return json.loads(spec.normalization_rule_tsv) | {"model": model}
     rules = text_rules(tokenizer.config)
     if spec.precompiled_charsmap:
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     rules += [replace(" {2,}", " "), replace(END, "")]
-    # After `[MASK]`, insert a word mark if a piece starts with it and the next
-    # character.
+    # After `[MASK]`, insert a word mark if a piece starts with a word mark and
+    # the next character.
     pieces = [piece.piece for piece in proto.pieces]
     words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
     if words:
@@ -187,7 +187,7 @@ def special_pieces(tokenizer: Tokenizer) -> list[dict]:
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
-    """Return the content of `tokenizer.json`, None if it is impossible."""
+    """Return the content of `tokenizer.json`, None if it cannot exist."""
     makers = {"sentencepiece": unigram, "wordpiece": wordpiece}
     rules = makers[tokenizer.kind](tokenizer)
     if rules is None:

@@ -1,12 +1,12 @@
-"""The table of variable names: here, in released files, and on the hub.
+"""Variable names in this package, in released files, and on the hub.
 
 Each row is a variable of the model, or a layer with two variables: a dense
-layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes:
-V vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
+layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes: V
+vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
 pruned), I intermediate, N positions, S segment types, W the normalised width
-(E, or H in albert_zh's first release).
-`{g}` and `{k}` stand for a group of layers and a block in it. `.T` after a
-name means that the other file has the transpose.
+(E, or H in albert_zh's first release). `{g}` and `{k}` stand for a group of
+layers and a block in that group. `.T` after a name means that the other file
+has the transpose.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from albert_tf.model.config import AlbertConfig
 Shape = tuple[int, ...]
 
 # Columns: our name, shape, google-research and TF-Hub, albert_zh's first
-# release, Hugging Face. None means that such files cannot have the variable.
+# release, Hugging Face. None means that such files cannot contain the variable.
 _G = "bert/encoder/transformer/group_{g}/inner_group_{k}/"
 _Z = "bert/encoder/layer_shared/"
 _F = "albert.encoder.albert_layer_groups.{g}.albert_layers.{k}."
@@ -93,12 +93,12 @@ _NORMS = (
 
 
 def _variables(layers: tuple, names: tuple, on_hub: tuple) -> Iterator[tuple]:
-    """Yield rows for the two variables of each layer; the second is a vector.
+    """Yield rows for each layer's two variables; the second is a vector.
 
     Args:
-      layers: rows of the layers.
+      layers: the layers' rows.
       names: names of the two variables, here and in TF1 files.
-      on_hub: their names in Hugging Face files.
+      on_hub: names of the two variables in Hugging Face files.
     """
     for ours, shape, google, zh, hub in layers:
         shapes = shape, shape[-1]
@@ -119,10 +119,10 @@ class Layout:
     """The naming scheme of one kind of file.
 
     Attributes:
-      title: its name in messages.
-      column: its column in the table.
-      slots: pairs of patterns for the optimizer's m and v of a variable; a
-        file uses one pair, and the first pair is written.
+      title: the layout's name in messages.
+      column: the layout's column in the table.
+      slots: pairs of name patterns for a variable's m and v in the optimizer; a
+        file uses one pair, and we write the first.
       step: name of the optimizer's step counter.
       advice: a sentence for errors about unexpected or missing variables.
     """
@@ -163,11 +163,11 @@ HUGGING_FACE = Layout(
 
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
-    """A variable's name and form in a file of some layout.
+    """A variable's name and form in a file of a given layout.
 
     Attributes:
       name: the variable's name in the file.
-      shape: its shape in the file.
+      shape: the variable's shape in the file.
       transposed: whether the file has the transpose of our variable.
     """
 
@@ -187,7 +187,7 @@ def _blocks(row_name: str, config: AlbertConfig) -> list[dict[str, int]]:
 
 
 def _has(row_name: str, config: AlbertConfig) -> bool:
-    """Return whether the model of a config has the variables of a row."""
+    """Return whether a config's model has the variables of a row."""
     factorized = config.embedding_size != config.hidden_size
     hidden = config.embedding_norm == "hidden"
     if row_name == _P + "kernel":
@@ -219,7 +219,7 @@ def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
 def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
     """Return {name: shape} for the variables of `AlbertForPretraining`.
 
-    The result equals that of building the model, without the memory.
+    Building the model would return the same result but need its memory.
     """
     return {name: shape for name, shape, _, _ in _expand(config)}
 
@@ -228,7 +228,7 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
     """Rewrite a config in terms that released files can express.
 
     Released models share whole layers within groups, so `sharing="none"`
-    becomes as many groups as layers. Their heads have width H / A.
+    becomes as many groups as layers. Released heads have width H / A.
     """
     require(
         config.attention_width == config.hidden_size,
@@ -253,15 +253,15 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
 
 
 def tf1_layout(config: AlbertConfig) -> Layout:
-    """Return the TF1 layout in which such weights were released."""
+    """Return the TF1 layout in which a config's weights were released."""
     return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
 
 
 def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
-    """Return {our name: its place in a file of the layout}.
+    """Return {our name: the tensor in a file of the layout}.
 
     Raises:
-      InputError: the layout cannot store a variable of this config.
+      InputError: if the layout cannot store a variable of this config.
     """
     groups, inner = config.num_hidden_groups, config.inner_group_num
     require(
@@ -292,7 +292,7 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
 def slot_places(
     weights: dict[str, StoredTensor], patterns: tuple[str, str]
 ) -> dict[str, StoredTensor]:
-    """Return {our slot name: its place} for the m and v of every weight."""
+    """Return {our slot name: stored tensor} for the m and v of every weight."""
     return {
         ours.format(name): dataclasses.replace(
             place, name=theirs.format(place.name)

@@ -1,7 +1,7 @@
-"""Random numbers for examples: hashes of a seed and their positions.
+"""Random numbers for examples: hashes of a seed and of positions.
 
-They do not depend on the batch of an example or on the machine, so that a
-resumed run masks like an uninterrupted one.
+The numbers depend neither on an example's batch nor on the machine, so a
+resumed run masks in the same way as an uninterrupted run.
 
 Glossary: B examples.
 """
@@ -26,7 +26,7 @@ class Draws:
 
     Args:
       seed: the seed of all examples.
-      positions: [B] the position of each example in the stream of examples.
+      positions: [B], the position of each example in the stream of examples.
     """
 
     def __init__(self, seed: int, positions: np.ndarray):

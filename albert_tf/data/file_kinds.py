@@ -1,8 +1,8 @@
 """Detect the kind of a file from its first bytes and its name.
 
 Every program that reads text or tables opens its files through this module,
-which decompresses them and detects their kind. Any other file raises an error
-that names its format.
+which decompresses them and detects their kind. A file of any other format
+raises an error that names the format.
 """
 
 import bz2
@@ -27,7 +27,7 @@ TEXT, CSV, TSV, PARQUET, ARROW = "text", "csv", "tsv", "parquet", "arrow"
 JSONL = "jsonl"  # one object per line
 JSON = "json"  # an array, or an object that spans several lines
 
-HEAD_BYTES = 1 << 16  # read to detect the kind of a file
+HEAD_BYTES = 1 << 16  # number of bytes read to detect the kind of a file
 BUFFER_BYTES = 1 << 20
 MANY_ZEROS = 0.1  # with a larger share of zero bytes, a file is not text
 HEAD_LINES = 20  # in JSON lines, at least half of these are objects
@@ -42,8 +42,9 @@ ENDINGS = {
     ".arrow": ARROW,
 }
 
-# First bytes that identify a table, whatever its name. A text may begin with
-# PAR1, a protein, but has no \x15. Arrow has a file and a stream format.
+# First bytes that identify a table, regardless of its name. A text may begin
+# with PAR1, a protein, but contains no \x15. Arrow has a file and a stream
+# format.
 ARROW_FILE = b"ARROW1\0"
 TABLES = {
     b"PAR1\x15": PARQUET,
@@ -57,7 +58,7 @@ FROM_UTF_16 = "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"
 FOREIGN = (
     (0, codecs.BOM_UTF32_LE, *FROM_UTF_32),
     (0, codecs.BOM_UTF32_BE, *FROM_UTF_32),
-    (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of UTF-32's
+    (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of the mark of UTF-32
     (0, codecs.BOM_UTF16_BE, *FROM_UTF_16),
     (0, b"PK\x03\x04", "a zip archive or an office document", "unzip FILE"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
@@ -82,11 +83,11 @@ ARRAY = re.compile(rb'\[\s*\{\s*"')
 
 
 class BadData(InputError):
-    """A single item cannot be used, such as a row without text."""
+    """A single item, such as a row without text, cannot be used."""
 
 
 class Refused(BadData):
-    """A bad item that the user did not ask to skip; the message is final."""
+    """A bad item that is not to be skipped; the message is final."""
 
 
 def _zstd_errors() -> tuple[type[Exception], ...]:
@@ -99,9 +100,9 @@ class _Unpacked(io.RawIOBase):
 
     Args:
       file: the decompressing stream.
-      path: the name of the file, for errors.
+      path: the name of the file, for error messages.
       head: bytes already read from the stream.
-      damage: the error to raise after them, if reading more is impossible.
+      damage: the error to raise after these bytes, if no more can be read.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ def damaged(path: str, error: object) -> BadData:
 
 
 class _Zstd:
-    """Read concatenated Zstandard frames; a truncated frame is an error."""
+    """A reader of concatenated Zstandard frames that rejects truncated ones."""
 
     def __init__(self, file: BinaryIO):
         use = "Reading zstd without `zstd -d FILE` first"
@@ -184,7 +185,7 @@ class Packing(NamedTuple):
 
     magic: tuple[bytes, ...]  # possible first bytes of a file
     endings: tuple[str, ...]
-    open: Callable  # maps a compressed file to a decompressed one
+    open: Callable  # a function from a compressed file to a decompressed file
 
 
 PACKINGS = (
@@ -213,8 +214,8 @@ class Source(NamedTuple):
 
     file: BinaryIO
     kind: str
-    head: bytes  # its first bytes
-    damage: BadData | None = None  # raised by reading beyond `head`
+    head: bytes  # the first bytes
+    damage: BadData | None = None  # raised when reading beyond `head`
 
     def fields(self) -> list[str]:
         """Return the distinct field names of the first JSON objects."""
@@ -224,20 +225,20 @@ class Source(NamedTuple):
 
 
 def ending_of(path: str) -> str:
-    """Return a file name's extension in lower case: `.tsv` for `x.TSV.gz`."""
+    """Return a file name's lower-case extension: `.tsv` for `x.TSV.gz`."""
     name, ending = os.path.splitext(os.fspath(path).lower())
     return os.path.splitext(name)[1] if ending in PACKED_ENDINGS else ending
 
 
 def is_compressed(path: str) -> bool:
-    """Return whether a file name ends in the extension of a compressed file."""
+    """Return whether a file's extension is that of a compressed file."""
     return path.lower().endswith(PACKED_ENDINGS)
 
 
 def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
     """Return the first bytes of a file, the rewound file, and any damage.
 
-    If the file is damaged, these are the bytes before the damage, and reading
+    If the file is damaged, the returned bytes precede the damage, and reading
     beyond them raises the error.
     """
     head, damage = b"", None
@@ -291,7 +292,8 @@ def is_utf8(data: bytes, whole: bool = True) -> bool:
 
     Args:
       data: the bytes.
-      whole: False allows an incomplete character at the end.
+      whole: whether the data are complete; if not, the last character may be
+        incomplete.
     """
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, whole)
@@ -305,7 +307,7 @@ def _first_lines(head: bytes, whole: bool) -> list[bytes]:
 
     Args:
       head: the first bytes of the file.
-      whole: whether they are the entire file.
+      whole: whether these bytes are the entire file.
     """
     lines = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", HEAD_LINES)
     if len(lines) > HEAD_LINES or not whole:
@@ -328,7 +330,7 @@ def _json_kind(head: bytes, whole: bool) -> str | None:
 
     Args:
       head: the first bytes of the file.
-      whole: whether they are the entire file.
+      whole: whether these bytes are the entire file.
     """
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if ARRAY.match(text):
@@ -370,9 +372,9 @@ def opened(path: str) -> Iterator[Source]:
     """Open a text file, a table or standard input for reading.
 
     Raises:
-      InputError: the file is neither text nor a table, or its compression
+      InputError: if the file is neither text nor a table, or its compression
         needs a library that is not installed.
-      BadData: the file is damaged; may also be raised later, while reading.
+      BadData: if the file is damaged; may also be raised later, while reading.
     """
     with raw(path) as packed_file:
         head, file, damage = _read_head(packed_file, path)
@@ -385,7 +387,7 @@ def opened(path: str) -> Iterator[Source]:
             head, file, damage = _read_head(file, path)
             packed = True
         if is_compressed(path) and not packed and not is_utf8(head, False):
-            raise damaged(path, "its first bytes are not those of one")
+            raise damaged(path, "its first bytes do not fit the format")
         _require_native(head, path)
         yield Source(file, _kind(head, path), head, damage)
 
@@ -403,7 +405,7 @@ def require_lines(kind: str, path: str) -> None:
 def kind_of(path: str) -> str:
     """Return the kind of a file.
 
-    A pipe can be read only once, so its name alone decides.
+    A pipe can be read only once, so only its name is examined.
     """
     if not files.is_file(path) or files.is_stream(path):
         return ENDINGS.get(ending_of(path), TEXT)
@@ -416,7 +418,7 @@ def read_text(path: str, what: str) -> str:
 
     Args:
       path: the file.
-      what: how errors refer to it.
+      what: the term for the file in error messages.
     """
     rule = f"{what} must be an existing file. Received: {path}"
     require(files.is_file(path), rule)

@@ -1,6 +1,6 @@
-"""Layout: segment pairs as rows of tokens, for the builder and for readers.
+"""Layout of segment pairs as rows of tokens, for the builder and readers.
 
-Glossary: N tokens, n pairs, T tokens of an example.
+Glossary: N tokens, n pairs, T tokens per example.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ class Pairs:
         return Pairs(*(getattr(self, f.name)[index] for f in fields))
 
     def swap(self, where: np.ndarray, labels: np.ndarray) -> "Pairs":
-        """Exchange A and B where `where` [n] is true, and set the labels."""
+        """Exchange A and B wherever `where` [n] is true, and set the labels."""
         return Pairs(
             np.where(where, self.b_start, self.a_start),
             np.where(where, self.b_end, self.a_end),
@@ -42,7 +42,7 @@ class Pairs:
         return Pairs(*map(np.concatenate, both))
 
     def paired(self) -> np.ndarray:
-        """Return which pairs have a B, [n] bool."""
+        """Return whether each pair has a B, [n] bool."""
         return self.b_end > self.b_start
 
     def tokens(self) -> int:
@@ -61,14 +61,14 @@ def lay_out(
     max_seq_length: int,
     tokenizer,
 ) -> Instances:
-    """Lay pairs out as [CLS] A [SEP] B [SEP], or [CLS] A [SEP], with padding.
+    """Lay out pairs as [CLS] A [SEP] B [SEP], or [CLS] A [SEP], with padding.
 
     Args:
       pairs: token ranges, at most T - 3 tokens per pair.
-      ids: [N] the tokens.
+      ids: [N], the tokens.
       starts: [N] bool, whether each token begins a word.
       max_seq_length: T.
-      tokenizer: the tokenizer, for the ids of special tokens.
+      tokenizer: provides the ids of special tokens.
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]

@@ -16,10 +16,10 @@ from albert_tf.data.draws import Draws
 
 
 def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return where words begin, [B, T] bool.
+    """Return whether each token begins a word, [B, T] bool.
 
-    The first token of a segment always begins a word, even if its piece does
-    not, so that no word crosses [SEP].
+    The first token of a segment always begins a word, even if its piece
+    continues one, so that no word crosses [SEP].
     """
     after_special = np.zeros_like(maskable)
     after_special[:, 1:] = ~maskable[:, :-1]
@@ -27,7 +27,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return the position after the word that begins at t, [B, T + 1]."""
+    """Return the position after the word that begins at each t, [B, T + 1]."""
     batch, tokens = starts.shape
     boundary = np.where(
         starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
@@ -58,12 +58,13 @@ def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
 def visits(
     order: np.ndarray, ngrams: np.ndarray, left: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the unfinished rows, their next word starts, and the n drawn there.
+    """Yield unfinished rows, their next word starts, and the n drawn there.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
-      ngrams: [B, T] the n of the n-gram drawn at each visit, 1..N.
-      left: [B] tokens still to cover; the caller reduces it to 0.
+      ngrams: [B, T], the n of the n-gram drawn at each visit, 1..N.
+      left: [B], the number of tokens still to cover; the caller reduces it to
+        0.
     """
     tokens = order.shape[1]
     rows = np.arange(len(order))
@@ -86,11 +87,11 @@ def _follow(
     room: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Collect consecutive words up to a barred one or the end of the room.
+    """Collect consecutive words up to a barred word or the end of the room.
 
     Returns:
-      The starts of the words [n, N], padded with the first; the end of the last
-      word and the number of words, each [n].
+      The starts of the words [n, N], padded with the first start; the end of
+      the last word, and the number of words, each [n].
     """
     end, taken, heads = start, np.zeros_like(wanted), []
     for n in range(longest):
@@ -120,11 +121,11 @@ def choose_spans(
       ends: [B, T + 1] from `word_ends`.
       words: [B, T] bool, true at the tokens of words.
       free: [B, T] bool, true where nothing is masked yet.
-      budget: [B] tokens to cover.
-      ngrams: [B, T] the n of the n-gram begun at each visit, 1..N.
+      budget: [B], the number of tokens to cover.
+      ngrams: [B, T], the n of the n-gram that begins at each visit, 1..N.
       longest: N.
-      released: whether to skip an n-gram that reaches a masked word, instead of
-        shortening it, and to count lengths drawn at a masked word too.
+      released: whether to skip an n-gram that reaches a masked word instead of
+        shortening it, and also to count lengths drawn at a masked word.
 
     Returns:
       Covered tokens [B, T] bool; counts of n-grams by length drawn and by
@@ -148,18 +149,18 @@ def choose_spans(
         steps[rows, start] += clear
         steps[rows, end] -= clear
         left[rows] -= np.where(clear, end - start, 0)
-        if released:  # at the end of a record the drawn n counts
+        if released:  # at the end of a record, the drawn n counts
             taken = np.where(barred[rows, end], wanted, taken)
         used += np.bincount(taken[clear], minlength=longest + 1)
     covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
     return covered, drawn, used
 
 
-# Shares of the masked tokens that become [MASK], stay unchanged, and become
+# Shares of the masked tokens that become [MASK], stay unchanged, or become
 # random words (ALBERT paper, Section 4.1, after BERT).
 RELEASED_SHARES = [0.8, 0.1, 0.1]
 
-# Whether records are masked when they are written, or when they are read.
+# Whether records are masked when they are written or when they are read.
 STATIC, DYNAMIC = "static", "dynamic"
 
 
@@ -228,7 +229,7 @@ class MaskingConfig:
     def written(self) -> dict:
         """Return the settings for `metadata.json`, as JSON values.
 
-        Released shares are omitted, as in records made before they were a
+        Released shares are omitted, as in records written before shares were a
         setting.
         """
         values = dataclasses.asdict(self) | {"mask_same_random": self.shares}
@@ -260,10 +261,10 @@ class MaskingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The ids of a vocabulary that masking needs."""
+    """The ids in a vocabulary that masking needs."""
 
     mask_id: int
-    replacements: np.ndarray  # ids that a random word is drawn from
+    replacements: np.ndarray  # ids from which random words are drawn
 
     @classmethod
     def of(cls, tokenizer, released: bool = False) -> "Words":
@@ -290,7 +291,7 @@ class Instances:
 
 @dataclasses.dataclass(frozen=True)
 class Masked:
-    """Masked instances, with counts of what was masked."""
+    """Masked instances, with counts of masked tokens."""
 
     input_ids: np.ndarray  # [B, T] int32, masks applied
     positions: np.ndarray  # [B, P] int32, ascending, padded with 0
@@ -329,7 +330,7 @@ def replace(
     words: Words,
     shares: Sequence[float],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the replacements of masked tokens, and the count of each kind.
+    """Return the replacements of masked tokens, and counts by kind.
 
     Args:
       originals: [n] ids.
@@ -360,8 +361,8 @@ def choose_masked(
     Args:
       starts: [B, T] bool, true where a piece begins a word.
       maskable: [B, T] bool, false at [CLS], [SEP] and padding.
-      free: [B, T] bool, also false in spans chosen before.
-      budget: [B] tokens to cover.
+      free: [B, T] bool, also false in spans chosen earlier.
+      budget: [B], the number of tokens to cover.
       config: the masking settings.
       draws: the source of randomness.
     """
@@ -380,7 +381,7 @@ def choose_masked(
 
 
 def permute(ids: np.ndarray, moved: np.ndarray, draws: Draws) -> np.ndarray:
-    """Return ids [B, T] with the `moved` tokens of each row permuted."""
+    """Return ids [B, T] with the `moved` tokens in each row permuted."""
     rows, columns = np.nonzero(moved)
     keys = draws.bits(ids.shape[1])[rows, columns]
     source = columns[np.lexsort((keys, rows))]
@@ -390,7 +391,7 @@ def permute(ids: np.ndarray, moved: np.ndarray, draws: Draws) -> np.ndarray:
 
 
 def _cells(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows and columns of chosen tokens, and their slots in rows."""
+    """Return the rows and columns of chosen tokens, and their slots."""
     rows, columns = np.nonzero(chosen)
     counts = np.bincount(rows, minlength=len(chosen))
     slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -427,7 +428,7 @@ def mask(
       config: the masking settings.
       words: the ids of the vocabulary.
       draws: the source of randomness.
-      cover: chooses the tokens, like the function of this name.
+      cover: a function that chooses the tokens, like `choose_masked`.
     """
     ids, starts = instances.input_ids, instances.starts
     maskable = free = instances.maskable

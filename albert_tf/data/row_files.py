@@ -1,6 +1,6 @@
-"""Read CSV, TSV and JSON lines row by row, with the position of each row.
+"""Read CSV, TSV and JSON lines row by row, with each row's position.
 
-TSV is split at tabs without quoting, as in the GLUE files; CSV has quoting.
+TSV is split at tabs without quoting, as in the GLUE files; CSV is quoted.
 """
 
 import csv
@@ -18,9 +18,9 @@ LONGEST_FIELD = 2**31 - 1  # Python's csv allows 131,072 by default
 Lines = Iterator[tuple[int, str]]  # (line number, text)
 Cells = Iterator[tuple[int, list[str]]]  # (line number, cells)
 
-# Handles an unusable item. Receives the error and, for a line that is not
-# UTF-8, its bytes. Raises the error, returns replacement text, or returns None
-# to skip the item.
+# A function that handles an unusable item. It receives the error and, for a
+# line that is not UTF-8, the bytes. It raises the error, returns replacement
+# text, or returns None to skip the item.
 Handler = Callable[[BadData, bytes], str | None]
 
 
@@ -29,11 +29,11 @@ class Row:
     """One row of a table and its position.
 
     Attributes:
-      where: its position in the user's terms: "file:line", "frame, row 3",
-        "x[3]".
+      where: the row's position in the user's terms: "file:line", "frame, row
+        3", "x[3]".
       values: {column: value}.
-      where_label: the position of its label if labels were passed separately:
-        "y[3]".
+      where_label: the position of the row's label if labels were passed
+        separately: "y[3]".
     """
 
     where: str
@@ -52,7 +52,7 @@ def stop(error: BadData, line: bytes = b"") -> None:
 
 
 def _decoded(source: Source, path: str, bad: Handler) -> Lines:
-    """Yield decoded lines, split at line feeds only, without the line feed."""
+    """Yield decoded lines, split only at line feeds, which are removed."""
     for number, line in enumerate(source.file, start=1):
         try:
             text = line.decode("utf-8")
@@ -80,8 +80,8 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
             yield from io.StringIO(f"{line}\n", newline="")
 
     reader = csv.reader(feed(), strict=True)
-    # The limit is global to the process. It is not reset, because other files
-    # may be open.
+    # The limit is global to the process and not reset, because other files may
+    # be open.
     csv.field_size_limit(LONGEST_FIELD)
     while True:
         first = last + 1
@@ -97,7 +97,7 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
 
 
 def _without_last_blanks(cells: Cells) -> Cells:
-    """Yield cells without trailing blank lines."""
+    """Yield cells, omitting trailing blank lines."""
     blanks = []
     for number, values in cells:
         if values == [""]:
@@ -109,7 +109,7 @@ def _without_last_blanks(cells: Cells) -> Cells:
 
 
 def delimiter_hint(names: Sequence[str]) -> str:
-    """Return a hint for errors if the only column name has a delimiter."""
+    """Return a hint for errors if the only column name contains a delimiter."""
     if len(names) != 1 or not re.search("[;,|\t]", names[0]):
         return ""
     return "; the delimiter must be a comma in .csv, a tab in .tsv files"
@@ -180,7 +180,7 @@ def read(
 
     Args:
       source: the file.
-      path: its name.
+      path: the file's name.
       kind: one of `KINDS`.
       header: whether the first line names the columns; otherwise they are
         named 1, 2, 3, ... Ignored for JSON lines.

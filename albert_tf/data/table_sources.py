@@ -1,10 +1,10 @@
-"""Read tables from files, Hugging Face data sets and pandas.
+"""Read tables from files, Hugging Face data sets and pandas frames.
 
 A source is a file (Parquet, CSV, TSV, JSON lines), a folder written by
 `save_to_disk`, or an object in memory: a pandas DataFrame, a Dataset or
 IterableDataset of `datasets`, a pyarrow Table, a dict of columns, a list of
-dicts. Rows are numbered from 0, as in `frame.iloc[0]` and `dataset[0]`; in text
-files, by the line they start on. Class labels of a data set are read as names.
+dicts. Rows are numbered from 0, as in `frame.iloc[0]` and `dataset[0]`, but in
+text files by their first line. Class labels of a data set are read as names.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from albert_tf.data.file_kinds import (
 from albert_tf.data.row_files import Handler, Row, stop
 
 STATE_FILE = "state.json"  # in a folder written by `save_to_disk`
-SPLITS_FILE = "dataset_dict.json"  # in one with a subfolder per split
+SPLITS_FILE = "dataset_dict.json"  # in a folder with a subfolder per split
 BATCH_ROWS = 256
 ACCEPTED_SOURCES = (
     "a path, a pandas DataFrame, a Dataset or IterableDataset of `datasets`, "
@@ -41,14 +41,14 @@ ACCEPTED_SOURCES = (
 
 
 class InMemoryTable:
-    """A table in memory, accepted wherever a path is.
+    """A table in memory, accepted wherever a path is accepted.
 
     Args:
       data: the table.
-      setting: the name of the argument it was passed as.
-      labels: the name of the argument that its labels were passed as, if
-        separate; both are then lists with one value per row.
-      is_batch: whether it is one of several batches of the same data.
+      setting: the name of the argument that contained the table.
+      labels: the name of the argument that contained the labels, if separate;
+        both are then lists with one value per row.
+      is_batch: whether the table is one of several batches of the same data.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ def is_table(source: Any) -> bool:
 
 
 def data_files(path: str) -> list[str]:
-    """Return the path, or the files of a folder written by `save_to_disk`."""
+    """Return the path itself, or the files of a folder from `save_to_disk`."""
     if not files.is_folder(path):
         return [path]
     splits = files.join(path, SPLITS_FILE)
@@ -130,7 +130,7 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or of each in a list; None for -1."""
+    """Return the name of a class, or the names of a list; None for -1."""
     if isinstance(value, list):
         return [_named(x, names) for x in value]
     return None if value is None or value < 0 else names[value]
@@ -153,8 +153,8 @@ def _features_of(schema: Any) -> Mapping:
     return noted.get("info", {}).get("features", {})
 
 
-# Errors from a schema whose notes for `datasets` are malformed, and from cells
-# that are not UTF-8.
+# Errors that arise if a schema's notes for `datasets` are malformed, or cells
+# are not UTF-8.
 MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -202,7 +202,8 @@ def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
 def _checked_rows(batches: Iterator[Any]) -> Iterator[dict]:
     """Yield the rows of batches from a file.
 
-    Without the check, pyarrow follows damaged offsets beyond their buffer.
+    Without this check, pyarrow would follow damaged offsets beyond their
+    buffer.
     """
     for batch in batches:
         batch.validate(full=True)
@@ -212,7 +213,7 @@ def _checked_rows(batches: Iterator[Any]) -> Iterator[dict]:
 def _arrow_rows_of(
     source: Source, path: str, column: str | None
 ) -> Iterator[dict]:
-    """Yield the rows of a Parquet or Arrow file, reading batch by batch."""
+    """Yield the rows of a Parquet or Arrow file, read batch by batch."""
     rule = "A Parquet or Arrow file must not be compressed or a pipe."
     require(source.file.seekable(), rule, file=path)
     with _arrow(path):
@@ -299,7 +300,7 @@ OBJECTS: dict[tuple[str, str], Callable] = {
 
 
 def _reader(data: Any) -> Callable | None:
-    """Return the function that yields an object's rows, None without one."""
+    """Return the function that yields an object's rows, None if none does."""
     for (library, name), read in OBJECTS.items():
         kind = getattr(sys.modules.get(library), name, None)
         if kind and isinstance(data, kind):
@@ -327,7 +328,7 @@ def as_source(setting: str, value: Any) -> str | InMemoryTable:
     """Convert the value of a setting to a path or an `InMemoryTable`.
 
     Raises:
-      InputError: the value is neither a path nor a table.
+      InputError: if the value is neither a path nor a table.
     """
     if isinstance(value, str | InMemoryTable):
         return value
@@ -349,7 +350,7 @@ def as_source(setting: str, value: Any) -> str | InMemoryTable:
 
 
 def as_sources(setting: str, value: Any) -> str | InMemoryTable:
-    """Do the same as `as_source`; join a list of paths with commas."""
+    """Convert as `as_source` does; join a list of paths with commas."""
     if isinstance(value, list | tuple) and value:
         if all(isinstance(path, str | os.PathLike) for path in value):
             paths = list(map(os.fspath, value))
@@ -374,10 +375,11 @@ def rows_of(
     Args:
       source: see the module docstring; files are read batch by batch.
       column: the only column to read from a file; None reads all.
-      bad: handles unreadable rows of text files; see `Handler`.
+      bad: the handler of unreadable rows of text files; see `Handler`.
 
     Raises:
-      InputError: the source is not a table or is damaged; the message names it.
+      InputError: if the source is not a table or is damaged; the message names
+        it.
     """
     if isinstance(source, str):
         yield from _path_rows(source, column, bad)
@@ -399,10 +401,10 @@ def texts_in(
     Args:
       rows: the rows of a table.
       column: the column, the value of `text_field`.
-      bad: handles rows without text.
+      bad: the handler of rows without text.
 
     Raises:
-      InputError: a cell has no text; the message names source and row.
+      InputError: if a cell has no text; the message names source and row.
     """
     found = False
     for row in rows:

@@ -28,18 +28,18 @@ from albert_tf.data.table_sources import InMemoryTable, texts_of
 from albert_tf.text.normalization import AUTO, TextConfig, has_marks, normalize
 from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
 
-# Ids 0 and 1 are `<pad>` and `<unk>`; these follow. Source: the README of
-# google-research/albert.
+# Ids 0 and 1 are `<pad>` and `<unk>`; these pieces follow. Source: the README
+# of google-research/albert.
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 
-# The trainer skips longer sentences; its default, as in the release.
+# The trainer skips longer sentences. This is its default, as in the release.
 MAX_SENTENCE_BYTES = 4192
 
 # Warn if a larger share of the bytes was skipped as too long.
 MUCH_LONG = 0.01
 
-# From a larger corpus, this many sentences are sampled.
+# Number of sentences to sample from a larger corpus.
 MOST_SENTENCES = 10_000_000
 
 # The number of threads changes the trainer's sums, and thus the pieces.
@@ -50,7 +50,7 @@ VOCAB_LIST = "spiece.vocab"
 
 @dataclasses.dataclass(frozen=True)
 class TrainTokenizerConfig(TextConfig, SentencesConfig):
-    """Settings of tokenizer training; the defaults are the released ones."""
+    """Settings of tokenizer training; the defaults are the released values."""
 
     input_file: str | InMemoryTable | None = variant(CORPUS)
     output_dir: str | None = variant(
@@ -129,15 +129,16 @@ def cut(line: str) -> Iterator[str]:
 
 
 class Sentences:
-    """Iterate over the corpus, normalised like the tokenizer's input.
+    """An iterable over the corpus, normalised like the tokenizer's input.
 
-    The trainer treats an exception of its input as the end, so it is stored.
+    The trainer treats an exception from its input as the end of input, so the
+    exception is stored.
 
     Attributes:
-      counts: `sentences`, and the number with a run too `long` for the
-        trainer; the total `bytes`, and the `long_bytes` that are skipped.
+      counts: `sentences`, the number of these with a run too `long` for the
+        trainer, the total `bytes`, and the skipped `long_bytes`.
       letters: letter counts before accents are removed.
-      error: the exception that ended the reading, None without one.
+      error: the exception that ended the reading, or None.
     """
 
     def __init__(self, config: TrainTokenizerConfig):
@@ -192,7 +193,7 @@ def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
 def _explain(
     error: RuntimeError, config: TrainTokenizerConfig, counts: Counter
 ) -> InputError:
-    """Translate a trainer error into one about the user's settings."""
+    """Translate a trainer error to an error about the user's settings."""
     message = str(error)
     size = f"Received: vocab_size={config.vocab_size}"
     if match := re.search(r"too high.*<= (\d+)", message):
@@ -217,8 +218,8 @@ def _explain(
 def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
     """Train a SentencePiece model and return its bytes.
 
-    The model includes the trainer's default normalisation, `nmt_nfkc`, like
-    the released one.
+    Like the released model, the result includes the trainer's default
+    normalisation, `nmt_nfkc`.
     """
     model = io.BytesIO()
     try:
@@ -249,7 +250,7 @@ def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
 
 
 def vocabulary_list(model: bytes) -> str:
-    """Return the pieces of a model and their scores, one per line."""
+    """Return a model's pieces and scores, one piece per line."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return "".join(
         f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
@@ -258,7 +259,7 @@ def vocabulary_list(model: bytes) -> str:
 
 
 def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
-    """Train a tokenizer and write its files; return counts of the text."""
+    """Train a tokenizer and write its files; return counts for the text."""
     folder = config.output_dir
     rule = "`output_dir` must not be a file."
     require(not files.is_file(folder), rule, output_dir=folder)

@@ -27,15 +27,16 @@ Metrics = dict[str, dict[str, float]]  # by split
 
 
 class TaskEvaluator:
-    """Evaluates and predicts with the current weights of a model.
+    """An evaluator that also predicts, with a model's current weights.
 
-    Its `tuned` is the task with the threshold from the last evaluation;
-    predictions of unlabelled data use it.
+    The attribute `tuned` is the task with the threshold from the last
+    evaluation, which predictions for unlabelled data use.
 
     Args:
       model: the model on its strategy.
       task: the model's task.
-      bucketed: whether to sort examples by length, which keeps the results.
+      bucketed: whether to sort examples by length, without changing the
+        results.
       outputs: replaces the head's `measured_outputs`.
     """
 
@@ -94,7 +95,7 @@ def load_evaluator(
     batch_size: int,
     dtype: str = "float32",
 ) -> Evaluator:
-    """Return a fine-tuned model to evaluate and to predict with."""
+    """Return an evaluator of a fine-tuned model."""
     config, head = AlbertConfig.from_model_dir(directory), task.head
     evaluator = Evaluator(
         strategy, lambda: task.build_model(config, dtype), head, batch_size
@@ -158,7 +159,7 @@ def load_ensemble(
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:
-    """Return the mean of an ensemble's thresholds, None if a member lacks one.
+    """Return an ensemble's mean threshold, None if a member has no threshold.
 
     The null odds of averaged logits are close to the mean of the members' odds.
     """
@@ -173,7 +174,7 @@ def mean_threshold(directories: Sequence[str]) -> float | None:
 
 
 def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
-    """Save the threshold that an evaluation found with its weights."""
+    """Save the threshold that an evaluation found, next to its weights."""
     if evaluator.tuned != evaluator.task:
         value = evaluator.tuned.config.null_score_diff_threshold
         task = load_task(model_dir)
@@ -182,13 +183,13 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
 
 
 def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
-    """Write `metrics.json`, the figures of a single model.
+    """Write `metrics.json`, the metrics of a single model.
 
     Args:
       output_dir: the folder to write to.
       values: the measured values.
-      model: identifies the weights. Results of an earlier run with the same
-        weights on other splits stay in the file; without a name, none do.
+      model: identifies the weights. The file keeps earlier results of the same
+        weights on other splits; without a name, it keeps none.
     """
     path = files.join(output_dir, METRICS_FILE)
     earlier = {}

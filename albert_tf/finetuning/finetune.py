@@ -1,7 +1,8 @@
 """A fine-tuning run: a model directory and a task in, a model directory out.
 
-The final weights are those with the best main metric, in `best/` of the output
-directory; when training without `do_eval`, the last weights or their average.
+The final weights, in `best/` of the output directory, have the best main
+metric. After training without `do_eval`, they are the last weights or their
+average.
 """
 
 import dataclasses
@@ -45,7 +46,7 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the model with its final weights, None if told to stop.
+    """Train; return the evaluator of the final model, None if told to stop.
 
     Args:
       s: the settings, with every number of steps filled in.
@@ -70,7 +71,7 @@ def train(
 
 
 def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
-    """Return a fine-tuned model to evaluate and to predict with."""
+    """Return an evaluator of a fine-tuned model."""
     how = strategy, s.training.eval_batch_size, s.training.dtype_policy
     if s.run.ensemble:
         return evaluation.load_ensemble(s.run.ensemble, job, *how)
@@ -80,7 +81,7 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Create and lock the output directory; return its job and the model."""
+    """Train in a locked output directory; return its job and the evaluator."""
     s = s.planned(len(job.train[0].features))
 
     def claim():
@@ -108,7 +109,7 @@ def evaluate_and_predict(
 
 
 def summary(runs: dict[int, Metrics]) -> Metrics:
-    """Return the median, minimum and maximum of each metric over all runs."""
+    """Return each metric's median, minimum and maximum over all runs."""
     spread = {"median": statistics.median, "min": min, "max": max}
     first = next(iter(runs.values()))
     return {
@@ -146,7 +147,7 @@ def write_summary(
 def run_job(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics | None:
-    """Train, evaluate and predict; None if training was told to stop."""
+    """Train, evaluate and predict; return None if training was told to stop."""
     if s.run.do_train:
         job, model = train_in_output_dir(s, job, strategy)
     else:
@@ -159,7 +160,7 @@ def run_job(
 def run_seeds(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics:
-    """Run each seed in its own folder; return median and spread."""
+    """Run each seed in its own folder; return the median and the spread."""
     require(
         not is_finetuned(s.run.output_dir),
         "With `num_seeds`, `output_dir` must not be a model directory.",
@@ -222,7 +223,7 @@ def finetune_task(s: Settings) -> Metrics:
     return run(s, job, strategy) or {}
 
 
-# Names of the same settings in the released fine-tuning scripts.
+# Names that the released fine-tuning scripts use for the same settings.
 RELEASED_NAMES = {
     "task_name": "task",
     "train_step": "num_train_steps",
@@ -243,7 +244,7 @@ def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
 
     Args:
       *configs: the fields of `Settings`.
-      hooks: run between steps, in addition to the standard hooks.
+      hooks: called between steps, in addition to the standard hooks.
 
     Returns:
       The directory, the metrics of each split and the run's history.

@@ -49,7 +49,7 @@ MEANS = {
 
 
 def one_folder(*paths: str) -> bool:
-    """Return whether paths, possibly written differently, are one folder."""
+    """Return whether paths, perhaps spelt differently, are the same folder."""
     return len(set(map(os.path.realpath, paths))) == 1
 
 
@@ -60,7 +60,7 @@ class FinetuningConfig:
     model_dir: str = setting(
         "",
         "Model directory to start from: pretrained, or fine-tuned on another "
-        "task, whose head is dropped. Without do_train: the fine-tuned model "
+        "task; its head is dropped. Without do_train: the fine-tuned model "
         "to evaluate, or the model that output_dir was trained from.",
     )
     output_dir: str = variant(
@@ -111,7 +111,7 @@ class FinetuningConfig:
     )
     length_bucketing: str = setting(
         "evaluation",
-        "When to batch examples of similar length, which saves padding: "
+        "When to batch examples of similar length, to save padding: "
         "never, to evaluate and predict, or also to train. Not on TPUs.",
         choices=("none", "evaluation", "all"),
         group=DEVICES,
@@ -152,8 +152,8 @@ class FinetuningConfig:
         )
         require(
             self.parts(),
-            "One of `do_train`, `do_eval` and `do_predict` must be set. "
-            "Received: none",
+            "At least one of `do_train`, `do_eval` and `do_predict` must be "
+            "set. Received: none",
         )
         require(
             not self.do_train
@@ -190,7 +190,7 @@ class FinetuningConfig:
         return one_folder(self.source_dir, self.output_dir)
 
     def check_output(self) -> None:
-        """Raise an error if results would mix with another model's files."""
+        """Raise an error if results would end up with another model's files."""
         source = {"ensemble": ",".join(self.ensemble)}
         require(
             self.in_place or not is_finetuned(self.output_dir),
@@ -219,7 +219,7 @@ def seed_dir(output_dir: str, seed: int) -> str:
     return files.join(output_dir, f"seed_{seed}")
 
 
-# From this rate on, small models may forget in steps that are too long.
+# From this rate on, small models may forget because the steps are too long.
 HIGH_RATE = 1e-4
 
 
@@ -234,14 +234,14 @@ class Settings:
     training: TrainingConfig
     devices: DistributionConfig
     recipe: RecipeConfig = RecipeConfig()
-    hooks: tuple[Hook, ...] = ()  # besides the standard ones
+    hooks: tuple[Hook, ...] = ()  # in addition to the standard hooks
 
     def configs(self) -> list:
-        """Return the objects of `CONFIGS`, which flags set."""
+        """Return the objects of `CONFIGS`, whose fields are flags."""
         return [getattr(self, f.name) for f in dataclasses.fields(self)][:-1]
 
     def check(self) -> None:
-        """Raise an error for conflicting settings, before any reading."""
+        """Raise an error for conflicting settings, before reading any data."""
         evaluates = self.run.do_train and self.run.do_eval
         schedule, init = self.optimizer.schedule, self.run.init
         self.recipe.check_run(evaluates, schedule, init)
@@ -256,7 +256,7 @@ class Settings:
         require(legal, rule, random_seed=seed, num_seeds=number)
 
     def advise(self) -> None:
-        """Print how to shorten the first steps at a high learning rate."""
+        """Print advice on long first steps at a high learning rate."""
         rate = self.optimizer.learning_rate
         short = self.optimizer.bias_correction or not self.run.do_train
         if rate >= HIGH_RATE and not short:
@@ -267,7 +267,7 @@ class Settings:
             )
 
     def with_seed(self, seed: int) -> "Settings":
-        """Return the settings of a seed's run, in its own folder."""
+        """Return the settings for one seed's run, in its own folder."""
         folder = seed_dir(self.run.output_dir, seed)
         return dataclasses.replace(
             self,
@@ -276,7 +276,7 @@ class Settings:
         )
 
     def planned(self, examples: int) -> "Settings":
-        """Fill in steps, warm-up and evaluation interval if flags do not.
+        """Fill in steps, warm-up and evaluation interval unless flags set them.
 
         Args:
           examples: the number of training examples.
@@ -306,7 +306,7 @@ class Settings:
         return dataclasses.replace(self, training=training)
 
     def write_flags(self) -> None:
-        """Write flags that replay the run to the output directory."""
+        """Write the flags that replay the run to the output directory."""
         settings.write_flagfile(self.run.output_dir, *self.configs())
 
 

@@ -50,7 +50,7 @@ def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
 
     The fast gradient method on word embeddings,
     https://arxiv.org/abs/1605.07725, equation 5. Rows without a gradient, such
-    as padding, do not move.
+    as padding, stay unchanged.
     """
     g = tf.cast(gradient, tf.float32)
     norm = tf.sqrt(tf.reduce_sum(tf.square(g), axis=[1, 2], keepdims=True))
@@ -71,7 +71,7 @@ class FinetuningTrainer(Trainer):
     """A `Trainer` with a recipe.
 
     Args:
-      *trainer: the arguments of `Trainer`; the model's encoder is its `albert`.
+      *trainer: the arguments of `Trainer`; the encoder is `model.albert`.
       recipe: the recipe.
       config: the architecture, which defines the groups of layers.
     """
@@ -105,7 +105,7 @@ class FinetuningTrainer(Trainer):
         every = self._differentiate(tape, loss, words)
         gradients, of_words = every[: -len(words)], every[-len(words) :]
         moves = [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
-        # A shared encoder is called in the same order again.
+        # A shared encoder is called in the same order as before.
         with tf.GradientTape() as tape:
             with words_changed(embeddings, lambda x: x + moves.pop(0)):
                 again, _ = self._loss(batch, divisors, seed)
@@ -115,12 +115,13 @@ class FinetuningTrainer(Trainer):
 class EarlyStopping(Hook):
     """Lower the rate on a plateau; end the run if nothing improves.
 
-    Both depend only on the history, without the evaluation at `stop_step`, so
-    that resumed and uninterrupted runs are equal. Must come after `Evaluate`.
+    Both decisions depend only on the history, without the evaluation at
+    `stop_step`, so that resumed and uninterrupted runs are equal. This hook
+    must come after `Evaluate`.
 
     Args:
       every: as in `Evaluate`.
-      recipe: the recipe with the patience.
+      recipe: sets the patience.
       metric: the metric that should increase.
     """
 
@@ -174,15 +175,15 @@ def make_batches(
     size: int | None = None,
     number: int = 0,
 ) -> Callable:
-    """Return a function that makes training batches, for `Trainer.iterator`.
+    """Return a function that creates training batches, for `Trainer.iterator`.
 
     Args:
       features: the training examples.
       run: determines whether to bucket by length.
       training: determines batch size and seed.
       strategy: the strategy that trains.
-      size: how many of a batch's examples are from `features`; None for all.
-      number: the task's number; each task has its own order.
+      size: how many of a batch's examples come from `features`; None for all.
+      number: the task's number; each task is shuffled differently.
     """
     whole = training.train_batch_size
     size = size or whole
@@ -208,8 +209,8 @@ def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
     """Create the output's model directory, or raise an error if it is taken.
 
     Returns:
-      The job. If neither an evaluation nor a flag sets its threshold, it has
-      the threshold saved with the existing weights.
+      The job. If neither an evaluation nor a flag sets the threshold, the job
+      uses the threshold saved with the existing weights.
     """
     task, resumes = job.task, checkpoint_files.latest(run.output_dir)
     require(
@@ -223,7 +224,7 @@ def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
         earlier = load_task(run.output_dir)
         require(
             task.identity() == earlier.identity(),
-            "`output_dir` contains a model with another task, or other labels, "
+            "`output_dir` contains a model with a different task, labels, "
             "columns or lengths; choose another folder.",
             output_dir=run.output_dir,
         )
@@ -261,7 +262,7 @@ def make_trainer(
 
 
 class KeepThreshold(KeepBest):
-    """Save the threshold of the best evaluation with its weights.
+    """Save the threshold of the best evaluation, next to its weights.
 
     Args:
       every, metric: see `KeepBest`.
@@ -284,9 +285,9 @@ def run_training(
     evaluate: Callable[[], dict[str, float]],
     keep: KeepBest,
 ) -> bool:
-    """Train; return whether the run is complete, not told to stop.
+    """Train; return whether the run is complete rather than told to stop.
 
-    If complete, the model has its final weights.
+    After a complete run, the model has its final weights.
 
     Args:
       s: the settings.

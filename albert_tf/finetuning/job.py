@@ -19,7 +19,7 @@ from albert_tf.training import distribution
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One part of the data: "eval", or "eval_matched" if there are two."""
+    """A part of the data: "eval", or "eval_matched" if there are several."""
 
     name: str
     examples: Sequence[Any]
@@ -35,7 +35,7 @@ def metric_name(split: str, metric: str) -> str:
 def choose_task(
     run: FinetuningConfig, data: DataConfig, config: TaskConfig
 ) -> Task:
-    """Return the task named by flags, or a fine-tuned model's task."""
+    """Return the task that flags name, or a fine-tuned model's task."""
     if run.do_train:
         require(data.task, "`task` is required for training. Received: none")
         return with_settings(find(data.task), data, config)
@@ -59,7 +59,7 @@ class Job:
 
     @property
     def best_metric(self) -> str:
-        """The main metric's name among the metrics of all eval splits."""
+        """The name of the main metric among the metrics of all eval splits."""
         split = self.eval[0].name if self.eval else "eval"
         return metric_name(split, self.task.main_metric)
 
@@ -79,7 +79,7 @@ class Job:
 
 
 def load_other(directory: str, setting: str, job: Job) -> Task:
-    """Return another fine-tuned model's task, checked for a job's inputs.
+    """Return another fine-tuned model's task, which must fit a job's inputs.
 
     Args:
       directory: the other model's directory.
@@ -115,7 +115,7 @@ def prepare(
     Args:
       run: the model and the actions.
       data: the task and the location of its examples.
-      task_config: how examples become inputs.
+      task_config: how to convert examples to inputs.
       parts: the parts of the data to read, None for those that the run needs.
     """
     run.check_output()
@@ -150,7 +150,7 @@ PATHS = (
 def require_alike(
     strategy: tf.distribute.Strategy | None, s: Settings, *jobs: Job
 ) -> None:
-    """Raise an error if workers differ in settings or examples."""
+    """Raise an error if workers have different settings or examples."""
     if strategy is None:
         return
     configs = (c for c in s.configs() if c is not s.devices)

@@ -42,8 +42,8 @@ from albert_tf.training.workers import explaining_lost_workers
 class SharedModel:
     """Models of several tasks with one shared encoder.
 
-    It has the attributes that a `Trainer` needs. A head's variables are named
-    `TASK/...`; the encoder's variables have their usual names.
+    The class has the attributes that a `Trainer` needs. A head's variables are
+    named `TASK/...`; the encoder's variables have their usual names.
     """
 
     name = "shared"
@@ -57,18 +57,18 @@ class SharedModel:
         }
 
     def head(self, name: str) -> dict[str, tf.Variable]:
-        """Return {name: variable} of a task's own variables."""
+        """Return {name: variable} for a task's own variables."""
         table = checkpoints.named_variables(self.models[name])
         shared = {id(v) for v in self.encoder().values()}
         return {k: v for k, v in table.items() if id(v) not in shared}
 
     def encoder(self) -> dict[str, tf.Variable]:
-        """Return {name: variable} of the encoder."""
+        """Return {name: variable} for the encoder."""
         return checkpoints.named_variables(self.albert)
 
     @property
     def weights(self) -> list:
-        """All weights with their names, in the form of Keras variables."""
+        """All weights with their names, in the format of Keras variables."""
         table = self.encoder()
         for task in self.models:
             head = self.head(task).items()
@@ -122,7 +122,7 @@ class MultitaskObjective:
         }
 
     def losses(self, model: SharedModel, batch: Batch, seed):
-        """Return each term's sum of losses, times the task's weight."""
+        """Return the sum of each term's losses, times the task's weight."""
         sums, metrics = {}, {}
         for i, (name, objective) in enumerate(self.objectives.items()):
             losses, shown = objective.losses(
@@ -135,11 +135,11 @@ class MultitaskObjective:
 
 
 def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
-    """Return the number of each task's examples in a batch, by weight.
+    """Return each task's number of examples in a batch, by weight.
 
     Args:
       weights: the tasks' weights.
-      size: examples in the batch.
+      size: number of examples in the batch.
       unit: portions are multiples of this, for replicas and micro-batches.
     """
     units = size // unit
@@ -150,7 +150,7 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
         train_batch_size=size,
         tasks=len(weights),
     )
-    spare = units - len(weights)  # after one for each task
+    spare = units - len(weights)  # after one example for each task
     exact = [weight / sum(weights) * spare for weight in weights]
     counts = [int(x) for x in exact]
     rests = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
@@ -159,7 +159,7 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
     return [(n + 1) * unit for n in counts]
 
 
-BEST_METRIC = "mean"  # over the tasks' main metrics
+BEST_METRIC = "mean"  # the mean over the tasks' main metrics
 
 
 def mixed_batches(
@@ -168,7 +168,7 @@ def mixed_batches(
     s: Settings,
     strategy: tf.distribute.Strategy,
 ) -> Callable:
-    """Return a function that makes mixed batches, for `Trainer.iterator`."""
+    """Return a function that creates mixed batches, for `Trainer.iterator`."""
     makers = {
         name: make_batches(
             job.train[0].features, s.run, s.training, strategy, size, number
@@ -253,7 +253,7 @@ def task_evaluator(
 def all_metrics(
     jobs: dict[str, Job], evaluators: dict[str, TaskEvaluator]
 ) -> dict[str, float]:
-    """Return the `TASK_metric` of all tasks, and the main metrics' mean."""
+    """Return `TASK_metric` for all tasks, and the mean of the main metrics."""
     metrics = {
         name: evaluators[name].metrics(job.eval) for name, job in jobs.items()
     }
@@ -289,14 +289,14 @@ def finish(
 
 
 def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
-    """Make a folder for the run and for each task; return the claimed jobs."""
+    """Create a folder for the run and each task; return the claimed jobs."""
     first, output_dir = next(iter(jobs.values())), s.run.output_dir
     folders = {name: files.join(output_dir, name) for name in jobs}
     require(
         all(map(is_finetuned, folders.values()))
         or not checkpoint_files.latest(output_dir),
-        "`output_dir` must not contain a model of other tasks; choose another "
-        "folder.",
+        "`output_dir` must not contain a model of different tasks; choose "
+        "another folder.",
         output_dir=output_dir,
         task=",".join(jobs),
     )

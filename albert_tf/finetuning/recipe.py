@@ -1,4 +1,4 @@
-"""Options of fine-tuning: which weights to train, how fast and how long."""
+"""Fine-tuning options: which weights to train, how fast and how long."""
 
 import dataclasses
 import math
@@ -44,7 +44,7 @@ def named_weights(entries: Sequence[str]) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class RecipeConfig:
-    """The recipe of a fine-tuning run; the defaults change nothing."""
+    """The recipe of a fine-tuning run; by default, nothing changes."""
 
     help_group = TECHNIQUES
 
@@ -128,10 +128,10 @@ class RecipeConfig:
             )
 
     def check_run(self, evaluates: bool, schedule: str, init: str) -> None:
-        """Raise an error for conflicting settings, before any reading.
+        """Raise an error for conflicting settings, before reading any data.
 
         Args:
-          evaluates: whether the run trains and evaluates meanwhile.
+          evaluates: whether the run evaluates during training.
           schedule: the schedule of the learning rate.
           init: the source of the initial weights.
         """
@@ -154,12 +154,12 @@ class RecipeConfig:
 
 
 def group_number(config: AlbertConfig) -> int:
-    """Return the number of groups of layers with their own weights."""
+    """Return the number of layer groups that have their own weights."""
     return max(len(set(config.blocks(kind))) for kind in BLOCK_TYPES)
 
 
 def group_of(name: str, config: AlbertConfig) -> int | None:
-    """Return the group of layers of a variable, None outside the layers.
+    """Return the layer group of a variable, None outside the layers.
 
     If only attention or only feed-forward layers are shared, shared variables
     belong to the highest group that uses them.
@@ -181,14 +181,14 @@ def frozen(name: str, freeze: Sequence[str], config: AlbertConfig) -> bool:
 
 
 def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
-    """Raise an error for groups that the model lacks."""
+    """Raise an error for groups that the model does not have."""
     groups = group_number(config)
     for name in freeze:
         number = name.removeprefix("encoder_")
         require(
             not number.isdigit() or int(number) < groups,
-            f"`freeze` must name groups of layers below encoder_{groups}, for "
-            f"the model has {groups}.",
+            f"`freeze` must name groups of layers below encoder_{groups}, "
+            f"because the model has {groups}.",
             freeze=name,
         )
 
@@ -201,10 +201,10 @@ def evaluations_without_gain(values: Sequence[float]) -> int:
 
 
 def reductions(values: Sequence[float], patience: int) -> int:
-    """Return how often plateaus of a metric lower the rate.
+    """Return how many times plateaus of a metric lower the rate.
 
-    A plateau is `patience` evaluations in a row without a new best value; the
-    count then restarts.
+    A plateau is `patience` consecutive evaluations without a new best value;
+    the count then restarts.
     """
     best, waited, number = float("-inf"), 0, 0
     for value in values:

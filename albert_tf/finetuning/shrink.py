@@ -66,7 +66,7 @@ def importances(
     Args:
       model: a model whose encoder is its `albert`.
       objective: computes the loss.
-      examples: batches of one example, because absolute values are averaged.
+      examples: batches of one example, so that absolute values are averaged.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]
@@ -119,7 +119,7 @@ def without_heads(
 
 
 EVAL_BATCH_SIZE = 32
-HEAD_EXAMPLES = 1000  # training examples to measure importance with
+HEAD_EXAMPLES = 1000  # number of training examples used to measure importance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,13 +219,13 @@ def with_layers(model: Model, layers: int) -> Model:
     return Model(config, weights)
 
 
-# The task: the importance of heads, and the cost of shrinking.
+# The task measures the importance of heads and the cost of shrinking.
 
 
 def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
     """Return the job of a fine-tuned model, None if not needed.
 
-    The job has the examples to evaluate, if any.
+    The job contains the examples to evaluate, if any.
     """
     evaluates = data.data_dir or data.eval_file
     if not (config.num_heads or evaluates):
@@ -248,8 +248,8 @@ def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     (examples,) = read_splits(job.task, data, "train").values()
     require(
         job.task.learns_alone(examples),
-        "`num_heads` needs examples with a loss of their own: texts with a "
-        "score or a negative.",
+        "`num_heads` needs examples that have a loss on their own: texts with "
+        "a score or a negative.",
         num_heads=number,
     )
     order = np.random.default_rng(0).permutation(len(examples))
@@ -291,7 +291,7 @@ def measure(model: Model, job: Job) -> dict[str, float]:
 def stages(
     config: ShrinkConfig, data: DataConfig, job: Job | None
 ) -> Iterator[tuple[str, Model]]:
-    """Yield the original model, and the model after each requested change."""
+    """Yield the original model, then the model after each requested change."""
     model = load(config.model_dir)
     yield "as it was", model
     if config.num_layers:
@@ -332,7 +332,7 @@ def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
     """Write the smaller model directory; print the cost.
 
     Args:
-      config: the model and how to shrink it.
+      config: the model, and how to shrink it.
       data: the task's data, needed only to remove heads or to evaluate.
     """
     require(

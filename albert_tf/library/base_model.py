@@ -1,4 +1,4 @@
-"""Keras models with a tokenizer, read from any layout of the converter."""
+"""Keras models with a tokenizer, read from any layout the converter reads."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ WRITTEN = Contents(
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
-    """Assign every variable; fail with a list of the differences."""
+    """Assign every variable; list the differences if the names do not match."""
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     tensors = model.tensors.where(lambda name: name in wanted)
     differences = checkpoints.explain_differences(wanted, tensors.shapes)
@@ -62,8 +62,8 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
     """Add pieces to a model's vocabulary and word table.
 
-    The row of a new piece starts as the mean of the rows for the pieces that
-    its text was tokenised into before.
+    The row of a new piece is initialised to the mean of the rows of the pieces
+    into which its text was tokenised before.
     """
     pieces = checked_texts(pieces, "added_pieces")
     old, rule = model.tokenizer, "`added_pieces` needs a vocabulary at `path`."
@@ -106,10 +106,10 @@ def open_model(
       path: the folder or prefix.
       pairs: whether a Hugging Face folder's classifier takes text pairs.
       added_pieces: texts that become pieces of the vocabulary.
-      encoder_only: whether to leave out every head.
+      encoder_only: whether to omit every head.
 
     Raises:
-      InputError: there is no model, or its parts do not match.
+      InputError: if there is no model, or its parts do not match.
     """
     path = str(path)
     require(
@@ -135,10 +135,10 @@ def write_model_dir(
     weights: dict[str, tf.Variable],
     overwrite: bool = False,
 ) -> None:
-    """Write a model directory atomically, replacing another if requested."""
+    """Write a model directory atomically; replace an old one if requested."""
     path = str(path).rstrip("/")
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
-    rule += "model directory that has no other files."
+    rule += "model directory that contains no other files."
     if overwrite:
         check_replaceable("path", path, [WRITTEN], rule)
     require(overwrite or files.is_free(path), rule, path=path)
@@ -162,7 +162,7 @@ def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
 
 
 class ForeignName:
-    """A name from another library; its error suggests our name."""
+    """A name from another library, whose error suggests the name used here."""
 
     def __init__(self, name: str):
         self.here = name
@@ -177,7 +177,7 @@ class ForeignName:
 
 
 def has_text(x: Any) -> bool:
-    """Return whether `x` has texts instead of ids."""
+    """Return whether `x` contains texts instead of ids."""
     if isinstance(x, tf.data.Dataset):
         x = x.element_spec
     if isinstance(x, Mapping):
@@ -196,26 +196,26 @@ def of_ids(name: str) -> Callable:
     def checked(self, x=None, *args, **kwargs):
         if not has_text(x):
             return method(self, x, *args, **kwargs)
-        rule = f"`{name}` of this model takes ids, as `tokenizer(texts)` "
-        rule += f"returns them; {self.text_methods} take texts."
+        rule = f"`{name}` of this model accepts ids, as `tokenizer(texts)` "
+        rule += f"returns them; {self.text_methods} accept texts."
         raise InputError(f"{rule} Received: x={repr(x)[:60]}")
 
     return checked
 
 
 class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
-    """A Keras model with a tokenizer, which can be saved as a folder.
+    """A Keras model with a tokenizer, saved together in one folder.
 
     Attributes:
       config: the architecture.
-      tokenizer: callable with texts, see `Tokenizer.__call__`; None for a
-        model that only takes ids.
+      tokenizer: callable with texts, see `Tokenizer.__call__`; None for a model
+        that accepts only ids.
       max_length: maximum number of tokens in an input made from strings.
       task: the fine-tuning task, or None.
     """
 
     task: Task | None = None
-    text_methods: ClassVar[str]  # names of methods that take texts
+    text_methods: ClassVar[str]  # names of methods that accept texts
 
     from_pretrained, from_preset = ForeignName("load"), ForeignName("load")
     save_pretrained, save_to_preset = ForeignName("save"), ForeignName("save")
@@ -261,7 +261,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
-        """Create the model that `get_config` described, with new weights."""
+        """Create the model that `get_config` described, with fresh weights."""
         # In files of earlier versions, the tokenizer is an asset.
         config = {"learns": (), "changes": {}, "tokenizer": None} | config
         learns, changes = config.pop("learns"), config.pop("changes")
@@ -278,12 +278,12 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         """Write a `.keras` file or, under any other name, a model directory.
 
         `finetune.py`, the exporter and the converter read such a directory.
-        Low-rank matrices (LoRA) are merged into its kernels.
+        Low-rank matrices (LoRA) are merged into the kernels.
 
         Args:
           filepath: the file or directory to write.
-          overwrite: whether to replace what exists. Default: replace a file,
-            as Keras does, but not a model directory.
+          overwrite: whether to replace an existing file or directory. Default:
+            replace a file, as Keras does, but not a model directory.
           **kwargs: passed to Keras's `Model.save`.
         """
         rule = "A file must be `.keras`; `.h5` cannot store the tokenizer."

@@ -1,4 +1,4 @@
-"""Changes to built dense layers: quantized kernels and LoRA, both by Keras.
+"""Changes to built dense layers: Keras's quantized kernels and LoRA.
 
 LoRA adds a product A B of low-rank matrices to a kernel, see
 https://arxiv.org/abs/2106.09685.
@@ -20,8 +20,8 @@ QUANTIZED = ("int8", "int4", "float8")
 def add_low_rank(albert: AlbertModel, rank: int) -> None:
     """Add low-rank matrices to an encoder, and freeze its other weights.
 
-    Attention and feed-forward layers get the matrices, and their biases stay
-    trainable; embeddings, layer norms and the pooler are frozen.
+    The matrices are added to attention and feed-forward layers, whose biases
+    stay trainable; embeddings, layer norms and the pooler are frozen.
     """
     rank = as_type("lora_rank", rank, int)
     require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)
@@ -71,7 +71,7 @@ def merged_weights(
       named: its variables, by their names in a model directory.
 
     Raises:
-      InputError: a layer is quantized.
+      InputError: if a layer is quantized.
     """
     named = dict(named)
     names = {id(v): name for name, v in named.items()}

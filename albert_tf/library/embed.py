@@ -1,6 +1,6 @@
 """Vectors of texts: one for each line of a file, as an array [N, H].
 
-The tokens of a text include [CLS] and [SEP], so its mean does too.
+A text's tokens include [CLS] and [SEP], and so does the mean over them.
 
 Shapes: B batch, T tokens, H width.
 """
@@ -40,7 +40,7 @@ from albert_tf.training import checkpoints
 CHUNK_BATCHES = 8  # number of batches to sort by length at once
 
 
-# Functions of a layer's vectors [B, T, H] and the mask [B, T], to [B, H].
+# Functions from a layer's vectors [B, T, H] and the mask [B, T] to [B, H].
 SENTENCE: dict[str, Callable] = {
     prefix + name: functools.partial(pooled, pooling=name, unit=bool(prefix))
     for prefix in ("", "unit_")
@@ -58,7 +58,7 @@ class EmbedConfig:
     pooling: str | None = setting(
         None,
         "How to make one vector: the first token's vector, the mean or "
-        "maximum over all tokens, each of these normalised (unit_), or the "
+        "maximum over all tokens, each also normalised (unit_), or the "
         "pooler's output.",
         means="the pooling of fine-tuning, otherwise mean",
         choices=(*SENTENCE, "pooled"),
@@ -91,7 +91,7 @@ class EmbedConfig:
 
 
 def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer counted from 0; fail if the model does not have it."""
+    """Return the layer's number from 0; fail if there is no such layer."""
     layers = config.num_hidden_layers * config.inner_group_num
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."
@@ -127,7 +127,7 @@ def chunks(
 
 
 def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
-    """Return a function: batch -> the vectors [B, H] of its texts, float32."""
+    """Return a function from a batch to its texts' vectors, float32 [B, H]."""
 
     def step(batch):
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
@@ -163,7 +163,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 
 
 def embed_texts(c: EmbedConfig) -> tuple[int, int]:
-    """Write the vector of every line; return the array's shape."""
+    """Write the vector of every line and return the array's shape."""
     config = AlbertConfig.from_model_dir(c.model_dir)
     layer = check_layer(c, config)
     pooling, length = "mean", min(128, config.max_position_embeddings)
@@ -179,12 +179,13 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
         max_seq_length=c.max_seq_length or length,
     )
     tokenizer = load_tokenizer(c.model_dir)
-    # A file is read twice; a pipe cannot be, so its texts stay in memory.
+    # A file is read twice. A pipe can be read only once, so its texts stay in
+    # memory.
     texts = functools.partial(read_texts, c.input_file)
     if files.is_stream(c.input_file):
         texts = functools.partial(iter, list(texts()))
     count = sum(1 for _ in texts())
-    require(count, "`input_file` must have a text.", input_file=c.input_file)
+    require(count, "`input_file` must not be empty.", input_file=c.input_file)
     model = AlbertModel(config)
     model.build()
     checkpoints.restore_weights(model, c.model_dir, only=("albert/",))

@@ -1,4 +1,4 @@
-"""Batches for Keras, from features in memory or from text as it is read.
+"""Batches for Keras, from features in memory or from streamed text.
 
 Shapes: B batch, T tokens, as in `tasks/batches.py`.
 """
@@ -17,17 +17,17 @@ from albert_tf.tasks.features import Features
 
 LABELS = "labels"
 WEIGHTS = "example_weights"
-LOOK_AHEAD = 100  # batches to search for the examples of one batch
+LOOK_AHEAD = 100  # number of batches to search for the examples of one batch
 
 
 def for_keras(
     batch: dict[str, tf.Tensor], weights: tf.Tensor | None, keep: tuple = ()
 ) -> tuple:
-    """Return the (inputs, labels, weights) that a task's batch has.
+    """Split a task's batch into (inputs, labels, weights).
 
     Args:
       batch: a batch from `batcher`.
-      weights: weights of its examples [B], or None.
+      weights: weights of the examples [B], or None.
       keep: names of labels and weights that are also model inputs.
     """
     of_loss = {LABELS, WEIGHTS}.difference(keep)
@@ -39,7 +39,7 @@ def for_keras(
 
 
 def row_weights(features: Features, weights) -> np.ndarray | None:
-    """Return each row's (window's) weight: that of its example."""
+    """Return the weight of each row (window), copied from its example."""
     if weights is None:
         return None
     weights = np.asarray(weights, np.float32)
@@ -50,8 +50,8 @@ def row_weights(features: Features, weights) -> np.ndarray | None:
 def of_generator(generate: Callable[[], Iterator], signature: Any):
     """Return a data set of the elements that a function yields.
 
-    TensorFlow keeps such a function alive until the process ends. Only the
-    data set keeps this one, as it may refer to a model and to its data.
+    TensorFlow normally keeps such a function alive until the process ends. Here
+    only the data set does, as the function may refer to a model and its data.
     """
     alive = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
@@ -66,7 +66,7 @@ def without_repeats(
 ) -> Iterator[list[int]]:
     """Yield batches of example numbers; no text repeats within a batch.
 
-    A batch is smaller if all of the next examples share a text with it.
+    A batch is smaller if every upcoming example shares a text with it.
 
     Args:
       order: the numbers of all examples.
@@ -118,7 +118,7 @@ def batches_in_memory(
       weights: weights of the rows, or None.
       shuffle: whether to shuffle, with TensorFlow's global seed.
       keep: see `for_keras`.
-      apart: the texts of each example; a shuffled batch repeats none.
+      apart: the texts of each example; no text repeats in a shuffled batch.
     """
     make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)
@@ -154,11 +154,11 @@ def batches_of_text(
     bucketed: bool,
     keep: tuple = (),
 ) -> tf.data.Dataset:
-    """Return the batches of a data set of text, converted as it is read.
+    """Return the batches of a data set of texts, converted on the fly.
 
     Args:
-      dataset: batches of (texts, labels, weights); the last two may be absent.
-      convert: returns the features of a batch and the weights of its rows.
+      dataset: batches of (texts, labels, weights); the last two are optional.
+      convert: a function that returns a batch's features and row weights.
       bucketed: see `batches_in_memory`.
       keep: see `for_keras`.
     """
@@ -175,7 +175,7 @@ def batches_of_text(
         return tf.TensorSpec([None, *[None] * (np.ndim(x) - 1)], x.dtype)
 
     first = next(generate(), None)
-    require(first is not None, "The data set must have an example.")
+    require(first is not None, "The data set must have at least one example.")
     signature = tf.nest.map_structure(any_shape, first)
     batches = of_generator(generate, signature)
     number = dataset.cardinality()

@@ -16,10 +16,10 @@ from albert_tf.text.packing import checked_texts
 
 @registered
 class Classifier(ClassModel):
-    """One of several classes, or with `multilabel=True` any number of them.
+    """A model that predicts one class, or any number with `multilabel=True`.
 
-    Labels are class names or numbers; with `multilabel`, lists of names, or a
-    0 or 1 for each class. Rows of probabilities, one-hot or soft, work too.
+    Labels are class names or numbers; with `multilabel`, lists of names, or a 0
+    or 1 for each class. Rows of probabilities, one-hot or soft, work too.
     `predict` returns probabilities, float32 [N, C]; `classify` returns names.
     The network's outputs are logits [B, C].
 
@@ -48,10 +48,10 @@ class PairClassifier(Classifier):
 
 @registered
 class Regressor(TaskModel):
-    """A number, or several; `predict` returns float32 [N], or [N, C].
+    """A model that predicts one number or several, float32 [N] or [N, C].
 
-    For several numbers, pass their names to `load` as `labels`, or their
-    count as `num_labels`; labels in `fit` are then rows of numbers.
+    For several numbers, pass their names to `load` as `labels`, or their count
+    as `num_labels`; the labels for `fit` are then rows of numbers.
 
     Options of `load`: `pairs`, for text pairs.
     """
@@ -61,25 +61,25 @@ class Regressor(TaskModel):
 
 @registered
 class Embedder(TaskModel):
-    """A unit vector for each text; cosines measure how similar texts are.
+    """A model that returns a unit vector per text, to compare by cosine.
 
     `fit` learns from single texts, using two crops of each as a pair; from
     columns of pairs or triplets (anchor, positive, negative); or from pairs
-    with scores. No two pairs or triplets in a shuffled batch share a text, if
-    the data are in memory. `predict` and `encode` return float32 [N, H], which
-    `albert_tf.search` and `similarity` compare.
+    with scores. If the data are in memory, no two pairs or triplets in a
+    shuffled batch share a text. `predict` and `encode` return float32 [N, H],
+    which `albert_tf.search` and `similarity` compare.
     """
 
     kinds = ("embedding",)
 
     def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
-        """Return the vectors of texts, float32 [N, H]; show no progress."""
+        """Return the vectors of texts, float32 [N, H]; no progress bar."""
         return self.predict(texts, **{"verbose": 0} | kwargs)
 
 
 @registered
 class MultipleChoice(ClassModel):
-    """One of several choices: columns `context`, `question`, `choices`.
+    """A model that picks a choice; columns `context`, `question`, `choices`.
 
     Labels are the numbers of choices, from 0. `predict` returns probabilities,
     float32 [N, C], with 0 for missing choices.
@@ -94,11 +94,11 @@ class MultipleChoice(ClassModel):
 
 @registered
 class QuestionAnswerer(TaskModel):
-    """Spans of a context that answer a question: `question`, `context`.
+    """A model that finds answers; columns `question` and `context`.
 
-    Labels are texts to find in the context; lists of them; or dicts of `text`
-    and `answer_start`, as in SQuAD; "" for no answer. `predict` returns the
-    texts of the answers, "" for no answer.
+    Labels are texts to find in the context, lists of such texts, or dicts of
+    `text` and `answer_start`, as in SQuAD; "" means no answer. `predict`
+    returns the texts of the answers, "" for no answer.
     """
 
     kinds = ("question_answering",)
@@ -106,7 +106,7 @@ class QuestionAnswerer(TaskModel):
 
 @registered
 class Tagger(TaskModel):
-    """A tag for every word: texts are lists of words, or get split.
+    """A model that tags every word of a text, a string or a list of words.
 
     In a `tf.data.Dataset` without tags, lists of strings are batches of texts
     if any string has a space; otherwise they are the words of a text.
@@ -118,7 +118,7 @@ class Tagger(TaskModel):
     kinds = ("token_classification",)
 
     def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
-        """Return (word, tag) for each word of several texts, or of one."""
+        """Return (word, tag) for each word of one text or of several."""
         if isinstance(texts, str):
             return self.words_and_tags([texts], **kwargs)[0]
         words = [divided(text) for text in checked_texts(texts, "x")]

@@ -1,4 +1,4 @@
-"""A task's network as a Keras model: its outputs, loss and metrics.
+"""A task's network as a Keras model, with outputs, loss and metrics.
 
 Shapes: B batch, C choices, T tokens.
 """
@@ -34,7 +34,7 @@ from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.keras_optimizers import AdamW
 
-MEAN = "sum_over_batch_size"  # the default reduction of Keras's losses
+MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
 
 
 def whole_numbers(x: Any) -> Any:
@@ -145,15 +145,15 @@ class NetworkModel(ModelWithTokenizer):
         Args:
           optimizer: by default ALBERT's AdamW with learning rate 2e-5.
           loss: by default the task's loss, a weighted mean over examples. Any
-            other loss gets labels as numbers, and logits.
+            other loss receives labels as numbers, and logits.
           metrics: "accuracy" is the task's own. Official metrics of `score`,
             such as "f1" or "matthews", are computed from all evaluated
             examples; `fit` logs them with the prefix `val_`. Keras's metrics
-            get logits, or probabilities if they need them; your own functions
-            get class numbers and logits.
+            receive logits, or probabilities if they need them; your own
+            functions receive class numbers and logits.
           weighted_metrics: the same, weighted by the examples' weights.
-          label_smoothing: share of the target to spread evenly over all
-            classes in training; needs the task's own loss.
+          label_smoothing: share of the target to spread evenly over all classes
+            during training; needs the task's own loss.
           jit_compile: whether XLA compiles the step; all batches then have
             `max_length` tokens.
           **kwargs: passed to `keras.Model.compile`.
@@ -196,7 +196,7 @@ class NetworkModel(ModelWithTokenizer):
 
     @contextlib.contextmanager
     def showing(self, scores: dict[str, float]) -> Iterator[None]:
-        """Show official metrics in the logs of an evaluation in the block."""
+        """Show official metrics in the logs of evaluations inside the block."""
         for metric in self.official:
             metric.value.assign(scores[metric.name])
         self._shows_official = True
@@ -206,7 +206,7 @@ class NetworkModel(ModelWithTokenizer):
             self._shows_official = False
 
     def get_metrics_result(self):
-        """Return all metrics; include official ones only in an evaluation."""
+        """Return all metrics; include official ones only during evaluation."""
         results = super().get_metrics_result()
         if not self._shows_official:
             for metric in self.official:
@@ -219,7 +219,7 @@ class NetworkModel(ModelWithTokenizer):
         super()._symbolic_build(iterator, data_batch)
 
     def train_step(self, data):
-        """Train on a batch, in a graph that is freed with the model."""
+        """Train on a batch in a graph that is freed along with the model."""
         with freed_with_graph():
             return super().train_step(data)
 

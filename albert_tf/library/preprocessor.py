@@ -21,7 +21,7 @@ from albert_tf.text.tokenizers import (
 
 
 def is_pair(texts: Any) -> bool:
-    """Return whether one argument has both columns of text pairs.
+    """Return whether one argument contains both columns of text pairs.
 
     Such an argument is a tuple, or a list of two tensors or arrays from Keras.
     """
@@ -32,7 +32,7 @@ def is_pair(texts: Any) -> bool:
 
 
 def column(texts: Any) -> Any:
-    """Return texts [B] for one text, texts [B] or texts [B, 1]."""
+    """Convert one text, texts [B] or texts [B, 1] to texts [B]."""
     if isinstance(texts, str | bytes):
         return [texts]
     shape = getattr(texts, "shape", None)
@@ -46,7 +46,7 @@ def column(texts: Any) -> Any:
 
 
 class KeepsTokenizer:
-    """A mixin with a `tokenizer`, which subclasses put in `get_config`."""
+    """A mixin with a `tokenizer`, which subclasses include in `get_config`."""
 
     tokenizer: Tokenizer | None = None
 
@@ -58,7 +58,7 @@ class KeepsTokenizer:
         return self.tokenizer
 
     def load_assets(self, dir_path: str | None) -> None:
-        """Read the tokenizer of a `.keras` file of an earlier version."""
+        """Read the tokenizer from a `.keras` file of an earlier version."""
         if dir_path:
             self.tokenizer = tokenizer_in(dir_path) or self.tokenizer
 
@@ -106,8 +106,8 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
             texts, text_pairs = texts
         if not tf.is_symbolic_tensor(texts):
             return self._of_values(texts, text_pairs)
-        # A graph has its own tables, which outlive a reset of TensorFlow's
-        # eager state.
+        # A graph has its own lookup tables, which survive a reset of
+        # TensorFlow's eager state.
         graph = TextGraph(self.need_tokenizer())
         one = texts.shape.rank == 0
         pieces = [

@@ -1,4 +1,4 @@
-"""A pretrained ALBERT: its vectors, attention and masked words.
+"""A pretrained ALBERT: vectors, attention and predictions for masked words.
 
 Shapes: B batch, T tokens, H hidden width, V vocabulary.
 """
@@ -50,11 +50,11 @@ class Filling(NamedTuple):
 
 @registered
 class Albert(ModelWithTokenizer):
-    """An ALBERT with its tokenizer, and the heads that have weights.
+    """An ALBERT with its tokenizer and the heads for which weights exist.
 
     Args:
       config: the architecture.
-      tokenizer: None for a model that only takes ids.
+      tokenizer: None for a model that accepts only ids.
       heads: names of heads: "mlm", "sop" or both.
       max_length: maximum number of tokens in a text. Default: the model's
         number of positions.
@@ -95,18 +95,18 @@ class Albert(ModelWithTokenizer):
         """Load a pretrained ALBERT with its tokenizer.
 
         Args:
-          path: a model directory, where a fine-tuned head is left out; an
-            unpacked release; or a Hugging Face folder.
+          path: a model directory, without its fine-tuned head; an unpacked
+            release; or a Hugging Face folder.
           lora_rank: as for `Classifier.load`.
           added_pieces: as for `Classifier.load`.
-          encoder_only: whether to leave out every head, even an unknown one.
+          encoder_only: whether to omit every head, even an unknown head.
           **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: there is no model, or its parts do not match.
+          InputError: if there is no model, or its parts do not match.
         """
         for name in kwargs.keys() - set(SETTINGS):
-            rule = f"`load` takes {', '.join(SETTINGS)}{near(name, SETTINGS)}"
+            rule = f"`load` accepts {', '.join(SETTINGS)}{near(name, SETTINGS)}"
             raise InputError(f"{rule} Received: {name}={kwargs[name]}")
         opened = open_model(
             path, added_pieces=added_pieces, encoder_only=encoder_only
@@ -139,17 +139,17 @@ class Albert(ModelWithTokenizer):
         """Encode a batch.
 
         Args:
-          input_ids: int32 [B, T]; or a dict of all three, as the tokenizer
-            returns it.
+          input_ids: int32 [B, T]; or the tokenizer's output, a dict of all
+            three.
           input_mask: int32 [B, T], 1 for tokens. Default: ones.
           segment_ids: int32 [B, T]. Default: zeros.
           training: whether to apply dropout.
           return_all: whether to return the results of every layer.
 
         Returns:
-          As `AlbertModel`: `sequence_output` [B, T, H], `pooled_output`
-          [B, H]; with `return_all` also `embedding_output`, and each layer's
-          `hidden_states` and `attention_probs`.
+          The outputs of `AlbertModel`: `sequence_output` [B, T, H] and
+          `pooled_output` [B, H]; with `return_all` also `embedding_output`, and
+          each layer's `hidden_states` and `attention_probs`.
         """
         inputs = input_ids, input_mask, segment_ids
         return self.albert(*inputs, training=training, return_all=return_all)
@@ -163,22 +163,22 @@ class Albert(ModelWithTokenizer):
         return self.mlm(states, embeddings=self.albert.embeddings)
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5) -> list:
-        """Return the likeliest pieces for every `[MASK]`.
+        """Return the most probable pieces for every `[MASK]`.
 
         Args:
           texts: a text, or several.
           top_k: number of pieces for each mask.
 
         Returns:
-          For each mask of the text, a list of `top_k` `Filling` tuples, the
-          likeliest first; for several texts, a list of such results.
+          For each mask in the text, a list of `top_k` `Filling` tuples, the
+          most probable first; for several texts, a list of such results.
         """
         top_k = as_type("top_k", top_k, int)
         require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)
         several = not isinstance(texts, str)
         texts = checked_texts(texts if several else [texts], "texts")
         for text in texts:
-            rule = f"A text to fill must have a {MASK_TEXT}."
+            rule = f"A text to fill must contain {MASK_TEXT}."
             require(MASK_TEXT in text, rule, text=repr(text[:60]))
         filled = [self._filled(text, top_k) for text in texts]
         return filled if several else filled[0]
@@ -206,18 +206,19 @@ class Albert(ModelWithTokenizer):
     ) -> np.ndarray:
         """Return vectors of texts, float32 [N, H]; for a single text, [H].
 
-        They equal those of `python -m albert_tf.embed`, and are not normalised.
+        `python -m albert_tf.embed` writes the same vectors. Vectors are not
+        normalised.
 
         Args:
           texts: N strings, or one.
-          pooling: mean over all tokens, cls for the first, or pooled.
+          pooling: mean over all tokens, cls for the first token, or pooled.
           layer: 0 is the embedding, 1 the first layer, -1 the last.
           max_length: maximum number of tokens in a text. Default: the model's.
           batch_size: number of texts per batch.
         """
         lone = isinstance(texts, str)
         texts = checked_texts([texts] if lone else texts, "texts")
-        require(texts, "`texts` must have a text.", texts=texts)
+        require(texts, "`texts` must not be empty.", texts=texts)
         length = check_length(max_length, self.config) or self.max_length
         how = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
         settings = EmbedConfig(output_file=".npy", **how)

@@ -1,4 +1,4 @@
-"""The task of a loaded model: a fine-tuned one, or one with a new head."""
+"""The task of a loaded model, whether fine-tuned or with a new head."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ def fields_of(cls: type) -> set[str]:
 
 
 def label_names(labels: Sequence) -> tuple[str, ...]:
-    """Return labels as texts; write numbers as JSON does."""
+    """Return labels as texts; format numbers as in JSON."""
     rule = "`labels` must be a list of the classes, in order."
     require(is_column(labels), rule, labels=labels)
     texts = [label_text(x, "`labels`") for x in listed(labels, "labels")]
     different = None not in texts and len(set(texts)) == len(texts) > 1
-    rule = "`labels` must be two or more different labels."
+    rule = "`labels` must contain two or more different labels."
     require(different, rule, labels=", ".join(map(str, texts)))
     return tuple(texts)
 
@@ -47,13 +47,13 @@ def counted(
     known: Sequence[str],
     fewest: int = 2,
 ) -> Sequence | None:
-    """Return the labels to load a model with; None for the task's own.
+    """Return the labels to load a model with, or None for the task's own.
 
     Args:
       labels: the classes, or None.
       number: `num_labels`, or None.
       known: the labels of a fine-tuned model; () for a new head.
-      fewest: the minimum of `number`; a single label needs no name.
+      fewest: the minimum for `number`; a single label needs no name.
     """
     if number is None:
         return labels
@@ -72,7 +72,7 @@ def counted(
 
 
 def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
-    """Return a fine-tuned model's task, which must match the arguments."""
+    """Return a fine-tuned model's task; fail if the arguments contradict it."""
     task, again = opened.task, "`new_head=True` loads only the encoder."
     require(
         task.kind in cls.kinds,
@@ -101,7 +101,7 @@ def new_task(
     task = find(cls.kinds[bool(multilabel)])
     if pairs:
         task = task.updated(text_pair_column=PAIR)
-    rule = f"`{cls.__name__}` takes no `labels`."
+    rule = f"`{cls.__name__}` does not accept `labels`."
     require(labels is None or hasattr(task, "labels"), rule, labels=labels)
     require(
         labels is not None or not task.has_classes,
@@ -126,8 +126,8 @@ def task_of_class(
     Args:
       cls: the model's class.
       opened: the model on disk.
-      labels: the classes, None for the fine-tuned ones.
-      max_length: maximum number of tokens in an input, None for the task's.
+      labels: the classes, or None for the fine-tuned model's.
+      max_length: maximum number of tokens in an input, or None for the task's.
       learnt: whether to load the head too.
       settings: options of the class, fields of `TaskConfig`, names of columns
         and dropout rates.

@@ -1,6 +1,6 @@
 """Task models that take raw strings in `fit`, `evaluate` and `predict`.
 
-The task makes their features and predictions, as in `finetune.py`.
+The task creates features and predictions, as in `finetune.py`.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def examples_at_once(batch_size: int | None) -> int:
 
 
 class TaskModel(NetworkModel):
-    """An ALBERT with a task's head, which takes raw strings.
+    """An ALBERT with a task's head, which accepts raw strings.
 
     `fit`, `evaluate` and `predict` convert their arguments, then call Keras's
     own methods. Called with a batch of ids, it returns the head's outputs.
@@ -50,7 +50,7 @@ class TaskModel(NetworkModel):
     """
 
     text_methods = "`fit`, `evaluate` and `predict`"
-    kinds: ClassVar[tuple[str, ...]]  # of tasks
+    kinds: ClassVar[tuple[str, ...]]  # kinds of tasks
     options: ClassVar[tuple[str, ...]] = ()  # of `load`
     _held_out: list | None = None  # examples that `fit` evaluates on
 
@@ -68,7 +68,7 @@ class TaskModel(NetworkModel):
         added_pieces: Sequence[str] | None = None,
         **settings,
     ) -> "TaskModel":
-        """Load the model in a folder, with its head or with a new one.
+        """Load the model in a folder, with its own head or a new one.
 
         Args:
           path: as for `albert_tf.load`, or a fine-tuned model directory.
@@ -86,7 +86,7 @@ class TaskModel(NetworkModel):
             `attention_probs_dropout_prob`; `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: the folder, the labels or the settings do not match.
+          InputError: if the folder, the labels or the settings do not match.
         """
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
@@ -111,7 +111,7 @@ class TaskModel(NetworkModel):
     # Data.
 
     def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return (texts, labels, weights), which `x` may have as one tuple."""
+        """Return (texts, labels, weights), which `x` may contain as a tuple."""
         if y is not None or not isinstance(x, tuple):
             return x, y, weights
         nested = x and isinstance(x[0], tuple | dict)
@@ -136,7 +136,7 @@ class TaskModel(NetworkModel):
 
         Args:
           x: texts; or a path, a frame or a data set with all columns.
-          y: labels; None if `x` has them or there are none.
+          y: labels; None if `x` contains them or there are none.
           part: "train", "eval" or "predict".
         """
         rule = "`y` must be given, unless `x` is a table or a "
@@ -173,13 +173,13 @@ class TaskModel(NetworkModel):
 
     @property
     def label_inputs(self) -> tuple[str, ...]:
-        """The labels that the network takes as inputs in training."""
+        """The labels that are also inputs of the network in training."""
         beam = self.task.config.answer_head == "beam"
         return (feature_batches.LABELS,) if beam else ()
 
     @property
     def bucketed(self) -> bool:
-        """Whether T is the longest row of a batch, not `max_length`."""
+        """Whether T is the length of the longest row, not `max_length`."""
         return not self.jit_compile
 
     def _streamed(self, dataset, batch_size: int, part: str):
@@ -249,7 +249,7 @@ class TaskModel(NetworkModel):
         return {"x": self._in_memory(examples, weights, size, shuffle)}
 
     def _divided(self, x, y, weights, size, shuffle, share):
-        """Return batches for training and, from the last share, evaluation."""
+        """Return batches for training and, from the end, for evaluation."""
         rule = "`validation_split` needs texts, ids or a file; pass "
         rule += "`validation_data` along with a `tf.data.Dataset`."
         require(not isinstance(x, tf.data.Dataset), rule, x=x)
@@ -283,8 +283,8 @@ class TaskModel(NetworkModel):
             yield
 
     def _scores(self, examples, batch_size, names=()) -> dict[str, float]:
-        """Return official metrics of examples: all of the task's, or some."""
-        task = self.task.fitted(examples)  # there may have been no `fit`
+        """Return official metrics of examples: those named, or all."""
+        task = self.task.fitted(examples)  # `fit` may not have run
         predictor = self.predictor(batch_size, task, verbose=0)
         predictions = predictor.predictions(examples)
         if names and isinstance(task, SentenceTask):
@@ -296,11 +296,11 @@ class TaskModel(NetworkModel):
         return scores
 
     def _fit_data(self, data, share, validation_data, size, shuffle) -> tuple:
-        """Return arguments of Keras's `fit`, and held-out examples or None.
+        """Return arguments for Keras's `fit`, and held-out examples or None.
 
         Args:
           data: `x`, `y`, weights and batch size for training.
-          share: the share of the data to evaluate on; Keras splits ids.
+          share: the share of the data to evaluate on; Keras itself splits ids.
           validation_data: data to evaluate on instead.
           size: the size of validation batches.
           shuffle: see `fit`.
@@ -346,7 +346,7 @@ class TaskModel(NetworkModel):
           validation_split: share of the examples, from the end, to evaluate on.
           validation_data: data to evaluate on instead, in the form of `x`.
           shuffle: whether to reshuffle for each epoch.
-          class_weight: {class number or name: weight}, 1 for others.
+          class_weight: {class number or name: weight}; 1 for other classes.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.
         """
@@ -394,8 +394,8 @@ class TaskModel(NetworkModel):
         """Return the task's full prediction for each example.
 
         Args:
-          x: texts, or the first column of texts; or as the `x` of `fit`. For
-            a single text, the result is one prediction.
+          x: texts, the first column of texts, or any `x` that `fit` accepts.
+            For a single text, the result is one prediction.
           *more: additional columns of texts, or one text each if `x` is one.
           **kwargs: `batch_size`, the number of examples per batch, 32 by
             default; others are passed to `keras.Model.predict`.
@@ -433,7 +433,7 @@ class TaskModel(NetworkModel):
 
         Args:
           batch_size: number of examples per batch, 32 by default.
-          task: used instead of the model's own.
+          task: used instead of the model's own task.
           **kwargs: passed to `keras.Model.predict`.
         """
         size = examples_at_once(batch_size)
@@ -447,8 +447,8 @@ class TaskModel(NetworkModel):
         """Return the head's outputs for all rows."""
         head = self.task.head
         if self.task.unlabelled:
-            # One by one: Keras's graph for pairs would not accept texts, or
-            # would lose the number of axes.
+            # Convert batches one by one: in Keras's graph, pairs would not
+            # accept texts or would lose the number of axes.
             alone = {"rows_per_example": 1, "arrays": {}}
             features = dataclasses.replace(features, **alone)
         order = np.arange(len(features))
@@ -460,7 +460,7 @@ class TaskModel(NetworkModel):
         return {name: values[order] for name, values in outputs.items()}
 
     def values(self, predictions: Sequence[Any]) -> Any:
-        """Return predictions in the form of `predict`."""
+        """Convert predictions to the form that `predict` returns."""
         values = list(map(self.task.value, predictions))
         is_array = isinstance(values[0], np.ndarray)
         return np.stack(values) if is_array else values
@@ -468,7 +468,7 @@ class TaskModel(NetworkModel):
     def predict(
         self, x=(), *more, batch_size=None, verbose="auto", **kwargs
     ) -> Any:
-        """Return an answer for each example, as the class describes.
+        """Return an answer for each example; the class docstring describes it.
 
         Args:
           x: as for `predictions`; or batches of ids, for which the result is

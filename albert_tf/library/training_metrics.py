@@ -1,4 +1,4 @@
-"""The metrics and losses of `compile`, for outputs that are logits.
+"""Metrics and losses for `compile`, adapted to outputs that are logits.
 
 Keras knows whether larger or smaller values of these metrics are better, so
 callbacks can monitor them.
@@ -28,15 +28,16 @@ AUTOMATIC = ("ce", "crossentropy")  # names for which Keras picks a loss
 
 
 def has_spare_axis(head: Head, y: Any) -> bool:
-    """Return whether labels end in an axis of size 1 that a head lacks."""
+    """Return whether labels have a last axis of size 1 that the head lacks."""
     shape = y.shape if hasattr(y, "shape") else np.shape(y)
     return len(shape) == head.label_rank + 1 and shape[-1] == 1
 
 
 def without_spare_axis(head: Head, y: Any) -> Any:
-    """Return labels with the axes of the head's labels: [B] for [B, 1].
+    """Return labels without a spare last axis: [B] for [B, 1].
 
-    If the rank differed between batches, Keras would trace steps for any rank.
+    If the rank differed between batches, Keras would trace the step for an
+    unknown rank.
     """
     if y is None or not has_spare_axis(head, y):
         return y
@@ -44,7 +45,7 @@ def without_spare_axis(head: Head, y: Any) -> Any:
 
 
 def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
-    """Return labels of a batch in the type and shape that a head takes.
+    """Return a batch's labels in the type and shape that the head expects.
 
     Users pass these labels along with ids, in any form, such as [B, 1].
     """
@@ -55,7 +56,7 @@ def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
 
 
 def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
-    """Return outputs and batch in the form for a head's losses and metrics."""
+    """Return outputs and batch as the head's losses and metrics expect them."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
     number = tf.shape(next(iter(outputs.values())))[0]
     labels = {} if y is None else {LABELS: as_learnt(head, y, y_pred)}
@@ -68,7 +69,7 @@ class HeadMetric(keras.metrics.Mean):
 
     Args:
       name: shown in the logs.
-      head: the head, with `metric` among its metrics.
+      head: the head; `metric` is one of its metrics.
       metric: the head's name for the metric.
     """
 
@@ -86,7 +87,7 @@ class HeadMetric(keras.metrics.Mean):
 
 
 class OfficialMetric(keras.metrics.Metric):
-    """A metric of all examples at once; `evaluate` assigns its value."""
+    """A metric over all examples; `evaluate` assigns its value."""
 
     def __init__(self, name: str):
         super().__init__(name=name)
@@ -104,7 +105,7 @@ class OfficialMetric(keras.metrics.Metric):
 
 
 def function_of(thing: Any) -> tuple[Callable | None, dict]:
-    """Return a Keras loss's or metric's function, and its settings."""
+    """Return the function of a Keras loss or metric, and its settings."""
     given = {}
     if isinstance(thing, functools.partial):
         thing, given = thing.func, thing.keywords
@@ -127,7 +128,7 @@ def is_of_keras(thing: Any) -> bool:
 def takes_probabilities(thing: Any) -> bool:
     """Return whether a Keras loss or metric would be wrong for logits.
 
-    It would if `from_logits` is False, or if its threshold is not 0.
+    This is the case if `from_logits` is False or the threshold is not 0.
     """
     function, settings = function_of(thing)
     if function:
@@ -150,11 +151,11 @@ def takes_probabilities(thing: Any) -> bool:
 
 
 def label_form(thing: Any) -> str:
-    """Return the form of labels that a Keras loss or metric takes.
+    """Return the form of labels that a Keras loss or metric expects.
 
     Returns:
-      "rows" with 0 or 1 for each class, "binary" for one decision, or
-      "numbers" of classes.
+      "rows" of 0 or 1 for each class, "binary" for one decision, or "numbers"
+      for class numbers.
     """
     name = getattr(function_of(thing)[0], "__name__", "")
     if "categorical" in name and "sparse" not in name:
@@ -174,8 +175,8 @@ def label_form(thing: Any) -> str:
 def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
     """Return labels, outputs and weights; tokens without a tag have weight 0.
 
-    The tokens of all texts share an axis. None are removed, as XLA needs fixed
-    shapes.
+    The tokens of all texts share an axis. No token is removed, as XLA needs
+    fixed shapes.
     """
     if not isinstance(head, TagHead):
         return y, y_pred, weights
@@ -193,7 +194,7 @@ def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
     Args:
       head: the task's head.
       y: labels, -1 for tokens without a tag.
-      weights: of tokens, 0 for tokens without a tag.
+      weights: one per token, 0 for tokens without a tag.
     """
     if not isinstance(head, TagHead):
         return weights
@@ -203,13 +204,13 @@ def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
 
 
 def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return labels and outputs in the form that a loss or metric takes.
+    """Return labels and outputs in the form that a loss or metric expects.
 
     Args:
       thing: a Keras loss or metric.
       y: labels [B].
-      y_pred: logits [B, C], or probabilities if `thing` takes them.
-      weights: of labels; returned unchanged.
+      y_pred: logits [B, C], or probabilities if `thing` expects them.
+      weights: one per label; returned unchanged.
     """
     form, classes = label_form(thing), y_pred.shape[-1]
     if form == "numbers" or len(y.shape) == len(y_pred.shape):
@@ -222,10 +223,10 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
 
 
 class Adapted(keras.metrics.Metric):
-    """A Keras metric that gets labels and outputs in the form it takes.
+    """A Keras metric that receives labels and outputs as it expects them.
 
-    Metrics that take probabilities get them. Binary metrics evaluate class 1 if
-    there are two classes, and otherwise every class.
+    Metrics of probabilities receive probabilities. Binary metrics evaluate
+    class 1 if there are two classes, and otherwise every class.
     """
 
     def __init__(self, metric: keras.metrics.Metric, head: Head):
@@ -249,7 +250,7 @@ class Adapted(keras.metrics.Metric):
 
 
 def check_loss(loss: Any) -> None:
-    """Raise `InputError` for a Keras loss that takes probabilities."""
+    """Raise `InputError` for a Keras loss that expects probabilities."""
     for each in keras.tree.flatten(loss):
         automatic = isinstance(each, str) and each.lower() in AUTOMATIC
         try:
@@ -262,7 +263,7 @@ def check_loss(loss: Any) -> None:
             "`loss` must take logits: pass an object with `from_logits=True`, "
             "such as `keras.losses.SparseCategoricalCrossentropy("
             "from_logits=True)`, or `BinaryCrossentropy` if a text may have "
-            "several classes. Without `loss`, the task's own is used.",
+            "several classes. Without `loss`, the task's own loss is used.",
             loss=getattr(each, "name", getattr(each, "__name__", each)),
         )
 
@@ -276,7 +277,7 @@ def official_names(task: Task) -> set[str]:
 
 
 def one_chosen(metric: Any, task: Task, head: Head) -> Any:
-    """Convert one metric of `compile` to the metric that Keras gets."""
+    """Convert one metric passed to `compile` to a Keras metric."""
     name = metric.lower() if isinstance(metric, str) else ""
     name = SHORT.get(name, name)
     if name in head.metrics:
@@ -302,12 +303,12 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
 
 
 def chosen(metrics: Any, task: Task, head: Head) -> list:
-    """Convert the metrics of `compile` to those that Keras gets.
+    """Convert the metrics passed to `compile` to Keras metrics.
 
     Args:
-      metrics: names or metrics: one, a list, or None.
+      metrics: a name, a metric, a list of these, or None.
       task: the task to learn.
-      head: its head.
+      head: the task's head.
     """
     listed = (m for m in keras.tree.flatten(metrics) if m is not None)
     return [one_chosen(m, task, head) for m in listed]

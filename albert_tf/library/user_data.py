@@ -1,4 +1,4 @@
-"""Conversion of the arguments of `fit` and `predict` to tables for a task."""
+"""Convert the arguments of `fit` and `predict` to tables for a task."""
 
 import itertools
 import os
@@ -31,7 +31,7 @@ def listed(values: Any, name: str) -> list:
         values = values.to_list()
     elif hasattr(values, "numpy"):
         values = values.numpy()
-    if hasattr(values, "tolist"):  # an array, or a series of pandas
+    if hasattr(values, "tolist"):  # an array, or a pandas series
         values = values.tolist()
     require(
         is_column(values),
@@ -42,7 +42,7 @@ def listed(values: Any, name: str) -> list:
 
 
 def label_rows(y: Any, labels: Sequence[str]) -> Any:
-    """Return labels, with a frame or a dict of columns converted to rows.
+    """Return labels; convert a frame or a dict of columns to rows.
 
     Args:
       y: labels; a frame has one column, or a column named after each label, in
@@ -117,13 +117,13 @@ def is_source(x: Any) -> bool:
         return True
     if isinstance(x, Sequence):
         return bool(x) and isinstance(x[0], Mapping)
-    # pandas has `columns`, `datasets` and pyarrow have `column_names`; a series
-    # has neither.
+    # pandas frames have `columns`, `datasets` and pyarrow tables have
+    # `column_names`; a pandas series has neither.
     return hasattr(x, "columns") or hasattr(x, "column_names")
 
 
 def is_lone(x: Any, more: Sequence) -> bool:
-    """Return whether `x` is a single text to predict, not a table's path.
+    """Return whether `x` is a single text to predict, not a path to a table.
 
     Args:
       x: a text or anything else.
@@ -166,14 +166,14 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
 
 
 def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
-    """Return the examples of a path or table, which must have some."""
+    """Return the examples of a path or table; fail if there are none."""
     examples = task.read(part, source)
-    require(examples, "There must be an example.", x=str(source)[:60])
+    require(examples, "There must be at least one example.", x=str(source)[:60])
     return examples
 
 
 def check_weights(weights: Any, examples: Sequence) -> None:
-    """Raise `InputError` unless weights are one number for each example."""
+    """Raise `InputError` unless there is one finite weight for each example."""
     if weights is None:
         return
     values = np.asarray(weights)
@@ -190,7 +190,7 @@ def check_weights(weights: Any, examples: Sequence) -> None:
 def class_numbers(
     class_weight: dict | None, task: Task
 ) -> dict[int, float] | None:
-    """Return {class number: weight}; classes without a weight get 1.
+    """Return {class number: weight}; the default weight is 1.
 
     Args:
       class_weight: {class number or name: weight}.
@@ -208,7 +208,7 @@ def class_numbers(
         class_named(str(label_text(k, where)), labels, where)
         for k in class_weight
     ]
-    rule = "`class_weight` must have each class once, by name or number."
+    rule = "`class_weight` must contain each class once, by name or number."
     require(len({*names}) == len(names), rule, class_weight=class_weight)
     weights = dict(zip(names, class_weight.values(), strict=True))
     rule = "The weights in `class_weight` must be finite and at least 0."
@@ -220,7 +220,7 @@ def class_numbers(
 
 
 def is_encoded(x: Any) -> bool:
-    """Return whether `x` has ids, which Keras can take directly."""
+    """Return whether `x` contains ids, which Keras accepts directly."""
     if isinstance(x, tf.data.Dataset):
         x = x.element_spec
     x = x[0] if isinstance(x, tuple) and x else x
@@ -231,12 +231,12 @@ def is_encoded(x: Any) -> bool:
 def in_batches(
     dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
-    """Return a data set in batches; make batches of single examples.
+    """Return a data set in batches; group single examples into batches.
 
     Args:
-      dataset: of texts, or of (texts, labels).
-      text_rank: of one example's texts; one less if labels have a higher
-        rank than texts.
+      dataset: its elements are texts, or (texts, labels).
+      text_rank: the rank of one example's texts; one less if labels have a
+        higher rank than texts.
       size: the size of a new batch.
     """
     spec = dataset.element_spec

@@ -36,7 +36,7 @@ def unit_vectors(values: Any, name: str) -> np.ndarray:
 
 
 def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
-    """Return two arrays of unit vectors, which must have the same width."""
+    """Return two arrays of unit vectors; fail if their widths differ."""
     pair = [unit_vectors(*x) for x in zip((first, second), names, strict=True)]
     widths = {n: x.shape[-1] for n, x in zip(names, pair, strict=True)}
     rule = f"`{names[0]}` and `{names[1]}` must have the same width."

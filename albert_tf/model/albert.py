@@ -27,9 +27,9 @@ MASK_BIAS = -10000.0  # added to the scores of padding, as in the release
 
 @registered
 class AlbertEmbeddings(ConfiguredLayer):
-    """Factorized embedding: tables of width E, then a projection to H.
+    """The factorized embedding: tables of width E, then a projection to H.
 
-    With `embedding_norm="hidden"` (albert_zh's first release) the projection
+    With `embedding_norm="hidden"` (albert_zh's first release), the projection
     comes first and has no bias; norm, positions and segments have width H.
     """
 
@@ -47,7 +47,7 @@ class AlbertEmbeddings(ConfiguredLayer):
             "position_embeddings", c.max_position_embeddings, width
         )
         self.layer_norm = self.norm(width)
-        self.perturb = None  # for adversarial training, keeps shape [B, T, E]
+        self.perturb = None  # for adversarial training; keeps [B, T, E]
         self.projection = None
         if c.embedding_size != c.hidden_size or not self.norm_first:
             self.projection = self.dense(
@@ -92,7 +92,7 @@ class SelfAttention(ConfiguredLayer):
           x: hidden states [B, T, H].
           input_mask: int32 [B, T], 1 at tokens and 0 at padding.
           seed: see the module docstring.
-          places: int32 [B, P], positions whose output to compute. Default:
+          places: int32 [B, P], positions whose outputs to compute. Default:
             all, P = T.
           compiled: whether to use the fused training ops of `ops`.
         """
@@ -151,7 +151,7 @@ class FeedForward(ConfiguredLayer):
 
 @registered
 class AlbertEncoder(ConfiguredLayer):
-    """Encoder with cross-layer sharing: the loop reuses layer objects.
+    """An encoder with cross-layer sharing: the loop reuses layer objects.
 
     Attributes:
       loop, xla: the `EncoderLoop` and the `XlaPolicy` of a run.
@@ -174,7 +174,7 @@ class AlbertEncoder(ConfiguredLayer):
                 name = f"{kind}_{g}_{k}"
                 blocks[g, k] = self.sublayer(cls, name)
                 setattr(self, name, blocks[g, k])
-        # TensorFlow would track a dict, and cannot save one with such keys.
+        # TensorFlow would track a dict, but cannot save a dict with such keys.
         return types.MappingProxyType(blocks)
 
     def layer_blocks(
@@ -189,7 +189,7 @@ class AlbertEncoder(ConfiguredLayer):
         """Return the outputs and attentions of a layer's blocks.
 
         The layer's number, an int or a scalar tensor, affects only dropout.
-        With `places` [B, P] the last block computes only these positions.
+        With `places` [B, P], the last block computes only these positions.
         """
         hidden_states, attention_probs = [], []
         compiled = self.xla.pieces and seed is not None
@@ -219,9 +219,9 @@ class AlbertEncoder(ConfiguredLayer):
     ):
         """Return the outputs [B, T, H] and attentions of every block.
 
-        If `loop` is not the plain one, only the last output is returned,
+        If `loop` is not the plain loop, only the last output is returned,
         unless `return_all` is set, which unrolls the layers. `layers` sets the
-        number of layers. With `places` [B, P] the last block computes only
+        number of layers. With `places` [B, P], the last block computes only
         these positions, and the last output is [B, P, H].
         """
         config = self.config.with_layers(layers)
@@ -264,7 +264,7 @@ class AlbertModel(AlbertNetwork):
     Args:
       config: the architecture.
       dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms,
-        logits and losses are computed in float32 under both. Default: the
+        logits and losses are computed in float32 in both cases. Default: the
         global policy.
     """
 
@@ -298,7 +298,7 @@ class AlbertModel(AlbertNetwork):
           seed: see the module docstring.
           return_all: whether to return the outputs of every block.
           layers: number of layers to run; None means all.
-          places: int32 [B, P], positions whose output to compute; the last
+          places: int32 [B, P], positions whose outputs to compute; the last
             block computes only these and [CLS]. None means all, P = T.
 
         Returns:
@@ -339,7 +339,7 @@ class MaskedLMHead(ConfiguredLayer):
 
     def build(self):
         c = self.config
-        # Predict words at the width at which embeddings are normalised.
+        # Words are predicted at the width at which embeddings are normalised.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
         self.activation = ACTIVATIONS[c.hidden_act]
@@ -357,7 +357,8 @@ class MaskedLMHead(ConfiguredLayer):
 
         Args:
           x: the encoder's last outputs [B, P, H].
-          embeddings: the model's `AlbertEmbeddings`, with the tied table.
+          embeddings: the model's `AlbertEmbeddings`, which contain the tied
+            table.
         """
         x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
         x = tf.cast(x, tf.float32)  # bfloat16 logits would tie
@@ -376,13 +377,13 @@ class SentenceOrderHead(ConfiguredLayer):
         self.classifier = self.logits("classifier", self.config.hidden_size, 2)
 
     def call(self, pooled_output):
-        """Return float32 logits [B, 2] from [B, H]."""
+        """Map [B, H] to float32 logits [B, 2]."""
         return self.classifier(pooled_output)
 
 
 @registered
 class AlbertForPretraining(AlbertNetwork):
-    """ALBERT with its two pretraining heads."""
+    """ALBERT with both pretraining heads."""
 
     further_inputs = ("masked_lm_positions",)
 
@@ -407,7 +408,7 @@ class AlbertForPretraining(AlbertNetwork):
         seed=None,
         **kwargs,
     ):
-        """Return the outputs of `AlbertModel` and of the heads.
+        """Return the outputs of `AlbertModel` and of both heads.
 
         `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], cover
         `masked_lm_positions` [B, P], by default all positions; `sop_logits`

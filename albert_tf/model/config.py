@@ -1,6 +1,6 @@
 """The architecture of an ALBERT: the released JSON keys, validated once.
 
-The number of floating-point operations also follows from the config.
+The config also determines the number of floating-point operations.
 """
 
 import dataclasses
@@ -16,15 +16,16 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import setting, validate
 
 CONFIG_FILE = "albert_config.json"
-RELEASED_FILE = "model.ckpt-best.index"  # next to it in TensorFlow 1 releases
+RELEASED_FILE = "model.ckpt-best.index"  # in TensorFlow 1 releases
 
 
 def erf_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Return x/2 (1 + erf(x/sqrt 2)), without ops that ONNX lacks."""
+    """Return x/2 (1 + erf(x/sqrt 2)), using only ops that ONNX has."""
     return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
-# The released "gelu" is the tanh form; in some code bases it is the erf form.
+# The released "gelu" is the tanh form; in some code bases, "gelu" is the erf
+# form.
 ACTIVATIONS = {
     "gelu": functools.partial(tf.nn.gelu, approximate=True),
     "gelu_erf": erf_gelu,
@@ -37,8 +38,8 @@ ACTIVATIONS = {
 # within a group; the other half is separate in each layer.
 SHARING = ("all", "attention", "ffn", "none")
 
-# Where the embedding is normalised: "embedding" at width E before the
-# projection (google-research), "hidden" at width H after it, with position
+# Where the embedding is normalised: "embedding", at width E before the
+# projection (google-research), or "hidden", at width H after it, with position
 # and segment tables of width H (albert_zh's first release).
 EMBEDDING_NORMS = ("embedding", "hidden")
 
@@ -49,7 +50,7 @@ IGNORED_KEYS = frozenset(
     pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
 )
 
-# Keys found only in a `config.json` from the Hugging Face hub.
+# Keys that occur only in a `config.json` from the Hugging Face hub.
 HUB_KEYS = frozenset("architectures model_type transformers_version".split())
 
 # A JSON file without these keys does not identify a model.
@@ -64,8 +65,8 @@ REQUIRED_KEYS = (
 
 # Prefixes of the pretraining heads' variable names.
 PRETRAINING_HEADS = ("mlm/", "sop/")
-# The halves of a layer, and the pattern of a block's variable names: its half
-# and its index.
+# The halves of a layer, and the pattern of a block's variable names: half and
+# index.
 BLOCK_TYPES = ("attention", "ffn")
 BLOCK = re.compile(rf"albert/encoder/({'|'.join(BLOCK_TYPES)})_(\d+)_")
 
@@ -74,9 +75,9 @@ BLOCK = re.compile(rf"albert/encoder/({'|'.join(BLOCK_TYPES)})_(\d+)_")
 class AlbertConfig:
     """An ALBERT architecture; the defaults are ALBERT-base version 2.
 
-    The keys are those of the released `albert_config.json`. JSON files must
-    have all of `REQUIRED_KEYS`: the released code defaults to xxlarge, so a
-    silent default could load the wrong model.
+    The keys are the same as in the released `albert_config.json`. JSON files
+    must contain all of `REQUIRED_KEYS`: the released code defaults to xxlarge,
+    so a silent default could load the wrong model.
     """
 
     vocab_size: int = setting(30000, "Vocabulary size, V.", minimum=8)
@@ -163,12 +164,12 @@ class AlbertConfig:
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":
-        """Return the config with a number of layers; None keeps all."""
+        """Return the config with a new number of layers; None keeps all."""
         layers = layers or self.num_hidden_layers
         return dataclasses.replace(self, num_hidden_layers=layers)
 
     def blocks(self, kind: str) -> list[int]:
-        """Return, for each layer, the index of its block of a kind."""
+        """Return for each layer the index of its block of the given kind."""
         shared = self.sharing in ("all", kind)
         layers = range(self.num_hidden_layers)
         return [self.group(layer) if shared else layer for layer in layers]
@@ -246,7 +247,7 @@ class AlbertConfig:
 
     @classmethod
     def from_model_dir(cls, model_dir: str) -> "AlbertConfig":
-        """Read a model directory's config; errors explain how to make one."""
+        """Read a model directory's config; errors explain how to create one."""
         path = files.join(model_dir, CONFIG_FILE)
         rule = "A model directory must be an existing folder."
         require(files.is_folder(model_dir), rule, model_dir=model_dir)
@@ -255,8 +256,8 @@ class AlbertConfig:
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must have {CONFIG_FILE} and checkpoints of "
             "this project; `python -m albert_tf.convert_checkpoint "
-            f"--input={model_dir} --output=NEW --to=model_dir` makes one from "
-            "a Hugging Face folder or a TensorFlow 1 release.",
+            f"--input={model_dir} --output=NEW --to=model_dir` creates one "
+            "from a Hugging Face folder or a TensorFlow 1 release.",
             model_dir=model_dir,
         )
         return cls.from_json_file(path)
@@ -271,7 +272,7 @@ class AlbertConfig:
         return json.dumps(values, indent=2) + "\n"
 
     def save(self, model_dir: str) -> None:
-        """Write `albert_config.json` into a model directory."""
+        """Write `albert_config.json` to a model directory."""
         files.write_text(files.join(model_dir, CONFIG_FILE), self.to_json())
 
 
@@ -285,8 +286,8 @@ def forward_flops(
     """Return {part: FLOPs of one sequence's forward pass}.
 
     Only matrix products count, with two operations per multiply-add; lookups,
-    norms and activations are below one percent. The last block computes only
-    the outputs of [CLS] and of the predictions.
+    norms and activations amount to less than one percent. The last block
+    computes only the outputs of [CLS] and the predictions.
 
     Args:
       config: the architecture; sharing weights saves no operations.
@@ -297,7 +298,7 @@ def forward_flops(
     i, t, p = config.intermediate_size, tokens, predictions
     a = config.attention_width
     blocks = config.num_hidden_layers * config.inner_group_num
-    outputs = (blocks - 1) * t + p + 1  # of all blocks
+    outputs = (blocks - 1) * t + p + 1  # output tokens of all blocks
     hidden = config.embedding_norm == "hidden"
     width = h if hidden else e
     multiply_adds = {
@@ -314,7 +315,7 @@ def forward_flops(
 def training_flops(config: AlbertConfig, tokens: int, predictions: int) -> int:
     """Return the FLOPs of one sequence's forward and backward pass.
 
-    Recomputation is not counted, because the model does not require it.
+    Recomputation does not count, because the model does not require it.
     """
     forward = sum(forward_flops(config, tokens, predictions).values())
     return TRAINING_FACTOR * forward

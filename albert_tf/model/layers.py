@@ -1,7 +1,7 @@
-"""Layer base classes, and the forms of the encoder's loop over layers.
+"""Base classes of layers, and the forms of the encoder's loop over layers.
 
 All forms of the loop compute the same result. A `while` loop compiles one layer
-instead of L. With rematerialization neither compile time nor memory grows with
+instead of L. With rematerialization, neither compile time nor memory grows with
 depth, except for one hidden state [B, T, H] per layer.
 """
 
@@ -19,19 +19,19 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import custom_gradient, is_tpu, next_seed
 from albert_tf.text.packing import INPUTS
 
-# Decorator for layers, so that Keras can load saved ones.
+# Decorator for layers, so that Keras can load saved layers.
 registered = keras.saving.register_keras_serializable("albert_tf")
 
-# Hugging Face's names of two inputs, and ours.
+# Hugging Face's names for two inputs, and ours.
 ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
-LAYER_NORM_EPSILON = 1e-12  # of contrib.layers.layer_norm, as in the release
+LAYER_NORM_EPSILON = 1e-12  # as in the release's contrib.layers.layer_norm
 
 
 class LayerNorm(keras.layers.LayerNormalization):
     """Layer norm with fewer passes over memory in training and on TPUs.
 
-    On TPUs mean and variance take one pass, so that the compiler can sum both
+    On TPUs, mean and variance take one pass, so that the compiler can sum both
     while it computes the preceding product.
     """
 
@@ -59,7 +59,8 @@ class LayerNorm(keras.layers.LayerNormalization):
 class Dense(keras.layers.Dense):
     """Keras's dense layer, except that it saves LoRA matrices separately.
 
-    Keras merges them into the kernel, after which they cannot be trained.
+    Keras would merge the matrices into the kernel, after which they cannot be
+    trained.
     """
 
     def _own_variables(self) -> dict[str, keras.Variable]:
@@ -73,7 +74,8 @@ class Dense(keras.layers.Dense):
     def float_kernel(self) -> tf.Tensor:
         """Return the kernel [inputs, units] as numbers, even if quantized.
 
-        Keras's own `kernel` then has unscaled integers, perhaps two in a byte.
+        Keras's own `kernel` contains unscaled integers if quantized, sometimes
+        two per byte.
         """
         if self.quantization_mode is None:
             return self.kernel
@@ -148,8 +150,8 @@ class ConfiguredLayer(keras.layers.Layer):
     def logits(self, name: str, fan_in: int, units: int, **kwargs):
         """Return a built dense layer that computes and returns float32.
 
-        Rounding to bfloat16 makes logits tie and shift: its spacing near 10 is
-        1/16.
+        Rounding to bfloat16 would make logits tie and shift: the spacing near
+        10 is 1/16.
         """
         return self.dense(name, fan_in, units, dtype="float32", **kwargs)
 
@@ -165,7 +167,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Return nested lists as an array; rows must have equal lengths."""
+    """Convert nested lists to an array; fail unless rows are equally long."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -174,7 +176,7 @@ def as_array(name: str, values: Any) -> np.ndarray:
 
 
 def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
-    """Return a batch with missing masks set to ones and segments to zeros.
+    """Return a batch; set missing masks to ones and segments to zeros.
 
     Args:
       ids: the ids, or a dict of the whole batch.
@@ -194,10 +196,10 @@ def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
 
 
 class TakesIds:
-    """Mixin that checks batches of ids before Keras does, with short errors.
+    """A mixin that checks batches of ids before Keras, with short errors.
 
     A batch is passed as a dict, or as `input_ids` and keywords. Mask and
-    segments may have Hugging Face's names, see `ALIASES`.
+    segments may have Hugging Face's names; see `ALIASES`.
     """
 
     def named_inputs(self, inputs: Any, others: dict) -> dict:
@@ -225,17 +227,18 @@ class TakesIds:
 
 
 class AlbertNetwork(TakesIds, ConfiguredLayer):
-    """A layer that takes a batch of token ids.
+    """A layer that accepts a batch of token ids.
 
     Attributes:
-      further_inputs: names of inputs that `compute` takes besides `INPUTS`.
+      further_inputs: names of inputs that `compute` accepts in addition to
+        `INPUTS`.
     """
 
     further_inputs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        # Keras draws this seed from Python's generator, which would change
+        # Keras would draw this seed from Python's generator, which would change
         # initial weights.
         first = int(np.random.randint(2**31))
         self.seed_generator = keras.random.SeedGenerator(first)
@@ -250,7 +253,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         require(
             "int" in dtype,
             "`input_ids` must be integers; a tokenizer or a `Preprocessor` "
-            "makes them from texts, as do `fit` and `predict` of a task's "
+            "creates them from texts, as do `fit` and `predict` of a task's "
             'model. A `keras.Input` of ids needs dtype="int32".',
             dtype=dtype,
         )
@@ -272,7 +275,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         others = {name: x for name, x in others.items() if x is not None}
         batch = inputs if isinstance(inputs, Mapping) else {INPUTS[0]: inputs}
         batch = {**batch}
-        rule = "A batch must have each input once. Received twice: "
+        rule = "A batch must contain each input once. Received twice: "
         twice = sorted(batch.keys() & others.keys())
         require(not twice, f"{rule}{', '.join(twice)}")
         batch |= others
@@ -310,8 +313,8 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
           input_ids: integers [B, T], or a dict of the whole batch.
           input_mask: [B, T], 1 at tokens and 0 at padding. Default: ones.
           segment_ids: [B, T], 0 or 1. Default: zeros.
-          training: whether to apply dropout without a `seed`, with one drawn
-            for each call and replica; Keras sets it in `fit`.
+          training: whether to apply dropout if there is no `seed`, with a seed
+            drawn for each call and replica; Keras sets this in `fit`.
           seed: dropout seed, see `ops.py`; set by the project's own loop.
           places: int32 [B, P], see `AlbertModel`.
           **further: the class's `further_inputs`, and options of `compute`.
@@ -324,7 +327,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         return self.compute(**batch | further, seed=seed)
 
     def compute(self, input_ids, input_mask, segment_ids, seed=None):
-        """Return the outputs; a `seed` means training, None inference."""
+        """Return the outputs; a `seed` means training, None means inference."""
         raise NotImplementedError
 
 
@@ -347,7 +350,7 @@ def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
         lambda number, _: number < numbers.stop,
         lambda number, x: (number + 1, layer(x, number)),
         (tf.constant(numbers.start), x),
-        # XLA must know how much memory the backward pass needs.
+        # XLA must know the amount of memory that the backward pass needs.
         maximum_iterations=len(numbers),
     )
     return x
@@ -372,13 +375,13 @@ def with_weights(layer: Layer, variables: Sequence[keras.Variable]) -> Callable:
 def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Return x, made to depend on `other`, which has the same shape."""
     # XLA ignores control dependencies and would reuse earlier results instead
-    # of recomputing; a NaN in `other` means a NaN gradient in any case.
+    # of recomputing them; a NaN in `other` means a NaN gradient in any case.
     first = tf.reshape(other, [-1])[0]
     return x + tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
 
 
 def rematerialized(call: Callable) -> Callable:
-    """Keep only the layer's input, and recompute it in the backward pass.
+    """Keep only a layer's input, and recompute the layer in the backward pass.
 
     Args:
       call: a function of (x, number, *weights) that reads no variables.
@@ -401,7 +404,7 @@ def rematerialized(call: Callable) -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class EncoderLoop:
-    """How a run loops over layers that call the same blocks.
+    """The way in which a run loops over layers that call the same blocks.
 
     Attributes:
       form: a key of `LOOPS`.
@@ -421,10 +424,11 @@ class EncoderLoop:
         """Return the hidden states [B, T, H] after the last layer.
 
         Args:
-          layer: one layer; its number affects only dropout.
+          layer: a function that applies one layer; its number affects only
+            dropout.
           x: hidden states [B, T, H].
-          numbers: numbers of the layers, which all call the same blocks.
-          blocks: the blocks that the layers call. Their weights are read once,
+          numbers: the numbers of the layers, which all call the same blocks.
+          blocks: the blocks that the layers call. The weights are read once,
             here: loops and recomputation differentiate only tensors.
         """
         variables = [v for block in blocks for v in block.variables]

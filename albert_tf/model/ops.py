@@ -1,13 +1,13 @@
 """Operations of the model: fused ops, losses, attention products, dropout.
 
 XLA compiles the forward and backward passes of the fused ops: intermediate
-results stay in registers, and only the tensors that the docstrings name are
-kept for the backward pass. If XLA compiles the whole program, the fused ops
-become part of it.
+results stay in registers, and only the tensors named in the docstrings are kept
+for the backward pass. If XLA compiles the whole program, the fused ops become
+part of it.
 
 A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
-means inference. Replicas, steps and layers fold their numbers into it, so that
-masks differ between them but repeat when a step is repeated.
+means inference. Replicas, steps and layers fold their numbers into the seed, so
+that masks differ between them but repeat when a step is repeated.
 
 Shapes: B batch, T tokens, P requested tokens, A heads, D head width, H hidden
 width.
@@ -26,13 +26,13 @@ from tensorflow.python.framework import ops
 
 
 class CompiledForTpu:
-    """Mixin of strategies whose replicas are compiled for TPUs but not run."""
+    """A mixin of strategies that compile for TPUs but run nothing."""
 
 
 def is_tpu(strategy: tf.distribute.Strategy | None = None) -> bool:
     """Return whether a strategy's replicas are TPU cores.
 
-    Default: the strategy of the current replica or scope.
+    By default, use the strategy of the current replica or scope.
     """
     strategy = strategy or tf.distribute.get_strategy()
     return isinstance(strategy, (tf.distribute.TPUStrategy, CompiledForTpu))
@@ -52,7 +52,7 @@ class WeakGradient:
 def freed_with_graph() -> Iterator[None]:
     """Let the graph own the custom gradients that the block registers.
 
-    Use it for other libraries' code with custom gradients, such as an
+    Use this for other libraries' code with custom gradients, such as an
     all-reduce; our own functions use the decorator `custom_gradient`.
     """
     if tf.executing_eagerly():  # nothing is registered
@@ -75,7 +75,8 @@ def freed_with_graph() -> Iterator[None]:
 def custom_gradient(function: Callable) -> Callable:
     """Decorate a function of tensors as `tf.custom_gradient` does.
 
-    Unlike with `tf.custom_gradient`, graphs that call it can be freed.
+    Unlike with `tf.custom_gradient`, graphs that call the function can be
+    freed.
     """
     registered = tf.custom_gradient(function)
 
@@ -91,7 +92,7 @@ Seed = tf.Tensor | None
 
 
 def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
-    """Derive the seed of a numbered part; None stays None."""
+    """Derive the seed for a numbered part; None stays None."""
     if seed is None:
         return None
     return tf.random.fold_in(seed, number, alg="philox")
@@ -108,19 +109,20 @@ def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
     """Drop units with a mask that depends only on the seed."""
     if seed is None or rate == 0.0:
         return x
-    # A TPU has its own generator and needs 177 operations per number for
-    # Philox. CPUs take 80 times longer with XLA's default generator.
+    # A TPU has its own generator, and would need 177 operations per number for
+    # Philox. CPUs would take 80 times longer with XLA's default generator.
     generator = "auto_select" if is_tpu() else "philox"
     return tf.nn.experimental.stateless_dropout(x, rate, seed, generator)
 
 
 class XlaPolicy(NamedTuple):
-    """The parts that XLA compiles. A TPU compiles the whole step anyway.
+    """The parts that XLA compiles. For a TPU, XLA compiles the whole step.
 
     Attributes:
-      whole: forward and backward passes together, in training.
-      pieces: the operations of this module and the optimizer's update. GELU
-        only in training: otherwise oneDNN fuses it with its product.
+      whole: the forward and backward passes together, in training.
+      pieces: the operations in this module and the optimizer's update. GELU is
+        included only in training; otherwise oneDNN fuses it with the preceding
+        product.
     """
 
     whole: bool = False
@@ -128,13 +130,13 @@ class XlaPolicy(NamedTuple):
 
 
 def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
-    """Return the policy for a setting: all, nothing, or pieces for None."""
+    """Return the policy for a setting; None means `pieces` only."""
     whole = bool(jit_compile) and not on_tpu
     return XlaPolicy(whole, jit_compile is not False)
 
 
 def in_float32(function: Callable) -> Callable:
-    """Make a function compute in float32 and round only its result."""
+    """Wrap a function to compute in float32 and round only its result."""
 
     @functools.wraps(function)
     def call(*args):
@@ -148,8 +150,8 @@ def in_float32(function: Callable) -> Callable:
 def beside(x: tf.Tensor):
     """Place operations on the device of x without colocating them.
 
-    A `tf.function` keeps a trace for each variable that a call is colocated
-    with, and the trace keeps the caller's graph alive.
+    A `tf.function` keeps a trace for each variable with which a call is
+    colocated, and the trace keeps the caller's graph alive.
     """
     graph = tf.compat.v1.get_default_graph()
     with graph.colocate_with(None, ignore_existing=True), tf.device(x.device):
@@ -165,8 +167,8 @@ def xla_compiled(
       function: a function of tensors.
       wide: whether to compute bfloat16 in float32; XLA's CPU code would round
         each operation's result, which takes several times as long.
-      static: whether to compile only for static shapes; dynamic ones may take
-        many values, and each would be compiled.
+      static: whether to compile only for static shapes; dynamic shapes may take
+        many values, each of which would be compiled.
     """
     alone = tf.function(
         in_float32(function) if wide else function, jit_compile=True
@@ -235,8 +237,8 @@ def _norm_gradient(upstream, standard, scale, gamma):
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
     """Return x [..., H] normalised along its last axis, times gamma, plus beta.
 
-    All float32. The backward pass keeps x with mean 0 and variance 1, and one
-    number per row.
+    All tensors are float32. For the backward pass, x with mean 0 and variance 1
+    is kept, and one number per row.
     """
     y, standard, scale = _norm(x, gamma, beta, epsilon)
 
@@ -264,7 +266,7 @@ def _cross_entropy_gradient(logits, labels, normalizer, upstream):
 def fused_cross_entropy(logits: tf.Tensor, labels: tf.Tensor):
     """Return float32 losses [...] for logits [..., C] and int32 labels [...].
 
-    It keeps the float32 logits and their normalizers for the backward pass;
+    The float32 logits and their normalizers are kept for the backward pass;
     TensorFlow's own op keeps the gradient, which is as large as the logits.
     """
     normalizer = _log_normalizer(logits)
@@ -291,9 +293,9 @@ def soft_cross_entropy(
 ) -> tf.Tensor:
     """Return float32 losses [...] from logits and a teacher's logits [..., C].
 
-    Both are divided by the temperature, and the loss is multiplied by its
-    square, which preserves the size of gradients (Hinton et al., 2015, section
-    2, https://arxiv.org/abs/1503.02531).
+    Both logits are divided by the temperature, and the loss is multiplied by
+    its square, which preserves the size of gradients (Hinton et al., 2015,
+    section 2, https://arxiv.org/abs/1503.02531).
     """
     loss = tf.nn.softmax_cross_entropy_with_logits(
         labels=tf.nn.softmax(tf.cast(targets, tf.float32) / temperature),
@@ -303,7 +305,7 @@ def soft_cross_entropy(
 
 
 def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 [...], 1 where no logit is larger than the label's.
+    """Return float32 [...], 1 where no logit exceeds the label's logit.
 
     Args:
       logits: [..., C].
@@ -322,13 +324,13 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 def flattened(x: tf.Tensor) -> tf.Tensor:
     """Reshape [B, T, H] to [B * T, H], which lets a product fuse its bias.
 
-    On TPUs x is unchanged, so that the compiler can order B and T in memory.
+    On TPUs, x is unchanged, so that the compiler can order B and T in memory.
     """
     return x if is_tpu() else tf.reshape(x, [-1, x.shape[-1]])
 
 
 class FlatProducts:
-    """Attention as products of matrices, with heads split by transposing."""
+    """Attention as matrix products, with heads split by transposition."""
 
     @staticmethod
     def heads(dense: keras.layers.Dense, x, shape):
@@ -353,7 +355,7 @@ class FlatProducts:
         Args:
           scores: float32 [B, A, P, T], masked.
           value: [B, T, A, D].
-          drop: function that applies dropout to probabilities.
+          drop: a function that applies dropout to probabilities.
         """
         probs = tf.nn.softmax(scores)
         kept = tf.cast(drop(probs), value.dtype)
@@ -368,11 +370,11 @@ class FlatProducts:
 
 
 class HeadProducts(FlatProducts):
-    """Attention as products of heads, which the TPU compiler lays out freely.
+    """Attention as products of heads, whose layout the TPU compiler chooses.
 
-    With flat products the compiler copies queries, keys and values, and
-    computes scores apart from their softmax: docs/experiments.md, "What made
-    today's model cheaper on v5e?"
+    With flat products, the compiler copies queries, keys and values, and
+    computes scores separately from their softmax: docs/experiments.md, "What
+    made today's model cheaper on v5e?"
     """
 
     @staticmethod
@@ -383,7 +385,7 @@ class HeadProducts(FlatProducts):
 
     @staticmethod
     def scores(query, key, scale):
-        # With scaling in float32, softmax's gradient needs no extra memory.
+        # With scaling in float32, the softmax's gradient needs no extra memory.
         scores = tf.einsum("bpad,btad->bapt", query, key)
         return tf.cast(scores, tf.float32) * scale
 
@@ -397,8 +399,8 @@ class HeadProducts(FlatProducts):
             context = tf.einsum("bapt,btad->bpad", kept, value)
 
             def gradient(dy):
-                # Softmax's gradient subtracts dy * context, summed over the
-                # head's width: XLA need not keep the products or sum them.
+                # The softmax's gradient subtracts dy * context, summed over the
+                # head's width, so XLA need not keep or sum the products.
                 means = tf.cast(dy, tf.float32) * tf.cast(context, tf.float32)
                 means = tf.einsum("bpad->bap", means)[..., None]
                 products = tf.einsum("bpad,btad->bapt", dy, value)
@@ -417,5 +419,5 @@ class HeadProducts(FlatProducts):
 
 
 def attention_products() -> type[FlatProducts]:
-    """Return the form for the current replica's device."""
+    """Return the form of attention for the current replica's device."""
     return HeadProducts if is_tpu() else FlatProducts

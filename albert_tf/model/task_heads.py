@@ -1,7 +1,7 @@
-"""The layers that fine-tuning puts on the encoder.
+"""The layers that fine-tuning adds to the encoder.
 
-Shapes: B batch, C classes, outputs, choices or texts of an example, T tokens,
-H hidden width, K starts that the beam keeps, M ends for each of them.
+Shapes: B batch, C classes, outputs, choices or texts per example, T tokens, H
+hidden width, K starts in the beam, M ends per start.
 """
 
 from typing import ClassVar
@@ -19,10 +19,10 @@ EXCLUDED = -1e30  # log probability of a position that cannot be an answer
 
 
 class AlbertWithHead(AlbertNetwork):
-    """Base class of all heads: an encoder, and dropout before the head.
+    """The base class of all heads: an encoder, and dropout before the head.
 
     Attributes:
-      reads_pooled: whether the head reads the pooled output, and no other.
+      reads_pooled: whether the head reads only the pooled output.
 
     Args:
       config: the architecture.
@@ -63,7 +63,8 @@ class AlbertWithHead(AlbertNetwork):
     def compute(self, input_ids, input_mask, segment_ids, seed=None, **further):
         """Return the outputs of `head` for the inputs of `AlbertModel`."""
         inputs = input_ids, input_mask, segment_ids
-        # The pooled output is that of [CLS]; other tokens are not computed.
+        # The pooled output depends only on [CLS]; other tokens are not
+        # computed.
         places = input_ids[:, :0] if self.reads_pooled else None
         encoded = self.albert(*inputs, seed=seed, places=places)
         inputs = dict(zip(INPUTS, inputs, strict=True))
@@ -75,7 +76,7 @@ class AlbertWithHead(AlbertNetwork):
         Args:
           encoded: the encoder's outputs.
           inputs: {name: int32 [B, T]}, the encoder's inputs.
-          seed: of dropout, None for inference.
+          seed: the dropout seed, None for inference.
         """
         raise NotImplementedError
 
@@ -85,7 +86,7 @@ class AlbertWithHead(AlbertNetwork):
 
 
 class AlbertWithOutputs(AlbertWithHead):
-    """Base class of heads that consist of one dense layer.
+    """The base class of heads that consist of one dense layer.
 
     Args:
       config: the architecture.
@@ -161,7 +162,7 @@ class AlbertForSpans(AlbertWithHead):
         """Return `start_logits` and `end_logits`, float32 [B, T].
 
         Padding is excluded, unlike in the release, so that the loss does not
-        depend on how much padding a batch has.
+        depend on the amount of padding in a batch.
         """
         sequence = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         logits = self.classifier(sequence)  # [B, T, 2]
@@ -171,7 +172,7 @@ class AlbertForSpans(AlbertWithHead):
 
 
 def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-    """Return float32 [B, T], 1 where an answer can begin or end.
+    """Return float32 [B, T], 1 at tokens where an answer can begin or end.
 
     These are the tokens of the context, and [CLS], which means no answer.
     Source: `p_mask` of the released `squad_utils.py`.
@@ -222,13 +223,13 @@ class AlbertForBeamSpans(AlbertWithHead):
         self.answer = self.logits("answer", width, 1, use_bias=False)
 
     def log_probabilities(self, logits, places):
-        """Return log probabilities for logits [..., T], both float32."""
+        """Convert logits [..., T] to log probabilities, both float32."""
         return tf.nn.log_softmax(logits * places + EXCLUDED * (1.0 - places))
 
     def end_logits(self, sequence, starts):
         """Return logits [B, K, T] of the ends for starts [B, K, H].
 
-        The transform of [token; start] is the sum of the transforms of its
+        The transform of [token; start] is the sum of the transforms of both
         halves, so the tokens' half is computed once, not K times.
         """
         width = self.config.hidden_size
@@ -255,9 +256,9 @@ class AlbertForBeamSpans(AlbertWithHead):
 
         Args:
           encoded: the encoder's outputs.
-          inputs: the encoder's; `segment_ids` are 1 at the context.
-          seed: of dropout, None for inference; with one, `*_top_*` outputs
-            are omitted.
+          inputs: the encoder's inputs; `segment_ids` are 1 at the context.
+          seed: the dropout seed, None for inference; with a seed, `*_top_*`
+            outputs are omitted.
           labels: int32 [B, 2], start and end, or None.
 
         Returns:
@@ -350,7 +351,7 @@ def two_crops(
     """Return inputs [B, 2, T] with two random spans of each text.
 
     The spans are positive pairs that need no labels, as in
-    https://arxiv.org/abs/2112.09118. At a rate of 0 both are the whole text,
+    https://arxiv.org/abs/2112.09118. At a rate of 0, both are the whole text,
     and only dropout distinguishes them, as in https://arxiv.org/abs/2104.08821.
 
     Args:
@@ -377,7 +378,7 @@ def two_crops(
 
 @registered
 class AlbertEmbedder(AlbertWithHead):
-    """ALBERT that returns pooled vectors, without a layer on top.
+    """ALBERT that returns pooled vectors, without an additional layer.
 
     Args:
       config: the architecture.

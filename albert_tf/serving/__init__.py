@@ -1,1 +1,1 @@
-"""Exported models: functions of ids and raw strings."""
+"""Exported models, which accept ids and raw strings."""

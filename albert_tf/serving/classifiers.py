@@ -1,4 +1,4 @@
-"""Signatures for classes, scores, vectors and choices."""
+"""Signatures that return classes, scores, vectors or choices."""
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ ABSENT = 1e4  # subtracted from the logits of empty choices
 
 
 def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
-    """Return questions [N] with choices in their blanks, or appended."""
+    """Fill the blanks of questions [N] with choices, or append the choices."""
     parts = tf.strings.split(question, BLANK)
     # A choice precedes every part except the first.
     later = tf.ragged.range(parts.row_lengths()).values > 0
@@ -61,15 +61,14 @@ def choice_rows(
 
 
 def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
-    """Return the likeliest of choices [B, C], ignoring empty ones.
+    """Return the most probable of choices [B, C], ignoring empty ones.
 
     Returns:
-      `choice` int32 [B], the number from 0; `text` [B]; `probabilities`
-      [B, C].
+      `choice` int32 [B], its number from 0; `text` [B]; `probabilities` [B, C].
     """
     shape = tf.shape(choices)
     logits = tf.reshape(outputs["logits"], shape)
-    # An example without choices gets choice 0, the empty text.
+    # For an example without choices, the result is choice 0, the empty text.
     logits = tf.where(choices == "", logits - ABSENT, logits)
     logits = tf.pad(logits, [[0, 0], [0, tf.maximum(1 - shape[1], 0)]])
     best = tf.argmax(logits, axis=1, output_type=tf.int32)
@@ -99,15 +98,15 @@ def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
 
 
 def texts(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return the signature for texts, or for pairs if the task has pairs."""
+    """Return the signature for texts, or for pairs if the task uses pairs."""
     return (encoder.text_pair if task.is_pair else encoder.text)(compute)
 
 
 def class_names(task: Task, outputs: Tensors) -> Tensors:
-    """Return the names of all classes [B, C], and the predicted ones.
+    """Return the names of all classes [B, C], and of the predicted ones.
 
-    A single prediction is the likeliest `label` [B]; for sets of classes,
-    `chosen` [B, C] marks the predicted ones.
+    If a text has one class, `label` [B] is the most probable; if it may have
+    several, `chosen` [B, C] marks the predicted ones.
     """
     logits, labels = outputs["logits"], tf.constant(task.labels)
     names = {"labels": tf.broadcast_to(labels, tf.shape(logits))}

@@ -1,8 +1,8 @@
-"""Entities of a text: spans with their kinds, and a tag for every word.
+"""Entities in a text: spans with kinds, and a tag for every word.
 
 Raw text is split into words: runs of letters and digits, and single punctuation
-marks and ideographs. Shapes: B texts, W words of a text, E entities of a text,
-R rows (windows over a text), T tokens, C tags.
+marks and ideographs. Shapes: B texts, W words per text, E entities per text, R
+rows (windows over a text), T tokens, C tags.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ def _stands_alone(character: str, config: TextConfig) -> bool:
 
 
 class WordGraph(tf.Module):
-    """A graph that finds where the words of raw text begin and end."""
+    """A graph that finds the start and end of each word in raw text."""
 
     def __init__(self, config: TextConfig):
         super().__init__()
@@ -46,7 +46,7 @@ class WordGraph(tf.Module):
     def __call__(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return starts and ends [B, W] in characters of strings [B]."""
+        """Return the starts and ends [B, W] of words, in characters."""
         text = decode(strings)
         codes = text.flat_values
         rows = tf.cast(text.value_rowids(), tf.int32)
@@ -71,13 +71,13 @@ class WordGraph(tf.Module):
 
 
 class Words(NamedTuple):
-    """The words of texts, and where their pieces are.
+    """The words of texts, and the positions of their pieces.
 
     Attributes:
       text: strings [B].
-      starts, ends: offsets in characters [B, W], ragged.
+      starts, ends: offsets in characters, ragged [B, W].
       pieces: the index of each word's first piece among all pieces, flat.
-      windows: over the pieces of texts.
+      windows: the windows over the pieces of each text.
     """
 
     text: tf.Tensor
@@ -104,7 +104,8 @@ class Entities:
         if task.marks_entities:
             split = list(map(parts, task.labels))
         kinds = sorted({kind for _, kind in split if kind})
-        # For each tag: its kind, from 1, and whether it begins or ends one.
+        # For each tag: its kind, from 1, and whether it begins or ends an
+        # entity.
         number = {kind: i for i, kind in enumerate(kinds, 1)}
         self.kinds = tf.constant(["", *kinds])
         self.kind_of = tf.constant([number.get(k, 0) for _, k in split])
@@ -112,15 +113,15 @@ class Entities:
         self.ends = tf.constant([p in ("E", "S") for p, _ in split])
 
     def signature(self) -> Signature:
-        """Return the signature for entities, with a tag for every word.
+        """Return the signature that finds entities in strings [B].
 
-        It takes strings [B].
+        Every word also receives a tag.
 
-        Its outputs are `entities` and `kinds` [B, E], their `starts` and `ends`
-        in characters and `byte_starts` and `byte_ends` in the original text,
-        and `entity_count` [B]; `words`, `tags`, `tag_probabilities`,
-        `word_starts` and `word_ends` [B, W], and `word_count` [B]. Short rows
-        are padded with "", 0 and -1.
+        The outputs are `entities` and `kinds` [B, E], with `starts` and `ends`
+        in characters, `byte_starts` and `byte_ends` in the original text, and
+        `entity_count` [B]; `words`, `tags`, `tag_probabilities`, `word_starts`
+        and `word_ends` [B, W], and `word_count` [B]. Short rows are padded with
+        "", 0 and -1.
         """
         return Signature(self.encoder.strings("text"), self)
 
@@ -201,7 +202,8 @@ class Entities:
         begins = tf.gather(self.begins, tags) | (kind != before) | closed
         begins = (kind > 0) & (begins | (rows != row_before))
         goes_on = (kind > 0) & ~begins
-        # An entity ends at the last word before one that does not continue it.
+        # An entity ends at the last word before a word that does not continue
+        # it.
         after = next_place(~goes_on)[1:]
         last = tf.gather(
             tf.pad(ends.values, [[1, 0]]), tf.boolean_mask(after, begins)
@@ -230,5 +232,5 @@ class Entities:
 
 
 def entities(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return the signature for entities."""
+    """Return the signature that finds entities."""
     return Entities(encoder, compute, task).signature()

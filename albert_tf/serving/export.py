@@ -1,4 +1,4 @@
-"""The export of a model directory as SavedModel, LiteRT or ONNX."""
+"""Export of a model directory as SavedModel, LiteRT or ONNX."""
 
 import contextlib
 import dataclasses
@@ -52,8 +52,8 @@ class ExportConfig:
 
     to: str = setting(
         "saved_model",
-        "Format to write: saved_model takes raw strings; litert and onnx take "
-        "ids.",
+        "Format to write: saved_model accepts raw strings; litert and onnx "
+        "accept ids.",
         choices=("saved_model", "litert", "onnx"),
     )
     precision: str = setting(
@@ -98,8 +98,9 @@ def asset_paths(model_dir: str, server: ServedModel) -> list[str]:
 def write_saved_model(
     server: ServedModel, config: ExportConfig, to: str
 ) -> None:
-    """Write a SavedModel with a single copy of each weight, under its name."""
-    # A looped layer loads and starts in half the time of unrolled layers.
+    """Write a SavedModel with one copy of each weight, under its own name."""
+    # A looped layer loads and starts in half the time that unrolled layers
+    # need.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
     root.weights = server.weights
@@ -122,7 +123,7 @@ def write_file(
     config: ExportConfig,
     to: str,
 ) -> None:
-    """Write a model as one file, with the files that describe it."""
+    """Write a model as a single file, along with the files that describe it."""
     content = convert(server, config)
     files.write_bytes(files.join(to, name), content)
     for path in asset_paths(config.model_dir, server):
@@ -134,7 +135,7 @@ class Format(NamedTuple):
 
     Attributes:
       write: writes a server to a folder.
-      model: the file that every export in this format has.
+      model: the file that every export in this format contains.
       assets: the folder of the files in `DESCRIPTION`.
       more: patterns of additional files.
     """
@@ -177,7 +178,7 @@ def check_target(folder: str, to: str) -> None:
         folder,
         [form.contents() for form in FORMATS.values()],
         "`export_dir` must be new, empty or an earlier export without other "
-        "files, which is then replaced.",
+        "files; an earlier export is replaced.",
     )
 
 

@@ -25,22 +25,22 @@ def text_features(server: ServedModel, path: str) -> Features:
     """Return the non-empty lines of a plain text file as inputs."""
     lines = file_kinds.read_text(path, "`calibration_file`").splitlines()
     texts = [line for line in lines if line.strip()]
-    require(texts, f"`calibration_file` must have text. Received: {path}")
+    require(texts, f"`calibration_file` must contain text. Received: {path}")
     encoder = server.encoder
     length = encoder.config.max_seq_length
     return Features.of_texts(encoder.tokenizer, texts, length)
 
 
 def task_features(server: ServedModel, path: str) -> Features:
-    """Return the examples of a file for prediction, or else for evaluation.
+    """Return a file's examples, read as test data or else evaluation data.
 
-    In some data sets, the two have different columns.
+    In some data sets, these two parts have different columns.
     """
     try:
         examples = server.task.read("predict", path)
     except InputError:
         examples = server.task.read("eval", path)
-    rule = "`calibration_file` must have an example."
+    rule = "`calibration_file` must contain an example."
     require(examples, rule, calibration_file=path)
     return server.task.features(examples, server.encoder.tokenizer)
 
@@ -56,7 +56,7 @@ def calibration_features(server: ServedModel, path: str) -> Features:
 def calibration_batches(
     features: Features, batch_size: int, most: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield inputs [B, T] of the first rows; the last batch may be smaller."""
+    """Yield inputs [B, T] from the first rows; the last B may be smaller."""
     inputs = {name: rows[:most] for name, rows in features.dense().items()}
     for start in range(0, len(inputs["input_ids"]), batch_size):
         yield {k: x[start : start + batch_size] for k, x in inputs.items()}
@@ -69,7 +69,7 @@ def require_quantizer(precision: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide progress bars, one of which has no switch, and memory warnings."""
+    """Hide progress bars (one has no option for this) and memory warnings."""
     with (
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),
@@ -91,14 +91,15 @@ def quantized(
 ) -> bytes:
     """Quantize the weights and matrix products of a float32 file to 8 bits.
 
-    The final product returns float32, and its weights have one scale, as tables
-    must: the masked-word head shares the embedding table.
+    The final product returns float32, and its weights have a single scale, as
+    tables require: the masked-word head shares the embedding table.
 
     Args:
       content: the file.
       examples: inputs that calibrate the ranges of static products.
-      is_static: whether products take and return 8-bit numbers in fixed ranges;
-        otherwise they round inputs by their actual range and return float32.
+      is_static: whether products accept and return 8-bit numbers in fixed
+        ranges; otherwise products round inputs by their actual range and return
+        float32.
     """
     from ai_edge_quantizer import qtyping
     from ai_edge_quantizer.quantizer import Quantizer
@@ -160,7 +161,7 @@ def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
 def examples_of(
     server: ServedModel, path: str | None
 ) -> list[dict[str, np.ndarray]]:
-    """Return the inputs in a file, to calibrate with."""
+    """Return the calibration inputs in a file."""
     require(
         path,
         "`calibration_file` is needed for precision=int8: a file of the task's "
@@ -170,7 +171,7 @@ def examples_of(
     features = calibration_features(server, path)
     size = server.encoder.config.batch_size
     more = {
-        spec.name: np.ones(spec.shape, np.int32)  # any position
+        spec.name: np.ones(spec.shape, np.int32)  # the position does not matter
         for spec in server.number_inputs[3:]
     }
     examples = [
@@ -180,7 +181,7 @@ def examples_of(
     ]
     require(
         examples,
-        "`calibration_file` must have at least `batch_size` examples.",
+        "`calibration_file` must contain at least `batch_size` examples.",
         batch_size=size,
         calibration_file=path,
     )
@@ -198,14 +199,14 @@ def convert(server: ServedModel, config) -> bytes:
 
     Args:
       server: the server, with fixed shapes.
-      config: has `precision`, one of `PRECISIONS`, and for "int8"
-        `calibration_file`, with the task's examples, or text.
+      config: includes `precision`, one of `PRECISIONS`, and for "int8" a
+        `calibration_file` with the task's examples, or text.
     """
     precision, specs = config.precision, server.number_inputs
     is_int8 = precision == "int8"
     if "int8" in precision:
         require_quantizer(precision)
-    # In "dynamic_int8" only tables have ranges, which any ids reveal.
+    # In "dynamic_int8", only tables have ranges, which any ids determine.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = examples_of(server, config.calibration_file)

@@ -1,4 +1,4 @@
-"""A LiteRT model with its tokenizer and its task, without TensorFlow.
+"""A LiteRT model with its tokenizer and task, without TensorFlow.
 
 Shapes: N rows, B rows per call of the model, T tokens, P masks per call.
 """
@@ -32,7 +32,7 @@ class Runner:
 
     Attributes:
       task: the task of a fine-tuned model, or None.
-      fields: the names of a query's values, and their types.
+      fields: the names and types of a query's values.
       outputs: {name: shape} of the model's outputs.
 
     Args:
@@ -59,7 +59,7 @@ class Runner:
             shape = map(int, details["input_ids"]["shape"])
         except (ValueError, RuntimeError, KeyError) as error:
             raise InputError(
-                f"`model` must have a LiteRT model of this project. "
+                f"`model` must contain a LiteRT model of this project. "
                 f"Received: {path}: {error}"
             ) from None
         self.batch_size, self.length = shape
@@ -130,9 +130,10 @@ class Runner:
         return predictor([query], top_k)[0]
 
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
-        """Return pieces for a text's masks, or whether a pair is in order.
+        """Return pieces for a text's masks, or scores for a pair's order.
 
-        A model without the head for this returns vectors, as `tf_example` does.
+        Without the head that this requires, return vectors, as `tf_example`
+        does.
         """
         if self.masks and not pair:
             return {"fill_mask": self.fill_mask(text, top_k)}
@@ -154,7 +155,7 @@ class Runner:
         }
 
     def packed(self, first: Sequence, second: Sequence | None = None):
-        """Return the features of ids, with one or two segments per row."""
+        """Return the features of id sequences, one or two segments per row."""
         second = [()] * len(first) if second is None else second
         rows = [
             packed_row(self.tokenizer, a, b, self.length)
@@ -170,7 +171,7 @@ class Runner:
         return self.run(self.packed(*map(self.tokenizer.encode_batch, both)))
 
     def fill_mask(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
-        """Return the likeliest (piece, probability) pairs of each `[MASK]`."""
+        """Return the best (piece, probability) pairs for each `[MASK]`."""
         ids = self.tokenizer.encode_masked(text)
         inputs = self.packed([ids] * self.batch_size).dense()
         (places,) = np.nonzero(inputs["input_ids"][0] == self.tokenizer.mask_id)
@@ -205,7 +206,7 @@ class RunnerConfig(Validated):
 
 
 def fields_of(line: str, fields: dict[str, type]) -> dict:
-    """Return the fields of a query, a JSON object or a plain text."""
+    """Return the fields of a query, which is a JSON object or plain text."""
     try:
         values = files.json_value(line)
     except ValueError:
@@ -221,7 +222,7 @@ def fields_of(line: str, fields: dict[str, type]) -> dict:
     # Other names may be additional columns of the user's data.
     of_models = {name for kind in KINDS.values() for name in kind.fields}
     others = sorted(x for x in of_models - {*fields} if values.get(x))
-    rule = f"The model only takes {', '.join(fields)}."
+    rule = f"The model accepts only {', '.join(fields)}."
     require(not others, rule, **{name: values[name] for name in others})
     return {name: values[name] for name in fields}
 

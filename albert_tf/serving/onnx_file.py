@@ -1,7 +1,7 @@
-"""Conversion to an ONNX file, for `onnxruntime` and other engines.
+"""Conversion to ONNX files, for `onnxruntime` and other engines.
 
 Inputs and outputs have Hugging Face's names, so its libraries can run the file.
-Shapes: B batch, T tokens, P masks of a text.
+Shapes: B batch, T tokens, P masks per text.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from albert_tf.serving.server import ServedModel
 ONNX_FILE = "model.onnx"
 OPSET = 18
 
-# Hugging Face's names that differ from ours.
+# Hugging Face's names, where they differ from ours.
 NAMES = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",
@@ -29,7 +29,7 @@ NAMES = {
 
 
 def tie(model) -> None:
-    """Merge tensors that are each other's transpose.
+    """Merge pairs of tensors that are transposes of each other.
 
     The embeddings and the masked-word head share the word table, which the
     converter transposes for the head.
@@ -72,7 +72,7 @@ def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
 
 
 def name_axes(graph) -> None:
-    """Name the axes without a fixed size: batch, and tokens or masks."""
+    """Name the axes of variable size: batch, and tokens or masks."""
     for value in [*graph.input, *graph.output]:
         second = "masks" if value.name.startswith("mlm_") else "tokens"
         dims = value.type.tensor_type.shape.dim
@@ -84,8 +84,8 @@ def name_axes(graph) -> None:
 def make_positions_optional(graph) -> None:
     """Let callers omit `mlm_positions`; the default is the first token, P = 1.
 
-    Hugging Face's libraries do not pass it, and ONNX Runtime does not accept
-    P = 0.
+    Hugging Face's libraries do not pass this input, and ONNX Runtime does not
+    accept P = 0.
     """
     from onnx import TensorProto, helper
 
@@ -96,7 +96,7 @@ def make_positions_optional(graph) -> None:
 
 
 def graph_of(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
-    """Return `Server.numbers` under the file's names, and its int64 inputs."""
+    """Return `Server.numbers` with the file's names, and its int64 inputs."""
     names = [spec.name for spec in server.number_inputs]
     specs = [
         tf.TensorSpec(spec.shape, tf.int64, NAMES.get(spec.name, spec.name))
@@ -126,7 +126,7 @@ def convert(server: ServedModel, config) -> bytes:
 
     graph, specs = graph_of(server)
     with mock.patch.dict(optimizer._optimizers):
-        # It confuses [B, T, H] and [B * T, H] if one follows the other.
+        # This pass confuses [B, T, H] with [B * T, H] if one follows the other.
         del optimizer._optimizers["reshape_optimizer"]
         model, _ = tf2onnx.convert.from_function(graph, specs, opset=OPSET)
     tie(model)

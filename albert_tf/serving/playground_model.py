@@ -1,6 +1,6 @@
-"""Answers of an exported model to one request, in the form for the page.
+"""An exported model's answer to one request, as the page displays it.
 
-A tool's function takes the outputs of its signature for one row, and the values
+A tool's function receives its signature's outputs for one row, and the values
 of the form. It returns values for the page's components: {name: share} for a
 label, `{"text", "entities"}` for a marked text.
 """
@@ -22,7 +22,7 @@ MASK = "[MASK]"
 NO_ANSWER = "the passage does not answer this"
 NO_LABEL = "no label"
 MAX_CHOICES = 8
-MAX_ATTENTION_TOKENS = 48  # the most that fit the page
+MAX_ATTENTION_TOKENS = 48  # the largest number that fits the page
 
 Row = dict[str, np.ndarray]
 
@@ -48,8 +48,10 @@ def marked(text: str, spans) -> dict:
 
 
 def fill_mask(row: Row, text: str) -> dict:
-    """Return the likeliest pieces for each mask."""
-    require(MASK in text, f"The text must have {MASK} for a word to fill in.")
+    """Return the most probable pieces for each mask."""
+    require(
+        MASK in text, f"The text must contain {MASK} for each word to fill in."
+    )
     count = int(row["mask_count"])
     require(count, f"The text is longer than the model before {MASK}.")
     filled = {}
@@ -76,8 +78,8 @@ def sentence_order(row: Row, *texts: str) -> dict:
 def classify(row: Row, *texts: str) -> dict:
     """Return every label with its probability.
 
-    If a text may have any number of labels, mark the chosen ones; if there are
-    none, put `NO_LABEL` first.
+    If a text may have any number of labels, mark the chosen ones; if none is
+    chosen, put `NO_LABEL` first.
     """
     labels = shares(row["labels"], row["probabilities"])
     if "chosen" not in row:
@@ -90,7 +92,7 @@ def classify(row: Row, *texts: str) -> dict:
 
 
 def score(row: Row, *texts: str) -> float:
-    """Return the number of a regression."""
+    """Return the predicted number."""
     return float(row["score"])
 
 
@@ -101,7 +103,7 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     occur several times in the passage; the shares of its occurrences are added
     unless another answer would then come first.
     """
-    first: dict[str, float] = {}  # the likeliest occurrence of each text
+    first: dict[str, float] = {}  # the most probable occurrence of each text
     added: dict[str, float] = defaultdict(float)  # all occurrences
     for text, share in zip(row["answers"], row["probabilities"], strict=True):
         first.setdefault(text_of(text), float(share))
@@ -188,13 +190,13 @@ TOOLS = {
 
 
 class ExportedModel:
-    """An exported model, and the texts that its signatures take.
+    """An exported model, and the texts that its signatures accept.
 
     Args:
       folder: a SavedModel written by `python -m albert_tf.export`.
 
     Raises:
-      InputError: the folder has no such model.
+      InputError: if the folder has no such model.
     """
 
     def __init__(self, folder: str):
@@ -219,7 +221,7 @@ class ExportedModel:
             if name in signatures
         }
         rule = (
-            "`saved_model` must take raw text, as exports of model "
+            "`saved_model` must accept raw text, as exports of model "
             "directories with a tokenizer do."
         )
         require(self.inputs, rule, signatures=", ".join(signatures))

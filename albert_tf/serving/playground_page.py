@@ -72,10 +72,10 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
 }
 OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
 # Limits for visitors.
-MOST_CHARACTERS = 20_000  # of one field
+MOST_CHARACTERS = 20_000  # limit for one field
 MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # of three fields in any script
-CONCURRENT = 2  # requests that the model processes at a time
-WAITING = 16  # requests in the queue; further ones are rejected
+CONCURRENT = 2  # number of requests that the model processes at a time
+WAITING = 16  # length of the queue; further requests are rejected
 POLICY = (
     b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
 )
@@ -117,7 +117,7 @@ class VisitorError(gr.Error):
 
 
 class Page(gr.Blocks):
-    """A page that tells visitors which values do not fit a form."""
+    """A page that tells visitors which values do not fit the form."""
 
     async def preprocess_data(self, *args, **kwargs):
         """Convert the values of a form for its function."""
@@ -130,7 +130,7 @@ class Page(gr.Blocks):
 
 
 def make_ask(model: ExportedModel, name: str, fields: dict):
-    """Return a button's function: the values of a form -> the answer."""
+    """Return a button's function, from the values of a form to the answer."""
 
     def ask(*values):
         texts = dict(zip(fields, values, strict=False))

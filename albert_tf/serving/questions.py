@@ -1,7 +1,7 @@
-"""Answers to questions: spans of a context, with their texts and offsets.
+"""Answers to questions: spans of a context, with texts and offsets.
 
-Shapes: B questions, R rows (windows over contexts), T tokens, S candidates of
-a row, N = top_k answers.
+Shapes: B questions, R rows (windows over contexts), T tokens, S candidates per
+row, N = top_k answers.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class QuestionRows(NamedTuple):
     context: tf.Tensor
     spanned: TokenSpans
     windows: Windows
-    position: tf.Tensor  # of a row's window among its tokens
+    position: tf.Tensor  # position of the window in a row's tokens
 
 
 class Answers:
@@ -40,7 +40,7 @@ class Answers:
     Args:
       encoder: the model's encoder, with a tokenizer.
       compute: returns the head's outputs.
-      task: sets the windows, the kind of head and the length of answers.
+      task: determines the windows, the kind of head and the length of answers.
     """
 
     def __init__(self, encoder: Encoder, compute, task: Task):
@@ -53,10 +53,11 @@ class Answers:
     def signature(self) -> Signature:
         """Return the signature that finds answers in contexts [B].
 
-        Its outputs are `answer` [B], empty for no answer; `answers` and their
-        relative `probabilities`, their `starts` and `ends` in characters and
-        `byte_starts` and `byte_ends` in the original context, [B, N]. If
-        questions may have no answer, `null_odds` [B] are the log odds of that.
+        The outputs are `answer` [B], empty for no answer; `answers` with
+        relative `probabilities`, `starts` and `ends` in characters and
+        `byte_starts` and `byte_ends` in the original context, all [B, N]. If
+        questions may have no answer, `null_odds` [B] are the log odds of no
+        answer.
         """
         return Signature(self.encoder.strings("question", "context"), self)
 
@@ -97,7 +98,7 @@ class Answers:
         spans = self.task.candidates(outputs, begins, inside)
         score = spans.start_score + spans.end_score
         fits = tf.math.is_finite(score)
-        # The index that position 0 would have; empty windows have no index.
+        # The index that position 0 would have; an empty window has no index.
         places = tf.pad(windows.places.values, [[0, 1]])
         base = tf.gather(places, windows.places.row_starts()) - position
         base = tf.cast(base, tf.int32)[:, None]
@@ -111,7 +112,7 @@ class Answers:
                 (spans.last, spanned.ends),
             )
         )
-        # A piece without any characters of the text is not an answer.
+        # A piece without characters in the text cannot be an answer.
         score = tf.where(fits & (ends > starts), score, IMPOSSIBLE)
         return score, starts, ends
 
@@ -166,7 +167,7 @@ class Answers:
         }
 
     def _null(self, windows: Windows, outputs, answers) -> Tensors:
-        """Return the outputs that differ if there may be no answer."""
+        """Return the outputs that change if a question may have no answer."""
         if not self.task.impossible:
             return {}
         odds = self.task.no_answer(outputs)

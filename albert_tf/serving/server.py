@@ -1,9 +1,9 @@
-"""The server of a model directory: basic signatures and those of its heads.
+"""The server of a model directory: its basic and head-specific signatures.
 
-A pretrained model fills masks and scores sentence order; a fine-tuned one does
-its task.
+A pretrained model fills masks and scores sentence order; a fine-tuned model
+performs its task.
 
-Shapes: B batch, T tokens, P masks of a text, K = top_k, V vocabulary.
+Shapes: B batch, T tokens, P masks per text, K = top_k, V vocabulary.
 """
 
 import dataclasses
@@ -36,13 +36,13 @@ class ServedModel:
     """A model and the functions that it serves.
 
     Attributes:
-      encoder: its encoder and tokenizer.
+      encoder: the model's encoder and tokenizer.
       weights: {name: variable} for every variable that the functions use.
       signatures: {name: signature}.
       default: the name of the signature to serve as `serving_default`.
       number_inputs: the inputs of `numbers`.
       numbers: returns outputs for ids [B, T], for formats without strings.
-      task: the task of a fine-tuned model.
+      task: a fine-tuned model's task.
     """
 
     encoder: Encoder
@@ -72,10 +72,10 @@ class ServedModel:
 
 
 def of_examples(encoder: Encoder, signature: Signature) -> Signature:
-    """Return a signature that takes serialized `tf.train.Example`s [B].
+    """Return a signature that accepts serialized `tf.train.Example`s [B].
 
-    Features have the names of the signature's inputs, and those for lists, such
-    as choices, have any number of strings. A second text is optional.
+    The features are named after the signature's inputs. Features for lists,
+    such as choices, contain any number of strings. A second text is optional.
     """
     any_number = tf.io.RaggedFeature(tf.string)
     one = tf.io.FixedLenFeature([], tf.string)
@@ -96,7 +96,7 @@ def of_examples(encoder: Encoder, signature: Signature) -> Signature:
     return Signature(encoder.strings("examples"), call)
 
 
-# Signatures of every kind of model; one without text input has only `ids`.
+# Signatures of every kind of model. A model without text input has only `ids`.
 BASIC = (
     *("ids", "text", "text_pair", "tokenize", "tokenize_pair"),
     *("embed", "attention", "tf_example"),
@@ -174,7 +174,7 @@ def mask_rows(encoder: Encoder, text: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
 def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     """Return the signature that fills every `[MASK]` in strings [B].
 
-    Its outputs are `pieces` and `probabilities` [B, P, K], likeliest first;
+    The outputs are `pieces` and `probabilities` [B, P, K], most probable first;
     `positions` int32 [B, P] of the masks among the tokens, and `mask_count`
     int32 [B]. Texts with fewer than P masks are padded with "", 0 and -1; masks
     in the truncated part of a long text do not count.
@@ -191,7 +191,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         encoded = encoder.encode(**inputs, places=positions)
         masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
-        # The word table may have more rows than there are pieces.
+        # The word table may have more rows than the vocabulary has pieces.
         known = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
         probabilities, ids = tf.math.top_k(known, config.top_k)
         return {"probabilities": probabilities, "ids": ids}
@@ -229,7 +229,7 @@ def pretrained_server(
     model: AlbertForPretraining,
     weights: dict[str, tf.Variable],
 ) -> ServedModel:
-    """Return a server with the heads of the model that have weights.
+    """Return a server with those heads of the model that have weights.
 
     Args:
       encoder: the model's encoder.
@@ -274,13 +274,13 @@ def pretrained_server(
 
 # Fine-tuned models.
 
-# Makers of signatures that take more than a text or a pair.
+# Functions that create signatures for inputs other than a text or a pair.
 MAKERS = {"answer": answer, "choose": choice_signature, "entities": entities}
 
 
 def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
     """Return the server of a restored fine-tuned model and its head."""
-    # Windows over shorter inputs must still cover all of a text.
+    # Windows over shorter inputs must still cover the whole text.
     task = task.updated(max_seq_length=encoder.config.max_seq_length)
 
     def numbers(encoded: Tensors, inputs: Tensors) -> Tensors:
@@ -328,7 +328,7 @@ def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
 def encoder_of(
     albert: AlbertModel, model_dir: str, serving: ServingConfig, usual: int
 ) -> Encoder:
-    """Return an encoder with its tokenizer, if the model directory has one.
+    """Return an encoder, with the model directory's tokenizer if there is one.
 
     Args:
       albert: the encoder.
@@ -346,7 +346,7 @@ def encoder_of(
 
 
 def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
-    """Restore a pretrained model; return the weights that it has on disk."""
+    """Restore a pretrained model; return the weights that exist on disk."""
     prefix = checkpoints.for_inference(model_dir)
     weights, _ = checkpoints.present(model, checkpoints.read_table(prefix))
     checkpoints.restore(prefix, weights)
@@ -391,7 +391,7 @@ def load_server(model_dir: str, serving: ServingConfig) -> ServedModel:
       serving: settings of the export.
 
     Raises:
-      InputError: the directory is incomplete, or does not suit the settings.
+      InputError: if the directory is incomplete or does not suit the settings.
     """
     load = load_finetuned if is_finetuned(model_dir) else load_pretrained
     return load(model_dir, serving)

@@ -1,7 +1,6 @@
-"""The encoder and its tokenizer as graphs, from which signatures are made.
+"""The encoder and its tokenizer as graphs, the parts of all signatures.
 
-A text with more tokens than a row has room for becomes several rows, its
-windows.
+A text that does not fit into one row is split into several, its windows.
 
 Shapes: B batch, R rows of the model, T tokens, H hidden width, L layers, A
 heads.
@@ -35,7 +34,7 @@ class Windows(NamedTuple):
 
     Attributes:
       counts: int64 [B], the number of rows of each text.
-      texts: int64 [R], the text that a row belongs to.
+      texts: int64 [R], the index of each row's text.
       places: ragged [R, W], indices of a row's tokens among all texts' tokens.
       is_best: ragged bool [R, W], whether no other window has more context for
         a token.
@@ -62,7 +61,7 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     within = tf.ragged.range(length).values
     lengths = tf.repeat(length, length)
     context = tf.minimum(within, lengths - 1 - within)
-    # Of windows with equal context, the longest wins, then the first.
+    # If windows offer equal context, the longest wins, then the first.
     rows = tf.cast(places.value_rowids(), tf.int64)
     score = (context * 100 + lengths) * (1 << 32) - rows
     total = tf.cast(tf.size(ids.values), tf.int64)
@@ -77,7 +76,7 @@ def two_part_rows(
     b: tf.RaggedTensor,
     length: int | None,
 ) -> dict[str, tf.Tensor]:
-    """Return rows `[CLS] a [SEP] b [SEP]` [R, T], even if b is empty."""
+    """Return rows `[CLS] a [SEP] b [SEP]` [R, T]; b may be empty."""
     rows = a.nrows()
 
     def column(id: int) -> tf.RaggedTensor:
@@ -97,7 +96,7 @@ def two_part_rows(
 
 
 def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
-    """Return flags [R, W] as bool [R, T], shifted to a row's position [R]."""
+    """Return flags [R, W] as bool [R, T], shifted to each row's position."""
     before = tf.RaggedTensor.from_row_lengths(
         tf.zeros([tf.reduce_sum(position)], tf.bool), position
     )
@@ -107,7 +106,7 @@ def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
 
 
 def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return the byte offset of each character in strings, and of the end."""
+    """Return the byte offsets of the characters and of the end of strings."""
     _, starts = tf.strings.unicode_decode_with_offsets(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
@@ -118,17 +117,17 @@ def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
 def cut(
     strings: tf.Tensor, bounds: tf.RaggedTensor, rows, starts, ends
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cut parts out of strings by offsets in characters.
+    """Cut substrings by offsets in characters.
 
     Args:
       strings: [B].
-      bounds: their `byte_bounds`.
-      rows: [...], the string that each part belongs to.
+      bounds: the `byte_bounds` of the strings.
+      rows: [...], the index of each substring's string.
       starts: [...], the first character.
       ends: [...], the character after the last one.
 
     Returns:
-      The parts, and their first bytes and the bytes after the last ones.
+      The substrings, their first bytes and the bytes after their last ones.
     """
     base = tf.gather(tf.cast(bounds.row_starts(), tf.int32), rows)
     first = tf.gather(bounds.values, base + starts)
@@ -170,7 +169,7 @@ class ServingConfig(Validated):
     )
     ids_only: bool = setting(
         False,
-        "Serve ids, not strings: a SavedModel with the signature ids alone, "
+        "Serve ids, not strings: a SavedModel with only the signature ids, "
         "which loads without tensorflow-text.",
     )
     top_k: int = variant(TOP_K)
@@ -190,8 +189,8 @@ def body(graph, inputs: list[tf.TensorSpec]):
 def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     """Return assertions on the shapes of a model's inputs.
 
-    They must run before the model: fused kernels do not check shapes, and would
-    read past the end of a mask that is too short.
+    The assertions must run before the model: fused kernels do not check shapes,
+    and would read past the end of a mask that is too short.
     """
     ids, mask, segments = (tf.shape(inputs[name]) for name in INPUTS)
     same = "`input_ids`, `input_mask` and `segment_ids` must be of one shape"
@@ -205,10 +204,10 @@ def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
 
 
 def same_batch_size(**inputs: tf.Tensor) -> list[tf.Tensor]:
-    """Return tensors [B, ...] that must have the same number of rows.
+    """Check that tensors have the same batch size B; return the tensors.
 
-    Later operations wait for this check, as their own errors would name shapes
-    that the caller does not know.
+    Later operations wait for this check, because their own errors would mention
+    shapes that the caller does not know.
     """
     rows = [tf.shape(values)[0] for values in inputs.values()]
     names = " and ".join(f"`{name}`" for name in inputs)
@@ -229,7 +228,7 @@ class Signature(NamedTuple):
     """A served function.
 
     Attributes:
-      inputs: its arguments, in order.
+      inputs: the arguments, in order.
       call: the function.
     """
 
@@ -246,7 +245,7 @@ class Encoder:
       tokenizer: None for a model without a vocabulary.
 
     Attributes:
-      takes_text: whether it serves strings.
+      takes_text: whether the signatures accept strings.
     """
 
     def __init__(
@@ -269,7 +268,8 @@ class Encoder:
         self._compiled = albert
         if config.jit_compile:
             self._compiled = tf.function(albert, jit_compile=True)
-        # A SavedModel stores a function once, however many others call it.
+        # A SavedModel stores a function once, no matter how many others call
+        # it.
         self.encode = graph_function(self.outputs)
         self.pool = graph_function(self.pooled)
 
@@ -290,7 +290,7 @@ class Encoder:
     def embeddings(self, **inputs) -> Tensors:
         """Return embeddings: pooled [R, H], mean [R, H] and every token's.
 
-        The mean includes all tokens, also [CLS] and [SEP], but not padding.
+        The mean includes all tokens, even [CLS] and [SEP], but not padding.
         """
         encoded = self.encode(**inputs)
         tokens = encoded["sequence_output"]  # [R, T, H]
@@ -304,14 +304,14 @@ class Encoder:
         return {"attention": tf.stack(every, axis=1)}
 
     def ids(self, one_each: bool = True) -> list[tf.TensorSpec]:
-        """Return the input specs of a function of ids."""
+        """Return the input specs of a function that accepts ids."""
         config = self.config
         length = config.max_seq_length if config.fixed_length else None
         shape = [config.batch_size if one_each else None, length]
         return [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
 
     def strings(self, *names: str) -> list[tf.TensorSpec]:
-        """Return the input specs of a function of strings [B]."""
+        """Return the input specs of a function that accepts strings [B]."""
         shape = [self.config.batch_size]
         return [tf.TensorSpec(shape, tf.string, name) for name in names]
 
@@ -342,11 +342,11 @@ class Encoder:
         )
 
     def text(self, compute, decode=outputs_alone) -> Signature:
-        """Return a signature that takes strings [B].
+        """Return a signature that accepts strings [B].
 
         Args:
-          compute: a `graph_function` of rows; None to serve only the rows.
-          decode: converts its outputs and the rows to the served outputs.
+          compute: a `graph_function` over rows; None to serve only the rows.
+          decode: converts the rows and the outputs for them to served outputs.
         """
 
         def call(text: tf.Tensor) -> Tensors:
@@ -356,7 +356,7 @@ class Encoder:
         return Signature(self.strings("text"), call)
 
     def text_pair(self, compute, decode=outputs_alone) -> Signature:
-        """Return a signature that takes pairs of strings [B]; see `text`."""
+        """Return a signature that accepts pairs of strings [B]; see `text`."""
 
         def call(text: tf.Tensor, text_pair: tf.Tensor) -> Tensors:
             both = same_batch_size(text=text, text_pair=text_pair)

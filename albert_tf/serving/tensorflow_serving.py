@@ -1,6 +1,7 @@
 """TensorFlow Serving's files for a SavedModel: warm-up and batching.
 
-Requests are messages of `tensorflow-serving-api`; that package is not needed.
+Requests are messages of `tensorflow-serving-api`, but that package is not
+needed.
 """
 
 import functools
@@ -99,15 +100,15 @@ def ask(signatures, record: bytes) -> None:
 
 
 def is_foreign(path: str, folder: str) -> bool:
-    """Return whether a warm-up file has requests that no export wrote.
+    """Return whether a warm-up file contains requests that no export wrote.
 
     Args:
       path: the warm-up file of an earlier export.
       folder: the new export.
 
     Raises:
-      InputError: one of these requests fails, so a server would not load the
-        new model.
+      InputError: if one of these requests fails, because a server would then
+        not load the new model.
     """
     author = make_message("PredictionLog")()
     author.log_metadata.model_spec.name = AUTHOR
@@ -136,7 +137,7 @@ def batching(rows: int | None) -> str:
     """Return the batching parameters.
 
     Args:
-      rows: the export's batch size, None if it accepts any.
+      rows: the export's batch size, None if any size is accepted.
     """
     lines = [
         f"max_batch_size {{ value: {rows or BATCH_ROWS} }}",

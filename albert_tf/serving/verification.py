@@ -1,6 +1,6 @@
 """Verification of an export: run it in its engine and compare with Python.
 
-Shapes: B batch, T tokens, P masks of a text, C choices.
+Shapes: B batch, T tokens, P masks per text, C choices.
 """
 
 import functools
@@ -45,7 +45,7 @@ class Difference(NamedTuple):
     """The largest difference between an output and the Python model's."""
 
     size: float
-    share: float  # of the largest number in the output, or of 1
+    share: float  # relative to the largest number in the output, or to 1
     output: str
 
 
@@ -69,9 +69,9 @@ def id_batch(server: ServedModel) -> Arrays:
 
 
 def requests(server: ServedModel) -> dict[str, Arrays]:
-    """Return {signature: inputs} for the signatures that are not basic.
+    """Return {signature: inputs} for all signatures except the basic ones.
 
-    The default signature comes first, even if it is basic.
+    The default signature is included and comes first, even if it is basic.
     """
     if not server.encoder.takes_text:
         batch = id_batch(server)
@@ -96,7 +96,7 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
     )
     wanted = wanted.astype(np.float64)
     sizes = np.abs(wanted)
-    # Markers of missing answers only need the right order of magnitude.
+    # Markers of missing answers need only the right order of magnitude.
     units = np.where((sizes < NONE) | np.isinf(sizes), 1.0, sizes)
     with np.errstate(invalid="ignore"):  # infinity minus itself
         gaps = np.where(found == wanted, 0.0, np.abs(found - wanted) / units)
@@ -109,8 +109,8 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
 def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
     """Yield the difference of each floating-point output.
 
-    Integers and texts are derived from these. They may differ if two scores are
-    almost equal.
+    Integers and texts are derived from these outputs, and may differ if two
+    scores are almost equal.
     """
     missing = sorted(wanted.keys() - found.keys())
     rule = "The export must have every output of the Python model."
@@ -138,7 +138,7 @@ def tensors(values: Arrays) -> dict[str, tf.Tensor]:
 def file_differences(
     server: ServedModel, engine: Engine
 ) -> Iterator[Difference]:
-    """Yield the differences for a file that takes ids."""
+    """Yield the differences for a file that accepts ids."""
     inputs = id_batch(server)
     wanted = arrays(server.numbers(**tensors(inputs)))
     yield from differences(engine(inputs), wanted)
@@ -197,13 +197,13 @@ def verify(
     """Run an export in its engine; return the largest difference from Python.
 
     Raises:
-      InputError: the engine cannot run it, or the difference is too large.
+      InputError: if the engine cannot run it, or the difference is too large.
     """
     engine, compare = ENGINES[to]
     rule = f"{engine} must run the export and agree with the Python model"
     try:
         found = list(compare(server, folder))
-    except Exception as error:  # whatever the engine raises
+    except Exception as error:  # any error that the engine raises
         lines = str(error).splitlines() or [type(error).__name__]
         raise InputError(
             f"{rule}; nothing was written. Received: {lines[0]}"

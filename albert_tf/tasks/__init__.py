@@ -1,1 +1,1 @@
-"""Fine-tuning tasks: kinds behind one interface, and data sets as rows."""
+"""Fine-tuning tasks: kinds with a common interface, and data sets."""

@@ -27,7 +27,7 @@ def example_lengths(features: Features) -> np.ndarray:
 
 
 def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
-    """Return the rows of examples [B]: [B], or [B, C] if each has several."""
+    """Return the row numbers of examples: [B], or [B, C] for several rows."""
     rows = tf.maximum(indices, 0)
     if features.rows_per_example == 1:
         return rows
@@ -38,13 +38,14 @@ def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
 def batcher(
     features: Features, step: int = 0
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """Return a function from int64 indices [B] to a batch of [B, (C,) T].
+    """Return a function from int64 indices [B] to a batch [B, (C,) T].
 
-    An index of -1 is padding: example 0 with weight 0. With a step, T is the
+    An index of -1 means padding: example 0 with weight 0. With a step, T is the
     longest row's length rounded up to a multiple of the step.
     """
     most = features.max_seq_length
-    # Tensors created here are captured; arrays would be copied into graphs.
+    # Graphs capture the tensors created here; arrays would be copied into
+    # graphs.
     with tf.device("CPU"):
         first = tf.constant(features.row_splits[:-1])
         lengths = tf.constant(features.lengths)
@@ -68,7 +69,7 @@ def batcher(
         places = tf.where(inside, places, 0)  # in `features.tokens`
 
         def at_tokens(values, fill):
-            axes = [1] * (values.shape.rank - 1)  # besides the token axis
+            axes = [1] * (values.shape.rank - 1)  # except the token axis
             there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
             fill = tf.cast(fill, values.dtype)
             dense = tf.where(there, tf.gather(values, places), fill)
@@ -87,7 +88,7 @@ def batcher(
 
 
 def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
-    """Return an endless stream of training indices from a position on.
+    """Return an endless stream of training indices from a given position.
 
     Every epoch is a permutation that depends only on (seed, epoch).
     """
@@ -105,15 +106,15 @@ def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
 def bucketed_order(
     lengths: np.ndarray, group: int, seed: int, start: int
 ) -> tf.data.Dataset:
-    """Return `training_order`, rearranged so that batches have similar lengths.
+    """Return `training_order`, rearranged into batches of similar lengths.
 
     Pools of at most `POOL_BATCHES` batches, or about an epoch, are sorted
     stably by length, then their batches are shuffled. The start of a pool
-    depends only on the position, and so does the order.
+    depends only on the position; so does the order.
 
     Args:
       lengths: the length of each example.
-      group: examples in one batch over all replicas and hosts.
+      group: number of examples in one batch over all replicas and hosts.
       seed: the seed of the order.
       start: the position.
     """
@@ -154,9 +155,10 @@ def training_batches(
       batch_size: examples in a batch, B.
       seed: the seed of the order.
       start: the number of examples that all shards together have drawn.
-      num_shards: the number of shards, which take examples in turn.
+      num_shards: the number of shards, to which examples go in turn.
       shard: the shard to return.
-      group: examples of one step over all shards, to bucket by length.
+      group: number of examples in one step over all shards, to bucket by
+        length.
       step: see `batcher`.
     """
     if group:
@@ -173,7 +175,7 @@ def training_batches(
 def evaluation_batches(
     features: Features, batch_size: int, bucketed: bool = False
 ) -> tf.data.Dataset:
-    """Return batches with each example once; the last batch is padded.
+    """Return batches that contain each example once; pad the last batch.
 
     Args:
       features: the features to return.

@@ -43,20 +43,20 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import TEXT_COLUMNS
 from albert_tf.text.packing import packed_row
 
-PAIR = "text_pair"  # the column of second texts, if none is named
+PAIR = "text_pair"  # the default column of second texts
 LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One or two texts, and their label if known.
+    """One or two texts, with their label if known.
 
     Attributes:
       id: the example's name.
       text: the (first) text.
       text_pair: the second text, or "".
-      label: a class, a tuple of classes, one or several numbers, or None.
-      shares: the share of each class [C], learnt instead of the label, or
+      label: a class, a tuple of classes, one or more numbers, or None.
+      shares: the share of each class [C], to learn instead of the label, or
         None.
     """
 
@@ -69,13 +69,13 @@ class Example:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTask(Task):
-    """The base of three kinds of task, which score each example with a vector.
+    """The base of three kinds of task that predict a vector for each example.
 
     Attributes:
-      columns: the columns of the files.
+      columns: the columns of training and evaluation files.
       predict_columns: the columns of prediction files, if they differ.
       scores: names of the official metrics, keys of `METRICS`.
-      layout: how to make columns from official files, a key of `LAYOUTS`.
+      layout: how to convert official files to columns, a key of `LAYOUTS`.
       submissions: {split: file} of predictions for an evaluation server.
     """
 
@@ -129,7 +129,7 @@ class SentenceTask(Task):
         """Parse the label in a row's label columns, None if it is missing.
 
         Raises:
-          InputError: the label is malformed.
+          InputError: if the label is malformed.
         """
 
     def read(self, part: str, path: str) -> list[Example]:
@@ -154,7 +154,7 @@ class SentenceTask(Task):
         return examples
 
     def _label(self, row: Row, columns: Columns, part: str) -> Any:
-        """Return a row's label, None only for prediction."""
+        """Return a row's label; only for prediction it may be None."""
         names = columns.label
         if part == "predict":
             there = names and all(name in row.values for name in names)
@@ -202,13 +202,13 @@ class SentenceTask(Task):
         return Example("", text, text_pair, None)
 
     def answer(self, query, prediction, top):
-        """Return each label with its probability, the likeliest first."""
+        """Return each label with its probability, most probable first."""
         shares = prediction.probabilities.tolist()
         pairs = zip(self.labels, shares, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     def score(self, examples, predictions):
-        # Imported here: prediction does not need the module's libraries.
+        # Imported here because prediction does not need the module's libraries.
         from albert_tf.tasks.metrics import METRICS
 
         labels = self.targets([example.label for example in examples])
@@ -233,7 +233,7 @@ class SentenceTask(Task):
         ]
 
     def label_text(self, label: Any) -> str:
-        """Return a label as written to prediction files."""
+        """Return a label in the form that prediction files use."""
         return str(label)
 
 
@@ -347,7 +347,7 @@ class MultiLabel(ClassTask):
         if any(example.label for example in examples) or not examples:
             return examples
         if part != "predict" and isinstance(path, InMemoryTable):
-            return examples  # perhaps a batch, in which no class need apply
+            return examples  # a batch may have no class at all
         require(
             part == "predict",
             f"{path}: at least one row must have a label in a file for "
@@ -437,10 +437,10 @@ class Regression(SentenceTask):
         return numbers if self.labels else numbers[0]
 
     def targets(self, labels):
-        return np.array(labels, np.float32)  # [N], or [N, C] of several
+        return np.array(labels, np.float32)  # [N], or [N, C] for several
 
     def numbers(self, logits):
-        """Return the numbers in logits, [N], or [N, C] for several."""
+        """Return the predicted numbers, [N], or [N, C] for several."""
         return logits if self.labels else logits[:, 0]
 
     def served(self, outputs):

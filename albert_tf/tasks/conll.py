@@ -24,12 +24,12 @@ BOUNDARIES = ("-DOCSTART-", "-X-")  # first cells of lines without a word
 
 ID = re.compile(
     r"(\d+)([-.]\d+)?"
-)  # a line's number; with a second number, it is not a word
+)  # a line's number; a line with a second number is not a word
 CONLLU_COLUMNS = 10
 
 
 OUTSIDE = "O"
-UNTYPED = "_"  # the type of tags that are only a prefix, as in seqeval
+UNTYPED = "_"  # the type of tags that are just a prefix, as in seqeval
 
 # The prefixes of all schemes (BIO, IOE, BIOES, BMES, BILOU, BMEWO) and their
 # roles: begin an entity, continue it, end it, or be a single-word entity.
@@ -37,26 +37,26 @@ ROLES = dict(B="B", I="I", M="I", E="E", L="E", S="S", U="S", W="S")
 TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
 
 CLASSES = "classes"  # the scheme of tags that do not mark entities
-# In each scheme, the roles that begin, continue and end an entity.
+# The roles that begin, continue and end an entity in each scheme.
 SCHEMES = {
     "IO": ("IE", "IE", "IE"),  # and the IOE schemes
     "BIO": ("B", "I", "BI"),
     "BIOES": ("BS", "IE", "ES"),
 }
-# Prefixes used together; the first set that covers the prefixes in the data
-# completes them.
+# Sets of prefixes that are used together. The first set that covers the
+# prefixes in the data adds the missing ones.
 FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
 
 
 def parts(tag: str) -> tuple[str, str]:
-    """Return a tag's role and type, `("B", "PER")`, or else `("O", "")`."""
+    """Return a tag's role and type, `("B", "PER")`; otherwise `("O", "")`."""
     match = TAG.fullmatch(tag)
     return (ROLES[match[1]], match[3] or UNTYPED) if match else (OUTSIDE, "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a file and its cells; no cells if it ends a sentence."""
+    """A line of a file and its cells; it has none if it ends a sentence."""
 
     number: int
     text: str
@@ -69,7 +69,7 @@ class Line:
 
     @property
     def is_hashtag(self) -> bool:
-        """Whether the line begins with # directly followed by a word."""
+        """Whether the line begins with #, immediately followed by a word."""
         return self.is_marked and self.cells[0] != "#"
 
 
@@ -100,16 +100,16 @@ def read_lines(path: str) -> list[Line]:
 
 
 def has_cells(cells: list[str]) -> bool:
-    """Return whether a line has content and so does not end a sentence."""
+    """Return whether a line has content and thus does not end a sentence."""
     return any(map(str.strip, cells)) and cells[0] not in BOUNDARIES
 
 
 def without_comments(lines: list[Line]) -> list[Line]:
     """Drop comments: lines that begin with # and are not words.
 
-    Words have as many columns as most lines. A comment split at spaces may
-    have as many too, but it precedes a sentence, does not end in a tag, and has
-    a space after #, unless other comments have none.
+    Words have as many columns as most lines. A comment split at spaces may have
+    that many too, but it precedes a sentence, does not end in a tag, and has a
+    space after #, unless other comments have no space.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
@@ -148,7 +148,7 @@ def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
 
     Args:
       lines: the lines of the file.
-      columns: the requested columns, names or numbers.
+      columns: the requested columns, by name or number.
       path: the file.
     """
     none = Line(0, "", [])
@@ -187,7 +187,7 @@ def have_ids(sentences: list[list[Line]]) -> bool:
 
 
 def column(cells: list[str], number: str, flag: str, where: str) -> str:
-    """Return the cell in a column; columns are numbered from "1"."""
+    """Return the cell in a column; column numbers start at "1"."""
     position = int(number) if number.isdigit() else 0
     last = len(cells)
     rule = f"{where}: `{flag}` must be the number of one of {last} columns."
@@ -198,11 +198,11 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
 def tag_of(
     cells: list[str], number: str, tagged: bool, where: str
 ) -> str | None:
-    """Return the tag on a line, None if it has none.
+    """Return the tag on a line, None if there is no tag.
 
     Args:
       cells: the cells of the line.
-      number: the number of the tag column, "" for the last of several.
+      number: the number of the tag column; "" for the last of several.
       tagged: whether a tag is required.
       where: "file:line".
     """
@@ -216,10 +216,10 @@ def tag_of(
 
 
 def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
-    """Return the number of a column, "" if name and header do not tell.
+    """Return the number of a column, "" if name and header do not define it.
 
     Args:
-      name: the requested column, a number or in the header; "" for none.
+      name: the requested column, a number or a name in the header; "" for none.
       header: the names of the columns.
       usual: usual names of the column, in lower case.
     """
@@ -250,7 +250,7 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether lines are whole sentences, or words with sentence names.
+    """Return whether lines are sentences, or words with sentence names.
 
     Args:
       sentences: groups of lines between blank lines.
@@ -273,7 +273,7 @@ def is_table_of(
 
 
 def has_word(line: Line) -> bool:
-    """Return whether a line is a single word, according to its number."""
+    """Return whether a line's number marks it as a single word."""
     return not ID.fullmatch(line.cells[0])[2]
 
 
@@ -292,7 +292,7 @@ def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
 def sentence_of(
     path: str, lines: list[Line], word: str, tag: str, tagged: bool
 ) -> Sentence:
-    """Return the sentence with one word on each line."""
+    """Return the sentence whose words are on these lines."""
     words, tags = [], []
     for line in lines:
         where = f"{path}:{line.number}"
@@ -317,7 +317,8 @@ def read_conll(
     Args:
       path: the file or table.
       word_column: the word column, by number, or by name in a header or table;
-        "" for the first column without word numbers, or `tokens` in a table.
+        "" for the first column that is not word numbers, or `tokens` in a
+        table.
       tag_column: the tag column likewise; "" for the last of several, the
         fourth in CoNLL-U, or `ner_tags` in a table.
       tagged: whether tags are required.
@@ -325,7 +326,7 @@ def read_conll(
         "" for a column with a usual name.
 
     Raises:
-      InputError: a line lacks a column; the message has file and line.
+      InputError: if a line lacks a column; the message gives file and line.
     """
     if is_table(path) or kind_of(path) in (JSONL, JSON):
         rows = read_rows(path, Columns())
@@ -363,14 +364,14 @@ def find_scheme(tags: Iterable[str]) -> str:
     if 2 * roles.count(OUTSIDE) >= len(inside):
         return CLASSES
     if not marks & {"B", "S"}:
-        return "IO"  # and IOE, in which any tag may follow any other too
+        return "IO"  # also IOE, in which any tag may follow any other
     return "BIOES" if marks & {"E", "S"} else "BIO"
 
 
 def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return the classes in order: for entities, `O` and all tags per type.
 
-    A type gets every prefix of its family, even if absent from the data.
+    A type has every prefix of its family, even a prefix absent from the data.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:
@@ -386,8 +387,8 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
 def entity_spans(tags: Sequence[str]) -> list[list]:
     """Return the `[first word, last word, type]` of each entity in tags.
 
-    Tags are read as in CoNLL's script `conlleval`, whatever the scheme, even
-    if a tag cannot follow the previous tag.
+    In every scheme, tags are read as CoNLL's script `conlleval` reads them,
+    even if a tag cannot follow the previous tag.
     """
     spans: list[list] = []
     before, closed = "", True
@@ -403,7 +404,7 @@ def entity_spans(tags: Sequence[str]) -> list[list]:
 def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
     """Return the indices of words whose tags cannot follow the previous tag.
 
-    An unclosed entity counts at the word after it.
+    An unclosed entity counts as an error at the following word.
     """
     if scheme not in SCHEMES:
         return []

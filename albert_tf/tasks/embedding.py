@@ -1,6 +1,6 @@
-"""Sentence embeddings: vectors that are close if texts mean the same.
+"""Sentence embeddings: vectors that are close if texts have similar meanings.
 
-Shapes: N examples, C texts of each, H width of a vector.
+Shapes: N examples, C texts per example, H vector width.
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ RATED, MATCHED = ("spearman", "pearson"), ("mrr", "accuracy")
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """A text and the texts that it is compared with.
+    """A text and the texts to compare it with.
 
     Attributes:
       id: the example's name.
-      texts: the text alone, followed by a match, or by a match and a negative.
-      score: the rated similarity of the first two, None if unrated.
-      known: whether their similarity is known; without a score, they match.
+      texts: the text alone; or with a match; or with a match and a negative.
+      score: the rated similarity of the first two texts, None if unrated.
+      known: whether that similarity is known; without a score, the texts match.
     """
 
     id: str
@@ -55,11 +55,11 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embedding(Task):
-    """The kind; data sets differ in their columns.
+    """Sentence embedding; data sets differ in their columns.
 
-    A training example is one of three: a single text, two crops of which form
-    a match; a pair or triplet, contrasted with the rest of its batch; or a pair
-    with a score, which its cosine is trained to equal.
+    A training example is a single text, whose two crops form a match; a pair or
+    triplet, contrasted with the rest of its batch; or a pair with a score,
+    which its cosine is trained to equal.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.
@@ -109,8 +109,8 @@ class Embedding(Task):
         return self.renamed({"id_column": ""})
 
     def texts_apart(self, examples):
-        # Matches of other rows are negatives, so they must differ from the
-        # row's own match.
+        # The matches of other rows serve as negatives, so they must differ from
+        # the row's own match.
         is_contrast = len(examples[0].texts) > 1 and examples[0].score is None
         return [e.texts for e in examples] if is_contrast else None
 
@@ -163,7 +163,7 @@ class Embedding(Task):
             )
 
     def _columns_of(self, row: Row) -> Columns:
-        """Return the columns, without the pair if the row lacks it."""
+        """Return the columns, without the second text if the row lacks it."""
         pair = self.columns.text_pair
         if pair == USUAL.text_pair and pair not in row.values:
             return dataclasses.replace(self.columns, text_pair="")
@@ -200,7 +200,7 @@ class Embedding(Task):
             arrays["labels"] = np.ones(len(examples), np.float32)
         scores = [e.score for e in examples]
         if None not in scores:
-            # The most similar pair gets a cosine of 1.
+            # The target cosine of the most similar pair is 1.
             arrays["labels"] = np.array(scores, np.float32)
             arrays["labels"] /= np.abs(arrays["labels"]).max() or 1.0
             arrays["is_rated"] = np.ones(len(examples), np.int32)
@@ -235,7 +235,7 @@ class Embedding(Task):
         if None not in labels:
             values = np.array(labels), cosines(predictions)
             return {name: METRICS[name](*values) for name in RATED}
-        # Every candidate once: matches, and negatives if there are any.
+        # Every candidate once: matches, and negatives if any.
         texts = [text for e in examples for text in e.texts[1:]]
         places = {text: i for i, text in enumerate(texts)}
         numbers = {text: i for i, text in enumerate(places)}

@@ -33,8 +33,8 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     """Return the window in which each token has the most context, [number].
 
-    Its context is the smaller of the token counts to its left and right in the
-    window. Ties go to the first window, unless a later one is longer.
+    A token's context is the smaller of the token counts to its left and right
+    in the window. Ties go to the first window, unless a later one is longer.
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):
@@ -48,22 +48,23 @@ def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """The examples of a split, with tokens stored without padding.
+    """The examples of a split; tokens are stored without padding.
 
     Attributes:
       tokens: int32, the packed tokens of all rows, one after the other.
-      row_splits: int64 [N + 1], where each row begins in `tokens`.
-      second_starts: int32 [N], where segment 1 begins in each row.
+      row_splits: int64 [N + 1], the index in `tokens` at which each row begins.
+      second_starts: int32 [N], the position in each row at which segment 1
+        begins.
       arrays: further features [N, ...], such as `labels`.
       pad_id: the padding token.
       max_seq_length: T.
-      token_arrays: further features [tokens, ...]; in a batch their shape is
-        [B, T, ...].
+      token_arrays: further features [tokens, ...]; in a batch, they are [B, T,
+        ...].
       fills: the padding value of each of `token_arrays` in a batch.
-      notes: arrays that stay on the host, facts about the rows that
+      notes: arrays that stay on the host, with facts about the rows that
         `Task.predictions` needs.
-      rows_per_example: C, if examples are C consecutive rows; a batch is then
-        [B, C, T], and `arrays` are [N / C, ...].
+      rows_per_example: C, if each example has C consecutive rows; a batch is
+        then [B, C, T], and `arrays` are [N / C, ...].
     """
 
     tokens: np.ndarray
@@ -88,7 +89,7 @@ class Features:
         max_seq_length: int,
         **more,
     ) -> "Features":
-        """Build features from rows made by `packing.packed_row`."""
+        """Build features from rows that `packing.packed_row` created."""
         lengths = [len(tokens) for tokens, _ in rows]
         return cls(
             tokens=np.concatenate([tokens for tokens, _ in rows]),
@@ -124,11 +125,11 @@ class Features:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The number of tokens of each row, int32 [N]."""
+        """The number of tokens in each row, int32 [N]."""
         return np.diff(self.row_splits).astype(np.int32)
 
     def dense(self) -> dict[str, np.ndarray]:
-        """Return the model's inputs of all rows, int32 [N, T]."""
+        """Return the model's inputs for all rows, int32 [N, T]."""
         position = np.arange(self.max_seq_length)
         inside = position < self.lengths[:, None]
         second = inside & (position >= self.second_starts[:, None])
@@ -149,5 +150,5 @@ class Features:
         return crc
 
     def full_rows(self) -> int:
-        """Return how many rows are full and may have been cut."""
+        """Return the number of rows that are full and may have been cut."""
         return int(np.sum(self.lengths >= self.max_seq_length))

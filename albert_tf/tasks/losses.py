@@ -17,25 +17,26 @@ from albert_tf.text.packing import INPUTS
 from albert_tf.training.evaluator import Batch
 
 LOSS_WEIGHTS = "loss_weights"  # a key of measured outputs
-LABEL_WEIGHTS = "label_weights"  # a key of features that have weighted labels
+LABEL_WEIGHTS = "label_weights"  # a key of features with weighted labels
 
 Outputs = dict[str, tf.Tensor]
 
 
 class Head(abc.ABC):
-    """The loss of a task, its training `Objective`.
+    """The loss of a task, which is its training `Objective`.
 
     Attributes:
-      terms: the name of its loss.
+      terms: the names of the loss terms.
       metrics: the means to show during training.
       smooths: whether labels can be smoothed.
-      averages: whether outputs are logits, which can be averaged over models
-        and distilled.
+      averages: whether outputs are logits, which can be averaged over models or
+        distilled.
       token_outputs: the outputs with a token axis, and their values at
         padding.
-      further_inputs: names in a batch besides `INPUTS` and the labels.
+      further_inputs: names in a batch other than `INPUTS` and the labels.
       label_dtype: the dtype of labels; shares of classes are float32.
-      label_rank: the number of axes of a batch's labels; shares have one more.
+      label_rank: the number of axes of a batch's labels; shares have one axis
+        more.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)
@@ -73,11 +74,11 @@ class Head(abc.ABC):
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return {metric: [B]}, to show in training besides the loss."""
+        """Return {metric: [B]}, to show during training beside the loss."""
         return {}
 
     def label_counts(self, batch: Batch) -> tf.Tensor:
-        """Return the number of labels of each example, [B]; 0 for padding.
+        """Return each example's number of labels, [B]; 0 for padding.
 
         These are the examples' weights in the means of metrics.
         """
@@ -88,7 +89,7 @@ class Head(abc.ABC):
         return self.label_counts(batch)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the weight of a batch's loss: the sum over its examples."""
+        """Return the weight of a batch's loss, the sum of examples' weights."""
         return {"task": tf.reduce_sum(self.loss_weights(batch))}
 
     def measured_outputs(self, model, batch: Batch) -> Outputs:
@@ -210,7 +211,7 @@ class NumberHead(Head):
 
 
 class ChoiceHead(ClassHead):
-    """One of several choices; examples may have fewer than C."""
+    """One of several choices; an example may have fewer than C."""
 
     further_inputs = ("choice_mask",)
 
@@ -231,8 +232,8 @@ class ChoiceHead(ClassHead):
 class TagHead(ClassHead):
     """A tag for the first piece of every word.
 
-    A row's losses and metrics are means over its words, and rows are weighted
-    by their number of words, so the totals are means over words.
+    A row's losses and metrics are means over its words, and a row's weight is
+    its number of words. The totals are therefore means over words.
     """
 
     token_outputs: ClassVar = {"logits": 0.0}
@@ -289,7 +290,7 @@ class SpanHead(Head):
 
 
 class BeamHead(SpanHead):
-    """The released head of SQuAD 2.0: ends depend on starts."""
+    """The released head for SQuAD 2.0, in which ends depend on starts."""
 
     averages = False
     token_outputs: ClassVar = {}
@@ -301,7 +302,7 @@ class BeamHead(SpanHead):
 
     def measured_outputs(self, model, batch):
         outputs = super().measured_outputs(model, batch)
-        # Only the loss needs these.
+        # Only the loss needs these outputs.
         for name in ("start_log_probs", "end_log_probs"):
             outputs.pop(name, None)
         return outputs
@@ -318,7 +319,7 @@ class BeamHead(SpanHead):
 
 
 class EmbeddingHead(Head):
-    """Unit vectors with a high cosine for matching texts.
+    """Unit vectors, whose cosine is high for matching texts.
 
     Without scores, the loss is the cross entropy of a text's match among the
     matches and negatives of all rows computed together: a replica's

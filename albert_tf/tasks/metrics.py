@@ -1,6 +1,6 @@
-"""The official metrics of tasks.
+"""The official metrics of all tasks.
 
-The results equal those of scikit-learn and SciPy, which are not needed; entity
+scikit-learn and SciPy return the same results but are not needed; entity
 metrics match CoNLL's script `conlleval`.
 """
 
@@ -14,7 +14,7 @@ from albert_tf.tasks.conll import entity_spans
 
 
 def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the share of examples with no wrong label."""
+    """Return the share of examples whose labels are all correct."""
     right = np.equal(labels, predictions).reshape(len(labels), -1)
     return float(right.all(axis=1).mean())
 
@@ -25,13 +25,13 @@ def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def class_sets(*numbers: np.ndarray) -> np.ndarray:
-    """Return class numbers [N] as 0/1 arrays [N, C] of the classes in use."""
+    """Convert class numbers [N] to 0/1 arrays [N, C] for the classes in use."""
     classes, places = np.unique(numbers, return_inverse=True)
     return np.eye(len(classes))[places.reshape(np.shape(numbers))]
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return F1 of each class in sets [N, C]; 0 for an absent class."""
+    """Return each class's F1 in sets [N, C]; 0 for an absent class."""
     right = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
     both = np.sum([labels, predictions], axis=(0, 1), dtype=float)
     return np.divide(right, both, np.zeros(len(both)), where=both > 0)
@@ -44,7 +44,7 @@ def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the mean F1 of all classes; for class numbers, of those in use."""
+    """Return the mean F1 of all classes, or of those in use for numbers."""
     sets = labels, predictions
     sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
     return float(f1_of_classes(*sets).mean())
@@ -57,7 +57,7 @@ def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the correlation over axis 0, 0 if either is constant."""
+    """Return the correlation over axis 0, or 0 if an input is constant."""
     pair = [np.asarray(x, float) for x in (labels, predictions)]
     first, second = (x - x.mean(axis=0) for x in pair)
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
@@ -85,9 +85,10 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
     return pearson(*class_sets(labels, predictions))
 
 
-# Each takes (labels [N], predictions [N]). Classes are numbers; `f1`, the
-# metric of MRPC and QQP, takes class 1 as positive. Multi-label sets are 0/1
-# arrays [N, C]: accuracy counts whole sets, micro F1 pools all decisions.
+# Each function accepts (labels [N], predictions [N]). Classes are numbers;
+# `f1`, the metric of MRPC and QQP, treats class 1 as positive. Multi-label sets
+# are 0/1 arrays [N, C]: accuracy counts whole sets, micro F1 pools all
+# decisions.
 METRICS: dict[str, Callable] = {
     "accuracy": accuracy,
     "matthews": matthews,
@@ -103,7 +104,7 @@ METRICS: dict[str, Callable] = {
 def retrieval(
     queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray
 ) -> dict[str, float]:
-    """Return metrics of the rank of each query's match.
+    """Return metrics of the ranks of the queries' matches.
 
     `accuracy` is the share of matches ranked first, `mrr` the mean of
     1 / rank. On ties, the match is ranked last.
@@ -111,7 +112,7 @@ def retrieval(
     Args:
       queries: float [N, H].
       candidates: float [M, H].
-      numbers: int [N], each query's matching candidate.
+      numbers: int [N], the number of each query's matching candidate.
     """
     ranks = []
     for query, number in zip(queries, numbers, strict=True):
@@ -133,7 +134,7 @@ def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
 
 
 def _shares_found(labels: set, predictions: set) -> dict[str, float]:
-    """Return precision, recall and F1 of sets, 0 if a set is empty."""
+    """Return precision, recall and F1 of sets; 0 if a set is empty."""
     right = len(labels & predictions)
     both = len(labels) + len(predictions)
     return {
@@ -148,7 +149,7 @@ def entities(
 ) -> dict[str, float]:
     """Return `f1`, `precision` and `recall` of entities, and tag `accuracy`.
 
-    An entity is correct if both its words and its type are correct.
+    An entity is correct if both its words and its type are right.
     """
     pairs = [itertools.chain(*rows) for rows in (labels, predictions)]
     equal = [label == guess for label, guess in zip(*pairs, strict=True)]

@@ -1,6 +1,6 @@
-"""Scores of minimal pairs: how well a pretrained model knows grammar.
+"""Score minimal pairs: how well a pretrained model has learnt grammar.
 
-A model is right about a pair if the good sentence has the larger
+A model is right about a pair if the good sentence has the higher
 pseudo-log-likelihood: the sum over its pieces of the piece's log probability
 when only that piece is masked (Salazar et al., 2020, arXiv 1910.14659).
 
@@ -34,10 +34,10 @@ from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
-BATCH_TOKENS = 8192  # in the rows computed at once
+BATCH_TOKENS = 8192  # number of tokens in a batch of rows
 CONFIDENCE = 0.95
 
-# The fields of a pair, and their names in the BLiMP files.
+# The fields of a pair, and their names in BLiMP files.
 NAMES = {
     "good": "sentence_good",
     "bad": "sentence_bad",
@@ -61,10 +61,10 @@ class MinimalPairsConfig(Validated):
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ only in grammar, and the phenomenon.
+    """Two sentences that differ only in grammar, and the phenomenon tested.
 
     Attributes:
-      where: the pair's file and line, for errors.
+      where: the pair's file and line, for error messages.
     """
 
     good: str
@@ -75,10 +75,10 @@ class Pair:
 
 
 def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
-    """Return the pairs in files; the output file must not be among them.
+    """Return the pairs in the input files, none of which may be the output.
 
     Raises:
-      InputError: a line is malformed; the message names it.
+      InputError: if a line is malformed; the message gives its location.
     """
     pairs, output = [], config.output_file
     for path in files.glob(config.input_file, "`input_file`"):
@@ -114,7 +114,7 @@ class Scorer:
         self.compute = tf.function(self._losses, input_signature=inputs)
 
     def _losses(self, ids, places):
-        """Return -log p [R, 1] of the pieces at positions [R, 1], masked."""
+        """Return -log p [R, 1] of the pieces at masked positions [R, 1]."""
         pieces = tf.gather(ids, places, batch_dims=1)
         at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
         masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
@@ -128,7 +128,7 @@ class Scorer:
 
         Args:
           sentence: the text.
-          where: its file and line, for errors.
+          where: its file and line, for error messages.
         """
         ids = self.tokenizer.encode(sentence)
         limit = self.model.config.max_position_embeddings - 2
@@ -142,7 +142,7 @@ class Scorer:
         return np.array([first, *ids, last], np.int32)
 
     def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
-        """Yield batches of numbers of rows that have the same length."""
+        """Yield batches of row numbers; rows of a batch have one length."""
         by_length = defaultdict(list)
         for number, row in enumerate(rows):
             by_length[len(row)].append(number)
@@ -156,12 +156,12 @@ class Scorer:
     ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
-        Sentences with the same pieces get exactly the same score, so neither
-        counts as better.
+        Sentences with the same pieces receive exactly the same score, so that
+        neither counts as better.
 
         Args:
           sentences: the texts.
-          places: the file and line of each text, for errors.
+          places: the file and line of each text, for error messages.
         """
         places = places or [""] * len(sentences)
         rows = list(map(self.row, sentences, places))
@@ -186,12 +186,12 @@ class Scorer:
 
 
 def load_scorer(model_dir: str) -> Scorer:
-    """Return a scorer with the model in a model directory."""
+    """Return a scorer for the model in a model directory."""
     stored = checkpoints.read_table(checkpoints.for_inference(model_dir))
     require(
         any(name.startswith("mlm/") for name in stored),
         "`model_dir` must contain a pretrained model with a masked-word head; "
-        "fine-tuned ones have none.",
+        "fine-tuned models have none.",
         model_dir=model_dir,
     )
     model = AlbertForPretraining(AlbertConfig.from_model_dir(model_dir))
@@ -201,7 +201,7 @@ def load_scorer(model_dir: str) -> Scorer:
 
 
 def accuracy(right: Sequence[bool]) -> dict:
-    """Return the share of right answers with its Wilson interval."""
+    """Return the share of right answers and its Wilson interval."""
     n, share = len(right), float(np.mean(right))
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     middle = share + z**2 / (2 * n)
@@ -230,7 +230,7 @@ def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
 
 
 def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
-    """Score a model's grammar; write and return the accuracies."""
+    """Score a model on minimal pairs; write and return the accuracies."""
     pairs = read_pairs(config)
     scorer = load_scorer(config.model_dir)
     sentences = [s for pair in pairs for s in (pair.good, pair.bad)]
@@ -245,8 +245,8 @@ def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
 def minimal_pairs(config: MinimalPairsConfig) -> dict:
     """Score minimal pairs; write and return accuracies.
 
-    Each paradigm and phenomenon has its `accuracy`, the 95 % interval from
-    `low` to `high`, and the number of `pairs`; the top level has the mean over
+    Each paradigm and phenomenon has an `accuracy`, its 95 % interval from `low`
+    to `high`, and the number of `pairs`; the top level contains the mean over
     paradigms.
     """
     summary = score_minimal_pairs(config)

@@ -42,7 +42,7 @@ BLANK = "_"  # the gap for the choice in RACE questions
 
 
 def with_choice(question: str, choice: str) -> str:
-    """Return a question with a choice in its blanks, or appended.
+    """Fill a question's blanks with a choice, or append the choice.
 
     Source: `RaceProcessor.read_examples` of the released `race_utils.py`.
     """
@@ -65,7 +65,7 @@ class Choices:
 
 @dataclasses.dataclass(frozen=True)
 class ReaderSettings:
-    """How the files of a data set are read.
+    """Settings for reading the files of a data set.
 
     Attributes:
       reader: a key of `READERS`.
@@ -87,7 +87,7 @@ RACE_COLUMNS = Columns(text="article", format=JSONL)
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
     """Return the index of a choice, named by a letter or a number from 0.
 
-    Return None if the label is missing, which only prediction allows.
+    The result is None if the label is missing, which only prediction allows.
     """
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
@@ -103,9 +103,9 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """Return choices as texts; there must be at least two."""
+    """Return choices as texts; fail unless there are at least two."""
     legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
-    # A missing cell is NaN, which does not equal itself.
+    # A missing cell is NaN, the only value that does not equal itself.
     legal = legal and all(
         isinstance(x, str | int | float) and x == x for x in choices
     )
@@ -121,7 +121,7 @@ def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     else:
         choices = cell(row, names[0], "choice_columns")
         if isinstance(choices, str):
-            with contextlib.suppress(ValueError):  # an error below
+            with contextlib.suppress(ValueError):  # raises an error below
                 choices = files.json_value(choices)
     return check_choices(choices, f"{row.where}, column {names[0]}")
 
@@ -158,10 +158,10 @@ HUB = ReaderSettings(
 def read_race(
     layout: ReaderSettings, part: str, path: str
 ) -> Iterator[Choices]:
-    """Yield the questions in a RACE folder, or in one of its files.
+    """Yield the questions in a RACE folder, or in a file from such a folder.
 
-    A row has an article with all its questions, or a single question in the
-    columns of the hub or of `layout`.
+    A row contains an article with all its questions, or a single question, in
+    the columns of the hub or of `layout`.
     """
     names = {"": [path]}
     if files.is_folder(path):
@@ -184,7 +184,7 @@ def read_race(
 
 
 def race_questions(row: Row, level: str, part: str) -> Iterator[Choices]:
-    """Yield the questions about one article, which is one line of a file."""
+    """Yield the questions about an article, which is one line of a file."""
     name = row.values.get("id")
     name = row.where if name is None else str(name)
     article = text_cell(row, "article", "text_column")
@@ -219,10 +219,10 @@ DEFAULTS = TaskConfig(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultipleChoice(Task):
-    """The kind; data sets differ in layout and number of choices.
+    """Multiple choice; data sets differ in layout and number of choices.
 
     Attributes:
-      layout: how files are read.
+      layout: how to read files.
       number: C, unless examples have more choices.
     """
 
@@ -242,7 +242,7 @@ class MultipleChoice(Task):
     def renamed(self, columns):
         layout, columns = self.layout, dict(columns)
         if "choice_columns" in columns:
-            # A table, even if the model was trained on RACE.
+            # Read a table, even if the model was trained on RACE.
             names = tuple(columns.pop("choice_columns"))
             layout = dataclasses.replace(
                 layout, reader="table", choice_columns=names
@@ -327,7 +327,7 @@ class MultipleChoice(Task):
         return [Prediction(int(row.argmax()), row) for row in shares]
 
     def for_queries(self):
-        """Drop the number of choices, so that only a query's are computed."""
+        """Drop the number of choices, to compute only a query's own choices."""
         return dataclasses.replace(self, number=0)
 
     def example(self, question, context, choices):
@@ -337,7 +337,7 @@ class MultipleChoice(Task):
 
     def answer(self, query, prediction, top):
         choices = query["choices"]
-        shares = prediction.probabilities[: len(choices)]  # absent ones have 0
+        shares = prediction.probabilities[: len(choices)]  # 0 if absent
         return {
             "choice": prediction.label,
             "text": choices[prediction.label],

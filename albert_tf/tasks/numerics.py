@@ -1,7 +1,7 @@
-"""Probabilities and the likeliest spans from a model's outputs.
+"""Probabilities and the most probable spans from a model's outputs.
 
-Arrays are NumPy's or, in a served graph, TensorFlow's. Shapes: R rows, T
-tokens, K starts and M ends of a beam, S spans of a row.
+Arrays belong to NumPy or, in a served graph, to TensorFlow. Shapes: R rows, T
+tokens, K starts and M ends of a beam, S spans per row.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ NO_ANSWER = -1e6  # the start and the end score if there is no answer
 
 
 def library(values: Array) -> Any:
-    """Return the module that computes with an array: NumPy or TensorFlow."""
+    """Return the module that an array belongs to: NumPy or TensorFlow."""
     if isinstance(values, np.ndarray):
         return np
     import tensorflow as tf
@@ -42,7 +42,7 @@ def sigmoid(logits: Array) -> Array:
 
 
 def top(values: Array, number: int) -> tuple[Array, Array]:
-    """Return each row's largest values and their positions, largest first."""
+    """Return each row's largest values and their positions, in order."""
     xp = library(values)
     if xp is not np:
         return xp.math.top_k(values, xp.minimum(number, xp.shape(values)[1]))
@@ -51,7 +51,7 @@ def top(values: Array, number: int) -> tuple[Array, Array]:
 
 
 def chosen(values: Array, places: Array) -> Array:
-    """Return the values [R, T] at positions [R, K, M] of the same row."""
+    """Return the values [R, T] at positions [R, K, M] in the same row."""
     xp = library(values)
     if xp is not np:
         return xp.gather(values, places, batch_dims=1)
@@ -59,7 +59,7 @@ def chosen(values: Array, places: Array) -> Array:
 
 
 class Spans(NamedTuple):
-    """Spans of rows: first and last tokens, and their scores, [R, S].
+    """Spans in rows: first and last tokens, and their scores, [R, S].
 
     The start score is `IMPOSSIBLE` for spans that cannot be answers.
     """
@@ -73,7 +73,7 @@ class Spans(NamedTuple):
 def simple_spans(
     outputs: dict, begins: Array, inside: Array, number: int
 ) -> Spans:
-    """Return all pairs of the likeliest starts and ends."""
+    """Return all pairs of the most probable starts and ends."""
     where = library(begins).where
     start = where(begins, outputs["start_logits"], IMPOSSIBLE)
     end = where(inside, outputs["end_logits"], IMPOSSIBLE)
@@ -105,13 +105,13 @@ def candidates(
     number: int,
     longest: int,
 ) -> Spans:
-    """Return the spans of each row that may be answers.
+    """Return the spans in each row that may be answers.
 
     Args:
       head: a key of `SPANS`.
       outputs: the head's outputs for rows [R].
-      begins: bool [R, T], where an answer may begin.
-      inside: bool [R, T], where it may end.
+      begins: bool [R, T], whether an answer may begin at a token.
+      inside: bool [R, T], whether an answer may end at a token.
       number: the number of starts and of ends to try.
       longest: the maximum number of tokens in an answer.
     """
@@ -131,7 +131,7 @@ def candidates(
 def likeliest(
     tokenizer: Tokenizer, logits: np.ndarray, number: int
 ) -> list[tuple[str, float]]:
-    """Return the likeliest (piece, probability) pairs of one position's logits.
+    """Return the most probable (piece, probability) pairs for a position.
 
     The word table may have more rows than the vocabulary has pieces.
     """

@@ -1,4 +1,4 @@
-"""Label predictions, answers to queries with any engine, and their files."""
+"""Predicted labels, answers to queries with any engine, and output files."""
 
 import dataclasses
 import json
@@ -18,17 +18,17 @@ from albert_tf.text.tokenizers import Tokenizer
 class Prediction:
     """A predicted label, and the probability of each class."""
 
-    label: Any  # as in the examples
+    label: Any  # in the same form as in the examples
     probabilities: np.ndarray  # [C], empty for a number
 
 
 class Predictor:
-    """Predicts with a task, its tokenizer and a model in any engine.
+    """A predictor for a task, with a tokenizer and a model in any engine.
 
     Args:
       task: the task to predict.
       tokenizer: the model's tokenizer.
-      run: returns the head's outputs {name: [N, ...]} for all rows of features.
+      run: a function from features to the head's outputs {name: [N, ...]}.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Predictor:
 def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
     """Write rows of cells in the format of `read_rows`; return the path.
 
-    Tabs and line ends inside cells become spaces.
+    Tabs and line ends inside cells are replaced by spaces.
     """
     spaces = str.maketrans("\t\n\r", "   ")
     lines = [
@@ -84,9 +84,9 @@ def write_labels(
     Args:
       path: the path without its extension.
       ids: the examples' names.
-      predictions: their predicted labels.
+      predictions: the predicted labels.
       labels: the true labels, None unless all are known.
-      shares: {class: probability in each example}.
+      shares: {class: its probability in each example}.
     """
     columns = {"id": ids, "prediction": predictions}
     if labels is not None:
@@ -98,7 +98,7 @@ def write_labels(
 
 
 def sibling(path: str, name: str) -> str:
-    """Return the path of another output file of the same split.
+    """Return the path of a different output file of the same split.
 
     Args:
       path: the path of the predictions without extension, such as
@@ -113,10 +113,10 @@ def submission_path(path: str, submissions: dict[str, str]) -> str:
     """Return the path of the submission file, "" if there is none.
 
     Args:
-      path: as for `sibling`; only the test data has a submission file.
+      path: as for `sibling`; only test data has a submission file.
       submissions: {split: file name}.
     """
-    # For "eval_predictions" this is "predictions", which is not a split.
+    # For "eval_predictions", the result is "predictions", which is not a split.
     split = os.path.basename(path).partition("_")[2]
     name = submissions.get(split)
     return files.join(os.path.dirname(path), name) if name else ""
@@ -128,14 +128,14 @@ def write_submission(
     ids: Sequence[str],
     labels: Sequence[str],
 ) -> list[str]:
-    """Write a split's submission file, if any; return its path in a list.
+    """Write a split's submission file, if any; return a list with its path.
 
     Args:
       path: as for `sibling`.
       submissions: {split: file name}; `.tsv` means GLUE's format, a table,
         and `.json` means CLUE's, one object per line.
       ids: the examples' names.
-      labels: their predicted labels as texts.
+      labels: the predicted labels as texts.
     """
     target = submission_path(path, submissions)
     if not target:

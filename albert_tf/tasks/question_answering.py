@@ -1,9 +1,9 @@
 """Questions whose answers are spans of a context.
 
-A row is `[CLS] question [SEP] window [SEP]`; long contexts become several rows
-with overlapping windows. The answer's position in a row comes from the
-tokenizer's own offsets. Shapes: N rows, R rows of a question, T tokens, W
-tokens of a context.
+A row is `[CLS] question [SEP] window [SEP]`; a long context is split into
+several rows with overlapping windows. The answer's position in a row comes from
+the tokenizer's own offsets. Shapes: N rows, R rows per question, T tokens, W
+tokens per context.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ DEFAULTS = TaskConfig(
 )
 
 SCORES = {
-    "": ("f1",),  # in all of them
+    "": ("f1",),  # in all scripts
     "squad1": ("exact_match", "f1"),
     "squad2": ("exact", "f1", "best_exact", "best_f1"),
     "cmrc": ("exact_match", "f1", "average"),
@@ -64,13 +64,13 @@ def label(
 ) -> tuple[int, int]:
     """Return the positions of the answer's first and last token in a row.
 
-    These tokens, and all between, contain a part of the answer.
+    These tokens and all tokens between them contain a part of the answer.
 
     Args:
       question: the question; its `span` is the answer.
       context: int32 [3, W], ids, starts and ends.
       window: the slice of context tokens in the row.
-      position: where the window begins in the row.
+      position: the position in the row at which the window begins.
 
     Returns:
       (0, 0), which is `[CLS]`, unless the window contains the whole answer.
@@ -88,9 +88,9 @@ def label(
 def question_features(
     config: TaskConfig, examples: Sequence[Question], tokenizer: Tokenizer
 ) -> Features:
-    """Return the rows of questions, with labels if all answers are known."""
+    """Return the questions as rows, with labels if all answers are known."""
 
-    @functools.cache  # many questions are about one context
+    @functools.cache  # many questions may share a context
     def encoded(context: str) -> np.ndarray:
         tokens = tokenizer.encode_with_offsets(context)
         return np.array(tokens, np.int32).reshape(3, -1)
@@ -102,7 +102,7 @@ def question_features(
         context = encoded(question.context)
         number = context.shape[1]
         room = config.max_seq_length - len(query) - 3
-        # An empty context has one empty window.
+        # An empty context still has one (empty) window.
         windows = make_windows(number, room, config.doc_stride) or [(0, 0)]
         best_of = best_windows(number, windows)
         for i, (start, length) in enumerate(windows):
@@ -130,7 +130,7 @@ def question_features(
 
 
 def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
-    """Return the numbers and windows of the rows of each question."""
+    """Return the row numbers and windows of each question."""
     notes, positions = features.notes, features.second_starts.tolist()
     sizes = features.lengths - features.second_starts - 1
     bounds = np.cumsum(sizes)[:-1]
@@ -150,9 +150,10 @@ def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
 def answer_tokens(
     windows: Sequence[Window], width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return where answers may begin, and where they may end, bool [R, T].
+    """Return the positions where answers may begin and may end, bool [R, T].
 
-    An answer begins in the window that gives its first token most context.
+    An answer begins in the window that has the most context for its first
+    token.
 
     Args:
       windows: the windows of R rows.
@@ -167,12 +168,12 @@ def answer_tokens(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Task):
-    """The kind; data sets differ in `scoring` and `impossible`.
+    """Question answering; data sets differ in `scoring` and `impossible`.
 
     Attributes:
-      scoring: the official script to follow, a key of `SCORES`; "" depends on
+      scoring: the official script to follow, a key of `SCORES`; "" to choose by
         the training examples.
-      impossible: whether questions may have no answer; None depends on the
+      impossible: whether questions may have no answer; None to decide by the
         training examples.
       submission: name of the submission file, "" for none.
     """
@@ -229,7 +230,7 @@ class QuestionAnswering(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Reserve a quarter for questions; let windows skip no tokens."""
+        """Reserve a quarter for questions; do not let windows skip tokens."""
         length, query = config.max_seq_length, config.max_query_length
         if "max_query_length" not in given:
             query = min(query, max(1, length // 4))
@@ -246,7 +247,7 @@ class QuestionAnswering(Task):
     def reopened(self):
         if self.impossible or self.scoring != "squad1":
             return self
-        # So far, every question had an answer.
+        # Until now, every question had an answer.
         return dataclasses.replace(self, impossible=None, scoring="")
 
     def read(self, part, path) -> list[Question]:
@@ -304,13 +305,13 @@ class QuestionAnswering(Task):
         return predictions
 
     def candidates(self, outputs, begins, inside) -> Spans:
-        """Return the spans of rows [R] that may be answers."""
+        """Return the spans in rows [R] that may be answers."""
         c = self.config
         how = c.n_best_size, c.max_answer_length
         return candidates(c.answer_head, outputs, begins, inside, *how)
 
     def no_answer(self, outputs):
-        """Return the score of no answer in each row, [R]."""
+        """Return each row's score for no answer, [R]."""
         if self.odds_are_relative:
             return outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
         return outputs["answer_logits"]
@@ -343,7 +344,7 @@ class QuestionAnswering(Task):
 
     @property
     def answer_outputs(self) -> tuple[str, ...]:
-        """The head's outputs that answers are computed from."""
+        """The head's outputs from which answers are computed."""
         if self.odds_are_relative:
             return "start_logits", "end_logits"
         return "start_top_log_probs", "end_top_log_probs", "answer_logits"
@@ -355,7 +356,7 @@ class QuestionAnswering(Task):
         return prediction.text(self.config.null_score_diff_threshold or 0.0)
 
     def answer(self, query, prediction, top):
-        """Return the answer, "" if there is none, and the likeliest spans."""
+        """Return the answer, "" if there is none, and the best spans."""
         best = prediction.best[:top]
         answers = [
             {

@@ -1,13 +1,13 @@
 """All tasks by name, and the task of a fine-tuned model directory.
 
-GLUE (https://arxiv.org/abs/1804.07461) keeps its own file layout. The labels,
-their order and the main metrics come from the released `classifier_utils.py`;
-MRPC and QQP also have F1, and STS-B also has Spearman.
+GLUE (https://arxiv.org/abs/1804.07461) files keep their official layout. The
+labels, their order and the main metrics come from the released
+`classifier_utils.py`; MRPC and QQP also use F1, and STS-B also uses Spearman.
 
 Chinese: CLUE (https://arxiv.org/abs/2004.05986), LCQMC, ChnSentiCorp. File
 names, labels and submissions follow CLUE 1.1 and the data sets' releases. CLUE
-adds `11` to the submission's name if 1.1 has a new test set; the submission
-for OCNLI is named after the training set.
+adds `11` to the submission's name if 1.1 has a new test set; the submission for
+OCNLI is named after its training set.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ def glue(
     kind: type[SentenceTask] = Classification,
     **more,
 ) -> SentenceTask:
-    """Return a data set's row; the first of its scores is the main metric."""
+    """Return the entry of a data set; its first score is the main metric."""
     usual = {
         "folder": name.upper(),
         "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),
@@ -55,7 +55,7 @@ def glue(
 
 
 def pair(first: str, second: str, label: str, **more) -> Columns:
-    """Return the columns of a pair of sentences."""
+    """Return the columns for pairs of sentences."""
     return Columns(first, second, (label,), **more)
 
 
@@ -89,7 +89,7 @@ GLUE = (
         ("pearson", "spearman"),
         Regression,
     ),
-    # The same pairs, scored by the cosine of their vectors.
+    # The same pairs, scored by the cosine of the sentences' vectors.
     Embedding(
         name="sts-b-embedding",
         folder="STS-B",
@@ -142,7 +142,7 @@ def clue(
     train: str = "train.json",
     **more,
 ) -> Classification:
-    """Return the row of a CLUE data set, whose files are JSON lines."""
+    """Return the entry of a CLUE data set, whose files are JSON lines."""
     return Classification(
         name=name,
         folder=name,
@@ -196,7 +196,8 @@ CHINESE = (
         ),
         scoring="cmrc",
         impossible=False,
-        # CMRC ranks by it, and CLUE's baselines select checkpoints by it.
+        # CMRC ranks by this metric, and CLUE's baselines select checkpoints by
+        # it.
         main_metric="average",
         submission="cmrc2018_predict.json",
         config=dataclasses.replace(
@@ -205,7 +206,7 @@ CHINESE = (
     ),
 )
 
-# The user's own data: a file, and columns that flags name.
+# The user's own data: files, and columns that flags name.
 OWN = (
     Classification(
         name="classification", scores=("accuracy", "macro_f1", "matthews")
@@ -228,7 +229,7 @@ OWN = (
 
 
 def squad(version: str, **more) -> QuestionAnswering:
-    """Return the row of one version of SQuAD."""
+    """Return the entry of one version of SQuAD."""
     return QuestionAnswering(
         name=f"squad-{version}",
         folder="squad",
@@ -250,7 +251,7 @@ SQUAD = (
 
 
 def race(name: str, *levels: str) -> MultipleChoice:
-    """Return the row of some levels of RACE, in the folders of its release."""
+    """Return the entry of some levels of RACE, in the released folders."""
     return MultipleChoice(
         name=name,
         folder="RACE",
@@ -269,15 +270,16 @@ RACE = (
 
 
 def entities(name: str, *file_names: str) -> TokenClassification:
-    """Return the row of a data set with three files in CoNLL columns."""
+    """Return the entry of a data set with three files of CoNLL columns."""
     splits = splits_of(*file_names)
     return TokenClassification(name=name, folder=name, splits=splits)
 
 
 ENTITIES = (
-    # Any folder that has files with these names.
+    # Any folder with files of these names.
     entities("ner", "train.txt", "dev.txt", "test.txt"),
-    # https://aclanthology.org/W03-0419, with the usual file names of copies.
+    # https://aclanthology.org/W03-0419, with the file names that copies usually
+    # have.
     entities("conll2003", "train.txt", "valid.txt", "test.txt"),
     # https://aclanthology.org/W17-4418
     entities(
@@ -301,7 +303,7 @@ def plain(name: str) -> str:
 
 
 def find(name: str) -> Task:
-    """Return the task with a name; sst-2, SST_2 and sst2 are the same."""
+    """Return the task with this name; sst-2, SST_2 and sst2 are the same."""
     tasks = {plain(known): task for known, task in TASKS.items()}
     rule = f"`task` must be one of {', '.join(TASKS)}."
     require(plain(name) in tasks, rule, task=name)
@@ -320,13 +322,13 @@ def task_of(description: dict) -> Task:
 
 
 def load_task(model_dir: str) -> Task:
-    """Return the task that a model directory was fine-tuned for."""
+    """Return the task for which the model in a directory was fine-tuned."""
     path = files.join(model_dir, TASK_FILE)
     values = files.read_json(path, "The description of the task")
     try:
         return task_of(values)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{TASK_FILE} must be as fine-tuning wrote it: "
+            f"{TASK_FILE} must be unchanged since fine-tuning wrote it: "
             f"{type(error).__name__} {error}. Received: {path}"
         ) from None

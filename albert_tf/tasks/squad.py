@@ -1,4 +1,4 @@
-"""SQuAD files, and predicted spans as texts."""
+"""SQuAD files, and conversion of predicted spans to texts."""
 
 import dataclasses
 import re
@@ -26,7 +26,7 @@ class Question:
       id: the question's name in prediction files.
       text: the question.
       context: the text that contains the answers.
-      answers: the texts of all answers, () if there is none, None if unknown.
+      answers: the texts of all answers; () if there are none, None if unknown.
       span: start and end of the first answer found in the context, (0, 0) if
         there is none.
     """
@@ -42,7 +42,7 @@ def find_answer(context: str, text: str, start: int) -> int | None:
     """Return the occurrence of an answer nearest to its stated start."""
     if text and start >= 0 and context.startswith(text, start):
         return start
-    # A look-ahead, because occurrences may overlap.
+    # The look-ahead finds occurrences that overlap.
     places = re.finditer(f"(?={re.escape(text)})", context) if text else ()
     places = [match.start() for match in places]
     return min(places, key=lambda x: abs(x - start), default=None)
@@ -54,12 +54,12 @@ def is_cell(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return an array as a list, other values unchanged."""
+    """Convert an array to a list; return other values unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def from_json(text: str) -> Any:
-    """Return the answers in a JSON text, otherwise the text itself."""
+    """Return the answers in a JSON text, or the text itself if it has none."""
     try:
         value = files.json_value(text)
     except ValueError:
@@ -74,8 +74,8 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     """Return the texts and starts of a question's answers.
 
     Answers are a list of objects as in SQuAD files, an object of lists as on
-    the hub, or one or more texts, whose starts are None. Empty texts do not
-    count.
+    the hub, or one or more texts, whose starts are None. Empty texts are
+    ignored.
     """
     found = plain(qa["answers"])
     if isinstance(found, str):
@@ -105,13 +105,14 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A question as written.
+    """A question as the file contains it.
 
     Attributes:
       context: the context.
       qa: the question's other fields.
-      where: the part of the file or the row, for errors.
-      where_answers: the place of its answers, "" to name the question.
+      where: the part of the file, or the row, for error messages.
+      where_answers: the location of the answers; "" to name the question
+        instead.
     """
 
     context: str
@@ -135,7 +136,7 @@ def is_rows(path: str) -> bool:
     if not files.is_file(path):
         return False
     with file_kinds.opened(path) as source:
-        if source.kind == JSONL:  # or a SQuAD object on one line
+        if source.kind == JSONL:  # may also be a SQuAD object on one line
             named = file_kinds.ending_of(path) == ".jsonl"
             return named or "context" in source.fields()
         return source.kind in (CSV, TSV)
@@ -159,7 +160,7 @@ def entries(path: str) -> Iterator[Entry]:
 
 
 class Reader:
-    """Reads one file, and counts the answers moved or not found.
+    """A reader of one file that counts answers moved or not found.
 
     Args:
       path: the file.
@@ -177,7 +178,7 @@ class Reader:
         """Return the questions of the file.
 
         Raises:
-          InputError: the file is malformed, or questions do not fit their
+          InputError: if the file is malformed, or questions do not fit their
             answers; the message lists all of them.
         """
         questions: dict[str, Question] = {}
@@ -232,7 +233,7 @@ class Reader:
         return Question(name, text, context, texts, span)
 
     def _span(self, context: str, answers: list, where: str) -> tuple[int, int]:
-        """Return the span of the first answer that is in the context."""
+        """Return the span of the first answer that occurs in the context."""
         for text, start in answers:
             place = find_answer(context, text, start or 0)
             if place is not None:
@@ -253,9 +254,9 @@ class Window:
 
     Attributes:
       position: the row position of the first context token.
-      starts: int [W], where each token begins in the context.
-      ends: int [W], where each token ends.
-      is_best: bool [W], whether no other window gives the token more context.
+      starts: int [W], the offset in the context at which each token begins.
+      ends: int [W], the offset at which each token ends.
+      is_best: bool [W], whether no other window has more context for the token.
     """
 
     position: int
@@ -266,7 +267,7 @@ class Window:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """An answer, with the scores of its start and end."""
+    """An answer with the scores of its start and end."""
 
     text: str
     start_score: float
@@ -282,7 +283,7 @@ class Answer:
 def text_answer(
     context: str, window: Window, start: int, end: int
 ) -> tuple[str, tuple[int, int]]:
-    """Return the text of a span, and its position in the context."""
+    """Return the text of a span and its position in the context."""
     first = int(window.starts[start - window.position])
     last = int(window.ends[end - window.position])
     text = context[first:last]
@@ -319,10 +320,10 @@ def probabilities(answers: Sequence[Answer]) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class AnswerPrediction:
-    """The n best answers, and the odds that there is none."""
+    """The n best answers, and the odds that there is no answer."""
 
     best: list[Answer]
-    null_odds: float | None  # higher if no answer is likelier; None: unused
+    null_odds: float | None  # higher if no answer is likelier; None if unused
 
     def text(self, threshold: float | None) -> str:
         """Return the answer, "" if the null odds exceed a threshold."""
@@ -346,7 +347,7 @@ def nbest_entries(answers: Sequence[Answer]) -> list[dict]:
 def error_table(
     examples: Sequence[Question], texts: Sequence[str]
 ) -> list[list[str]]:
-    """Return a table of the questions not answered exactly."""
+    """Return a table of the questions that were not answered exactly."""
     table = [["id", "question", "prediction", "answers"]]
     for question, text in zip(examples, texts, strict=True):
         golds = question.answers or ("",)
@@ -363,15 +364,15 @@ def write_answers(
     threshold: float | None,
     submission: str,
 ) -> list[str]:
-    """Write the files of a split; return their paths.
+    """Write the prediction files of a split; return their paths.
 
-    They are `predictions.json`, `nbest_predictions.json`, `null_odds.json` if
-    questions may have no answer, and `errors.tsv` if answers are known.
+    The files are `predictions.json`, `nbest_predictions.json`, `null_odds.json`
+    if questions may have no answer, and `errors.tsv` if answers are known.
 
     Args:
       path: the first file's path, without extension.
       examples: the questions.
-      predictions: their answers.
+      predictions: the predicted answers.
       threshold: the null odds above which there is no answer.
       submission: the name of the submission file, "" for none.
     """

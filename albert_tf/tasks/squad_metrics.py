@@ -1,7 +1,7 @@
-"""Answer scores, as the official scripts of SQuAD and CMRC 2018 define them.
+"""Answer scores as defined by the official scripts of SQuAD and CMRC 2018.
 
-The functions take, for each question, the texts of its answers (none if it is
-unanswerable) and the predicted text ("" for no answer). Scores are 0 to 1.
+For each question, the functions receive the texts of its answers (none if it is
+unanswerable) and the predicted text ("" for no answer). Scores are from 0 to 1.
 """
 
 import collections
@@ -20,19 +20,19 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The marks that CMRC ignores. The official list also has an ellipsis of two
 # characters, which never equals a single character.
 CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-# An ideograph, or the text between two.
+# An ideograph, or the text between two ideographs.
 PARTS = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
 IDEOGRAPH = re.compile("[\u4e00-\u9fa5]")
 
 
 def normalize_answer(text: str) -> str:
-    """Return a text in lower case, without articles and punctuation."""
+    """Return a text in lower case, without articles or punctuation."""
     text = text.lower().translate(PUNCTUATION)
     return " ".join(ARTICLES.sub(" ", text).split())
 
 
 def overlap_f1(common: int, predicted: int, expected: int) -> float:
-    """Return the F1 of token overlap, 0 if there is none."""
+    """Return the F1 of the token overlap, 0 if no token is shared."""
     if common == 0:
         return 0.0
     precision, recall = common / predicted, common / expected
@@ -81,7 +81,7 @@ def best_number(
     predictions: Sequence[str],
     null_odds: Sequence[float],
 ) -> tuple[float, int]:
-    """Return the best mean score, and the number of questions to answer.
+    """Return the best mean score and the number of questions to answer.
 
     Questions are answered in the order of their null odds; the rest count as
     predicted unanswerable.
@@ -115,9 +115,10 @@ def decision_threshold(
 ) -> float:
     """Return the threshold with the best F1.
 
-    It lies halfway between the odds of the last question to answer and of the
-    next, so that no answer depends on rounding; the official threshold is the
-    odds of the last. Beyond all odds, it is 0, or 1 away from them.
+    The threshold is halfway between the odds of the last question to answer and
+    of the next, so that no answer depends on rounding; the official threshold
+    is the odds of the last question. Beyond all odds, the threshold is 0, or 1
+    away from them.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
@@ -140,8 +141,8 @@ def squad2(
 
     Args:
       answers: the answers to each question.
-      predictions: the best answer to each, if it has one.
-      null_odds: larger if no answer is likelier.
+      predictions: the best answer to each question, assuming that it has one.
+      null_odds: larger if no answer is more probable.
       threshold: the null odds above which there is no answer; None means
         `decision_threshold`.
     """
@@ -193,7 +194,7 @@ def without_marks(text: str) -> str:
 
 
 def cmrc_tokens(text: str, tokenize: Callable) -> list[str]:
-    """Return a text's tokens: single ideographs, and the words between."""
+    """Return a text's tokens: single ideographs, and the words between them."""
     tokens: list[str] = []
     for part in PARTS.findall(without_marks(text)):
         tokens += [part] if IDEOGRAPH.match(part) else tokenize(part)
@@ -201,7 +202,7 @@ def cmrc_tokens(text: str, tokenize: Callable) -> list[str]:
 
 
 def longest_run(first: list[str], second: list[str]) -> int:
-    """Return the length of the longest run of tokens common to both."""
+    """Return the length of the longest run of tokens in both sequences."""
     matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
     return matcher.find_longest_match().size
 

@@ -1,4 +1,4 @@
-"""Rows, columns, cells and labels of tables, with their place for errors."""
+"""Rows, columns, cells and labels of tables, located for error messages."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,7 @@ from albert_tf.data.row_files import Row
 from albert_tf.data.table_sources import InMemoryTable, is_table, rows_of
 
 # An empty cell, and the text that pandas and NumPy write for a missing number.
-# The texts NA, null and None may be classes.
+# The texts NA, null and None may be names of classes.
 MISSING = ("", "nan", "NaN")
 LARGEST = float(np.finfo(np.float32).max)  # the largest legal label
 
@@ -27,8 +27,8 @@ LARGEST = float(np.finfo(np.float32).max)  # the largest legal label
 def label_text(value: Any, where: str) -> str | None:
     """Return a label as text, None if it is missing.
 
-    A JSON number or boolean becomes its JSON text, so that 1 and "1", or true
-    and "true", are the same label. Whole numbers have no decimal point.
+    A JSON number or boolean is converted to its JSON text, so that 1 and "1",
+    or true and "true", are the same label. Whole numbers have no decimal point.
     """
     if value is None:
         return None
@@ -57,13 +57,13 @@ def label_number(value: Any, where: str) -> float | None:
 
 
 def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
-    """Return a label; raise an error if it is missing, except for prediction.
+    """Return a label; fail if it is missing, except for prediction.
 
     Args:
       label: None if it is missing.
       part: "train", "eval" or "predict".
       where: "file:line".
-      **cells: the cells, for the error.
+      **cells: the cells, for the error message.
     """
     require(
         label is not None or part == "predict",
@@ -75,11 +75,11 @@ def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
 
 
 def class_texts(value: Any, where: str) -> list[str] | None:
-    """Return the classes in a cell, any number of them.
+    """Return the classes in a cell, which may contain any number.
 
-    The cell contains a list, possibly as JSON, or texts separated by commas.
-    An empty cell is an empty set, since tables have no other notation; null
-    and NaN are missing labels: None.
+    The cell contains a list, possibly as JSON, or texts separated by commas. An
+    empty cell is an empty set, as tables have no other notation for it; null
+    and NaN are missing labels, returned as None.
     """
     items = value
     if isinstance(value, str):
@@ -95,7 +95,7 @@ def class_texts(value: Any, where: str) -> list[str] | None:
 
 
 def cell_items(text: str, where: str) -> list | str:
-    """Return the items of a cell, or its text if that means a missing label."""
+    """Return the items of a cell, or its text if it marks a missing label."""
     if text in MISSING:
         return text or []
     if not text.startswith("["):
@@ -109,13 +109,13 @@ def cell_items(text: str, where: str) -> list | str:
         ) from None
 
 
-# A number as text, and JSON booleans, which mean 0 and 1.
+# Numbers as text, and JSON booleans, which mean 0 and 1.
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
-    """Return the class that a label names, or gives as a number from 0.
+    """Return the class that a label means, by name or by number from 0.
 
     If a class name is a number, every number counts as a name, so that classes
     cannot be confused.
@@ -143,7 +143,7 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
 
 
 def shown(labels: Sequence[str], most: int = 20) -> str:
-    """Return labels for a message, at most `most` of them."""
+    """Return labels as text for a message, at most `most` of them."""
     text = ", ".join(labels[:most])
     hidden = len(labels) - most
     return f"{text} and {hidden} more" if hidden > 0 else text
@@ -155,7 +155,7 @@ def shares_in(
     """Return the shares of classes [N, C], None if labels are classes.
 
     Args:
-      labels: labels of N examples; a row of numbers has a share per class.
+      labels: labels of N examples; a row of numbers contains a share per class.
       classes: the names of the classes.
       are_sets: whether any number of classes may apply.
     """
@@ -166,7 +166,7 @@ def shares_in(
     if are_sets and all(x in (0, 1) for x in numbers):
         return None
     if are_sets and all(isinstance(x, int) for x in numbers):
-        return None  # class names that are numbers
+        return None  # the class names are numbers
     legal = len(rows) == len(labels) and {*map(len, rows)} == {len(classes)}
     legal = legal and all(0 <= x <= 1 for x in numbers)
     legal = legal and (
@@ -180,27 +180,27 @@ def shares_in(
 
 
 class ClassSet(NamedTuple):
-    """The classes of a row as written, and their location."""
+    """The classes of a row as the file contains them, and their location."""
 
     texts: list[str]
     where: str
 
     @property
     def are_flags(self) -> bool:
-        """Whether all are 0 or 1, and so may be flags of classes."""
+        """Whether all items are 0 or 1, and so may be flags of classes."""
         return bool(self.texts) and {*self.texts} <= {*FLAGS}
 
 
 def named_sets(
     sets: Sequence[ClassSet], labels: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Return the names of the classes in each row of a column.
+    """Return the names of each row's classes in a column.
 
-    A row lists names or numbers from 0, or has a flag, 0 or 1, for each class.
-    Rows of only 0 and 1 are class numbers if their lengths differ.
+    A row lists names or numbers from 0, or contains a flag, 0 or 1, for each
+    class. Rows of only 0 and 1 are class numbers if their lengths differ.
 
     Args:
-      sets: the classes as written in all rows.
+      sets: the classes of all rows, as the file contains them.
       labels: the classes; () if they are not known yet.
     """
     lengths = {len(row.texts) for row in sets if row.texts}
@@ -239,7 +239,7 @@ def cell(row: Row, column: str, flag: str) -> Any:
     Args:
       row: the row.
       column: the column's name.
-      flag: the flag that names the column, for the error.
+      flag: the flag that names the column, for the error message.
     """
     if column in row.values:
         return row.values[column]
@@ -259,7 +259,7 @@ JSON_TYPES = {
 
 
 def field(values: Any, name: str, kind: type, where: str) -> Any:
-    """Return a field of a JSON object, which must have a type."""
+    """Return a field of a JSON object, which must have the given type."""
     value = values.get(name) if isinstance(values, dict) else None
     legal = isinstance(value, kind) and not isinstance(value, bool)
     rule = f"{where}: `{name}` must be {JSON_TYPES[kind]}."
@@ -290,7 +290,7 @@ def text_cell(row: Row, column: str, flag: str) -> str:
 
 
 def marked_spans(row: Row) -> Row:
-    """Return a CLUEWSC row with its two spans marked in the text.
+    """Return a CLUEWSC row whose text has both spans marked.
 
     The first span, the noun, is put between `_`, and the second, the pronoun,
     between brackets. Source: the baselines of CLUE.
@@ -308,7 +308,7 @@ def marked_spans(row: Row) -> Row:
             f"`{span}_index`, where it has {text[start:end]!r}.",
             **{f"{span}_text": repr(words), f"{span}_index": start},
         )
-        # Where two marks meet, the one that ends a span comes first.
+        # Where two marks meet, the mark that ends a span comes first.
         marks += [(start, 1, before), (end, 0, after)]
     for place, _, mark in sorted(marks, reverse=True):
         text = text[:place] + mark + text[place:]
@@ -317,7 +317,7 @@ def marked_spans(row: Row) -> Row:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a table; "" for an absent column.
+    """The columns of a table; an absent column is "".
 
     Attributes:
       text: the (first) sentence.
@@ -325,11 +325,11 @@ class Columns:
       label: the label, or several columns of 0 and 1 for `multilabel`.
       id: the example's name; without it, examples are numbered from 0.
       header: whether the first line names the columns; otherwise they are
-        called 1, 2, 3, ... Not used for JSON lines.
-      skip_broken: skip lines with a wrong number of columns and print how
-        many, for official files known to have them.
-      no_label: the label of rows on which annotators did not agree; they are
-        skipped, except for prediction, and their number is printed.
+        called 1, 2, 3, ... JSON lines do not use this.
+      skip_broken: whether to skip lines with the wrong number of columns and
+        print how many; official files with such lines need it.
+      no_label: the label of rows on which annotators did not agree. Such rows
+        are skipped, except for prediction, and their number is printed.
       format: the file format, "" to detect it.
     """
 
@@ -343,7 +343,7 @@ class Columns:
     format: str = ""
 
     def renamed(self, columns: dict[str, Any]) -> "Columns":
-        """Return the columns with changes from settings, {flag: column}."""
+        """Return the columns, updated with settings {flag: column}."""
         fields = {
             flag.removesuffix("_column"): x for flag, x in columns.items()
         }
@@ -355,7 +355,7 @@ class Columns:
         return bool(self.no_label) and cells == [self.no_label]
 
     def texts(self, row: Row, number: int) -> tuple[str, str, str]:
-        """Return the name and the two texts of the example in a row.
+        """Return the name and both texts of the example in a row.
 
         Args:
           row: the row.
@@ -369,7 +369,7 @@ class Columns:
 
 
 class TableColumns(NamedTuple):
-    """Names of a table's columns.
+    """The names of a table's columns.
 
     Attributes:
       texts: the columns with texts.
@@ -410,8 +410,8 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
     """Yield the rows of a table.
 
     Raises:
-      InputError: the file is missing, empty, not UTF-8, in an unknown format
-        or has a malformed line; the message has file and line.
+      InputError: if the file is missing, empty, not UTF-8, in an unknown format
+        or malformed; the message gives file and line.
     """
     if is_table(path):
         yield from rows_of(path)
@@ -436,7 +436,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
 
 
 def note_quotes(path: str | InMemoryTable) -> None:
-    """Print the place of the first quoted cell in a tab-separated file."""
+    """Print the location of the first quoted cell in a tab-separated file."""
     if isinstance(path, InMemoryTable) or files.is_stream(path):
         return
     if not is_lines(path) and file_kinds.kind_of(path) != TSV:

@@ -1,4 +1,4 @@
-"""Sentences of tagged words, and tables of them.
+"""Sentences of tagged words, and tables of such sentences.
 
 A table has one sentence per row, or one word per row and a column that names
 its sentence.
@@ -31,19 +31,19 @@ TAG_NAMES = {
     *("bio", "entity", "entities", "pos", "pos_tag", "pos_tags", "upos"),
     *("chunk", "chunk_tag", "chunk_tags", "word_labels"),
 }
-DIVIDERS = r"[,\s]+"  # between tags in one text
+DIVIDERS = r"[,\s]+"  # separates tags in a text
 
 
 @dataclasses.dataclass(frozen=True)
 class Sentence:
-    """The words of a sentence, their tags if known, and its place.
+    """The words of a sentence, their tags if known, and their location.
 
     Attributes:
       words: the words; at least one, except in a table.
       tags: the tags, None if any is missing.
       path: the file, or the row of a table.
       line: the line of the first word, None in a table.
-      lines: the line of each word, if these are not consecutive.
+      lines: the line of each word, if the lines are not consecutive.
     """
 
     words: tuple[str, ...]
@@ -53,7 +53,7 @@ class Sentence:
     lines: tuple[int, ...] = ()
 
     def where(self, word: int) -> str:
-        """Return the "file:line" of a word, or its row and number."""
+        """Return the location of a word: "file:line", or its row and number."""
         if self.line is None:
             return f"{self.path}, word {word}"
         line = self.lines[word] if self.lines else self.line + word
@@ -61,7 +61,7 @@ class Sentence:
 
 
 def is_word(character: str) -> bool:
-    """Return whether a character is always a word by itself."""
+    """Return whether a character always forms a word by itself."""
     return is_punctuation(character) or bool(IDEOGRAPH.match(character))
 
 
@@ -79,12 +79,12 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def divided(text: str) -> list[str]:
-    """Return the words of a text, split as in exported models."""
+    """Return the words of a text, split as exported models split it."""
     return [text[start:end] for start, end in words_of(text)]
 
 
 def listed(value: Any) -> Any:
-    """Return the list in a JSON cell, otherwise the value itself."""
+    """Return the list in a JSON cell, or any other value unchanged."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             return files.json_value(value)
@@ -96,7 +96,7 @@ def listed(value: Any) -> Any:
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words of a row, from a list or by splitting a text.
 
-    A text is split at spaces if only that gives one word per tag.
+    A text is split at spaces if only that results in one word per tag.
     """
     value = cell(row, column, "text_column")
     words = listed(value)
@@ -114,7 +114,7 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
 
 
 def tags_in(row: Row, column: str) -> list[str | None]:
-    """Return the tags of a row as texts, None for each missing tag."""
+    """Return the tags of a row as texts; a missing tag is None."""
     tags, where = listed(cell(row, column, "label_column")), row.label_where
     if isinstance(tags, str):
         tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
@@ -150,7 +150,8 @@ def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
 
     Args:
       rows: the rows of the table.
-      column: the column of sentence names; an empty cell repeats the last.
+      column: the column of sentence names; an empty cell repeats the previous
+        name.
     """
     group: list[Row] = []
     for row in [*rows, None]:
@@ -164,7 +165,7 @@ def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
 
 
 def sentence_column(names: Iterable[str]) -> str:
-    """Return the first column with a usual name for sentence names, or ""."""
+    """Return the first column whose name suggests sentence names, or ""."""
     return next((x for x in names if x.lower() in SENTENCE_NAMES), "")
 
 
@@ -217,10 +218,10 @@ def column_in(
 
     Args:
       names: all columns of the table.
-      column: the requested column; "" or a number for none.
+      column: the requested column; "" or a number if none is requested.
       usual: the default column.
-      alike: other usual names; if `usual` is absent and the table has only one
-        of these, it is used.
+      alike: further usual names; if `usual` is absent and the table has exactly
+        one of these columns, it is used.
     """
     name, names = name_in_table(column, usual), list(names)
     others = [x for x in names if x.lower() in alike]

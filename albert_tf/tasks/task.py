@@ -1,9 +1,9 @@
-"""A task: its files, its features, and how outputs become answers.
+"""A task: its files, its features, and the conversion of outputs to answers.
 
-A kind of task (classification, ...) is a subclass of `Task`. It needs only
-NumPy, so that a LiteRT model can answer without TensorFlow; its layers are in
-`model/task_heads.py`, and its loss in `losses.py`. A data set is an instance of
-a kind, a row in `registry.py`.
+A kind of task (classification, ...) is a subclass of `Task`. The subclass needs
+only NumPy, so that a LiteRT model can answer without TensorFlow; the layers are
+in `model/task_heads.py`, and the loss is in `losses.py`. A data set is an
+instance of a kind, declared in `registry.py`.
 """
 
 import abc
@@ -39,7 +39,7 @@ def splits_of(*names: str) -> Splits:
     return {part: {"": name} for part, name in zip(PARTS, names, strict=True)}
 
 
-# The JSON types accepted for each type; a float may be a whole number.
+# The JSON types accepted for each type; a float may be written as an integer.
 JSON_TYPES = {
     bool: bool,
     str: str,
@@ -56,7 +56,7 @@ def typed(kind: Any, value: Any) -> Any:
     Objects become dataclasses, and lists become tuples.
 
     Raises:
-      TypeError: the value has another type.
+      TypeError: if the value has a different type.
     """
     if isinstance(kind, types.UnionType):
         kinds = typing.get_args(kind)
@@ -76,10 +76,10 @@ def typed(kind: Any, value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(abc.ABC):
-    """One data set of one kind, with everything specific to it.
+    """A data set of one kind, with everything specific to it.
 
-    Examples are whatever the kind's `read` returns; only the kind itself looks
-    inside them.
+    Examples are the values that the kind's `read` returns; only the kind itself
+    inspects them.
 
     Attributes:
       name: the value of `--task`.
@@ -91,13 +91,13 @@ class Task(abc.ABC):
       config: input length, dropout and the kind's other settings.
 
     Class attributes, set by each kind:
-      kind: its name.
-      signature: the signature of a SavedModel that serves it.
-      fields: the fields of a query, and their types.
-      output: the name of the model's output, if it has only one.
-      answer_outputs: the outputs that answers are computed from.
-      takes: the fields of `TaskConfig` that apply to it.
-      data_takes: the columns of `DataConfig` that apply to it.
+      kind: the name of the kind.
+      signature: the signature that serves the task in a SavedModel.
+      fields: the names and types of a query's fields.
+      output: the name of the model's output, if there is only one.
+      answer_outputs: the outputs from which answers are computed.
+      takes: the fields of `TaskConfig` that apply to the kind.
+      data_takes: the columns of `DataConfig` that apply to the kind.
       learnt: the fields that a fine-tuned model determines.
       has_classes: whether labels are classes.
       fewest_labels: the minimum number of labels.
@@ -129,7 +129,7 @@ class Task(abc.ABC):
     config: TaskConfig = DEFAULT_CONFIG
 
     def updated(self, **given) -> "Task":
-        """Return the task with a user's settings.
+        """Return the task, updated with a user's settings.
 
         If inputs become shorter, the other lengths are reduced to fit.
 
@@ -155,7 +155,7 @@ class Task(abc.ABC):
         return task
 
     def _check_data(self, data: DataConfig, columns: dict) -> None:
-        """Raise an error for columns or a main metric that the kind lacks."""
+        """Raise an error for columns or a main metric that do not apply."""
         for name, value in columns.items():
             rule = f"`{name}` does not apply to tasks of kind {self.kind}."
             require(name in self.data_takes, rule, **{name: value})
@@ -169,11 +169,11 @@ class Task(abc.ABC):
         require(legal, rule, main_metric=data.main_metric)
 
     def renamed(self, columns: dict[str, Any]) -> "Task":
-        """Return the task with columns renamed by the settings."""
+        """Return the task with the column names from the settings."""
         raise NotImplementedError
 
     def check(self, given: dict[str, Any]) -> None:
-        """Raise an error for settings that the kind lacks or that conflict.
+        """Raise an error for settings that do not apply or that conflict.
 
         Args:
           given: the fields of `config` that have just changed.
@@ -192,7 +192,7 @@ class Task(abc.ABC):
         return {}
 
     def replaced(self, **config) -> "Task":
-        """Return the task with changes to its `config`, unchecked."""
+        """Return the task with an updated `config`, without checks."""
         config = dataclasses.replace(self.config, **config)
         return dataclasses.replace(self, config=config)
 
@@ -205,7 +205,7 @@ class Task(abc.ABC):
 
     @property
     def head_arguments(self) -> tuple:
-        """The arguments of the task's layers besides the architecture."""
+        """The arguments of the task's layers, without the architecture."""
         return ()
 
     def build_model(self, config, dtype: str, albert=None):
@@ -243,7 +243,7 @@ class Task(abc.ABC):
     def table(
         self, width: int | None = None, labelled: bool = False
     ) -> TableColumns:
-        """Return the columns that texts and labels are read from.
+        """Return the columns from which to read texts and labels.
 
         Args:
           width: the number of text columns, None for the maximum.
@@ -251,19 +251,19 @@ class Task(abc.ABC):
         """
 
     def in_memory(self) -> "Task":
-        """Return the task, changed to read only the columns of `table`."""
+        """Return a copy of the task that reads only the columns of `table`."""
         return self
 
     def nameless(self) -> "Task":
-        """Return the task, changed to read rows without names."""
+        """Return a copy of the task that reads rows without names."""
         return self
 
     def reopened(self) -> "Task":
-        """Return the task, ready to learn from further examples."""
+        """Return a copy of the task that can learn from further examples."""
         return self
 
     def table_labels(self, labels: list) -> list:
-        """Return labels as in tables; each may be a list of one."""
+        """Return labels as in tables; a label may be a list with one item."""
         return [
             x[0] if isinstance(x, list) and len(x) == 1 else x for x in labels
         ]
@@ -273,7 +273,7 @@ class Task(abc.ABC):
         return examples
 
     def texts_apart(self, examples: Sequence[Any]) -> Sequence | None:
-        """Return the texts that a batch must not repeat, or None."""
+        """Return the texts that must not repeat within a batch, or None."""
         return None
 
     # Examples.
@@ -287,14 +287,14 @@ class Task(abc.ABC):
           path: the file or folder.
 
         Raises:
-          InputError: the data is malformed; the message has file and line.
+          InputError: if data is malformed; the message gives file and line.
         """
 
     def for_model(self, trained: "Task") -> "Task":
-        """Return the task, adapted to a fine-tuned model's task.
+        """Return the task, adapted to the task of a fine-tuned model.
 
         Raises:
-          InputError: the model was fine-tuned for another kind of task.
+          InputError: if the model was fine-tuned for a different kind of task.
         """
         require(
             self.kind == trained.kind,
@@ -310,7 +310,7 @@ class Task(abc.ABC):
         return self
 
     def evaluated_on(self, examples: Sequence[Any]) -> "Task":
-        """Return the task with a main metric that suits the examples."""
+        """Return the task with a main metric that suits the given examples."""
         return self
 
     def learns_alone(self, examples: Sequence[Any]) -> bool:
@@ -330,7 +330,7 @@ class Task(abc.ABC):
         return softmax(logits)
 
     def served(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs that serving adds to the head's."""
+        """Return the outputs that serving adds to the head's outputs."""
         return {}
 
     @abc.abstractmethod
@@ -343,9 +343,9 @@ class Task(abc.ABC):
         """Return one prediction for each example.
 
         Args:
-          examples: the examples predicted.
+          examples: the examples.
           outputs: the head's outputs for each row of the features.
-          features: the examples' features; their `notes` map rows back to
+          features: the examples' features, whose `notes` map rows back to
             examples and to positions in the text.
         """
 
@@ -367,15 +367,15 @@ class Task(abc.ABC):
     ) -> list[str]:
         """Write files whose paths begin with `path`; return their paths."""
 
-    # One query, {field: value}, and its answer.
+    # A query, {field: value}, and its answer.
 
     def for_queries(self) -> "Task":
-        """Return the task, changed to compute only what answers need."""
+        """Return a copy of the task that skips outputs not used in answers."""
         return self
 
     @abc.abstractmethod
     def example(self, **query) -> Any:
-        """Return the example of a query, without a label."""
+        """Convert a query to an example without a label."""
 
     def value(self, prediction: Any) -> Any:
         """Return the value that Keras's `predict` returns for an example."""
@@ -385,12 +385,12 @@ class Task(abc.ABC):
     def answer(
         self, query: dict[str, Any], prediction: Any, top: int
     ) -> dict[str, Any]:
-        """Return a prediction as JSON values, with at most `top` answers."""
+        """Convert a prediction to JSON values, with at most `top` answers."""
 
     # The model directory.
 
     def description(self) -> dict:
-        """Return the content of `task.json`; `typed` reverses this."""
+        """Return the content of `task.json`; `typed` is the inverse."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
     def identity(self) -> dict:
@@ -405,13 +405,13 @@ class Task(abc.ABC):
 def with_settings(
     task: Task, data: DataConfig, config: TaskConfig = UNCHANGED
 ) -> Task:
-    """Return the task with the settings of a run; see `Task.updated`."""
+    """Return the task with a run's settings; see `Task.updated`."""
     given = {name: getattr(data, name) for name in DATA_SETTINGS}
     return task.updated(**given, **vars(config))
 
 
 def example_file(task: Task, data: DataConfig, file: str) -> str:
-    """Return the path of a data set's official file; it must exist."""
+    """Return the path of a data set's official file, which must exist."""
     require(
         data.data_dir,
         f"task={task.name} needs `data_dir`, or your own files in "

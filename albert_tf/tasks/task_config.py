@@ -14,10 +14,11 @@ from albert_tf.base.settings import (
 from albert_tf.data.table_sources import InMemoryTable, as_source
 
 # The heads of question answering: two logits for each token; or the released
-# SQuAD 2.0 head, whose end depends on the start, with a logit for no answer.
+# SQuAD 2.0 head, which predicts the end from the start and adds a logit for no
+# answer.
 ANSWER_HEADS = ("simple", "beam")
 
-# How a text's token vectors become one vector.
+# Ways to combine a text's token vectors into one vector.
 POOLINGS = ("mean", "cls", "max")
 
 # The column settings of `DataConfig`; each kind of task uses some of them.
@@ -38,7 +39,7 @@ NULL_THRESHOLD = setting(
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig(Validated):
-    """Inputs and head of a task; None means the task's default.
+    """Settings for a task's inputs and head; None means the task's default.
 
     Each kind of task uses some of these settings; see `Task.takes`.
     """

@@ -1,7 +1,7 @@
-"""A tag for every word, such as the entities of a text.
+"""A tag for every word, for instance to mark entities.
 
-A word is represented by its first piece. Long sentences become several
-overlapping rows; each word counts in the row with most of its context.
+A word is represented by its first piece. A long sentence is split into several
+overlapping rows; each word counts in the row that has the most context for it.
 Shapes: N rows, T tokens, C tags.
 """
 
@@ -48,7 +48,7 @@ NO_LABEL = -1
 
 @dataclasses.dataclass(frozen=True)
 class Tags:
-    """The predicted tags of a sentence's words, and their probabilities."""
+    """The predicted tags of a sentence's words, with probabilities."""
 
     tags: tuple[str, ...]
     probabilities: np.ndarray  # [words]
@@ -57,7 +57,7 @@ class Tags:
 def encode_words(
     sentences: Sequence[Sentence], tokenizer: Tokenizer
 ) -> list[list[np.ndarray]]:
-    """Return the ids of every word; a word without pieces is unknown."""
+    """Return the ids of every word, the unknown piece if it has no pieces."""
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
     known = {
@@ -80,11 +80,11 @@ def tags_of(sentences: Sequence[Sentence]) -> set[str]:
 def note_tags(
     sentences: Sequence[Sentence], scheme: str, source: object
 ) -> None:
-    """Print how many tags have no prefix, or cannot follow the previous tag.
+    """Print how many tags lack a prefix or cannot follow the previous tag.
 
     Args:
       sentences: the sentences of the file.
-      scheme: the scheme of their tags.
+      scheme: the scheme of the tags.
       source: the file or table.
     """
     tagged = [s for s in sentences if s.tags is not None]
@@ -123,7 +123,7 @@ def note_tags(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenClassification(Task):
-    """The kind; data sets differ in files and columns.
+    """Token classification; data sets differ in files and columns.
 
     Attributes:
       word_column: number or name of the word column, "" for the default.
@@ -174,14 +174,14 @@ class TokenClassification(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Reduce a stride that is set, so that windows overlap."""
+        """Reduce a stride that is set, so that windows still overlap."""
         stride = usual_stride(config.max_seq_length - 2)
         own = config.doc_stride
         return {"doc_stride": min(own, stride)} if own else {}
 
     @property
     def window(self) -> tuple[int, int]:
-        """The tokens in a window, and between the starts of two windows."""
+        """The number of tokens in a window, and between starts of windows."""
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 
@@ -205,7 +205,7 @@ class TokenClassification(Task):
         return sentences
 
     def _named(self, sentence: Sentence) -> Sentence:
-        """Return a sentence with its tags as names."""
+        """Return a sentence with its tags converted to names."""
         if sentence.tags is None:
             return sentence
         tags = tuple(
@@ -276,11 +276,11 @@ class TokenClassification(Task):
     def _windows(
         self, words: list[np.ndarray]
     ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-        """Return a sentence's windows, and each word's row and position."""
+        """Return a sentence's windows and each word's row and position."""
         ids = np.concatenate([np.zeros(0, np.int32), *words])
         lengths = np.array([len(word) for word in words], np.int64)
         firsts = np.cumsum(lengths) - lengths  # first piece of each word
-        # A text without words gets one empty window.
+        # A text without words has one empty window.
         windows = make_windows(len(ids), *self.window) or [(0, 0)]
         row_of = best_windows(len(ids), windows)[firsts]
         starts = np.array([start for start, _ in windows])
@@ -335,7 +335,7 @@ class TokenClassification(Task):
         }
 
     def score(self, examples, predictions):
-        # Prediction does not need the libraries that it imports.
+        # Imported here because prediction does not need the module's libraries.
         from albert_tf.tasks.metrics import entities
 
         labels = [list(sentence.tags) for sentence in examples]

@@ -1,1 +1,1 @@
-"""Text to ids: normalization rules, tokenizers and tokenizer graphs."""
+"""From text to ids: normalisation rules, tokenizers and their graphs."""

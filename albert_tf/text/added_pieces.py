@@ -1,4 +1,4 @@
-"""Appending pieces to a tokenizer's vocabulary."""
+"""Append pieces to a tokenizer's vocabulary."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
 
     The piece `[E1]` is found in `[E1]` and, if the tokenizer lower-cases, in
     `[e1]`. WordPiece finds only single words, so the result is None for a piece
-    with a space or punctuation.
+    that contains a space or punctuation.
     """
     if tokenizer.kind == "sentencepiece":
         return normalize(piece, tokenizer.config).replace(" ", WORD_MARK)
@@ -41,12 +41,12 @@ def with_pieces(
 
     Args:
       tokenizer: the original tokenizer; its ids do not change.
-      pieces: texts that become one piece each wherever they occur; with
+      pieces: texts, each of which becomes one piece wherever it occurs; with
         WordPiece, only as a whole word.
       control: whether the pieces are never found in text, like `[CLS]`.
 
     Raises:
-      InputError: a piece exists, or WordPiece would never find it.
+      InputError: if a piece exists, or WordPiece would never find it.
     """
     taken = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     names = []

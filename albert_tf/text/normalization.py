@@ -1,9 +1,10 @@
-"""Rules that normalise text before it is split into pieces.
+"""Rules for normalising text before splitting it into pieces.
 
-They are compiled into the character map of a SentencePiece model. The model
-repeatedly replaces the longest sequence of characters in its map, and continues
-after it. It does so in C++, identically in Python and TensorFlow, and tracks
-the position of every character in the text.
+The rules are compiled into the character map of a SentencePiece model. The
+model repeatedly replaces the longest sequence of characters that is in its map,
+and continues after that sequence. This happens in C++, identically in Python
+and TensorFlow, and the model tracks the position of every character in the
+text.
 """
 
 import dataclasses
@@ -26,11 +27,11 @@ from albert_tf.text.sentencepiece_rules import WORD_MARK
 
 # How to split a piece that ends in a digit and a comma ("2010,"):
 # "released": encode the number again and append the comma. The new encoding
-#   begins with the word mark, even inside a word ("1,000,"). The default,
-#   because released models must get the released code's ids.
+#   begins with the word mark, even inside a word ("1,000,"). This is the
+#   default, because released models need the released code's ids.
 # "strip": like "released", but a number inside a word loses the mark, as in
-#   Hugging Face's slow tokenizer. The released code has a branch for it that
-#   compares text with bytes, and so never runs.
+#   Hugging Face's slow tokenizer. The released code has a branch for this,
+#   which compares text with bytes and therefore never runs.
 # "none": keep the piece, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
@@ -50,9 +51,9 @@ WHITE_SPACE = (
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Validated):
-    """How text is normalised; saved as `tokenizer.json` with the vocabulary.
+    """Settings of text normalisation; `tokenizer.json` stores them.
 
-    The defaults are those of the released English models. A tokenizer replaces
+    The defaults are the released English models' settings. A tokenizer replaces
     `auto` with True or False.
     """
 
@@ -80,7 +81,7 @@ class TextConfig(Validated):
 
 
 def drop_marks(text: str) -> str:
-    """Return text decomposed (NFKD), without combining characters."""
+    """Return text decomposed (NFKD) and without combining characters."""
     text = unicodedata.normalize("NFKD", text)
     marks = map(ord, filter(unicodedata.combining, set(text)))
     return text.translate(dict.fromkeys(marks))
@@ -94,7 +95,7 @@ def has_marks(text: str) -> bool:
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Return text normalised as for training the SentencePiece models.
+    """Normalise text as in the training of the SentencePiece models.
 
     White space, as in `str.isspace`, is collapsed, quotes are replaced, accents
     dropped and letters lower-cased. Lone surrogates become U+FFFD. Source:
@@ -117,8 +118,8 @@ Function = Callable[[str], str]
 BETWEEN = "\u2800"
 
 # Keys that spell a Hangul syllable with three letters of different forms
-# (standard, compatibility, half-width, bracketed). NFKC maps contain 190,000 of
-# these, which no text uses.
+# (standard, compatibility, half-width, bracketed). NFKC maps contain 190,000
+# such keys, which no text uses.
 LETTERS, COMPATIBLE, HALF = "\u1100-\u11ff", "\u3130-\u318f", "\uffa0-\uffdc"
 MIXED_FORMS = re.compile(
     f"^(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
@@ -141,9 +142,10 @@ def characters() -> str:
 
 @functools.cache
 def changing_characters() -> str:
-    """Return all characters that rules of case or marks may change.
+    """Return all characters that rules for case or marks may change.
 
-    These are all except ideographs, but include compatibility ideographs.
+    These are all characters except ideographs, but including compatibility
+    ideographs.
     """
     return text_of(
         (1, 0x3400),
@@ -162,7 +164,7 @@ def of_each(function: Function, texts: Iterable[str]) -> list[str]:
 
 def map_function(charsmap: bytes) -> Function:
     """Return a function that applies a compiled map to text."""
-    charsmap_keys(charsmap)  # raises an error if it is damaged
+    charsmap_keys(charsmap)  # raises an error if the map is damaged
     proto = sentencepiece_model_pb2.ModelProto()
     spec = proto.normalizer_spec
     spec.precompiled_charsmap = charsmap
@@ -176,11 +178,11 @@ def map_function(charsmap: bytes) -> Function:
 
 
 INTACT_MAP = "The character map of a SentencePiece model must be intact."
-MOST_PATHS = 1 << 26  # bytes of all beginnings of keys
+MOST_PATHS = 1 << 26  # total bytes of all beginnings of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and bools: where a replacement may begin."""
+    """Return a map's double array, and bools for the starts of replacements."""
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :]
     sound = size > 0 and size % 4 == 0 and replacements[-1:] == b"\0"
@@ -199,10 +201,10 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
 
     The map consists of the size of a double array, the array itself
     (https://github.com/s-yata/darts-clone), and the replacements. SentencePiece
-    follows the numbers in it unchecked, even beyond its end.
+    follows the numbers in the array unchecked, even beyond its end.
 
     Raises:
-      InputError: the map is damaged.
+      InputError: if the map is damaged.
     """
     if not charsmap:
         return ()
@@ -243,8 +245,8 @@ def check_model(content: bytes) -> None:
     """Raise an error if a SentencePiece model would crash the process.
 
     Raises:
-      InputError: a piece or the character map is damaged.
-      DecodeError: it is not a SentencePiece model.
+      InputError: if a piece or the character map is damaged.
+      DecodeError: if the content is not a SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     for number, piece in enumerate(proto.pieces):
@@ -257,7 +259,7 @@ def check_model(content: bytes) -> None:
 
 
 def load_model(content: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Return the processor of a serialized model; raise an error if damaged."""
+    """Return the processor for a serialized model; fail if it is damaged."""
     model = sentencepiece.SentencePieceProcessor()
     try:
         check_model(content)
@@ -301,10 +303,10 @@ def charsmap_of(table: dict[str, str]) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
-    """Return a map equivalent to `normalize` followed by another map.
+    """Return a map equivalent to `normalize` followed by `charsmap`.
 
     Neighbours matter only for a capital sigma (`final_sigma`) and for sequences
-    that the map treats as a whole.
+    that the map treats as a unit.
     """
     own = map_function(charsmap)
 
@@ -328,7 +330,8 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
     """Return a SentencePiece model that also applies `normalize`.
 
     The model finds user-defined symbols before it applies its map. Symbols that
-    `normalize` changes cannot occur in normalised text, so they become unused.
+    `normalize` changes cannot occur in normalised text, so they are marked as
+    unused.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     spec = proto.normalizer_spec
@@ -346,7 +349,7 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
 
 
 def character_class(characters: Iterable[str]) -> str:
-    """Return the inside of a regular expression's class of characters."""
+    """Return the content of a regular expression's character class."""
     codes = np.array(sorted(map(ord, characters)))
     runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
     ends = [[re.escape(chr(run[i])) for i in (0, -1)] for run in runs]
@@ -359,12 +362,12 @@ def final_sigma(
 ) -> str:
     """Return a regular expression for a capital sigma at the end of a word.
 
-    Its groups match the text before and after. A word ends if a cased character
-    comes before and none comes after, apart from case-ignorable ones (Unicode's
-    Final_Sigma, as in `str.lower`).
+    The groups match the text before and after the sigma. A word ends if a cased
+    character precedes and no cased character follows, disregarding
+    case-ignorable characters (Unicode's Final_Sigma, as in `str.lower`).
 
     Args:
-      rule: normalises a text, including lower-casing.
+      rule: a function that normalises a text, including lower-casing.
       config: the rule's second argument.
     """
     every = changing_characters()

@@ -1,4 +1,4 @@
-"""Packing: one or two segments of ids into a row of the model's inputs."""
+"""Packing of one or two segments of ids into a row of the model's inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ class SpecialIds(Protocol):
 def is_column(values: Any) -> bool:
     """Return whether an object is a sequence with one value per example.
 
-    Tables do not count: iterating over one yields its column names.
+    Tables do not count, because iterating over a table yields its column names.
     """
     return (
         isinstance(values, Iterable)
@@ -33,11 +33,11 @@ def is_column(values: Any) -> bool:
 
 
 def checked_texts(values: Any, name: str) -> list[str]:
-    """Return strings as a list, with bytes decoded; raise an error for others.
+    """Return strings as a list, with bytes decoded; reject other values.
 
     Args:
       values: a list, array or tensor.
-      name: the name of the argument, for errors.
+      name: the name of the argument, for error messages.
     """
     if hasattr(values, "numpy"):
         values = values.numpy()
@@ -67,7 +67,7 @@ def row_length(max_length: int | None) -> int | None:
 def truncate_pair(
     length_a: int, length_b: int, max_tokens: int
 ) -> tuple[int, int]:
-    """Return how many leading tokens of two segments to keep.
+    """Return the number of leading tokens to keep in each of two segments.
 
     The longer segment, or b if they are equally long, loses its last token
     until both fit. Source: google-research/albert `_truncate_seq_pair`.
@@ -82,7 +82,7 @@ def two_part_row(
     """Return `[CLS] a [SEP] b [SEP]` without truncation, even if b is empty.
 
     Returns:
-      The int32 tokens of the row, and the index where its segment 1 begins.
+      The int32 tokens of the row, and the index at which segment 1 begins.
     """
     sep = [tokenizer.sep_id]
     row = np.concatenate([[tokenizer.cls_id], a, sep, b, sep])

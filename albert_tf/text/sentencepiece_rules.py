@@ -8,7 +8,8 @@ import sentencepiece
 
 WORD_MARK = "▁"
 
-# A piece of only these characters continues a word, unless it is one symbol.
+# A piece that consists of these characters continues a word, unless it is a
+# single symbol.
 SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
 
@@ -19,8 +20,8 @@ Span = tuple[int, int, int]
 def is_word_start(piece: str) -> bool:
     """Return whether a piece begins a word, by the released English rule.
 
-    A piece does so if it is a single symbol, or contains a word mark, digit,
-    apostrophe or letter outside a-z. Source: google-research/albert
+    A piece begins a word if it is a single symbol, or contains a word mark,
+    digit, apostrophe or letter outside a-z. Source: google-research/albert
     `_is_start_piece_sp`.
     """
     return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
@@ -55,12 +56,12 @@ def digit_comma_splits(
 
     Args:
       model: the SentencePiece model.
-      pieces: its pieces.
+      pieces: the model's pieces.
       variant: one of `normalization.DIGIT_COMMA`.
 
     Returns:
-      For the id of each such piece, the ids that replace it, with their spans
-      in the piece's text (without word mark). Source: google-research/albert
+      For the id of each such piece, the ids that replace it, with spans in the
+      piece's text (without its word mark). Source: google-research/albert
       `encode_pieces`.
     """
     splits: dict[int, list[Span]] = {}
@@ -105,7 +106,7 @@ def concatenated(
 def expand(
     ids: Sequence[Sequence[int]], values: np.ndarray, splits: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Replace each id of each row by its row of an expansion table.
+    """Replace each id in each row with its row of an expansion table.
 
     Returns:
       The concatenated new ids of all rows, and the end of each row.
@@ -120,8 +121,8 @@ def expand(
 def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
     """Return each piece's share of the training text, [V].
 
-    Scores are logarithms of shares, except in BPE models, where all pieces get
-    the same share.
+    Scores are logarithms of shares, except in BPE models, for which all pieces
+    receive the same share.
     """
     scores = np.array(model.get_score(list(range(len(model)))))
     ranks = np.array_equal(scores, np.round(scores))

@@ -1,11 +1,11 @@
 """The tokenizers as TensorFlow graphs: strings in, ids and offsets out.
 
-Ids and offsets equal those of `Tokenizer.encode_with_offsets`; offsets count
-characters of the original string. The graph uses Python's character classes,
-not those of ICU, which may be older. The rows of a batch are processed as one
-flat sequence.
+Ids and offsets equal the results of `Tokenizer.encode_with_offsets`; offsets
+count characters of the original string. The graph uses Python's character
+classes, as ICU's may be older. The rows of a batch are processed as one flat
+sequence.
 
-B batch, C characters of a text, N and M ids of a text, T tokens of a row.
+B batch, C characters per text, N and M ids per text, T tokens per row.
 """
 
 import functools
@@ -27,8 +27,8 @@ Rule = Callable[[str, TextConfig], str | bool]
 def characters() -> list[str]:
     """Return all characters that Unicode may assign, in order.
 
-    Surrogates are left out, because UTF-8 cannot encode them, and planes 4 to
-    13, 15 and 16, which are unassigned or private.
+    The result omits surrogates, which UTF-8 cannot encode, and planes 4 to 13,
+    15 and 16, which are unassigned or private.
     """
     codes = [*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xF0000)]
     return list(map(chr, codes))
@@ -36,7 +36,7 @@ def characters() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return first code points of runs of equal values, and the values."""
+    """Return the first code points of runs of equal values, and the values."""
     every = characters()
     values = np.array([int(rule(c, config)) for c in every])
     starts = np.flatnonzero(np.diff(values, prepend=-1))
@@ -45,7 +45,7 @@ def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
 
 
 class CharacterClass(tf.Module):
-    """A table of a Python function from characters to bools or integers."""
+    """A lookup table for a function from characters to bools or integers."""
 
     def __init__(self, rule: Rule, config: TextConfig):
         super().__init__()
@@ -58,19 +58,19 @@ class CharacterClass(tf.Module):
 
 
 def is_space(character: str, config: TextConfig) -> bool:
-    """Return whether a character is white space in Python."""
+    """Return whether Python considers a character white space."""
     return character.isspace()
 
 
 def decode(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return the code points [B, C] of strings; bad UTF-8 becomes U+FFFD."""
+    """Return the code points [B, C] of strings; replace bad UTF-8 by U+FFFD."""
     return tf.strings.unicode_decode(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
 
 
-# Replaces a word that is too long; no vocabulary contains it, because cleaning
-# drops this character.
+# Replaces a word that is too long; no vocabulary contains this character,
+# because cleaning drops it.
 UNKNOWN_WORD = "\0"
 
 
@@ -155,7 +155,7 @@ class WordPieceGraph(tf.Module):
         return with_final_sigma(strings, self._sigma)
 
     def words(self, parts: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the words [B, words] of texts from their parts [B, P]."""
+        """Return the words [B, words] of texts, given their parts [B, P]."""
         return tf.strings.split(tf.strings.reduce_join(parts, axis=-1))
 
     def is_long(self, words: tf.Tensor) -> tf.Tensor:
@@ -164,7 +164,7 @@ class WordPieceGraph(tf.Module):
         return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Return the ids of words [W], and their start and end bytes [W, N]."""
+        """Return the ids of words [W], and the start and end bytes [W, N]."""
         short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
         return self._wordpiece.tokenize_with_offsets(short)
 
@@ -206,14 +206,14 @@ def pair_lengths(
 
 
 class TextGraph(tf.Module):
-    """A graph from raw strings to ids and model inputs, like the tokenizer.
+    """A graph that converts raw strings to ids and model inputs.
 
-    A SavedModel that contains it needs `tensorflow` and `tensorflow_text` to
-    load. Bytes that are not UTF-8 count as U+FFFD, as in
-    `bytes.decode("utf-8", "replace")`.
+    To load a SavedModel that contains the graph, `tensorflow` and
+    `tensorflow_text` are needed. Bytes that are not UTF-8 count as U+FFFD, as
+    in `bytes.decode("utf-8", "replace")`.
 
-    It works until the next `tf.random.set_seed`, when TensorFlow frees the
-    SentencePiece model; a graph loaded from a SavedModel is not affected.
+    The graph works until the next `tf.random.set_seed`, when TensorFlow frees
+    the SentencePiece model; a graph loaded from a SavedModel is not affected.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -231,7 +231,7 @@ class TextGraph(tf.Module):
         return self.graph(strings)
 
     def encode_masked(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids [B, N] of strings [B] with `[MASK]` as that piece.
+        """Return the ids [B, N] of strings [B], where `[MASK]` is one piece.
 
         See `Tokenizer.encode_masked`.
         """
@@ -253,14 +253,15 @@ class TextGraph(tf.Module):
         max_seq_length: int,
         fixed: bool = True,
     ) -> dict[str, tf.Tensor]:
-        """Return `[CLS] a [SEP] b [SEP]`, like `packing.pack`.
+        """Return `[CLS] a [SEP] b [SEP]`, as `packing.pack` does.
 
         Args:
           a: ids [B, N] of the first segments.
-          b: ids [B, M] of the second segments; `None` or an empty row if none.
+          b: ids [B, M] of the second segments; `None` or an empty row if there
+            is none.
           max_seq_length: largest number of tokens in a row.
-          fixed: whether T is `max_seq_length`; otherwise it is the length of
-            the longest row, 1 if there is no row.
+          fixed: whether T is `max_seq_length`; otherwise T is the length of the
+            longest row, or 1 if there is no row.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, T].
@@ -307,7 +308,7 @@ TO_THE_END = 1 << 20  # end of a piece that is not split, beyond its span
 
 
 class TokenSpans(NamedTuple):
-    """Ids with the start and end of each in the text; ragged [B, N]."""
+    """Ids, with each id's start and end in the text; ragged [B, N]."""
 
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -315,10 +316,10 @@ class TokenSpans(NamedTuple):
 
 
 def next_place(where: tf.Tensor) -> tf.Tensor:
-    """Return, for each index, the next one (or itself) where a bool is true.
+    """Return for each index the next index, or itself, where a bool is true.
 
-    The result is the number of values, n, if there is none. It has n + 1
-    entries; the last one is n.
+    If there is no such index, the entry is n, the number of values. The result
+    has n + 1 entries; the last is n.
     """
     size = tf.size(where)
     places = tf.cast(tf.where(where)[:, 0], tf.int32)
@@ -380,7 +381,7 @@ class SentencePieceOffsets(tf.Module):
         return self._split(ids, begin - row_starts, end - row_starts)
 
     def _split(self, ids: tf.RaggedTensor, begin, end) -> TokenSpans:
-        """Return the ids after the digit-comma rule, with their offsets."""
+        """Return the ids after applying the digit-comma rule, with offsets."""
         low = tf.gather(self._splits, ids.values)
         number = tf.gather(self._splits, ids.values + 1) - low
         within = tf.ragged.range(low, low + number).values
@@ -407,7 +408,7 @@ class WordPieceOffsets(tf.Module):
         words = self._graph.words(parts)
         ids, first, last = self._graph.pieces(words.values)
         word = ids.value_rowids()
-        # A word that is too long is one piece.
+        # A word that is too long is a single piece.
         size = tf.gather(tf.strings.length(words.values), word)
         long = tf.gather(self._graph.is_long(words.values), word)
         last = tf.where(long, size, tf.cast(last.values, tf.int32))
@@ -433,7 +434,7 @@ class WordPieceOffsets(tf.Module):
         """Return parts' starts and ends as character indices, and rows."""
         rows = parts.value_rowids()
         begin = text.places(first)
-        # A part ends where the next part with another source begins.
+        # A part ends where the next part with a different source begins.
         after = tf.searchsorted(begin, begin, side="right")
         end = tf.gather(tf.concat([begin, [tf.int32.max]], axis=0), after)
         limits = tf.cast(text.codes.row_limits(), tf.int32)
@@ -458,7 +459,7 @@ OFFSETS = {
 def offset_graph(tokenizer: Tokenizer, text_graph: TextGraph) -> tf.Module:
     """Return a function from strings [B] to `TokenSpans`.
 
-    It shares the tables of the tokenizer's `TextGraph`.
+    The function shares the lookup tables of the tokenizer's `TextGraph`.
     """
     graph = text_graph.graph
     return OFFSETS[type(graph)](graph, tokenizer)

@@ -1,4 +1,4 @@
-"""Tokenizers: text to ids, model inputs and back, and tokenizer files."""
+"""Tokenizers, from text to ids and back, and tokenizer files."""
 
 import abc
 import base64
@@ -52,14 +52,14 @@ TOKENIZER_FILE, RULES_FILE = "tokenizer.json", "compiled_rules.bin"
 WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
 CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, not a setting
 MASK_TEXT = "[MASK]"
-# Concatenated ids of texts, and each text's end; ids, their starts and ends.
+# Concatenated ids of texts, with each text's end; ids, with starts and ends.
 JoinedIds = tuple[np.ndarray, np.ndarray]
 IdsAndSpans = tuple[list[int], list[int], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(TextConfig):
-    """A vocabulary, and how text is normalised for it."""
+    """A vocabulary, and the normalisation of text for it."""
 
     help_group = TOKENIZER
 
@@ -72,7 +72,7 @@ class TokenizerConfig(TextConfig):
 
 
 class Tokenizer(abc.ABC):
-    """The common parts of tokenizers: the vocabulary and its files.
+    """The common parts of all tokenizers: the vocabulary and its files.
 
     Attributes:
       vocab_size: number of pieces, V.
@@ -82,7 +82,7 @@ class Tokenizer(abc.ABC):
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
       with_rules: a SentencePiece model with the rules of `config` compiled in.
-        Compiling takes about a second, so `save` writes the model too.
+        Compilation takes about a second, so `save` writes the model too.
       encodes_with_rules: whether `encode_joined` uses `with_rules`.
       rules_file: a file that `save` may have written.
       final_sigma: a regular expression for capital sigmas at the end of a word,
@@ -90,11 +90,11 @@ class Tokenizer(abc.ABC):
     """
 
     kind: str  # in `tokenizer.json`
-    file_name: str  # of the vocabulary in a model directory
+    file_name: str  # name of the vocabulary in a model directory
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
     encodes_with_rules: bool
     has_marks: Callable[[str], bool]  # whether a text has accents to strip
-    settings: tuple[str, ...]  # fields of `TextConfig` that it uses
+    settings: tuple[str, ...]  # fields of `TextConfig` that the tokenizer uses
     final_sigma: str | None
     rules_file = ""
     lone_mark: Sequence[int | None] = ()  # id of the word mark alone
@@ -126,7 +126,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _unused(self) -> list[int]:
-        """Return other ids, besides special ones, that represent no text."""
+        """Return the ids, other than special pieces, that represent no text."""
 
     @abc.abstractmethod
     def _starts_word(self, piece: str) -> bool:
@@ -137,7 +137,7 @@ class Tokenizer(abc.ABC):
         """Return `with_rules`, compiled."""
 
     def _rules_hash(self, rules: bytes) -> bytes:
-        """Return a hash of `with_rules` and of all that determines it."""
+        """Return a hash of `with_rules` and of its sources."""
         versions = unicodedata.unidata_version, sentencepiece.__version__
         code = map(inspect.getsource, (normalization, wordpiece))
         about = "\n".join([self.fingerprint(), *versions, *code]).encode()
@@ -171,12 +171,12 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
-        """Return ids, and the start and end of each in the original text.
+        """Return ids, with each id's start and end in the original text.
 
         Offsets count characters (code points) of `text` before any
-        normalisation; ends are exclusive. A piece without a character of the
-        text, like a word mark alone, has an empty span. If several pieces come
-        from one character, like a ligature, only the last one covers it.
+        normalisation; ends are exclusive. A piece without characters of the
+        text, such as a lone word mark, has an empty span. If several pieces
+        come from one character, such as a ligature, only the last covers it.
         """
 
     @abc.abstractmethod
@@ -193,7 +193,7 @@ class Tokenizer(abc.ABC):
 
         Args:
           texts: B strings.
-          text_pairs: the second text of each pair, "" for none.
+          text_pairs: the second text of each pair, "" if there is none.
           max_length: T, to which longer rows are truncated. Defaults to the
             length of the longest row.
         """
@@ -220,9 +220,9 @@ class Tokenizer(abc.ABC):
         return self.encode_batch([text])[0].tolist()
 
     def encode_masked(self, text: str) -> list[int]:
-        """Return the ids of a text with `[MASK]` as that piece.
+        """Return the ids of a text, where `[MASK]` is one piece.
 
-        A `lone_mark` follows it only if white space does.
+        A `lone_mark` follows this piece only if white space does.
         """
         parts = text.split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
@@ -258,7 +258,7 @@ class Tokenizer(abc.ABC):
         return hashlib.sha256(self.content).hexdigest()
 
     def check_claim(self, model_dir: str) -> None:
-        """Raise an error if a folder has a model with another tokenizer."""
+        """Raise an error if a folder has a model with a different tokenizer."""
         known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
         same = not known or known.fingerprint() == self.fingerprint()
         rule = "`output_dir` must not contain a model with another tokenizer."
@@ -281,8 +281,8 @@ class SentencePieceTokenizer(Tokenizer):
     """The tokenizer of the English models.
 
     Attributes:
-      expansion: values int32 and row splits int64 [V+1] of the ids that
-        replace each id by the digit-comma rule.
+      expansion: values int32 and row splits int64 [V+1] of the ids that replace
+        each id under the digit-comma rule.
     """
 
     kind = "sentencepiece"
@@ -295,7 +295,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, content: bytes, config: TextConfig):
         self._model = load_model(content)
         pieces = self._model.id_to_piece(list(range(len(self._model))))
-        # The model file defines these two pieces, whatever their names.
+        # The model file defines these two pieces, regardless of their names.
         named = zip(
             (self._model.pad_id(), self._model.unk_id()),
             self.special,
@@ -412,7 +412,7 @@ TOKENIZERS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Return a tokenizer from its `Tokenizer.get_config`; None for None."""
+    """Return the tokenizer for a `Tokenizer.get_config`; None for None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
@@ -434,7 +434,7 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
 def description_beside(path: str, kind: str) -> dict:
     """Return the `tokenizer.json` next to a vocabulary, {} if there is none.
 
-    Files with this name from other libraries, without this type, do not count.
+    Files of this name from other libraries lack this type and are ignored.
     """
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
     found = files.read_json(place, "A file") if files.exists(place) else {}

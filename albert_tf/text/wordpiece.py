@@ -1,8 +1,8 @@
-"""WordPiece: text split at spaces and punctuation, then into longest pieces.
+"""WordPiece: split text at spaces and punctuation, then into longest pieces.
 
-Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. Their
-changes to text before words are split are also compiled into the character map
-of a SentencePiece model, for offsets and for the graph.
+Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. The
+changes that they make to text before splitting words are also compiled into the
+character map of a SentencePiece model, for offsets and for the graph.
 """
 
 import bisect
@@ -23,7 +23,7 @@ from albert_tf.text.normalization import (
     of_each,
 )
 
-# Longer words become one unknown piece.
+# A longer word becomes one unknown piece.
 MAX_WORD_CHARACTERS = 200
 
 # The cache of words is cleared when it reaches this size.
@@ -32,7 +32,8 @@ MAX_CACHED_WORDS = 200_000
 # Replaces NUL, which no map can contain; cleaning drops both.
 DROPPED = "\1"
 
-# Replaces ideographs that no piece contains; no piece contains this either.
+# Replaces ideographs that no piece contains; no piece contains this character
+# either.
 OTHER_IDEOGRAPH = "\ufffe"
 
 # Ideographs; each one is a separate word.
@@ -56,7 +57,7 @@ def vocabulary_lines(content: bytes) -> list[str]:
         lines.pop()
     pieces: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        # Google's Chinese vocabulary has a line separator as a piece.
+        # Google's Chinese vocabulary contains a line separator as a piece.
         piece = line.split()[0] if line.split() else line.rstrip("\r")
         if piece in pieces:
             raise InputError(
@@ -68,7 +69,7 @@ def vocabulary_lines(content: bytes) -> list[str]:
 
 
 def clean_character(character: str) -> str:
-    """Return a character unchanged, dropped, as a space, or between spaces."""
+    """Keep or drop a character, or return a space, or add spaces around it."""
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "
@@ -80,7 +81,7 @@ def clean_character(character: str) -> str:
 
 
 def lowercase_and_strip(word: str, config: TextConfig) -> str:
-    """Return a word lower-cased and without accents, if configured."""
+    """Return a word, lower-cased and without accents if configured."""
     if not config.do_lower_case:
         return word
     word = word.lower()
@@ -116,7 +117,7 @@ def split_punctuation(
 
     Args:
       word: a word without white space.
-      is_part: returns whether a character is a separate part.
+      is_part: a function that returns whether a character is a separate part.
     """
     spans: list[tuple[int, int]] = []
     inside = False
@@ -131,7 +132,7 @@ def split_punctuation(
 
 
 class _Cleaned(dict):
-    """Maps a code point to its cleaned text, for `str.translate`."""
+    """A map from code points to cleaned text, for `str.translate`."""
 
     def __missing__(self, code: int) -> str:
         self[code] = clean_character(chr(code))
@@ -152,8 +153,8 @@ def separated(text: str, config: TextConfig) -> str:
 def rules_model(pieces: Sequence[str], config: TextConfig) -> bytes:
     """Return a SentencePiece character model that separates words.
 
-    Its pieces are a space and the characters of a vocabulary. The joined pieces
-    of a text equal `separated`.
+    The model's pieces are a space and the characters of a vocabulary. The
+    joined pieces of a text equal the result of `separated`.
     """
     known = {" ", *"".join(pieces)}
     every = changing_characters()
@@ -178,7 +179,7 @@ def rules_model(pieces: Sequence[str], config: TextConfig) -> bytes:
 
 
 class WordPiece:
-    """A WordPiece model: splits text into pieces, with `##` inside words."""
+    """A WordPiece model, which splits text into pieces (`##` inside words)."""
 
     def __init__(self, ids: dict[str, int], unk_id: int, config: TextConfig):
         self._ids = ids
@@ -196,7 +197,7 @@ class WordPiece:
     def encode_with_offsets(
         self, text: str, normalizer: sentencepiece.SentencePieceNormalizer
     ) -> tuple[list[int], list[int], list[int]]:
-        """Return the ids of a text, and the start and end of each.
+        """Return the ids of a text, and each id's start and end.
 
         Args:
           text: a text prepared for `rules_model`.
@@ -224,7 +225,7 @@ class WordPiece:
         return ids
 
     def _pieces(self, word: str) -> Iterator[tuple[int, int, int]]:
-        """Yield id, begin and end of each piece of a folded word."""
+        """Yield the id, begin and end of each piece of a folded word."""
         for begin, end in split_punctuation(word):
             for id, first, last in self._greedy(word[begin:end]):
                 yield id, begin + first, begin + last

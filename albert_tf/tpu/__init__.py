@@ -1,1 +1,1 @@
-"""The training step on a TPU slice, compiled without a TPU."""
+"""The training step for a TPU slice, compiled without a TPU."""

@@ -2,7 +2,7 @@
 
 Both follow the Cloud TPU documentation, which has a page for each generation:
 https://docs.cloud.google.com/tpu/docs/v5e and so on, as of 2026. Memory is not
-listed here: the compiler reports how much a program may use.
+listed here: the compiler reports how much memory a program may use.
 """
 
 import dataclasses
@@ -21,9 +21,10 @@ class Chip:
     """A TPU generation.
 
     Attributes:
-      compiler_name: the compiler's name for it.
-      replicas: replicas of `TPUStrategy` per chip.
-      name_counts: how much a chip adds to the number in a name like v3-8.
+      compiler_name: the compiler's name for the generation.
+      replicas: number of `TPUStrategy` replicas per chip.
+      name_counts: the amount that a chip adds to the number in a name like
+        v3-8.
       shapes: the shapes of slices, in chips.
       chip_config: the compiler's name for the chip's mode of operation.
     """
@@ -38,7 +39,7 @@ class Chip:
 CHIPS = {
     "v2": Chip("v2", 2, 2, SQUARES[:5]),
     "v3": Chip("v3", 2, 2, SQUARES),
-    # TensorFlow runs v4 and v5p with the two cores of a chip as one.
+    # On v4 and v5p, TensorFlow uses the two cores of a chip as one.
     "v4": Chip("v4", 1, 2, CUBES, "megacore"),
     "v5e": Chip("v5e", 1, 1, FLAT),
     "v5p": Chip("v5", 1, 2, CUBES),
@@ -62,7 +63,7 @@ class Topology:
 
     @property
     def chip(self) -> Chip:
-        """The generation."""
+        """The generation of the chips."""
         return CHIPS[self.generation]
 
     @property
@@ -77,7 +78,7 @@ class Topology:
 
     @property
     def accelerator_type(self) -> str:
-        """Google Cloud's name for it, such as v5litepod-8."""
+        """Google Cloud's name for the slice, such as v5litepod-8."""
         number = self.chips * self.chip.name_counts
         name = {"v5e": "v5litepod"}.get(self.generation, self.generation)
         return f"{name}-{number}"

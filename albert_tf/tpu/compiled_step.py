@@ -1,9 +1,9 @@
 """The replica step: lowered to one XLA module, compiled, or written to a file.
 
-XLA numbers arguments and outputs. The arguments are the batch's tensors and
-then the variables, in the order in which the step uses them. The outputs are
-the step's results and then the updated variables, which the module declares as
-aliases of arguments.
+XLA numbers arguments and outputs. The arguments are the batch's tensors, then
+the variables in the order in which the step uses them. The outputs are the
+step's results, then the updated variables, which the module declares as aliases
+of arguments.
 
 `run_step.py` describes the file and runs it.
 """
@@ -40,7 +40,7 @@ from albert_tf.training.optimizer import AVERAGE, OptimizerConfig
 from albert_tf.training.pretraining.run_setup import make_trainer
 from albert_tf.training.training_config import TrainingConfig
 
-RESULTS = ("report", "norm")  # of `Trainer.replica_step`
+RESULTS = ("report", "norm")  # results of `Trainer.replica_step`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def lower_step(
     variables: dict[str, tf.Variable],
     results: tuple[str, ...] = RESULTS,
 ) -> StepModule:
-    """Lower a replica's step and name its arguments and outputs.
+    """Lower a replica's step, and name the arguments and outputs.
 
     Args:
       function: a compiled `tf.function` of the batch's tensors, in order.
@@ -140,7 +140,8 @@ class Step:
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
-            # Any multiple works here; `lower_evaluation` uses the plan's size.
+            # Any multiple would do here; `lower_evaluation` uses the plan's
+            # size.
             eval_batch_size=topology.replicas,
         )
         keras.utils.set_random_seed(training.random_seed)
@@ -197,7 +198,7 @@ class Step:
 
 
 def sizes() -> list[int]:
-    """Return the batch sizes to try, at most an eighth apart."""
+    """Return the batch sizes to try, each at most an eighth above the last."""
     return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
 
 
@@ -220,12 +221,13 @@ def largest(
     tried: dict[int, Compiled],
     memory: int,
 ) -> int:
-    """Return the largest of `sizes` that fits, or 0.
+    """Return the largest of `sizes` that fits, 0 if none does.
 
-    Both this size and the next larger one, which does not fit, were compiled.
+    The search compiles both this size and the next larger one, which does not
+    fit.
 
     Args:
-      compile_size: compiles the step for a micro-batch.
+      compile_size: a function that compiles the step for a micro-batch.
       tried: {micro-batch: result}, at least one; new results are added.
       memory: bytes that a replica may use.
     """
@@ -237,11 +239,12 @@ def largest(
         if not between:
             return low
         known = {n: c.needed for n, c in tried.items() if c.needed}
-        # A lower bound for an empty batch: with it, one size defines a line.
+        # A lower bound for an empty batch; together with one size, it defines a
+        # line.
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
         known[0] = min(arguments, default=0)
         expected = interpolated_size(known, memory)
-        # The largest size expected to fit, or else the smallest.
+        # The largest size expected to fit, otherwise the smallest.
         below = [n for n in between if n <= expected]
         size = below[-1] if below else between[0]
         tried[size] = compile_size(size)
@@ -260,8 +263,8 @@ def shapes(module: StepModule) -> dict[str, tf.TensorSpec]:
 def artifact(module: StepModule) -> bytes:
     """Return a module as a serialized `jax.export.Exported`.
 
-    JAX exports a placeholder function with the same arguments and outputs,
-    whose program is then replaced.
+    JAX exports a placeholder function with the same arguments and outputs; its
+    program is then replaced.
     """
     mlir, bindings, *_, dialect = libraries()
     import jax
@@ -270,7 +273,7 @@ def artifact(module: StepModule) -> bytes:
     version = dialect.get_version_from_compatibility_requirement(
         dialect.StablehloCompatibilityRequirement.WEEK_12
     )
-    with jax.enable_x64(True):  # the step's number has 64 bits
+    with jax.enable_x64(True):  # the step number has 64 bits
         like = {
             name: jax.ShapeDtypeStruct(spec.shape, spec.dtype.as_numpy_dtype)
             for name, spec in shapes(module).items()
@@ -333,7 +336,7 @@ def about(step: Step, module: StepModule, evaluation: StepModule) -> dict:
 
 
 def write_step(path: str, step: Step, flags: str = "") -> None:
-    """Write a one-replica step, with the values of its variables, to a zip.
+    """Write a one-replica step and the values of its variables to a zip file.
 
     Args:
       path: the file.

@@ -1,8 +1,8 @@
-"""The TPU compiler in `libtpu`, on a machine without a TPU.
+"""The TPU compiler in `libtpu`, for machines without a TPU.
 
-Only this module uses JAX, XLA's private bindings and libtpu. None of them
-guarantees that these names are stable, so other versions are rejected. libtpu
-is not open source: installing the extra implies accepting Google's terms.
+Only this module uses JAX's and XLA's private bindings and libtpu. None of these
+guarantees stable names, so other versions are rejected. libtpu is not open
+source: installing the extra implies accepting Google's terms.
 """
 
 import dataclasses
@@ -21,10 +21,11 @@ from albert_tf.tpu.chips import Topology
 # The versions that have these names; for libtpu, a prefix.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
 JAX = ("jax", "jaxlib")
-# {extra: its packages}; only compiling for a TPU needs libtpu.
+# {extra: packages}; only compilation for a TPU needs libtpu.
 EXTRAS = {"step-file": JAX, "tpu-check": (*JAX, "libtpu")}
 GIB = 1 << 30
-# A program whose array fits no memory; its error reveals the memory size.
+# A program with an array too large for any memory; the error reveals the memory
+# size.
 PROBE = """func.func @main(%x: tensor<68719476736xf32>)
     -> tensor<68719476736xf32> {
   %y = stablehlo.add %x, %x : tensor<68719476736xf32>
@@ -41,13 +42,13 @@ def version(package: str) -> str:
 
 
 def require_versions(extra: str) -> None:
-    """Raise `InputError` if an extra is missing or has other versions."""
+    """Raise `InputError` if an extra is missing or its versions differ."""
     installed = {package: version(package) for package in EXTRAS[extra]}
     if all(installed[p].startswith(VERSIONS[p]) for p in installed):
         return
     received = ", ".join(f"{p} {v}" for p, v in installed.items())
     raise InputError(
-        "The compiler must be that of JAX 0.10.2; install it with "
+        "The compiler must be the one in JAX 0.10.2; install it with "
         f"pip install 'albert-tf[{extra}]'. Received: {received}"
     )
 
@@ -77,13 +78,13 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
     @property
     def replica_id_in_sync_group(self):
-        """The replica's number, known only when the program runs."""
+        """The replica's number, which is known only when the program runs."""
         from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
         return gen_xla_ops.xla_replica_id()
 
     def all_reduce(self, reduce_op, value, options=None):
-        """Sum tensors over all replicas; other reductions are not needed."""
+        """Sum tensors over all replicas; no other reduction is needed."""
         from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
         if reduce_op != tf.distribute.ReduceOp.SUM:
@@ -99,7 +100,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
 
 class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """Stand-in for `TPUStrategy` that compiles replicas but cannot run them."""
+    """A stand-in for `TPUStrategy` that can compile but not run replicas."""
 
     def __init__(self, replicas: int):
         super().__init__("/CPU:0")
@@ -135,11 +136,11 @@ def _use_own_generator(philox, ir, dialect) -> None:
 
 
 def stablehlo(hlo: bytes) -> bytes:
-    """Convert a module to StableHLO as TensorFlow lowers it for a TPU.
+    """Convert a module to StableHLO as TensorFlow would for a TPU.
 
-    Copies are removed, because the compiler rejects them. Dropout masks use
-    the TPU's generator instead of Philox, which `auto_select` means on CPUs;
-    seeds, which request Philox by name, keep it.
+    Copies are removed, because the compiler rejects them. Dropout masks use the
+    TPU's generator instead of Philox, which `auto_select` means on CPUs; seeds
+    request Philox by name and still use it.
     """
     mlir, jax, _, _, ir, dialect = libraries()
     copies, masks, written = [], [], io.BytesIO()
@@ -173,7 +174,7 @@ class Compiled:
       seconds: duration of the compilation.
       needed: a replica's peak memory in bytes, live data plus code; None if
         the compiler does not report it.
-      parts: {name: bytes} of its parts.
+      parts: {name: bytes}, the parts of this memory.
     """
 
     fits: bool

@@ -1,10 +1,11 @@
 """Pretrain from a step file under JAX, without TensorFlow.
 
-A step file is a zip, written by `tpu_check --step_file`: the training step and
-the evaluation of a batch as artifacts of `jax.export`, a description of their
-inputs and outputs, and a checkpoint with the first values of all variables.
-This module is independent of the model: it passes batches and variables to the
-two programs. `pretrain.py` can resume from the model directory that it writes.
+A step file is a zip file written by `tpu_check --step_file`. It contains the
+training step and the evaluation of a batch as artifacts of `jax.export`, a
+description of their inputs and outputs, and a checkpoint with the initial
+values of all variables. This module is independent of the model: it passes
+batches and variables to the two programs. `pretrain.py` can resume from the
+model directory that this module writes.
 """
 
 import contextlib
@@ -39,7 +40,7 @@ from albert_tf.training import checkpoint_files
 from albert_tf.training.clock import Pace, next_stop
 from albert_tf.training.history import History, RunResult
 
-# The files in a step file, next to those of the checkpoint `ckpt-0`.
+# The files in a step file, in addition to the checkpoint `ckpt-0`.
 STEP, EVALUATION, ABOUT = "step.jax", "evaluation.jax", "step.json"
 FIRST = "ckpt-0"
 BEST, ITERATIONS = "best", "optimizer/iterations"
@@ -50,7 +51,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def jax_for_steps():
-    """Import JAX with 64-bit types, which the step's number needs."""
+    """Import JAX with 64-bit types, which the step number needs."""
     try:
         import flatbuffers  # noqa: F401, needed to read artifacts
         import jax
@@ -71,8 +72,8 @@ class StepFile:
       path: the file.
 
     Attributes:
-      about: its description.
-      bundle: the checkpoint with the first values.
+      about: the description of the step.
+      bundle: the checkpoint with the initial values.
     """
 
     def __init__(self, path: str):
@@ -102,7 +103,7 @@ class StepFile:
 
     @functools.cached_property
     def advance(self):
-        """A function (state, sums, batch) -> new state and sums."""
+        """The function (state, sums, batch) -> new state and sums."""
         numpy, outputs = self.jax.numpy, self.about["outputs"]
         call = self.jax.export.deserialize(bytearray(self.programs[0])).call
 
@@ -132,7 +133,7 @@ class StepFile:
 
     @functools.cached_property
     def evaluation(self):
-        """A function (state, batch) -> report of a held-out batch."""
+        """The function (state, batch) -> report of a held-out batch."""
         names = self.about["evaluation"]
         call = self.jax.export.deserialize(bytearray(self.programs[1])).call
 
@@ -161,7 +162,7 @@ class StepFile:
         }
 
     def summarize(self, report: np.ndarray) -> dict[str, float]:
-        """Turn a report into means, with the total `loss` first."""
+        """Convert a report to means, with the total `loss` first."""
         sums, weights = np.asarray(report, np.float64)
         means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
         values = dict(zip(self.about["names"], means.tolist(), strict=True))
@@ -171,13 +172,13 @@ class StepFile:
 
 @dataclasses.dataclass(frozen=True)
 class RunStepConfig(Validated):
-    """The inputs and outputs of a run; the step file has its settings."""
+    """The inputs and outputs of a run; the step file contains its settings."""
 
     step_file: str = setting(
         "", "Step to run, written by tpu_check --step_file.", required=True
     )
     data_dir: str = setting(
-        "", "Folder made by create_pretraining_data.py.", required=True
+        "", "Folder written by create_pretraining_data.py.", required=True
     )
     output_dir: str = setting(
         "", "Model directory to write; resumes a run in it.", required=True
@@ -201,7 +202,7 @@ class Run:
     """A run in a model directory, resumed if the directory has a checkpoint.
 
     Args:
-      config: inputs and outputs.
+      config: the inputs and outputs.
       step: the step file.
       metadata: the metadata of the training records.
 
@@ -227,7 +228,7 @@ class Run:
         kept = self.last_good and checkpoint_files.read_facts(self.last_good)
         self.read = (kept or {}).get("read", {})
         self.records = metadata.fingerprint(), config.data_dir
-        # Records not read before are those of a new run or a new phase.
+        # Records that were not read before belong to a new run or a new phase.
         new = 0 if self.read else self.step * step.about["examples"]
         known = (self.read[key] for key in self.records if key in self.read)
         self.position = next(known, new)
@@ -248,7 +249,7 @@ class Run:
         )
 
     def _resumed(self, kept: dict) -> str:
-        """Describe where the run resumes, and which settings changed."""
+        """Describe at which step the run resumes and which settings changed."""
         lines = [
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
@@ -272,7 +273,7 @@ class Run:
         return in_order(submit, records, BATCHES_AHEAD)
 
     def window(self, batches: Iterator[Arrays], steps: int) -> dict:
-        """Run some steps; return means of their losses and metrics."""
+        """Run some steps; return the means of their losses and metrics."""
         sums, start = self.file.nothing(), time.monotonic()
         for batch in itertools.islice(batches, steps):
             self.state, sums = self.file.advance(self.state, sums, batch)
@@ -297,7 +298,7 @@ class Run:
         }
 
     def evaluated(self) -> dict:
-        """Return the state with the averaged weights, if there are any."""
+        """Return the state, with averaged weights if there are any."""
         averages = self.file.about["averages"].items()
         return self.state | {name: self.state[mean] for name, mean in averages}
 
@@ -329,7 +330,7 @@ class Run:
         return path
 
     def save(self) -> None:
-        """Write a checkpoint; with averages, also the model to be loaded."""
+        """Write a checkpoint and, with averages, the model to be loaded."""
         self.read |= dict.fromkeys(self.records, self.position)
         if self.file.about["averages"]:
             self._write(files.join(self.folder, BEST), self.evaluated(), 1)

@@ -1,11 +1,12 @@
-"""TensorFlow's checkpoints, read and written without TensorFlow.
+"""TensorFlow checkpoints, read and written without TensorFlow.
 
-A checkpoint has data files, with the bytes of its tensors, and an index: a
-table in LevelDB's format of each tensor's type, shape, offset and checksum.
+A checkpoint consists of data files, which contain the bytes of its tensors, and
+an index: a table in LevelDB's format with each tensor's type, shape, offset and
+checksum.
 https://github.com/tensorflow/tensorflow/tree/master/tensorflow/core/util/tensor_bundle
 
-A new checkpoint is a copy of one that TensorFlow wrote, with new values. In its
-index, only the checksums differ.
+A new checkpoint is a copy of a checkpoint that TensorFlow wrote, with new
+values. In the index, only the checksums differ.
 """
 
 import functools
@@ -22,7 +23,7 @@ from albert_tf.data.records.tfrecord import (
 )
 from albert_tf.training.checkpoint_files import Damaged, is_variable, name_of
 
-# tensorflow/core/protobuf/tensor_bundle.proto, as encoded.
+# The encoding of tensorflow/core/protobuf/tensor_bundle.proto.
 MESSAGES = {
     "Size": ["int64 size = 1"],
     "Shape": ["repeated Size dim = 2"],
@@ -58,7 +59,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
-    """Yield the key of each entry in a block, and the range of its value."""
+    """Yield each entry in a block: its key and the range of its value."""
     key, (restarts,) = b"", struct.unpack_from("<I", index, end - 4)
     at, end = begin, end - 4 * (restarts + 1)
     while at < end:
@@ -72,7 +73,7 @@ def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
 
 
 def _handle(index: bytes, at: int) -> tuple[int, int, int]:
-    """Return the range of a block, from its handle, and the handle's end."""
+    """Return a block's range, read from its handle, and the handle's end."""
     begin, at = _varint(index, at)
     size, at = _varint(index, at)
     return begin, begin + size, at
@@ -83,11 +84,11 @@ class Bundle:
 
     Args:
       index: the content of the index file.
-      open_data: maps a data file's number, and the number of data files, to its
-        content.
+      open_data: a function from a data file's number, and the number of data
+        files, to the file's content.
 
     Attributes:
-      variables: {name: its entry}.
+      variables: {name: entry}.
     """
 
     def __init__(self, index: bytes, open_data: Callable[[int, int], bytes]):
@@ -142,7 +143,7 @@ class Bundle:
         return values
 
     def write(self, prefix: str, values: Mapping[str, np.ndarray]) -> None:
-        """Write a checkpoint with the same names and other values.
+        """Write a checkpoint with the same names and new values.
 
         Args:
           prefix: the path of the new checkpoint.
@@ -167,7 +168,7 @@ class Bundle:
 
 
 def data_file(prefix: str, number: int, of: int) -> str:
-    """Return the path of one of several data files of a checkpoint."""
+    """Return the path of one of a checkpoint's data files."""
     return f"{prefix}.data-{number:05d}-of-{of:05d}"
 
 
@@ -180,7 +181,7 @@ def open_bundle(prefix: str) -> Bundle:
 
 
 def read(prefix: str) -> dict[str, np.ndarray]:
-    """Return {name: value} of a checkpoint; raise `Damaged` if that fails."""
+    """Return {name: value} for a checkpoint; raise `Damaged` if this fails."""
     try:
         return open_bundle(prefix).read()
     except (OSError, ValueError, LookupError, struct.error) as error:

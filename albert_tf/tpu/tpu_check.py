@@ -1,4 +1,4 @@
-"""Compile a pretraining step for a TPU, on a machine without a TPU."""
+"""Compile a pretraining step for a TPU on a machine without one."""
 
 import dataclasses
 
@@ -98,7 +98,7 @@ def make_plan(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
 ) -> Plan:
-    """Return the run that the flags describe; its last phase if several."""
+    """Return the run that the flags describe, or the last of its phases."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     read = folders(run.data_dir or "")
     first, last = read[0], read[-1]
@@ -124,7 +124,7 @@ def gib(number: int) -> str:
 
 
 def plan_lines(plan: Plan, topology: Topology) -> list[str]:
-    """Return the lines that describe what is compiled."""
+    """Return the lines that describe the step to compile."""
     t, bodies = plan.training, len(plan.config.shared_layers())
     pieces = t.gradient_accumulation_steps
     loop = plan.loop.form
@@ -192,7 +192,7 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
 
 def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
-    """Write the step of a run, with the initial state of its settings."""
+    """Write a run's step, with the initial state that its settings define."""
     if run.data_dir:
         architecture, strategy = step.plan.config, step.trainer.strategy
         records = run_setup.read(run.data_dir, architecture, True)

@@ -1,10 +1,11 @@
 """The checkpoints in a folder, and whether their files are intact.
 
-A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`
-with facts of the run, written after them. The folder's `checkpoint` file lists
-the checkpoints and is written last, so a kill at any moment leaves earlier
-checkpoints intact. TensorFlow stores a checksum of every variable and of the
-index; it is imported only to read them.
+A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`,
+which is written after them and contains facts about the run. The folder's
+`checkpoint` file lists the checkpoints and is written last, so a kill at any
+moment leaves earlier checkpoints intact. TensorFlow stores a checksum of every
+variable and of the index; this module imports TensorFlow only to read
+checkpoints.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
 _LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(.*)"', re.M)
 
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
-_ESCAPES = {".": "..", "/": ".S"}  # of `tf.train.Checkpoint`, in names
+_ESCAPES = {".": "..", "/": ".S"}  # escapes of `tf.train.Checkpoint` in names
 
 
 def key_of(name: str) -> str:
@@ -48,7 +49,7 @@ def name_of(key: str) -> str:
 
 
 def prefix(directory: str, step: int) -> str:
-    """Return the path of a checkpoint without `.index`."""
+    """Return a checkpoint's path without `.index`."""
     return files.join(directory, f"{NAME}{step}")
 
 
@@ -65,7 +66,7 @@ def reason(error: Exception) -> str:
 
 
 def write_about(prefix: str, about: dict) -> None:
-    """Write facts of the run next to a finished checkpoint."""
+    """Write facts about the run next to a finished checkpoint."""
     files.write_json(f"{prefix}.json", {"about": about})
 
 
@@ -81,7 +82,7 @@ def read_facts(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """A checkpoint cannot be read; TensorFlow's error is the cause."""
+    """An error for an unreadable checkpoint, caused by TensorFlow's error."""
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -93,7 +94,7 @@ def _damage() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def damage_named(prefix: str) -> Iterator[None]:
-    """Turn TensorFlow's errors about a damaged checkpoint into `Damaged`."""
+    """Convert TensorFlow's errors about a damaged checkpoint to `Damaged`."""
     try:
         yield
     except _damage() as error:
@@ -113,7 +114,7 @@ def read_all(prefix: str) -> None:
 
 
 def fault(prefix: str, read: Callable[[str], None]) -> str:
-    """Describe what is wrong with a checkpoint's files, "" if nothing is."""
+    """Describe the fault in a checkpoint's files, "" if they are intact."""
     try:
         read_facts(prefix)
     except InputError:
@@ -132,14 +133,16 @@ def _parts(directory: str) -> list[tuple[int, str, str]]:
 
 
 def listed(directory: str) -> list[str]:
-    """Return the prefixes that a folder lists, the one to resume first.
+    """Return the prefixes that a folder lists, the newest first.
 
-    Without a readable `checkpoint` file, return all that have a `.json` file.
+    Without a readable `checkpoint` file, return all checkpoints that have a
+    `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)
     content = files.read_bytes(path) if files.is_file(path) else b""
-    # The first is the newest; a path may be absolute, from another machine.
+    # The first path is the newest; paths may be absolute and from a different
+    # machine.
     paths = _LISTED.findall(content.decode(errors="replace"))
     if not paths:
         if not files.is_folder(directory):
@@ -158,14 +161,14 @@ def latest(
 ) -> str | None:
     """Return the newest intact checkpoint; None if the folder has none.
 
-    A damaged one is skipped with a warning.
+    A damaged checkpoint is skipped with a warning.
 
     Args:
       directory: the folder.
-      read: reads a checkpoint; raises `Damaged`.
+      read: a function that reads a checkpoint or raises `Damaged`.
 
     Raises:
-      InputError: all checkpoints are damaged.
+      InputError: if all checkpoints are damaged.
     """
     faults: list[str] = []
     for path in listed(directory):
@@ -175,7 +178,7 @@ def latest(
                 print(f"Warning: {line}; taking {path} instead", flush=True)
             return path
         faults.append(f"the checkpoint {path} is damaged: {wrong}")
-    rule = "One checkpoint must be intact; remove them all, with the file "
+    rule = "At least one checkpoint must be intact; remove all, with the file "
     rule += f"`{STATE_FILE}`, to start over."
     require(not faults, f"{rule} Received: {'; '.join(faults)}")
     return None
@@ -191,7 +194,7 @@ def remove(directory: str, step: int) -> None:
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
-    """List a written checkpoint as the newest, and remove old ones.
+    """List a written checkpoint as the newest, and remove old checkpoints.
 
     Checkpoints of later steps are removed too: a resumed run repeats those
     steps.

@@ -1,4 +1,4 @@
-"""Checkpoints of named variables, and the model directory that contains them.
+"""Checkpoints of named variables, and the model directories that contain them.
 
 A checkpoint is a flat table {name: variable}. Names of weights begin with the
 part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, a task's head),
@@ -30,13 +30,13 @@ from albert_tf.training.optimizer import AVERAGE
 
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
-# Largest size of a data file. Larger checkpoints have several, written in
-# parallel: one is checksummed while another is uploaded.
+# Largest size of a data file. Larger checkpoints have several data files,
+# written in parallel: one is checksummed while another is uploaded.
 SHARD_BYTES = 1 << 28
 
 
 def named_variables(model) -> dict[str, tf.Variable]:
-    """Return {name: variable} of a model, without the root model's own name.
+    """Return {name: variable} for a model, without the root model's name.
 
     `tf.train.Checkpoint(model=layer)` would omit layers in lists or dicts, and
     Keras's `variable.name` is only the last part.
@@ -49,9 +49,9 @@ def named_variables(model) -> dict[str, tf.Variable]:
 def present(
     model, stored: Iterable[str]
 ) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
-    """Return a model's variables, and the pretraining heads not stored.
+    """Return a model's variables and the pretraining heads not stored.
 
-    The variables of these heads are left out.
+    The variables of these heads are omitted.
     """
     parts = {f"{name.split('/')[0]}/" for name in stored}
     absent = tuple(head for head in PRETRAINING_HEADS if head not in parts)
@@ -60,9 +60,10 @@ def present(
 
 
 class _WholeVariables(tf.train.experimental.ShardingCallback):
-    """Put variables into shards of at most `SHARD_BYTES`, larger ones alone.
+    """A policy that packs whole variables into shards of up to `SHARD_BYTES`.
 
-    TensorFlow's `MaxShardSizePolicy` splits variables, on their own device.
+    A larger variable has a shard to itself. TensorFlow's `MaxShardSizePolicy`
+    splits variables, on their own device.
     """
 
     description = "whole variables"
@@ -145,16 +146,16 @@ def restore(
     variables: dict[str, tf.Variable],
     ignore: tuple[str, ...] = (OPTIMIZER,),
 ) -> None:
-    """Assign every variable from a checkpoint; fail if the two differ.
+    """Assign every variable from a checkpoint; fail if names or shapes differ.
 
     Args:
       prefix: the checkpoint's path without `.index`.
-      variables: what to restore; each must be in the checkpoint.
+      variables: the variables to restore; each must be in the checkpoint.
       ignore: prefixes of further names that the checkpoint may contain.
 
     Raises:
-      InputError: a variable is missing, unexpected or of another shape, or
-        the checkpoint is damaged.
+      InputError: if a variable is missing, unexpected or has a different shape,
+        or the checkpoint is damaged.
     """
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     differences = explain_differences(wanted, read_table(prefix), ignore)
@@ -175,15 +176,16 @@ def save(
     """Write a checkpoint `ckpt-STEP`; return its prefix.
 
     Args:
-      directory: where to write; its `checkpoint` file lists the new checkpoint
-        only once it is complete.
-      variables: what to write.
+      directory: the folder to write to; its `checkpoint` file lists the new
+        checkpoint only once it is complete.
+      variables: the variables to write.
       step: the number of updates so far.
       keep: number of newest checkpoints to keep, including this one.
-      about: facts of the run.
+      about: facts about the run.
 
     Raises:
-      InputError: it could not be written; earlier checkpoints are intact.
+      InputError: if the checkpoint could not be written; earlier checkpoints
+        are intact.
     """
     prefix = checkpoint_files.prefix(directory, step)
     try:
@@ -244,7 +246,7 @@ def restore_latest(
 
 
 def for_inference(model_dir: str) -> str:
-    """Return the prefix of the best checkpoint, or else the newest one."""
+    """Return the prefix of the best checkpoint, or else the newest."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
     rule = "A model directory must contain a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
@@ -268,9 +270,9 @@ def fingerprint(model_dir: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Raise an error if a folder contains a model with another config.
+    """Raise an error if a folder contains a model with a different config.
 
-    The files of a run that ended before its first checkpoint do not count.
+    Files of a run that ended before its first checkpoint are ignored.
     """
     path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
     described = files.exists(path)
@@ -284,7 +286,7 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
 
 
 def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
-    """Create a model directory for a config, unless it has another model."""
+    """Create a model directory for a config; fail if it has another model."""
     check_claim(model_dir, config)
     config.save(model_dir)
 
@@ -296,10 +298,11 @@ def locked_model_dir(
     """Lock a model directory against other runs while the block runs.
 
     Args:
-      strategy: determines the process that writes; all fail together.
+      strategy: determines which process writes; all processes fail together.
       output_dir: the model directory, created if necessary.
-      claim: writes the files next to the checkpoints, or raises an error;
-        called once the folder is locked, when no other run can change it.
+      claim: a function that writes the files next to the checkpoints, or raises
+        an error; called once the folder is locked, when no other run can change
+        it.
     """
     with contextlib.ExitStack() as stack:
         with distribution.raise_everywhere(strategy):
@@ -317,8 +320,9 @@ def restore_weights(
     Args:
       model: a built model.
       model_dir: a model directory.
-      only: prefixes of the names to restore; other variables keep their values
-        and may be missing from the checkpoint (`("albert/",)` for a new head).
+      only: prefixes of the names to restore, such as `("albert/",)` for a new
+        head; other variables keep their values and may be missing from the
+        checkpoint.
     """
     prefix = for_inference(model_dir)
     variables = {

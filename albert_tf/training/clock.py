@@ -1,4 +1,4 @@
-"""Clocks: how many steps a run makes at once, and where its schedules stand."""
+"""Clocks: how many steps a run takes at once, and its schedule position."""
 
 import dataclasses
 import math
@@ -7,23 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
-# From SIGTERM until a preempted machine shuts down.
+# Time from SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0
 
 
 @dataclasses.dataclass
 class Pace:
-    """How many steps to run before returning to Python."""
+    """The number of steps to run before returning to Python."""
 
     fixed: int
-    seconds: float = 0.0  # per step; 0 until measured
+    seconds: float = 0.0  # seconds per step; 0 until measured
     compiled: bool = False
 
     def steps(self, save_seconds: float = 0.0) -> int:
-        """Return how many steps to run next; signals wait until they end.
+        """Return how many steps to run next; signals wait until the steps end.
 
         Args:
-          save_seconds: how long a checkpoint takes after SIGTERM.
+          save_seconds: the time that a checkpoint takes after SIGTERM.
         """
         if self.fixed:
             return self.fixed
@@ -35,7 +35,7 @@ class Pace:
         return max(1, min(int(most / seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
-        """Record the time of some steps, except for the call that compiles."""
+        """Record the time of some steps, except in the call that compiles."""
         if self.compiled:
             self.seconds = seconds / steps
         self.compiled = True
@@ -46,10 +46,10 @@ def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
     return min([last, *((step // c + 1) * c for c in cadences)])
 
 
-# The pace is averaged over this many seconds, or over half of the time left if
-# that is shorter.
+# The pace is averaged over this many seconds, or over half of the remaining
+# time if that is shorter.
 PACE_SECONDS = 20.0
-# Drawing the curves and writing the model card.
+# Seconds to draw the curves and write the model card.
 CLOSING_SECONDS = 1.0
 # Evaluations and checkpoints are skipped if less than this share of their
 # cadence remains, so that they do not delay the end of the run.
@@ -65,9 +65,9 @@ class Clock:
 
     Attributes:
       end: the schedule position at which all schedules end.
-      step: updates made when the position was last set.
-      place: that position.
-      pace: how far each later step advances the position.
+      step: number of updates when the position was last set.
+      place: the position that was last set.
+      pace: the amount by which each later step advances the position.
     """
 
     end: int
@@ -97,9 +97,9 @@ class Clock:
 
         Args:
           steps: number of steps.
-          seconds: how long they took.
-          fresh: whether they are the first of a phase.
-          compiles: whether their shape is new to this process.
+          seconds: the time that the steps took.
+          fresh: whether these steps are the first of a phase.
+          compiles: whether the steps' shape is new to this process.
         """
 
     def turn(
@@ -110,13 +110,13 @@ class Clock:
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Choose the pace of the steps after `step`.
+        """Choose the pace for the steps after `step`.
 
         Args:
-          step: updates made.
-          took: seconds of the last "evaluation" and "checkpoint".
+          step: number of updates so far.
+          took: duration of the last "evaluation" and "checkpoint" in seconds.
           over: whether the run may end here if no time is left for a step.
-          phases: number of phases to come; each gets at least one step.
+          phases: number of phases to come; each has at least one step.
           to_compile: number of compilations to come.
         """
 
@@ -131,21 +131,21 @@ class BudgetClock(Clock):
 
     Attributes:
       seconds: time for the whole run.
-      began: when the run began, by `now`.
+      began: the time by `now` when the run began.
       step_seconds: recent seconds per step.
       eval_steps: steps between two evaluations; 0 for none.
       save_steps: steps between two checkpoints.
       evaluation: duration of an evaluation in steps, because both slow down
-        when others use the machine.
+        when other programs use the machine.
       checkpoint: seconds per checkpoint.
       closing: seconds after the last checkpoint.
       again: number of evaluations after the last checkpoint.
       compiling: extra seconds to compile the first step of a shape.
-      kept: seconds used by earlier processes, until this process has made and
-        compiled its first steps.
+      kept: seconds used by earlier processes, until this process has compiled
+        and run its first steps.
       choices: {setting: value} chosen for the run.
-      agree: returns the chief's number in every process.
-      now: returns the time in seconds.
+      agree: a function that returns the chief's number in every process.
+      now: a function that returns the time in seconds.
     """
 
     seconds: float = 0.0
@@ -169,13 +169,13 @@ class BudgetClock(Clock):
         return self.now() - self.began if self.kept is None else self.kept
 
     def left(self) -> float:
-        """Return the seconds left before the closing work must begin."""
+        """Return the seconds that remain before the closing work must begin."""
         ending = (bool(self.eval_steps) + self.again) * self.evaluation
         ending = ending * self.step_seconds + self.checkpoint + self.closing
         return self.seconds - self.used() - ending
 
     def most(self, step: int) -> int:
-        """Return half of the steps left, so that time is checked often."""
+        """Return half of the remaining steps, so that time is checked often."""
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(
@@ -193,7 +193,7 @@ class BudgetClock(Clock):
             self.compiling = max(seconds - made, 0.0)
 
     def _least(self, step: int, over: bool) -> int:
-        """Return the fewest steps that decay the rate once time is up."""
+        """Return the fewest steps in which the rate can decay at the end."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
             return 0
@@ -207,7 +207,7 @@ class BudgetClock(Clock):
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Set the pace so that the schedules end when the time is up."""
+        """Set the pace so that the schedules end when time is up."""
         self.checkpoint = took.get("checkpoint", self.checkpoint)
         if "evaluation" in took:
             self.evaluation = took["evaluation"] / self.step_seconds

@@ -96,8 +96,9 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return a strategy over all GPUs, or over logical CPU devices."""
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
-    # Collectives are numbered per process, so those of a second strategy would
-    # clash with the first one's. Reduction to one device has no such state.
+    # Collectives are numbered per process, so a second strategy's numbers would
+    # clash with the first strategy's. Reduction to one device has no such
+    # state.
     return tf.distribute.MirroredStrategy(
         [f"CPU:{i}" for i in range(config.num_cpu_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
@@ -124,7 +125,7 @@ STRATEGIES = {
 
 
 def strategy_name(config: DistributionConfig) -> str:
-    """Return the name of the strategy; resolve `auto`."""
+    """Return the name of the strategy, with `auto` resolved."""
     if config.distribution_strategy != "auto":
         return config.distribution_strategy
     if config.tpu_name:
@@ -142,7 +143,7 @@ def reads_remotely(config: DistributionConfig) -> bool:
 
 
 def make_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    """Return the strategy of a config, connected to its devices."""
+    """Return a config's strategy, connected to its devices."""
     return STRATEGIES[strategy_name(config)](config)
 
 
@@ -151,8 +152,8 @@ def prepare_devices(
 ) -> tf.distribute.Strategy | None:
     """Configure devices before TensorFlow does anything else.
 
-    Creates the logical CPUs. For several workers, also creates and returns the
-    strategy, which must exist before any tensor.
+    This creates the logical CPUs. For several workers, it also creates and
+    returns the strategy, which must exist before any tensor.
     """
     cpu = tf.config.list_physical_devices("CPU")[0]
     made = tf.config.get_logical_device_configuration(cpu) or [None]
@@ -172,15 +173,16 @@ def prepare_devices(
 
 
 def distribute(strategy: tf.distribute.Strategy, batches: Callable):
-    """Distribute the datasets that a function makes for each host.
+    """Distribute the datasets that a function creates for each host.
 
     tf.data's autotuning is off. Its thread sleeps for 10 ms, then twice as long
-    each time, and in TensorFlow 2.21 the end of an iteration waits for it: an
-    evaluation could take twice as long, or a minute longer.
+    each time, and in TensorFlow 2.21 the end of an iteration waits for that
+    thread: an evaluation could take twice as long, or a minute longer.
 
     Args:
-      strategy: where the batches go.
-      batches: `tf.distribute.InputContext` -> dataset of per-replica batches.
+      strategy: the strategy that receives the batches.
+      batches: a function from a `tf.distribute.InputContext` to a dataset of
+        per-replica batches.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -192,14 +194,14 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
 def on_devices(strategy: tf.distribute.Strategy, function: Callable):
     """Return a compiled function that runs in each replica.
 
-    It returns the first replica's result.
+    The result is the first replica's.
     """
 
     def run(*args):
         results = strategy.run(function, args)
         return strategy.experimental_local_results(results)[0]
 
-    # TensorFlow warns if a `def` is traced often; `partial` makes a new
+    # TensorFlow warns if a `def` is traced often; `partial` creates a new
     # function each time.
     return tf.function(functools.partial(run))
 
@@ -255,8 +257,9 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
     """Return a compiled function from a process's number to all numbers.
 
-    It uses a sum, because TensorFlow retraces every gather. It is compiled,
-    because a sum outside a graph leaves threads behind when a worker is lost.
+    The function uses a sum, because TensorFlow retraces every gather, and is
+    compiled, because a sum outside a graph leaves threads behind when a worker
+    is lost.
     """
     replicas = strategy.num_replicas_in_sync // workers
 
@@ -270,7 +273,7 @@ def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
 
 
 def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
-    """Return the numbers of all processes in each; wait for the last one."""
+    """Return the numbers of all processes in each; wait for every process."""
     workers = processes(strategy)
     if workers == 1:
         return [number]
@@ -286,7 +289,7 @@ def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
 def broadcast(
     strategy: tf.distribute.Strategy, variables: Sequence[tf.Variable]
 ) -> None:
-    """Copy the first process's values of variables to every process.
+    """Copy the first process's variables to every process.
 
     Files may differ unnoticed, and machines may round differently.
     """
@@ -314,7 +317,7 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     """Raise an `InputError` in every process if the block raises one in any.
 
-    A process that continued alone would wait for the others for ever.
+    A process that continued alone would wait for the others forever.
     """
     mistake = None
     try:
@@ -345,7 +348,7 @@ def require_alike(
         )
 
 
-# Linux's names of the instructions that multiply bfloat16.
+# Linux's names for the instructions that multiply bfloat16.
 PRODUCTS = re.compile(r"\b(avx512_bf16|amx_bf16)\b")
 FIRST_AMPERE = (8, 0)  # the first compute capability with bfloat16
 

@@ -14,18 +14,18 @@ from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 
 Batch = dict[str, tf.Tensor]
-# Makes a finite dataset of global batches; examples of weight zero pad the last
-# one. It is called for each host, under the host's device: a dataset made
-# anywhere else cannot be sent there.
+# A function that creates a finite dataset of global batches; examples of weight
+# zero pad the last batch. It is called once per host, under the host's device,
+# because a dataset created elsewhere cannot be sent there.
 MakeBatches = Callable[[], tf.data.Dataset]
 KEPT = ("example_weights", "example_numbers")  # returned with the outputs
-# Batches that a CPU predicts in parallel: one alone leaves cores idle between
-# matrix products.
+# Number of batches that a CPU predicts in parallel: a single batch leaves cores
+# idle between matrix products.
 BATCHES_AT_ONCE = 2
 
 
 def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
-    """Join arrays along axis 0, and pad their other axes with zeros."""
+    """Join arrays along axis 0, padding the other axes with zeros."""
     shape = np.max([array.shape[1:] for array in arrays], axis=0)
 
     def filled(array):
@@ -36,7 +36,7 @@ def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 class Objective(Protocol):
-    """The loss that a model is trained on, and its metrics.
+    """The loss that training minimises, and the metrics.
 
     Attributes:
       terms: names of the loss terms, which are summed.
@@ -57,8 +57,9 @@ class Evaluator:
     """A model on a strategy, with its objective and compiled evaluation steps.
 
     Args:
-      strategy: where to run.
-      build_model: builds the model; called inside the strategy's scope.
+      strategy: the strategy to run on.
+      build_model: a function that builds the model; called inside the
+        strategy's scope.
       objective: the losses and metrics to measure.
       eval_batch_size: examples per batch, over all replicas.
 
@@ -99,7 +100,7 @@ class Evaluator:
         return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
 
     def summarize(self, report: np.ndarray) -> dict[str, float]:
-        """Turn a report into means, with the whole `loss` first."""
+        """Convert a report to means, with the total `loss` first."""
         sums, weights = report
         with np.errstate(invalid="ignore"):
             means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
@@ -129,7 +130,7 @@ class Evaluator:
         )
 
     def replica_step(self, batch: Batch) -> tf.Tensor:
-        """Evaluate in a replica; return the report of all replicas."""
+        """Evaluate a batch in a replica; return the report of all replicas."""
         sums, metrics = self.objective.losses(self.model, batch, None)
         return all_sum(self.report(batch, sums, metrics))
 
@@ -141,7 +142,7 @@ class Evaluator:
         """Return the mean losses and metrics without dropout.
 
         Args:
-          batches: makes batches of `eval_batch_size`.
+          batches: a function that creates batches of `eval_batch_size`.
         """
         report = np.zeros([2, len(self.names)])
         for batch in self._distributed(batches):

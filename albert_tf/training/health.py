@@ -1,37 +1,37 @@
 """Health warnings of a pretraining run, derived from its metrics.
 
-They read only the history, so they do not slow down training steps.
+Warnings read only the history, so they do not slow down training steps.
 """
 
 import dataclasses
 
 import numpy as np
 
-# A warning needs this many steps after warm-up and this many examples, so that
-# chance changes an accuracy by less than a percent.
+# A warning requires this many steps after warm-up and this many examples, so
+# that chance changes an accuracy by less than a percent.
 ENOUGH_STEPS = 1000
 ENOUGH_EXAMPLES = 10_000
 
 # Bounds of healthy values.
 CHANCE_MARGIN = 0.02
 TOO_GOOD = 0.995
-FLAT_FALL = 0.01  # relative fall of the loss between two halves
+FLAT_FALL = 0.01  # relative decrease of the loss between two halves
 FREQUENCIES_ONLY = 0.15  # accuracy that word frequencies alone nearly reach
 DIVERGED_RISE = 0.5  # nats above the best
 MASK_RATES = (0.10, 0.25)
 
-# Steps after warm-up at which to check for a collapse, and the number of texts
-# to check it on.
+# Number of steps after warm-up before the first check for a collapse, and the
+# number of texts to check.
 SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
-# A `masked_spread` below this is a collapse. On the demo's records it was at
+# A `masked_spread` below this is a collapse. On the demo's records, it was at
 # most 8.2e-5 in collapsed runs after warm-up, and at least 0.26 on the plateau
-# of healthy ones; docs/experiments.md describes the runs.
+# of healthy runs; docs/experiments.md describes the runs.
 COLLAPSED_SPREAD = 1e-3
 
 
 def mean(rows: list[dict], name: str) -> float:
-    """Return the mean of a metric, each row weighted by its steps."""
+    """Return the mean of a metric, with each row weighted by its steps."""
     steps = sum(row["steps"] for row in rows)
     return sum(row[name] * row["steps"] for row in rows) / steps
 
@@ -52,17 +52,17 @@ def masked_spread(
 ) -> float | None:
     """Return how much the states of masked words in the same text differ.
 
-    This is the variance within texts divided by the mean square: 0 if a model
-    has the same prediction for every mask. Loss and accuracy do not distinguish
-    a collapsed model from a healthy one on the plateau, whose predictions are
-    nearly the same too. Nor do other states: a collapsed model may still
-    distinguish visible words, or one text from another.
+    The result is the variance within texts divided by the mean square: 0 if a
+    model has the same prediction for every mask. Loss and accuracy do not
+    distinguish a collapsed model from a healthy one on the plateau, whose
+    predictions are nearly the same too. Nor do other states: a collapsed model
+    may still distinguish visible words, or one text from another.
 
     Args:
-      states: [B, P, H] of the predicted words, without dropout.
-      ids: [B, P] their input ids; only words replaced by [MASK], the most
-        common id, count.
-      weights: [B, P] 0 at padding.
+      states: [B, P, H], the states of the predicted words, without dropout.
+      ids: [B, P], the input ids of these words; only words replaced by [MASK],
+        the most common id, count.
+      weights: [B, P], 0 at padding.
 
     Returns:
       The quotient; None if no text has two such words.
@@ -82,7 +82,7 @@ def masked_spread(
 
 
 def collapse_notes(rows: list[dict]) -> dict[str, str]:
-    """Warn if the last `masked_spread` of rows shows a collapse."""
+    """Warn if the last `masked_spread` in rows indicates a collapse."""
     spreads = [row["masked_spread"] for row in rows if "masked_spread" in row]
     if not spreads or spreads[-1] >= COLLAPSED_SPREAD:
         return {}
@@ -114,7 +114,7 @@ def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
 
 
 def loss_notes(settled: list[dict]) -> dict[str, str]:
-    """Warn if the losses since warm-up are flat or rise."""
+    """Warn if the losses since warm-up are flat or rising."""
     notes = {}
     halves = windows(settled, 2)
     if len(halves) == 2:
@@ -148,15 +148,15 @@ def mask_notes(masked_share: float | None) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Monitor:
-    """Measurements of a pretraining run besides its losses.
+    """Measurements of a pretraining run in addition to its losses.
 
     Args:
       tokens: length of an example.
       flops: FLOPs of one example's forward and backward pass.
-      batch: examples per step.
+      batch: number of examples per step.
       num_warmup_steps: warnings ignore the steps before this one.
       peak_flops: peak FLOP/s of all devices together; None if unknown.
-      masked_share: share of the records' tokens that is predicted, if known.
+      masked_share: share of the records' tokens to predict, if known.
     """
 
     tokens: int

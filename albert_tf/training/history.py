@@ -9,7 +9,7 @@ from albert_tf.base.packages import is_installed
 
 HISTORY_FILE = "history.jsonl"
 CURVES_FILE = "curves.png"
-HEALTH = "health"  # the split of rows with a `kind` and a `note`
+HEALTH = "health"  # the split of rows that have a `kind` and a `note`
 
 
 def read_row(line: str, place: str) -> dict:
@@ -25,14 +25,14 @@ def read_row(line: str, place: str) -> dict:
 
 
 class History:
-    """Rows {"step", "split", metric: value} of a run, for resume and curves.
+    """A run's rows {"step", "split", metric: value}, for resume and curves.
 
-    A row of the split "train" has the means over the last `steps` steps.
+    A row of the split "train" contains means over the last `steps` steps.
 
     Args:
       directory: the model directory.
-      step: the step resumed from; later rows are dropped, because their steps
-        will be run again.
+      step: the step from which the run resumes; later rows are dropped, because
+        those steps will run again.
     """
 
     def __init__(self, directory: str, step: int = 0):
@@ -47,7 +47,7 @@ class History:
         """Return the whole history of a model directory."""
         history = cls(directory)
         text = files.read_text(history.path, "The history")
-        # An unfinished last line was cut off by a crash.
+        # A crash may have cut off the last line.
         lines = text.split("\n")[:-1]
         history.rows = [
             read_row(line, f"{history.path}:{number}")
@@ -60,7 +60,7 @@ class History:
         self.rows.append({"step": step, "split": split, **values})
 
     def save(self) -> None:
-        """Write all rows, one JSON object a line."""
+        """Write all rows, one JSON object per line."""
         lines = [json.dumps(row) + "\n" for row in self.rows]
         files.write_text(self.path, "".join(lines))
 
@@ -92,7 +92,7 @@ class RunResult:
     def history(self) -> History | None:
         """The training history; None if nothing was trained.
 
-        Also None after several seeds: each has its own history in `seed_N`.
+        None after several seeds, too: each has its own history in `seed_N`.
         """
         if files.exists(files.join(self.output_dir, HISTORY_FILE)):
             return History.read(self.output_dir)
@@ -129,9 +129,9 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
 class Scalars:
     """TensorBoard scalars of a run, with a folder for each split.
 
-    They are buffered until `flush`: on a store such as `gs://` every write
+    Scalars are buffered until `flush`: on a store such as `gs://`, every write
     uploads the whole file again. `tf.summary.scalar` does the same, but needs
-    TensorBoard. TensorFlow is imported here because some runs lack it.
+    TensorBoard. TensorFlow is imported here because some runs do without it.
     """
 
     def __init__(self, directory: str):

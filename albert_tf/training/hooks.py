@@ -14,13 +14,13 @@ from albert_tf.training.objectives import masked_states
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
-# If updates that are not finite are skipped, the run ends after this many in a
-# row.
+# If updates that are not finite are skipped, the run ends after this many in
+# succession.
 MAX_BAD_STEPS = 100
 
 
 def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
-    """Return a user's hooks as a tuple; raise an error for other objects."""
+    """Return a user's hooks as a tuple; raise an error for any other object."""
     hooks = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
     wrong = [
         getattr(hook, "__name__", type(hook).__name__)
@@ -33,16 +33,16 @@ def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
 
 
 class RequireFinite(Hook):
-    """Raise an error at a loss or gradient that is not finite.
+    """Raise an error for a loss or gradient that is not finite.
 
     Args:
-      skips: whether the trainer skips such updates; then only
-        `MAX_BAD_STEPS` of them in a row are an error.
+      skips: whether the trainer skips such updates; if so, only `MAX_BAD_STEPS`
+        in succession are an error.
     """
 
     def __init__(self, skips: bool):
         self.skips = skips
-        self.bad_steps = 0  # in a row, up to the last step
+        self.bad_steps = 0  # consecutive, up to the last step
 
     def after(self, run, window):
         all_bad = window.bad == window.steps
@@ -63,7 +63,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
     """Return the monitor of a run's current phase.
 
     Losses of different phases are not comparable, so warnings ignore earlier
-    phases. They also ignore mask rates that the user chose.
+    phases. Warnings also ignore mask rates that the user chose.
     """
     phase, trainer = run.phase, run.trainer
     metadata = phase.metadata
@@ -105,15 +105,16 @@ class MeasureSpread(Hook):
     """Measure how much masked words' states differ; must come before `Log`.
 
     Args:
-      every: the first step to measure at, and the interval in steps.
-      batches: makes batches of some texts; see `Evaluator.predict`.
+      every: the first step at which to measure, and the interval in steps.
+      batches: a function that creates batches of texts; see
+        `Evaluator.predict`.
     """
 
     def __init__(self, every: int, batches: Callable):
         self.every, self.batches = every, batches
 
     def after(self, run, window):
-        if run.step >= self.every:  # also called at an earlier last step
+        if run.step >= self.every:  # false at an earlier last step
             evaluator = run.trainer.at_depth(run.phase.layers).evaluator
             spread = masked_spread(
                 **evaluator.predict(self.batches, masked_states)
@@ -123,7 +124,7 @@ class MeasureSpread(Hook):
 
 
 class Log(Hook):
-    """Record the values of training steps, and show the progress."""
+    """Record the values of training steps, and show progress."""
 
     def after(self, run, window):
         values = window.values
@@ -144,7 +145,7 @@ class Evaluate(Hook):
 
     Args:
       every: steps between two evaluations.
-      evaluate: returns held-out metrics.
+      evaluate: a function that returns held-out metrics.
     """
 
     def __init__(self, every: int, evaluate: Callable[[], dict[str, float]]):
@@ -174,7 +175,7 @@ class KeepBest(Hook):
     """Keep the weights of the best evaluation; must come after `Evaluate`.
 
     An extra evaluation at `stop_step` does not count, so that a run that stops
-    there and is resumed keeps the same weights as an uninterrupted one.
+    there and is resumed keeps the same weights as an uninterrupted run.
 
     Args:
       every: as for `Evaluate`.
@@ -188,7 +189,7 @@ class KeepBest(Hook):
         every = self.every or 1
         if not run.chief or (run.step % every and run.step < run.end):
             return
-        # The last evaluation of a shorter run counts if it was its best.
+        # The last evaluation of a shorter run counts if it was the best.
         folder = files.join(run.output_dir, checkpoints.BEST)
         best = map(checkpoint_files.number, checkpoint_files.listed(folder))
         counting = {*best, run.step}
@@ -209,9 +210,9 @@ class KeepBest(Hook):
 class KeepAverage(Hook):
     """Keep the averaged weights whenever a checkpoint is saved.
 
-    Programs that load the model read them, rather than the weights that a
-    resumed run needs. Must come before `Save`. At SIGTERM there is time only
-    for the checkpoint, which contains the averages too.
+    Programs that load the model read these averages rather than the weights
+    that a resumed run needs. This hook must come before `Save`. At SIGTERM
+    there is time only for the checkpoint, which contains the averages too.
 
     Args:
       every: as for `Save`.
@@ -246,7 +247,7 @@ class Warn(Hook):
 
 
 class Save(Hook):
-    """Save checkpoints and the history, also when a run ends.
+    """Save checkpoints and the history, including when a run ends.
 
     Args:
       every: steps between two checkpoints.
@@ -277,11 +278,11 @@ class StopInTime(Hook):
     """Stop if more steps and a checkpoint might exceed a number of hours.
 
     Args:
-      hours: limit for all the consecutive runs that the hook is passed to; 0
-        for no limit.
+      hours: limit for all consecutive runs to which the hook is passed; 0 for
+        no limit.
 
     Attributes:
-      stopped: whether the last run was stopped, for whatever reason.
+      stopped: whether the last run was stopped, for any reason.
     """
 
     def __init__(self, hours: float):
@@ -305,7 +306,7 @@ class StopInTime(Hook):
 
 
 class Draw(Hook):
-    """Plot the evaluated metrics at the end, or else the training metrics."""
+    """Plot the evaluation metrics at the end, or else the training metrics."""
 
     def begin(self, run):
         note = lacking("A plot of the curves", "matplotlib")

@@ -17,11 +17,11 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate with warm-up and decay over the steps of a run.
 
     Args:
-      learning_rate: the peak.
+      learning_rate: the peak rate.
       num_train_steps: the step at which decay ends.
       num_warmup_steps: steps of linear warm-up.
-      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, like the flags
-        of the same names.
+      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, as in the
+        flags of the same names.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.values = {name: getattr(self.config, name) for name in named}
 
     def __call__(self, step):
-        """Return the float32 rate of a step counted from 0."""
+        """Return the float32 rate at a step counted from 0."""
         schedule = SCHEDULES[self.config.schedule]
         return schedule(
             self.config, self.num_train_steps, tf.cast(step, tf.float32)
@@ -59,12 +59,13 @@ class Released(Optimizer):
 
     Args:
       learning_rate: a number or a schedule.
-      weight_decay: weight decay of all variables except `excluded` ones.
+      weight_decay: weight decay of all variables that are not `excluded`.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
       epsilon: added to the square root of the second moment.
-      bias_correction: whether moments are divided by 1 - beta^t.
-      global_clipnorm: largest global norm of the gradients, 1 as released.
+      bias_correction: whether to divide moments by 1 - beta^t.
+      global_clipnorm: largest global norm of the gradients, 1 as in the
+        release.
       **kwargs: see `Optimizer`.
     """
 
@@ -98,7 +99,7 @@ class Released(Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Return an optimizer; files of earlier releases have one more key."""
+        """Return an optimizer; files of earlier releases have an extra key."""
         config = dict(config)
         placement = config.pop("decay_placement", "update")
         rule = "Weight decay can only be part of the update."

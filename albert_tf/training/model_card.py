@@ -1,6 +1,6 @@
-"""The model card of a folder: what its model is, and where it comes from.
+"""The model card of a folder, which describes the model and its origin.
 
-Everything on it is derived from files in the model directory.
+The whole card is derived from files in the model directory.
 """
 
 import os
@@ -13,7 +13,7 @@ from albert_tf.training.history import HISTORY_FILE, History
 from albert_tf.training.phases import folders
 
 CARD = "README.md"
-# A card with this line is overwritten; one without it belongs to the user.
+# A card with this line is overwritten; a card without it belongs to the user.
 MARK = "<!-- Written by albert_tf; remove this line to keep what you edit. -->"
 
 # Hugging Face pipelines, by kind of task.
@@ -45,7 +45,7 @@ COUNTED = ("documents", "sentences", "tokens")  # in the records' statistics
 
 
 def number(value: object) -> str:
-    """Format a value for readers."""
+    """Format a value for display."""
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -146,7 +146,7 @@ def head_of(form: str, kind: str) -> list[str]:
 
 
 def purpose_of(task: Mapping) -> str:
-    """Describe what a model was trained to do, and its labels."""
+    """Describe the task for which a model was trained, and its labels."""
     if not task:
         return ", pretrained with masked words and the order of sentences."
     sentence = f" for the task {task['name']} ({task['kind']})."
@@ -178,8 +178,8 @@ def card(folder: str, source: str, form: str) -> str:
 
     Args:
       folder: the folder that the card describes.
-      source: the model directory that it was made from, "" if none.
-      form: a kind of folder, a value of `convert_checkpoint --to`.
+      source: the model directory from which the folder was made, "" if none.
+      form: the kind of folder, a value of `convert_checkpoint --to`.
     """
     name = os.path.basename(source.rstrip("/")) or "albert"
     config = read_if_there(source, CONFIG_FILE)
@@ -207,11 +207,11 @@ def card(folder: str, source: str, form: str) -> str:
 
 
 def write_card(folder: str, source: str, form: str = "model_dir") -> None:
-    """Write the card of a folder, unless the user has written one.
+    """Write a folder's card, unless the user has written one.
 
     Args:
-      folder: where to write.
-      source: the model directory that it was made from, or is.
+      folder: the folder to write to.
+      source: the model directory from which the folder was made, or the folder.
       form: see `card`.
     """
     path = files.join(folder, CARD)

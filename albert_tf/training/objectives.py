@@ -11,7 +11,7 @@ from albert_tf.training.evaluator import Batch
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return example weights [B], 0 for examples with only one segment."""
+    """Return example weights [B], 0 for examples with a single segment."""
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
 
@@ -24,7 +24,7 @@ def masked_states(
     positions = batch["masked_lm_positions"]
     outputs = model.albert(*(batch[k] for k in keys), places=positions)
     return {
-        # Workers cannot gather bfloat16.
+        # Workers cannot gather bfloat16 tensors.
         "states": tf.cast(outputs["sequence_output"], tf.float32),  # [B, P, H]
         "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
         "weights": batch["masked_lm_weights"],
@@ -35,7 +35,7 @@ def masked_states(
 class PretrainingObjective:
     """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies.
 
-    Examples with one segment have no order, and count for MLM only.
+    Examples with one segment have no order and count only for MLM.
 
     Attributes:
       layers: number of layers to run; None for all.
@@ -47,14 +47,14 @@ class PretrainingObjective:
     metrics = ("mlm_accuracy", "sop_accuracy")
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the numbers of predictions and of pairs."""
+        """Return the numbers of predictions and pairs."""
         return {
             "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
             "sop": tf.reduce_sum(pair_weights(batch)),
         }
 
     def losses(self, model: AlbertForPretraining, batch: Batch, seed):
-        """Return both loss sums and both accuracies."""
+        """Return the sums of both losses, and both accuracies."""
         outputs = model(
             batch["input_ids"],
             batch["input_mask"],
@@ -75,7 +75,7 @@ class PretrainingObjective:
                 pair_weights(batch),
             ),
         }
-        # The logits over V words are a small model's largest tensor.
+        # The logits over V pieces are the largest tensor in a small model.
         compiled = model.albert.encoder.xla.pieces
         loss_of = ops.fused_cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}

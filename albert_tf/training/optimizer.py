@@ -1,8 +1,9 @@
 """ALBERT's LAMB, AdamW and Muon, for the training loop and for `fit`.
 
-LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`:
-no bias correction, weight decay inside the trust ratio, and neither decay nor
-trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three.
+LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`: no
+bias correction, weight decay inside the trust ratio, and neither decay nor
+trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three
+points.
 
 Muon updates a matrix by its momentum with all singular values set near 1
 (Jordan et al., https://kellerjordan.github.io/posts/muon), with the decay and
@@ -33,11 +34,11 @@ MATRICES = re.compile(
     r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
 )
 MOMENTUM = 0.95
-# Root mean square of an update. 1,000 steps of `tiny`, batches of 64: 0.4 at a
-# rate of 1.4e-3 ended at 4.31, 0.2 at 2e-3 and 2.8e-3 at 4.34, AdamW at 4.44.
+# Root mean square of an update. In 1,000 steps of `tiny`, batches of 64: 0.4 at
+# a rate of 1.4e-3 ended at 4.31, 0.2 at 2e-3 and 2.8e-3 at 4.34, AdamW at 4.44.
 RMS = 0.4
 ITERATIONS = 5
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x^3 and x^5
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
 
 
 def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
@@ -60,7 +61,7 @@ def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
 def muon_rule(w, g, m, v, rate, t, excluded, c, compiled=True, dtype="float32"):
     """Return the new (w, m, v) of a matrix; see `update_rule`.
 
-    Only `rate` and the weight decay of `c` are used, and v does not change.
+    Only `rate` and the weight decay in `c` are used, and v does not change.
     Matrix products are computed in `dtype`.
     """
     m = MOMENTUM * m + g
@@ -76,7 +77,7 @@ class WeightAverage:
     """A moving average of weights; create it in the strategy's scope.
 
     Args:
-      decay: largest share of the average that a step keeps; 0 for no average.
+      decay: largest share of the average that a step retains; 0 for no average.
       weights: {name: variable}.
 
     Attributes:
@@ -98,7 +99,7 @@ class WeightAverage:
         """Update all means in all replicas: mean <- d mean + (1 - d) w.
 
         At step t, counted from 1, d is (t - 1) / (t + 9), at most `decay`, so
-        that the mean begins with the first weights.
+        that the mean starts at the weights of the first step.
         """
         d = tf.minimum(self.decay, (t - 1.0) / (t + 9.0))
 
@@ -127,10 +128,10 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(Validated):
-    """The optimizer and its schedule; the defaults are the released ones.
+    """The optimizer and its schedule; the defaults are the released values.
 
-    One differs: the default of `schedule` avoids a quirk. `--compat=google`
-    restores the released one.
+    One default differs: `schedule` avoids a quirk. `--compat=google` restores
+    the released schedule.
     """
 
     help_group = OPTIMIZER
@@ -174,7 +175,7 @@ class OptimizerConfig(Validated):
     )
     bias_correction: bool = setting(
         False,
-        "Divide the moments by 1 - beta^t; the released code does not.",
+        "Divide the moments by 1 - beta^t, unlike the released code.",
     )
     clip_norm: float = setting(
         1.0,
@@ -211,7 +212,7 @@ class Adam(NamedTuple):
 
     @classmethod
     def of(cls, c: OptimizerConfig) -> "Adam":
-        """Return the hyperparameters in an optimizer's settings."""
+        """Return the hyperparameters from an optimizer's settings."""
         return cls(*(getattr(c, name) for name in cls._fields))
 
 
@@ -231,8 +232,8 @@ def adam_update(w, g, m, v, t, decay: float, c: Adam):
     return (u + decay * w if decay else u), m, v
 
 
-# XLA needs one pass over memory instead of ten. Small variables are not worth
-# a launch.
+# XLA needs one pass over memory instead of ten. For small variables, the launch
+# would cost more than it saves.
 FUSED_SIZE = 1 << 16
 compiled_adam_update = xla_compiled(adam_update)
 
@@ -251,15 +252,15 @@ def update_rule(
 
     Args:
       w: the variable's value.
-      g: its gradient.
-      m, v: its first and second moments.
-      rate: the learning rate of this step.
+      g: the variable's gradient.
+      m, v: the gradient's first and second moments.
+      rate: the learning rate at this step.
       t: the number of this step, counted from 1, float32.
       excluded: whether w has neither weight decay nor a trust ratio.
       c: the hyperparameters; with `optimizer` "lamb" the update is scaled by
         the trust ratio r (LAMB, https://arxiv.org/abs/1904.00962), otherwise
         r is 1 (AdamW).
-      compiled: whether XLA may compile a part.
+      compiled: whether XLA may compile parts.
     """
     decay = 0.0 if excluded else c.weight_decay_rate
     compiled = compiled and w.shape.num_elements() >= FUSED_SIZE
@@ -279,7 +280,7 @@ def rule_of(name: str, c: OptimizerConfig, dtype: str):
 def clip(gradients: list[tf.Tensor], limit: float):
     """Return gradients scaled to a norm of at most `limit`, and their norm.
 
-    The norm, before scaling, is NaN or infinite if any gradient is.
+    The norm, taken before scaling, is NaN or infinite if any gradient is.
     """
     norm = tf.linalg.global_norm(gradients)
     if not limit:
@@ -289,11 +290,11 @@ def clip(gradients: list[tf.Tensor], limit: float):
 
 
 def _native(variable) -> tf.Variable:
-    """Return the TensorFlow variable behind a Keras or TensorFlow one."""
+    """Return the TensorFlow variable behind a Keras or TensorFlow variable."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
-# Settings that Keras applies in its own `apply`.
+# Settings that only Keras's own `apply` uses.
 UNUSED = """clipnorm clipvalue use_ema loss_scale_factor
 gradient_accumulation_steps""".split()
 
@@ -302,22 +303,22 @@ class Optimizer(keras.optimizers.Optimizer):
     """An update rule with its slots, on any `tf.distribute` strategy.
 
     The training loop and Keras's `fit` both call `apply` in a replica. Keras's
-    own `apply` clips the replicas' gradients before adding them up; this one
-    clips their sum. Create and build the optimizer inside the strategy's
+    own `apply` clips each replica's gradients before adding them up; this
+    `apply` clips the sum. Create and build the optimizer inside the strategy's
     scope.
 
     Args:
-      config: rule and hyperparameters.
+      config: the rule and its hyperparameters.
       rate: learning rate, a number or a function of a step counted from 0.
       excluded: pattern for variables without weight decay or trust ratio.
       **kwargs: as for any `keras.optimizers.Optimizer`, except `UNUSED`.
 
     Attributes:
       names: names of the variables, in order; slots are `NAME/m`, `NAME/v`.
-      compiled: whether XLA may compile a part of the update.
+      compiled: whether XLA may compile parts of the update.
       products: dtype of Muon's matrix products.
       per_replica: whether to clip each replica's share, as released, instead of
-        their sum.
+        the sum.
       average: the `WeightAverage`.
     """
 
@@ -341,7 +342,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.per_replica = False
 
     def build(self, variables, names: Sequence[str] = ()):
-        """Create the slots of the variables, all zeros."""
+        """Create the variables' slots, initialised to zero."""
         if self.built:
             return
         super().build(variables)
@@ -351,7 +352,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.average = WeightAverage(self.config.ema_decay, weights)
 
     def state(self) -> dict[str, tf.Variable]:
-        """Return the {name: variable} of everything needed to resume."""
+        """Return {name: variable} for everything needed to resume."""
         slots = {"optimizer/iterations": self.iterations.value}
         for name, m, v in zip(self.names, self.m, self.v, strict=True):
             slots[f"optimizer/{name}/m"] = m.value
@@ -380,15 +381,16 @@ class Optimizer(keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None, healthy=None):
         """Update every variable in a replica; return the gradient's norm.
 
-        Sparse gradients are made dense before clipping. A variable without a
-        gradient gets zeros, and still decays.
+        Sparse gradients are converted to dense tensors before clipping. A
+        variable without a gradient counts as having a zero gradient, and still
+        decays.
 
         Args:
           grads: this replica's share, in the order of the variables.
           trainable_variables: all variables in the order of `build`, as `fit`
             passes them; None has the same effect.
-          healthy: boolean; if it is false, or it is passed and the norm is not
-            finite, the step is counted and nothing else changes.
+          healthy: boolean; if it is false, or if it is given and the norm is
+            not finite, the step is counted and nothing else changes.
         """
         if trainable_variables is not None:
             self.build(list(trainable_variables))
@@ -422,7 +424,8 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def _update_one(self, w, g, m, v, rate, t, spared, healthy, rule):
         def assign():
-            # `tf.cast` alone returns float32 variables, which each use reads.
+            # `tf.cast` alone would return float32 variables, which every use
+            # reads again.
             tensors = map(tf.convert_to_tensor, (w, g, m, v))
             values = (tf.cast(x, tf.float32) for x in tensors)
             new_w, new_m, new_v = rule(
@@ -437,7 +440,8 @@ class Optimizer(keras.optimizers.Optimizer):
     def trust_ratios(self) -> tf.Tensor:
         """Return LAMB's trust ratio of each adapted variable, in a replica.
 
-        They are computed from the weights and moments after the last step.
+        The ratios are computed from the weights and moments after the last
+        step.
         """
         t, c = tf.cast(self.iterations.value, tf.float32), self.config
         variables, ratios = map(_native, self._trainable_variables), []

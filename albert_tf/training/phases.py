@@ -1,7 +1,7 @@
 """Phases: parts of a run that differ in data, masks or depth.
 
 A schedule is written `VALUE:SHARE,VALUE:SHARE,VALUE`, with shares of the run's
-steps, or of its time with a budget; the last value gets the rest. The
+steps, or of its time with a budget; the last value applies to the rest. The
 boundaries of all schedules together divide a run into phases.
 """
 
@@ -17,8 +17,8 @@ from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import TRAIN, Metadata
 from albert_tf.model.config import AlbertConfig, training_flops
 
-# The end of a value of a schedule. Values may contain commas, as lists of
-# globs do, and colons, as gs:// does.
+# The end of a value in a schedule. Values may contain commas, as in lists of
+# globs, and colons, as in gs://.
 _SHARE = re.compile(r":([0-9.]+),")
 _LAST_SHARE = re.compile(r":[0-9.]+$")
 
@@ -39,8 +39,8 @@ def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
     Args:
       name: the setting, for error messages.
       text: `VALUE:SHARE,VALUE:SHARE,VALUE`, or a single value.
-      convert: converts the text of a value; a `ValueError` is reported to the
-        user.
+      convert: a function that converts the text of a value; a `ValueError` is
+        reported to the user.
     """
     *pairs, last = _SHARE.split(text)
     try:
@@ -62,7 +62,7 @@ def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
 
 
 def folders(data_dir: str) -> list[str]:
-    """Return the folders that `data_dir` names, in the order of the run."""
+    """Return the folders in `data_dir`, in the order of the run."""
     return [folder for folder, _ in read_schedule("data_dir", data_dir)]
 
 
@@ -73,7 +73,7 @@ class Schedules:
     Attributes:
       data_dir: folders, or globs, of records.
       layers: number of layers to run.
-      masked_lm_prob: the rate of dynamic masks; None for the records' own.
+      masked_lm_prob: the rate of dynamic masks; None for the records' own rate.
     """
 
     data_dir: Schedule
@@ -87,7 +87,7 @@ def read_schedules(
     mask_schedule: str | None,
     config: AlbertConfig,
 ) -> Schedules:
-    """Parse the three schedules, and check that the depth fits a config."""
+    """Parse the three schedules, and check that the depths fit a config."""
     depth = depth_schedule or str(config.num_hidden_layers)
     schedules = {
         "data_dir": read_schedule("data_dir", data_dir),
@@ -126,13 +126,13 @@ class Phase:
     """A part of a run in which data, masks and depth stay the same.
 
     Attributes:
-      begin: the schedule position where it begins; see `clock`.
-      end: the schedule position where it ends.
+      begin: the schedule position at which the phase begins; see `clock`.
+      end: the schedule position at which the phase ends.
       batch_size: examples per step, over all replicas.
-      data_dir: its records; empty if the run does not choose them.
+      data_dir: the phase's records; empty if the run does not choose records.
       metadata: the records' metadata, as read in this phase.
       layers: number of layers to run; None for all.
-      masked_lm_prob: a scheduled rate; None for the records' own.
+      masked_lm_prob: a scheduled rate; None for the records' own rate.
     """
 
     begin: int
@@ -150,7 +150,7 @@ class Phase:
 
     @property
     def shape(self) -> tuple:
-        """The sizes of a step; phases with equal sizes compile once."""
+        """The sizes of a step; phases with equal sizes share a compilation."""
         records = self.metadata
         lengths = records and (
             records.max_seq_length,
@@ -159,11 +159,11 @@ class Phase:
         return self.batch_size, self.layers, lengths
 
     def reader(self, batches: Callable) -> Callable:
-        """Return `batches` bound to this phase's records, if there are any.
+        """Return `batches`, bound to this phase's records if there are any.
 
         Args:
-          batches: makes batches; its first arguments are `data_dir` and
-            `metadata`.
+          batches: a function that creates batches; its first arguments are
+            `data_dir` and `metadata`.
         """
         if self.metadata is None:
             return batches
@@ -195,13 +195,13 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return the batch size for another length that keeps the token count.
+    """Return the batch size for a new length that keeps the token count.
 
     Args:
-      size: examples of a batch.
-      tokens: length of its examples.
-      now: length of the other examples.
-      unit: the result is a multiple of it.
+      size: number of examples in a batch.
+      tokens: length of these examples.
+      now: the new length of examples.
+      unit: the result is a multiple of this number.
     """
     return max(1, round(size * tokens / now / unit)) * unit
 
@@ -228,13 +228,13 @@ def make_phases(
 ) -> tuple[Phase, ...]:
     """Return the phases of a run.
 
-    Batches have the same number of tokens in all of them. A folder that is
-    listed again continues where it stopped.
+    Batches have the same number of tokens in all phases. If a folder is listed
+    again, reading continues where it stopped.
 
     Args:
       schedules: the schedules of data, depth and masks.
       records: the metadata of each folder.
-      num_train_steps: steps of the whole run.
+      num_train_steps: number of steps in the whole run.
       batch_size: examples per step with the first folder.
       unit: every batch size is a multiple of it.
     """

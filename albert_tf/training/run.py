@@ -1,7 +1,8 @@
 """A run: a loop over many steps, and hooks that act between them.
 
-`Run.windows` runs a number of steps, yields, and runs the next ones. Hooks do
-everything else; `hooks.py` has the usual ones, and users may write more.
+`Run.windows` runs a number of steps, yields, and continues with the next steps.
+Hooks do everything else; `hooks.py` contains the standard hooks, and users may
+write more.
 """
 
 import contextlib
@@ -34,11 +35,11 @@ class Window:
 
     Attributes:
       steps: number of steps.
-      seconds: how long they took.
-      values: means of the losses and metrics, and other measurements; a hook
+      seconds: the time that they took.
+      values: means of the losses and metrics, and further measurements; a hook
         before `Log` may add values to record.
       bad: number of updates that were not finite; `values` exclude them.
-      first_bad: the first such step, counted from 1.
+      first_bad: the first step whose update was not finite, counted from 1.
     """
 
     steps: int
@@ -49,27 +50,28 @@ class Window:
 
 
 class Run:
-    """A training run in a model directory locked by `locked_model_dir`.
+    """A training run in a model directory that `locked_model_dir` locked.
 
     If the directory has a checkpoint, the run resumes from it.
 
     Args:
       trainer: the model and its steps.
       output_dir: the model directory.
-      facts: what determines the weights, in addition to `Trainer.facts`.
-      phases: the phases of the run; empty for a run with only one.
+      facts: settings that determine the weights, in addition to
+        `Trainer.facts`.
+      phases: the phases of the run; empty for a run with a single phase.
       clock: tracks the schedule; None for a `Clock` of `num_train_steps`.
 
     Attributes:
       read: {folder: examples read}.
       phase, phase_begun: the phase of the last update, and its first step.
-      last_good: the newest checkpoint, None before the first.
+      last_good: the newest checkpoint, None before the first is saved.
       history: the metrics so far, including those before a resume.
       chief: whether this process writes files.
       ended_early: whether training is complete before `last`.
-      stopped_by: why the run ends for now; see `stop`.
+      stopped_by: the reason why the run ends for now; see `stop`.
       seconds: duration of the last "evaluation" and "checkpoint".
-      compiled: shapes of phases whose step this process has compiled.
+      compiled: the shapes for which this process has compiled a step.
     """
 
     def __init__(
@@ -139,9 +141,9 @@ class Run:
         return Progress(self.last, self.step)
 
     def due(self, every: int) -> bool:
-        """Return whether something due every `every` steps is due now.
+        """Return whether an action with the interval `every` is due now.
 
-        0 means after each return to Python.
+        0 means that it is due after each return to Python.
         """
         left = self.last - self.step
         due = self.step % (every or 1) == 0 and left >= self.clock.slack * every
@@ -154,7 +156,8 @@ class Run:
     def in_any_process(self, flag: bool) -> bool:
         """Return in every process whether a flag is set in any of them.
 
-        Every process must call this, so that hooks decide the same in all.
+        Every process must call this, so that hooks make the same decision in
+        all of them.
         """
         return distribution.any_process(self.trainer.strategy, flag)
 
@@ -165,7 +168,7 @@ class Run:
             self.scalars.write(self.step, split, values)
 
     def resume_message(self) -> str:
-        """Describe where the run resumes, and which settings changed."""
+        """Describe at which step the run resumes and which settings changed."""
         lines = [f"Resuming at step {self.step} from {self.last_good}"]
         earlier = checkpoint_files.read_facts(self.last_good)
         lines += [
@@ -186,7 +189,7 @@ class Run:
         return (self.last - self.step) * self.pace.seconds / 3600
 
     def farewell(self) -> str:
-        """Describe why the run stops before its last step, and what is left."""
+        """Describe why the run stops early, and how much is left."""
         hours = self.hours_left
         left = f", {hours:.2g} hours at this pace" if hours else ""
         return (
@@ -237,7 +240,7 @@ class Run:
         return self.phases[self.phases.index(self.phase) + 1 :]
 
     def _due_phase(self) -> Phase:
-        """Return the phase of the next update; each phase gets a step.
+        """Return the phase of the next update; each has at least one step.
 
         With few steps left, one step may advance the schedule past several
         phases.
@@ -275,7 +278,7 @@ class Run:
         self.clock.turn(self.step, self.seconds, over, phases, to_compile)
 
     def _begin(self, phase: Phase, batches: Callable):
-        """Return a phase's trainer, and its batches from this step on."""
+        """Return a phase's trainer and its batches from this step on."""
         self.pace = Pace(self.pace.fixed)
         if phase is not self.phase:
             self.phase, self.phase_begun = phase, self.step
@@ -309,7 +312,7 @@ class Hook:
 
     Attributes:
       every: call `after` at each multiple of this many steps, and at the last
-        step. 0 calls it at each return to Python.
+        step. With 0, call it at each return to Python.
     """
 
     every = 0
@@ -325,23 +328,25 @@ class Hook:
 
 
 class StopOnSignal(Hook):
-    """Stop at SIGTERM, sent before a machine is preempted, and at Ctrl-C.
+    """Stop at SIGTERM, which precedes a machine's preemption, and at Ctrl-C.
 
     A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
-    `with` block and in other threads, signals keep their usual meaning. If the
-    process ignores Ctrl-C, as background jobs of a script do, it still does.
+    `with` block and in other threads, signals keep their usual meaning. A
+    process that ignores Ctrl-C, such as a script's background job, still
+    ignores it.
 
     Args:
-      tell: prints a message as soon as a signal arrives.
+      tell: a function that prints a message; called as soon as a signal
+        arrives.
 
     Attributes:
-      received: the number of the first signal, 0 if there was none.
+      received: the number of the first signal; 0 if there was none.
     """
 
     def __init__(self, tell: Callable[[str], None] = print):
         self.tell, self.received = tell, 0
-        # Counts of Ctrl-C. While C++ code runs, Python calls its handler once
-        # for several signals.
+        # Number of Ctrl-C signals. While C++ code runs, Python calls its
+        # handler once for several signals.
         self._seen = self._handled = 0
         self._restore = contextlib.ExitStack()
 
@@ -357,7 +362,8 @@ class StopOnSignal(Hook):
                 if number == signal.SIGINT and earlier == signal.SIG_IGN:
                     continue
                 signal.signal(number, self._handle)
-                # None stands for a handler set in C; Python cannot restore it.
+                # None means that the handler was set in C; Python cannot
+                # restore it.
                 back = earlier or signal.SIG_DFL
                 self._restore.callback(signal.signal, number, back)
             self._restore.enter_context(seen_at_once(self._see))
@@ -367,7 +373,7 @@ class StopOnSignal(Hook):
         self._restore.close()
 
     def _see(self, number: int) -> None:
-        """Count a signal at once, and print what happens next."""
+        """Count a signal immediately, and print the next action."""
         if number not in SIGNALS:
             return
         self.received = self.received or number
@@ -412,8 +418,8 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
       hooks: called in order.
 
     Raises:
-      KeyboardInterrupt: Ctrl-C was pressed. The run is saved unless it was
-        pressed twice.
+      KeyboardInterrupt: if Ctrl-C was pressed. The run is saved unless Ctrl-C
+        was pressed twice.
     """
     progress = run.progress
     with naming_last_checkpoint(run), StopOnSignal(progress.message) as stop:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules over the steps of a run, and scaling by batch size.
+"""Learning-rate schedules over a run's steps, and scaling by batch size.
 
 A schedule is a function of an `OptimizerConfig`, the number of steps of the run
 and a float32 step counted from 0.
@@ -23,7 +23,7 @@ def scaled_rate(train_batch_size: int) -> float:
 def released_schedule(
     config, num_train_steps: int, step: tf.Tensor
 ) -> tf.Tensor:
-    """Return the released learning rate of a float32 step counted from 0.
+    """Return the released learning rate at a float32 step counted from 0.
 
     Decay begins at step 0, so the rate jumps when warm-up ends, and steps
     before `start_warmup_step` have a negative rate.
@@ -45,7 +45,7 @@ def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
     """Return the share of the peak rate on half a cosine wave.
 
-    The square is (1 + cos(pi done)) / 2 without the rounding to 0 of the last
+    The square equals (1 + cos(pi done)) / 2 but does not round to 0 in the last
     steps of a long run.
     """
     return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
@@ -64,8 +64,9 @@ def corrected_schedule(
 ) -> tf.Tensor:
     """Return a rate that is never zero before the end, and never jumps.
 
-    Warm-up ends at the peak, where decay starts. Before `start_warmup_step` the
-    rate decays as if there were no warm-up, as in the run that is continued.
+    Warm-up ends at the peak, where decay starts. Before `start_warmup_step`,
+    the rate decays as if there were no warm-up, as in the run that is being
+    continued.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps
 
@@ -96,7 +97,7 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
       config: an `OptimizerConfig`.
-      num_train_steps: the schedule position where decay ends.
+      num_train_steps: the schedule position at which decay ends.
     """
 
     def __init__(self, config, num_train_steps: int):
@@ -106,7 +107,7 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
         self.clock = tf.Variable([0.0, 0.0, 1.0], trainable=False)
 
     def __call__(self, step):
-        """Return the float32 rate of a step counted from 0."""
+        """Return the float32 rate at a step counted from 0."""
         known, place, pace = tf.unstack(self.clock)
         place += (tf.cast(step, tf.float32) - known) * pace
         schedule = SCHEDULES[self.config.schedule]

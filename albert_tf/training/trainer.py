@@ -1,4 +1,4 @@
-"""The trainer: many steps in one `tf.function`, and their summed results.
+"""The trainer: many steps in one `tf.function`, with summed results.
 
 The sums stay on the devices until the last step: a host that waited for the
 results of each step could not launch the next one in time.
@@ -25,14 +25,14 @@ from albert_tf.training.training_config import MASKS, TrainingConfig
 
 
 class StepSums(NamedTuple):
-    """Summed results of some steps, without those that were not finite.
+    """Summed results of some steps, without steps that were not finite.
 
     Attributes:
       report: float32 [2, names], the sum of the steps' `Evaluator.report`.
       norm: the largest gradient norm.
       first_bad: the first step, counted from 0, whose loss or gradient was
         not finite; -1 if there was none.
-      bad: the number of such steps.
+      bad: the number of steps that were not finite.
     """
 
     report: tf.Tensor
@@ -42,7 +42,7 @@ class StepSums(NamedTuple):
 
 
 def _device_variable(value: tf.Tensor) -> tf.Variable:
-    """Return a variable local to each replica; reads return the first one's."""
+    """Return a variable local to each replica; reads use the first replica."""
     return tf.Variable(
         value,
         trainable=False,
@@ -60,9 +60,10 @@ def summed_steps(
     """Return a function (iterator, number of steps) -> `StepSums`.
 
     Args:
-      strategy: where to run.
-      replica_step: updates once with a replica's batch; returns the report of
-        all replicas, float32 [2, names], and the norm of the gradient.
+      strategy: the strategy to run on.
+      replica_step: a function that updates once with a replica's batch, and
+        returns the report of all replicas, float32 [2, names], and the
+        gradient's norm.
       iterations: the number of updates so far.
       names: the number of names in a report.
     """
@@ -94,7 +95,7 @@ def summed_steps(
             strategy.run(step, (next(iterator),))
         return StepSums(*map(tf.identity, sums))
 
-    # TensorFlow warns if a `def` is traced often. `partial` makes a new
+    # TensorFlow warns if a `def` is traced often. `partial` creates a new
     # function for each depth, which needs its own trace.
     return tf.function(functools.partial(run))
 
@@ -118,10 +119,10 @@ def cut(batch: Batch, pieces: int, index: tf.Tensor) -> Batch:
 def accumulated(
     differentiate: Callable, batch: Batch, seed, pieces: int, zeros: tuple
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Return the gradients and the report of a batch, summed.
+    """Return the summed gradients and the summed report of a batch.
 
     Args:
-      differentiate: (micro-batch, seed) -> gradients, report.
+      differentiate: a function (micro-batch, seed) -> gradients, report.
       batch: the whole batch.
       seed: dropout seed of the batch; each micro-batch derives its own.
       pieces: number of micro-batches.
@@ -134,7 +135,7 @@ def accumulated(
         more, part = differentiate(cut(batch, pieces, i), fold_in(seed, i))
         return i + 1, add(gradients, more), report + part
 
-    # Micro-batches depend on each other only through the sum, so by default
+    # Only the sum makes micro-batches depend on each other, so by default
     # TensorFlow would run ten at once, with all their activations in memory.
     _, gradients, report = tf.while_loop(
         lambda i, *_: i < pieces, body, (0, *zeros), parallel_iterations=1
@@ -142,7 +143,7 @@ def accumulated(
     return gradients, report
 
 
-# Added by the released code to the weight of a term in each replica.
+# The released code adds this to the weight of a term in each replica.
 RELEASED_WEIGHT_EPSILON = 1e-5
 
 
@@ -150,12 +151,13 @@ class Trainer:
     """A model with an optimizer and compiled training steps.
 
     Args:
-      strategy: where to run.
-      build_model: builds the model; called inside the strategy's scope.
+      strategy: the strategy to run on.
+      build_model: a function that builds the model; called inside the
+        strategy's scope.
       objective: the loss to minimise.
-      optimizer: rule and schedule.
-      training: batch, precision and seed.
-      trainable: maps a variable's name to whether to train it.
+      optimizer: the update rule and its schedule.
+      training: the batch, precision and seed.
+      trainable: a function from a variable's name to whether to train it.
       per_replica: whether each replica clips its own gradient and divides its
         losses by its own weights, as released.
 
@@ -208,7 +210,7 @@ class Trainer:
         )
 
     def evaluated_weights(self) -> contextlib.AbstractContextManager:
-        """Return a context in which the model has averaged weights, if any."""
+        """Return a context in which the model uses averaged weights, if any."""
         # Before the first step, there is nothing to average.
         average = self.optimizer.average
         return average.in_place() if self.step else contextlib.nullcontext()
@@ -231,7 +233,7 @@ class Trainer:
         return int(self.optimizer.iterations.numpy())
 
     def state(self) -> dict[str, tf.Variable]:
-        """Return the {name: variable} of everything needed to resume."""
+        """Return {name: variable} for everything needed to resume."""
         return self.weights | self.optimizer.state()
 
     def facts(self) -> dict[str, RunFact]:
@@ -266,13 +268,14 @@ class Trainer:
         return tf.add_n(means), self.evaluator.report(batch, sums, metrics)
 
     def _differentiate(self, tape, loss, more: Sequence[tf.Tensor] = ()):
-        """Return the gradients of the trained weights and of more tensors."""
+        """Return the gradients of trained weights and of additional tensors."""
         gradients = tape.gradient(
             loss,
             [*self.trained.values(), *more],
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
-        # The word embeddings' gradient sums over lookups and the tied head.
+        # The gradient of the word embeddings is summed over lookups and the
+        # tied head.
         return [tf.convert_to_tensor(g) for g in gradients]
 
     def _micro_gradients(self, batch: Batch, divisors: dict, seed):
@@ -325,7 +328,7 @@ class Trainer:
     def at_depth(self, layers: int | None) -> "Trainer":
         """Return a trainer with the same state that runs `layers` layers.
 
-        None stands for all. Each is created once, with its graphs.
+        None means all layers. Each trainer is created once, with its graphs.
         """
         if layers not in self._depths:
             other = copy.copy(self)
@@ -344,17 +347,17 @@ class Trainer:
     def iterator(
         self, batches: Callable, start: int, batch_size: int | None = None
     ):
-        """Return distributed training batches, beginning with an example.
+        """Return distributed training batches, starting at a given example.
 
         Args:
-          batches: makes a dataset from keyword arguments, and depends on
-            nothing else: `start`, the first example; `num_shards`, the number
-            of hosts; `shard`, this host's number; `batch_size` per replica.
+          batches: a function that creates a dataset from keyword arguments
+            alone: `start`, the first example; `num_shards`, the number of
+            hosts; `shard`, this host's number; `batch_size` per replica.
           start: the first example.
-          batch_size: over all replicas; None for `train_batch_size`.
+          batch_size: examples over all replicas; None for `train_batch_size`.
         """
         size = batch_size or self.training.train_batch_size
-        # For finite datasets, workers would ask each other at every step
+        # With finite datasets, workers would ask each other at every step
         # whether batches are left, and batches would have unknown shapes.
         endless = tf.data.experimental.assert_cardinality(
             tf.data.INFINITE_CARDINALITY

@@ -13,10 +13,10 @@ from albert_tf.base.settings import (
 )
 from albert_tf.model.layers import AUTO, LOOPS, REMATERIALIZE
 
-MOST_EXAMPLES = 2**20  # in a batch
+MOST_EXAMPLES = 2**20  # maximum number of examples in a batch
 LARGEST_SEED = 2**31 - 1
 
-# The effect on a resumed run of computing the same step in another way.
+# The effect on a resumed run if the same step is computed differently.
 ROUNDING = "the same run up to rounding, not bit for bit"
 MASKS = f"{ROUNDING}; with dropout, its masks differ"
 
@@ -134,5 +134,5 @@ class TrainingConfig(Validated):
 
     @property
     def dtype_policy(self) -> str:
-        """The Keras policy of `dtype`; variables are float32 under both."""
+        """The Keras policy for `dtype`; variables are float32 in both cases."""
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"

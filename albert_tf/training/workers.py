@@ -1,4 +1,4 @@
-"""Worker processes on several machines: connecting them, and losing some."""
+"""Worker processes on several machines: connect them, report lost ones."""
 
 import contextlib
 import faulthandler
@@ -18,22 +18,22 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.interrupts import in_main_thread
 
 CONNECT_SECONDS = 20.0
-# How long workers wait for each other to start, for TensorFlow to connect
-# them, and for a heartbeat.
+# How long workers wait for each other to start, for TensorFlow to connect them,
+# and for a heartbeat, in seconds.
 START_SECONDS = 600
 MEET_SECONDS = 300
 SILENCE_SECONDS = 60
-# Timeout of one attempt to reach a worker; when missing workers are first
-# reported, and how often after that.
+# Timeout of one attempt to reach a worker; the time after which missing workers
+# are first reported, and the interval after that.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
-COORDINATION = "/tensorflow.CoordinationService/"  # a service, in messages
+COORDINATION = "/tensorflow.CoordinationService/"  # in messages
 
 
 def read_cluster() -> dict[str, list[str]]:
-    """Return {job: addresses} of TF_CONFIG; {} if it is not set."""
+    """Return {job: addresses} from TF_CONFIG; {} if it is not set."""
     if not os.environ.get("TF_CONFIG"):
-        os.environ.pop("TF_CONFIG", None)  # TensorFlow rejects an empty one
+        os.environ.pop("TF_CONFIG", None)  # TensorFlow rejects an empty value
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         jobs = resolver.cluster_spec().as_dict()
@@ -57,7 +57,7 @@ def read_cluster() -> dict[str, list[str]]:
 
 
 def fault(address: str, seconds: float) -> str:
-    """Return why an address does not answer, "" if it does.
+    """Return the reason why an address does not answer, "" if it answers.
 
     Args:
       address: HOST:PORT, with an optional grpc:// prefix.
@@ -75,7 +75,7 @@ def fault(address: str, seconds: float) -> str:
 def check_reachable(address: str) -> None:
     """Raise `OSError` unless something listens at a grpc:// address.
 
-    TensorFlow itself would wait for ever.
+    TensorFlow itself would wait forever.
     """
     if reason := fault(address, CONNECT_SECONDS):
         raise OSError(f"{address} does not answer ({reason})")
@@ -116,7 +116,7 @@ def wait_for_workers(workers: Mapping[str, str]) -> None:
       workers: {name: address}.
 
     Raises:
-      InputError: some are still missing after `START_SECONDS`.
+      InputError: if some are still missing after `START_SECONDS`.
     """
     start, report = time.monotonic(), FIRST_REPORT_SECONDS
     while reasons := faults(workers):
@@ -138,16 +138,17 @@ def wait_for_workers(workers: Mapping[str, str]) -> None:
 def ended_from_outside() -> Iterator[None]:
     """End this process at Ctrl-C, or if the block takes too long.
 
-    TensorFlow holds Python's global lock while it connects workers, and the
-    first worker waits an hour for the others. TensorFlow also makes the process
-    ignore SIGTERM; the earlier handlers are restored after the block.
+    TensorFlow does not release Python's global lock while it connects workers,
+    and the first worker waits an hour for the others. TensorFlow also makes the
+    process ignore SIGTERM; the earlier handlers are restored after the block.
     """
     numbers = [signal.SIGINT, signal.SIGTERM] if in_main_thread() else []
     earlier = {number: signal.getsignal(number) for number in numbers}
     if earlier.get(signal.SIGINT, signal.SIG_IGN) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with open(os.devnull, "w") as nowhere:
-        # Runs in C, without the lock. TensorFlow itself usually stops earlier.
+        # This runs in C, without the lock. TensorFlow itself usually stops
+        # earlier.
         faulthandler.dump_traceback_later(
             MEET_SECONDS + 10, exit=True, file=nowhere
         )
@@ -162,8 +163,8 @@ def ended_from_outside() -> Iterator[None]:
 def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
     """Wait until all workers have started.
 
-    Each listens on the address that TensorFlow will use, so no worker waits
-    inside TensorFlow for one that has not started.
+    Each worker listens on the address that TensorFlow will use, so that none
+    waits inside TensorFlow for a worker that has not started.
 
     Args:
       jobs: {job: addresses}.
@@ -191,8 +192,8 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
 def multi_worker_strategy() -> tf.distribute.Strategy:
     """Return a strategy over the processes of TF_CONFIG once all have started.
 
-    By default TensorFlow gives up on a worker after 10 s without a heartbeat,
-    which is too short when a machine is migrated.
+    By default, TensorFlow gives up on a worker after 10 s without a heartbeat,
+    too soon if a machine is being migrated.
     """
     jobs = read_cluster()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -222,7 +223,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
 
 
 def vanished(message: str) -> str:
-    """Return the workers that are gone, according to TensorFlow's message."""
+    """Return the workers that TensorFlow's message reports as gone."""
     jobs = read_cluster()
     reason = message.partition("aborted by: ")[2] or message
     named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
@@ -234,9 +235,9 @@ def vanished(message: str) -> str:
 
 @contextlib.contextmanager
 def explaining_lost_workers() -> Iterator[None]:
-    """Turn TensorFlow's errors about lost workers into an `InputError`.
+    """Convert TensorFlow's errors about lost workers to an `InputError`.
 
-    It may name a worker that ended only because another one did.
+    The error may name a worker that ended only because another one ended.
     """
     try:
         yield

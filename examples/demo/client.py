@@ -1,6 +1,6 @@
-"""Query exported models like a client that has only the SavedModels.
+"""Query exported models as a client that has only the SavedModels would.
 
-Run it by its path, so that the package is not imported:
+Run the script by its path, so that the package is not imported:
 
     python examples/demo/client.py CLASSIFIER PRETRAINED
 """

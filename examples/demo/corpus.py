@@ -1,4 +1,4 @@
-"""Make the demo's corpus and task from docstrings, without a download.
+"""Create the demo's corpus and task from docstrings, without a download.
 
 The corpus is the English prose in the installed Python packages. The task is to
 tell which library a passage comes from, with the names of libraries masked.
@@ -35,7 +35,7 @@ SKIPPED_FOLDERS = frozenset(
     _api lib2to3 turtledemo""".split()
 )
 
-# {label of the task: packages whose documents have it}
+# {label of the task: packages whose documents have that label}
 LABELS = {
     "python": ("python",),
     "numpy_scipy": ("numpy", "scipy"),
@@ -45,19 +45,19 @@ LABELS = {
 # TensorFlow's old copies of Keras have neither label.
 UNLABELLED = ("tensorflow/python/keras/", "tensorflow/python/layers/")
 
-# The most examples of each label; documents fill the splits in this order.
+# Maximum number of examples per label; documents fill the splits in this order.
 ROOM = {"test": 375, "dev": 250, "train": 2000}
-# Training examples that are kept, drawn from all documents: pretraining matters
-# most when labels are few.
+# Number of training examples to keep, drawn from all documents: pretraining
+# matters most when labels are few.
 TRAINING_EXAMPLES = 1000
 MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
 # A document with more passages would fill a held-out split on its own.
 MAX_HELD_OUT_PASSAGES = 40
 
 # A word that contains a library's name becomes "library": `tf.nn.relu`,
-# `NumPy's`, `keras-team`. A word that contains the name of its array type
-# becomes "array". Words that are merely typical (layer, graph, iterator) stay;
-# to know them is the task.
+# `NumPy's`, `keras-team`. A word that contains the name of the library's array
+# type becomes "array". Words that are merely typical (layer, graph, iterator)
+# stay; recognising them is the task.
 LIBRARY = re.compile(
     r"(?:[\w-]+\.)*[\w-]*(?:numpy|scipy|tensor_?flow|tensorboard|keras|python"
     r"|sklearn|scikit|matplotlib|pandas|theano|torch|jax|autograph)"
@@ -88,7 +88,7 @@ def package_documents(package: str) -> Iterator[Document]:
 
 
 def letters(text: str) -> str:
-    """Return only the words of a text, which are equal for two copies."""
+    """Return only the letters of a text, which are equal in copies."""
     return " ".join(re.findall("[a-z]+", text.lower()))
 
 
@@ -114,7 +114,7 @@ def corpus() -> list[Document]:
 
 
 class Example(NamedTuple):
-    """A masked passage of a document, and the library it comes from."""
+    """A masked passage of a document, and the library of its origin."""
 
     text: str
     label: str

@@ -1,7 +1,7 @@
 """Extract English sentences from docstrings, without running the files.
 
-A document is a module (its docstring and those of its functions) or a class
-(its docstring and those of its methods), in file order.
+A document consists of the docstrings of a module and its functions, or of a
+class and its methods, in file order.
 """
 
 import ast
@@ -124,7 +124,7 @@ def docstrings(name: str, node: ast.AST) -> Iterator[tuple[str, list[str]]]:
 
 
 def documents(name: str, source: bytes) -> list[Document]:
-    """Return the documents of a file that contain prose, none if not Python."""
+    """Return the documents with prose in a file, none if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

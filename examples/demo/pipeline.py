@@ -102,7 +102,7 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
     try:
         status = process.wait()
     except KeyboardInterrupt:
-        process.wait()  # It received Ctrl-C too, and is saving.
+        process.wait()  # The step also received Ctrl-C, and is saving.
         raise
     rule = (
         f"The step `{name}` failed; its output explains why. The demo resumes "
@@ -114,7 +114,7 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
 
 
 def make_corpus(folder: str) -> None:
-    """Make the corpus and the task unless they exist, and print sizes."""
+    """Create the corpus and the task unless they exist, and print sizes."""
     path = files.join(folder, corpus.STATISTICS_FILE)
     if not files.exists(path):
         corpus.write_corpus(folder, np.random.default_rng(0))
@@ -127,7 +127,7 @@ def make_corpus(folder: str) -> None:
 def unigram_entropy(data_dir: str) -> float:
     """Return the entropy, in nats, of the masked words in held-out records.
 
-    No model that ignores context can have a lower MLM loss on them.
+    No model that ignores context can have a lower MLM loss on these records.
     """
     metadata = read_metadata(data_dir)
     counts = np.zeros(metadata.vocab_size)
@@ -220,7 +220,7 @@ def demo(
 
 
 def main(words: list[str] | None = None) -> None:
-    """Run the demo with arguments, by default those of the command line."""
+    """Run the demo with arguments, by default the command line's."""
     parser = argparse.ArgumentParser(
         description="From docstrings to a served model.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

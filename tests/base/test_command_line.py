@@ -116,7 +116,7 @@ def test_home_is_found_in_every_path(monkeypatch):
 
 
 def test_a_program_may_ask_what_was_given():
-    """A program can ask for the names of passed settings, without aliases."""
+    """A program can request the names of passed settings, without aliases."""
 
     def tell(config, *, hooks=(), set_by_user=frozenset()):
         return set_by_user

@@ -105,7 +105,7 @@ def test_a_copy_takes_the_place_of_what_was_there(folder):
 
 
 def test_folders_are_made_and_removed(folder):
-    """Making an existing folder is not an error; removing is recursive."""
+    """Creating an existing folder is not an error; removal is recursive."""
     for _ in range(2):
         files.make_folder(f"{folder}/x/y")
     files.write_bytes(f"{folder}/x/y/file", b"abc")
@@ -116,7 +116,7 @@ def test_folders_are_made_and_removed(folder):
 
 @pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
 def test_a_folder_does_not_lie_where_a_file_is(folder, place):
-    """Making a folder where a file is raises an error and keeps the file."""
+    """Creating a folder in place of a file is an error; the file stays."""
     with pytest.raises(InputError, match=f"path of a file.*{place}"):
         files.make_folder(f"{folder}/{place}")
     assert files.is_file(f"{folder}/a.txt")
@@ -136,7 +136,7 @@ def test_a_file_is_not_written_where_a_folder_is(folder):
 
 
 def test_a_pipe_stays_a_pipe(folder):
-    """Writing to a pipe such as `/dev/stdout` does not replace it by a file.
+    """Writing to a pipe such as `/dev/stdout` does not replace it with a file.
 
     The output can be read from the pipe.
     """

@@ -1,4 +1,4 @@
-"""What `--help` prints."""
+"""The output of `--help`."""
 
 import dataclasses
 import pathlib
@@ -20,7 +20,7 @@ from albert_tf.base.settings import (
 
 
 def run(*arguments):
-    """Run the program that has `Kinds`."""
+    """Run the program that uses `Kinds`."""
     return subprocess.run(
         [sys.executable, "-c", test_command_line.SCRIPT, *arguments],
         capture_output=True,

@@ -28,7 +28,7 @@ def handled():
 
 
 def test_a_signal_is_seen_before_it_is_handled(handled):
-    """Inner and outer blocks see a signal while the main thread runs C."""
+    """Inner and outer blocks see a signal while the main thread runs C code."""
     seen = []
 
     def see(number):

@@ -25,7 +25,7 @@ FIND = "importlib.util.find_spec('keras')"  # as optional users do
     ],
 )
 def test_names_are_there_once_keras_is(order, tmp_path):
-    """Names are registered once Keras is imported, not when it is looked up."""
+    """Names are registered when Keras is imported, not when looked up."""
     (tmp_path / "keras.py").write_text(KERAS)
     done = subprocess.run(
         [

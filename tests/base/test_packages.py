@@ -1,4 +1,4 @@
-"""Each use of an optional package names it; the core needs none of them."""
+"""Each use of an optional package names it; the core needs no such package."""
 
 import ast
 import dataclasses
@@ -176,7 +176,7 @@ def test_the_core_works_without_them(
 ):
     """Records, two steps, fine-tuning, prediction, and an export of ids work.
 
-    An export that takes strings names tensorflow-text.
+    The error of an export that takes strings names tensorflow-text.
     """
     block(monkeypatch, *ALL)
     words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()
@@ -228,7 +228,7 @@ def test_nothing_is_drawn_without_matplotlib(monkeypatch, tmp_path, capsys):
 
 
 def test_scalars_are_those_of_tensorboard(tmp_path):
-    """The events are the ones that `tf.summary.scalar` writes."""
+    """The events equal those that `tf.summary.scalar` writes."""
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorboard")
     scalars = Scalars(str(tmp_path))

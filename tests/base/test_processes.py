@@ -1,4 +1,4 @@
-"""Several processes produce the results of one."""
+"""Several processes produce the same results as one."""
 
 import concurrent.futures
 import contextlib
@@ -30,13 +30,13 @@ def fail_at_three(n: int) -> int:
 
 
 def late_first(n: int) -> int:
-    """Delay the first item, so that others are done before it."""
+    """Delay the first item, so that others finish before it."""
     time.sleep(0.3 * (n == 0))
     return fail_at_three(n)
 
 
 def die_at_three(n: int) -> int:
-    """End like a process that the system kills for lack of memory."""
+    """Exit like a process that the system kills for lack of memory."""
     if n == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return n
@@ -51,7 +51,7 @@ def work(function, items):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
 def test_results_come_in_order_from_every_process(number):
-    """All processes work, and results come in order despite their speed."""
+    """All processes work, and results come in order, whatever their speed."""
     with Workers(number, __name__) as workers:
         found = list(workers.map(square, range(300)))
         found += workers.map(square, range(300, 500))
@@ -111,16 +111,16 @@ def test_processes_end_with_the_one_that_uses_them():
 
 
 def never(n: int) -> None:
-    """Print a line, and run longer than any test waits."""
+    """Print a line, then run for longer than any test waits."""
     print("begun", flush=True)
     time.sleep(3600)
 
 
 @pytest.mark.parametrize("whom", ["all", "the program"])
 def test_an_interrupt_ends_all_processes_quietly(whom):
-    """An interrupt ends busy workers at once; only the program prints a line.
+    """An interrupt ends busy workers; only the program prints a line.
 
-    A terminal sends Ctrl-C to all processes, `kill` to one.
+    A terminal sends Ctrl-C to all processes; `kill` signals only one.
     """
     code = (
         "import test_processes as here\n"
@@ -168,7 +168,7 @@ def test_results_come_in_order():
 
 
 def test_items_are_read_only_a_little_ahead():
-    """While the first item is slow, only a few others are read."""
+    """While the first item is slow, only a few further items are read."""
     read = []
     items = (read.append(n) or min(n, 1) for n in range(1000))
     next(work(late_first, items))

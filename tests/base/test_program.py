@@ -49,7 +49,7 @@ def test_nothing_is_collected_at_the_end():
 
 
 def test_a_users_environment_wins(monkeypatch):
-    """A program sets TensorFlow's variables only if the user has not."""
+    """A program sets only those TensorFlow variables that the user has not."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     with program.quiet_start():
@@ -105,7 +105,7 @@ def _interrupted(folder, library, arguments):
     ],
 )
 def test_an_interrupt_of_the_start_is_one_line(tmp_path, library, arguments):
-    """Ctrl-C during a command's imports ends it at once with status 130."""
+    """Ctrl-C during a command's imports ends it immediately with status 130."""
     process, _, stderr = _interrupted(tmp_path, library, arguments)
     assert (process.returncode, stderr) == (130, "error: interrupted\n")
 

@@ -1,8 +1,8 @@
-"""Every program reads and writes paths with `://` like local ones.
+"""Every program reads and writes paths with `://` like local paths.
 
 `file://` and `ram://` are TensorFlow file systems like `gs://`: remote to the
 programs, without a network. TensorFlow cannot read checkpoints in `ram://`,
-which mistakes their prefixes for folders.
+because it mistakes checkpoint prefixes for folders there.
 """
 
 import os
@@ -37,7 +37,7 @@ from albert_tf.training.history import History
 
 @pytest.fixture(autouse=True)
 def _nothing_in_the_working_folder(tmp_path, monkeypatch):
-    """Change to a folder where a path mistaken for local makes `file:`."""
+    """Change to a folder where a path mistaken for local creates `file:`."""
     folder = tmp_path / "working"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -84,7 +84,7 @@ def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
 
 
 def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
-    """Remote text makes the same bytes as local text."""
+    """Remote text produces the same bytes as local text."""
     shutil.copy(tokenizer_dir / "corpus.txt", tmp_path)
     for root in (f"{tmp_path}/local", f"file://{tmp_path}/remote"):
         prefix = "file://" if files.is_remote(root) else ""
@@ -144,7 +144,7 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
-    """Export and shrinking write the same files as on a disk."""
+    """Export and shrinking write the same files as on a local disk."""
     local, there = model_dir
     for root, out in (
         (local, f"{tmp_path}/a"),
@@ -162,7 +162,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
 
 @pytest.mark.parametrize("program", [describe.size_report, History.read])
 def test_an_unreachable_path_is_the_users_mistake(program):
-    """An unknown scheme is an error of one line that names it."""
+    """An unknown scheme is a one-line error that names the scheme."""
     with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):
         program("nowhere://bucket/model")
 
@@ -171,7 +171,7 @@ def test_an_unreachable_path_is_the_users_mistake(program):
 def test_training_runs_behind_a_scheme(
     data_dir, config, opinions, tmp_path, capsys
 ):
-    """Pretraining and fine-tuning have the same metrics as on a disk."""
+    """Pretraining and fine-tuning have the same metrics as on a local disk."""
     metrics = []
     for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
         prefix = "file://" if files.is_remote(root) else ""

@@ -31,7 +31,7 @@ from albert_tf.base.errors import InputError
     ],
 )
 def test_an_unreachable_path_is_the_users_mistake(touch):
-    """The error has the path and TensorFlow's first line, in all functions."""
+    """All functions' errors have the path and TensorFlow's first line."""
     path = "nowhere://folder/file"
     with pytest.raises(InputError) as caught:
         touch(path)
@@ -59,7 +59,7 @@ def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["file://{}", "ram://{}"])
 def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
-    """A remote folder is made locally, and replaces the old one on success."""
+    """A remote folder is created locally; on success, it replaces the old."""
     path = scheme.format(tmp_path / "made")
     files.write_text(f"{path}/old", "old")
     with pytest.raises(RuntimeError):

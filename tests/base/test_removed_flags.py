@@ -1,4 +1,4 @@
-"""Old `run.flags` files work, or are errors that name the removed flag."""
+"""Old `run.flags` files work, or raise errors that name the removed flag."""
 
 import pathlib
 import subprocess
@@ -15,7 +15,7 @@ from albert_tf.training.pretraining.pretraining_settings import (
 
 
 def replay(path, *lines):
-    """Run a program that has `Kinds` with a flagfile of these lines."""
+    """Run a program that uses `Kinds` with a flagfile of these lines."""
     path.write_text("\n".join(("--model_dir=m", *lines)) + "\n")
     return subprocess.run(
         [sys.executable, "-c", test_command_line.SCRIPT, f"--flagfile={path}"],
@@ -26,7 +26,7 @@ def replay(path, *lines):
 
 
 def test_a_removed_flag_is_refused_by_name(tmp_path):
-    """The error is one line with the flag, its value and what to do."""
+    """The error is one line with the flag, its value and advice."""
     ended = replay(tmp_path / "run.flags", "--feature_cache_dir=/c")
     assert ended.returncode == 1 and not ended.stdout
     assert ended.stderr == (
@@ -39,7 +39,7 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
 
 
 def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
-    """Runs wrote all flags; a removed one with its old default is ignored."""
+    """Runs wrote all flags; a removed flag with its old default is ignored."""
     ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
     assert not ended.stderr and "rate=3.0" in ended.stdout
     ended = replay(tmp_path / "run.flags", "--layer_decay=0.9", "--rate=3")

@@ -31,7 +31,7 @@ def check(folder):
     [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
-    """A program's folder without optional files, or an empty one, may go."""
+    """A program's folder without optional files, or an empty folder, may go."""
     check(write(tmp_path, *names))
     check(str(tmp_path / "new"))
 
@@ -48,7 +48,7 @@ def test_what_a_program_wrote_may_go(names, tmp_path):
     ],
 )
 def test_anything_else_stays(names, foreign, tmp_path):
-    """The error lists foreign paths, by the form with the fewest of them.
+    """The error lists the foreign paths under the form that has the fewest.
 
     A pattern does not match inside subfolders.
     """

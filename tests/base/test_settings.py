@@ -117,7 +117,7 @@ def test_every_setting_takes_scalars_of_numpy(cls):
 
 
 def test_lists_of_numpy_are_lists():
-    """A list may be a NumPy array, or a text as in its flag."""
+    """A list may be a NumPy array, or a text as for its flag."""
     for value in (np.array(["a", "b"]), ["a", "b"], "a,b", ("a", "b")):
         assert DataConfig(label_column=value).label_column == ("a", "b")
 
@@ -134,6 +134,6 @@ def test_lists_of_numpy_are_lists():
     ],
 )
 def test_python_gets_the_checks_of_flags(cls, values, message):
-    """A setting of another type is an error on construction."""
+    """A setting of a wrong type is an error on construction."""
     with pytest.raises(InputError, match=message):
         cls(**values)

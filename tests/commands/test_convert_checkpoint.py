@@ -48,7 +48,7 @@ def test_tf1_round_trip(name, slots, tmp_path):
 
 
 def test_half_precision_is_widened(golden, tmp_path):
-    """16-bit weights become float32, like a model's, without rounding."""
+    """16-bit weights become float32, as in a model, without rounding."""
     half = {n: v.astype(np.float16) for n, v in golden.weights.items()}
     source = release(tmp_path / "in", golden.config, half)
     convert(source, str(tmp_path / "out"), "tf1")
@@ -58,7 +58,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
-    """The model directory restores strictly and gives the golden outputs."""
+    """The model directory restores strictly and computes the golden outputs."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     directory = str(tmp_path / "dir")
     convert(source, directory, "model_dir")
@@ -118,7 +118,7 @@ def test_erf_gelu_has_no_place_in_tf1(tmp_path):
 
 
 def test_pruned_heads_have_no_place_elsewhere(tmp_path):
-    """A model with fewer heads only converts to a model directory."""
+    """A model with fewer heads converts only to a model directory."""
     config = goldens.variant("pruned heads")
     source, _ = model_dir(tmp_path / "dir", config)
     for to in ("tf1", "huggingface"):
@@ -145,7 +145,7 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
 
 
 def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
-    """The `checkpoint` file selects the newest, even if its path is old."""
+    """The `checkpoint` file selects the newest, even by an outdated path."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     for file in (tmp_path / "in").glob("model.ckpt-best*"):
         for step in ("9", "10"):
@@ -200,7 +200,7 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 def test_albert_zh_first_release(tmp_path, rule):
     """brightmart's names and norm are recognised and written back.
 
-    Its own LAMB calls its slots `lamb_m` and `lamb_v`.
+    Its own LAMB names slots `lamb_m` and `lamb_v`.
     """
     config = goldens.variant("norm at H")
     table = with_slots(zh_table(config), (f"{rule}_m", f"{rule}_v"))
@@ -255,7 +255,7 @@ def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
 
 
 def test_sentencepiece_is_carried(golden, tmp_path):
-    """The vocabulary keeps its bytes and gets each layout's name."""
+    """The vocabulary keeps its bytes, under each layout's file name."""
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat\nabc def ghi jkl\n" * 20)
     source = release(tmp_path / "in", golden.config, golden.weights)

@@ -76,7 +76,7 @@ def test_bert_of_the_same_shape():
 
 
 def test_command_line():
-    """Several configs are described; a mistake is one line and status 1."""
+    """Several configs are described; a mistake prints a line, status 1."""
     command = "-m", "albert_tf.describe", MODELS / "tiny.json"
     done = programs.run(
         *command, MODELS / "small.json", "--sequence_length=128"

@@ -1,4 +1,4 @@
-"""Vectors of texts equal the NumPy model's for each unpadded text."""
+"""Vectors equal the NumPy model's for each unpadded text."""
 
 import gzip
 import os
@@ -135,7 +135,7 @@ def test_what_cannot_be_embedded(
 
 
 @pytest.mark.parametrize(
-    "content, named", [(b"", "must have a text"), (b"a\n\xff\n", "t:2")]
+    "content, named", [(b"", "must not be empty"), (b"a\n\xff\n", "t:2")]
 )
 def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
     """The error names an empty file, or a line that is not UTF-8."""
@@ -159,7 +159,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pipe", [False, True])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
-    """Vectors equal those of the plain file."""
+    """Vectors equal the plain file's."""
     wanted = made()
     with open(source, "rb") as file:
         data = gzip.compress(file.read())

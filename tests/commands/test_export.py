@@ -78,7 +78,7 @@ print(json.dumps({
 def test_loads_without_this_package(
     exported_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """A moved export only needs TensorFlow and TensorFlow Text."""
+    """An export that was moved needs only TensorFlow and TensorFlow Text."""
     moved = tmp_path / "moved"
     shutil.copytree(exported_dir, moved)
     done = programs.run("-c", FRESH, moved, TEXTS[3], cwd=tmp_path)
@@ -97,7 +97,7 @@ def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
 
 
 def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
-    """A model directory without a tokenizer only serves `ids`."""
+    """A model directory without a tokenizer serves only `ids`."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     assert set(server.signatures) == {"ids"} and server.default == "ids"
@@ -226,7 +226,7 @@ def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
 def test_a_file_that_comes_during_an_export_stays(
     pretrained_dir, tmp_path, monkeypatch
 ):
-    """A file that appears in the folder meanwhile is not deleted."""
+    """A file that appears in the folder during an export is not deleted."""
     out = lite_export(tmp_path / "out")
 
     def write(server, config, folder):
@@ -254,7 +254,7 @@ def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
 def test_an_export_is_replaced_whole_or_not_at_all(
     exported_dir, pretrained_dir, tmp_path, monkeypatch, capsys
 ):
-    """A failed export keeps the earlier one; a complete one replaces it.
+    """A failed export keeps the earlier export; a complete one replaces it.
 
     A file that the operator changed is kept.
     """
@@ -291,7 +291,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 
 def test_changed_lengths_are_listed():
-    """All changed lengths are printed, without settings of the export."""
+    """All changed lengths are printed, but no settings of the export."""
     served = question_task("simple").updated(null_score_diff_threshold=0.5)
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (

@@ -1,4 +1,4 @@
-"""Records in a readable form."""
+"""Records are printed in readable form."""
 
 import sys
 from pathlib import Path
@@ -142,7 +142,7 @@ def test_find_paths(folder):
     [(b"something else", "uncompressed TFRecord"), (None, "record 0")],
 )
 def test_files_that_are_no_records(folder, capsys, content, message):
-    """Other files raise an error with the file's name."""
+    """A file without records raises an error with the file's name."""
     path = folder / "a.tfrecord"
     if content:
         path.write_bytes(content)
@@ -153,7 +153,7 @@ def test_files_that_are_no_records(folder, capsys, content, message):
 
 
 def test_command(folder):
-    """The command takes files without a flag; a mistake is one line."""
+    """The command accepts files without a flag; a mistake prints one line."""
     command = "-m", "albert_tf.inspect_records"
     good = programs.run(*command, folder / "a.tfrecord", "--num_examples=1")
     assert good.returncode == 0 and "Example 0" in good.stdout

@@ -1,4 +1,4 @@
-"""All settings against `tests/testdata/settings.md`, and their `--help`."""
+"""All settings, compared with `tests/testdata/settings.md`, and `--help`."""
 
 import re
 

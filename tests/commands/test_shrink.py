@@ -1,4 +1,4 @@
-"""Smaller model directories compute what fewer layers compute."""
+"""Smaller model directories compute the same outputs as fewer layers."""
 
 import dataclasses
 
@@ -37,7 +37,7 @@ def restored(folder):
 def test_fewer_layers_are_the_first_ones(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """The outputs equal those of the larger model's first layers."""
+    """The outputs equal the outputs of the larger model's first layers."""
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
@@ -159,7 +159,7 @@ def table(name, *columns):
 
 @tiny_runs.eagerly()
 def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
-    """Pairs without scores are ranked; a lone pair has no usable loss."""
+    """Unscored pairs suffice to rank heads; a lone pair has no usable loss."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     of_kind("embedding", folder, pretrained_dir, layers=2)
     config = ShrinkConfig(str(folder), out, num_layers=1)
@@ -168,7 +168,7 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
     assert ["parameters", "mrr", "loss"] in lines
     config = ShrinkConfig(str(folder), f"{out}2", num_heads=1)
     for columns in (["text"], ["text", "text_pair"]):
-        with pytest.raises(InputError, match="loss of their own.*num_heads=1"):
+        with pytest.raises(InputError, match="loss on their own.*num_heads=1"):
             shrink_model(config, table("train_file", *columns))
     shrink_model(config, table("train_file", "text", "text_pair", "negative"))
 

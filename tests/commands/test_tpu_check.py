@@ -33,7 +33,7 @@ def config_file(tmp_path):
 
 
 def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
-    """Flags win, then the records, then the longest; 15 % are predicted.
+    """Lengths come from flags, records or the model; 15 % are predicted.
 
     A length that is too long is an error with the model's limit.
     """
@@ -48,7 +48,7 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
 
 
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
-    """A batch of the last folder has as many tokens as one of the first."""
+    """A batch of the last folder has as many tokens as a batch of the first."""
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
         metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
@@ -78,7 +78,7 @@ def test_a_plan_is_what_the_flags_say(config_file):
 
 
 def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
-    """A step fits by the compiler's figures, with needed and free memory."""
+    """A step that fits is reported with the needed and the free memory."""
     parts = {"arguments": GIB, "temporaries": 2 * GIB}
     compiled = Compiled(True, 61.4, 3 * GIB, parts)
     assert compiled_lines(compiled, 16 * GIB, parse("v5e-8")) == [
@@ -101,7 +101,7 @@ def test_a_step_that_does_not_fit_is_a_result(needed, said):
 
 
 def test_an_unknown_slice_is_one_error(config_file):
-    """An unknown slice is one line with the legal names, and status 1."""
+    """An unknown slice prints one line with the legal names, with status 1."""
     config = f"--albert_config_file={config_file}"
     result = programs.run(*COMMAND, config, "--topology=v5e-7")
     assert result.returncode == 1

@@ -69,7 +69,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """A vocabulary only depends on corpus and settings, even if sampled."""
+    """A vocabulary depends only on corpus and settings, even if sampled."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
@@ -119,7 +119,7 @@ def test_bad_input(content, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["ckpt-7.index", "metadata.json"])
 def test_a_models_folder_is_refused(tmp_path, name):
-    """A folder with a model or records fails before the text is read."""
+    """A folder with a model or records is an error before reading the text."""
     (tmp_path / name).touch()
     with pytest.raises(InputError, match="contain a model.*=.*test_a_models"):
         make_vocabulary(config("nowhere", tmp_path))
@@ -135,7 +135,7 @@ def test_mistakes_that_need_no_text(tmp_path):
 
 
 def test_bad_line_after_good_ones(corpus, tmp_path):
-    """A line that cannot be read stops training on the lines before it."""
+    """An unreadable line stops training on the lines before it."""
     path = tmp_path / "input.txt"
     # This is larger than a block of 1 MB, which is read at once.
     good = Path(corpus, "a.txt").read_bytes() * 400
@@ -159,7 +159,7 @@ def made_of(tmp_path, name, text, **settings):
 
 
 def test_long_lines_are_cut(corpus, tmp_path):
-    """Long lines are cut, so no text is left out.
+    """Long lines are cut, so that no text is skipped.
 
     The words are the same, and so are the pieces.
     """
@@ -186,7 +186,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """The parts of a line add up to it, and fit the trainer."""
+    """The parts of a line add up to the line, and fit the trainer."""
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
@@ -194,7 +194,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """Only words that are too long are left out; a warning gives bytes."""
+    """Only words that are too long are skipped; a warning states the bytes."""
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000
@@ -236,7 +236,7 @@ def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
 
 
 def test_command_line(corpus, tmp_path):
-    """The program writes the tokenizer and prints what it read."""
+    """The program writes the tokenizer and prints counts of the text."""
     said = programs.fresh(
         *("-m", "albert_tf.train_tokenizer", f"--input_file={corpus}/*"),
         *(f"--output_dir={tmp_path}", "--vocab_size=55", "--nodo_lower_case"),

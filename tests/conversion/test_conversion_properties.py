@@ -54,7 +54,7 @@ HEADS = st.sampled_from([("mlm/", "sop/"), ("mlm/",), ("sop/",), ()])
 
 
 def weights_of(config, heads, slots=False):
-    """Return random weights, some of them special values, as in training."""
+    """Return random weights; some have special values, as in training."""
     rng = np.random.default_rng(0)
     special = np.float32([0.0, -0.0, 1e-42, -1e38, np.pi, np.inf])
     table = {}

@@ -40,7 +40,7 @@ def test_settings_go_there_and_back(golden, tmp_path):
 
 
 def test_another_kind_of_sentencepiece(golden, tmp_path):
-    """A BPE model gets no `tokenizer.json`, as no rules give its pieces."""
+    """A BPE model has no `tokenizer.json`, as no rules produce its pieces."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
     model = vocabularies.trained(

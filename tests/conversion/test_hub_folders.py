@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """Difficult texts get the same ids as in our records."""
+    """Difficult texts have the same ids as in our records."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """A WordPiece vocabulary gives the same ids too."""
+    """A WordPiece vocabulary produces the same ids, too."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -97,9 +97,9 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """The saved `tokenizer.json` alone gives the same ids.
+    """The saved `tokenizer.json` alone produces the same ids.
 
-    There, numbers are not split, and quotes become `"`.
+    In that file, numbers are not split, and quotes become `"`.
     """
     again = str(tmp_path / "again")
     shutil.copytree(folder, again)
@@ -117,7 +117,7 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
 
 
 def test_masks_are_filled_alike(there, folder, pretrained_dir):
-    """`pipeline("fill-mask")` has our pieces and probabilities."""
+    """`pipeline("fill-mask")` returns our pieces and probabilities."""
     text = "she walks over the [MASK]."
     server = server_of(pretrained_dir)
     ours = server.call("fill_mask", strings([text]))
@@ -167,7 +167,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that a model's outputs equal those of transformers."""
+    """Assert that a model's outputs equal the outputs of transformers."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
@@ -183,7 +183,7 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """Heads load completely, and return our outputs."""
+    """Heads load completely and return our outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
@@ -197,7 +197,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """Models written by transformers load and compute the same here."""
+    """Models written by transformers load here and compute the same outputs."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]

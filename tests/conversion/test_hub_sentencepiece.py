@@ -1,4 +1,4 @@
-"""SentencePiece models of Hugging Face folders: pieces and text rules."""
+"""SentencePiece models in Hugging Face folders: pieces and text rules."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """Ids are those of the text after the rules."""
+    """Ids equal the ids of the text after applying the rules."""
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,
@@ -110,7 +110,7 @@ def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
 
 
 def test_words_behind_the_vocabulary(tmp_path):
-    """Words added after the vocabulary are single pieces of a text."""
+    """Words added after the vocabulary become single pieces in a text."""
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     size = tokenizer.vocab_size

@@ -19,7 +19,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 
 def test_special_pieces_of_other_names(tmp_path):
-    """Special pieces get the released names, by the settings."""
+    """Special pieces receive the released names, according to the settings."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer)
     names = {"<pad>": "[PAD]", "<unk>": "[UNK]", "[CLS]": "<s>"}
@@ -43,7 +43,7 @@ def test_special_pieces_of_other_names(tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_special_pieces_behind_the_vocabulary(make, tmp_path):
-    """Pieces in `added_tokens.json` get their ids; gaps are filled."""
+    """Pieces in `added_tokens.json` keep their ids; gaps are filled."""
     tokenizer = getattr(vocabularies, make)()
     size = tokenizer.vocab_size
     folder = write(tmp_path, tokenizer_json(tokenizer))
@@ -71,7 +71,7 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
 
 
 def test_other_files(tmp_path):
-    """Another model gives a warning; a broken file is an error."""
+    """Another model causes a warning; a broken file is an error."""
     assert read_tokenizer(str(tmp_path)) == (None, [])
     folder = write(tmp_path, {"model": {"type": "BPE"}})
     tokenizer, (warning,) = read_tokenizer(folder)
@@ -128,7 +128,7 @@ def test_the_left_side_is_named(make, tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
-    """`PreTrainedTokenizerFast` follows only its rules about case."""
+    """`PreTrainedTokenizerFast` follows only the rules about case."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": not lower,

@@ -43,7 +43,7 @@ def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
     ],
 )
 def test_flags_must_be_booleans(rule, settings, name, tmp_path):
-    """Another value counts neither as true nor as the default."""
+    """Any other value counts neither as true nor as the default."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     with pytest.raises(InputError, match=f"`{name}` must be true or false"):
         read_tokenizer(folder)
@@ -92,7 +92,7 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
 
 @pytest.mark.parametrize("setting", [True, "false"])
 def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
-    """A warning says that Chinese ids differ, but only if it is off."""
+    """A warning says that Chinese ids differ, but only if the rule is off."""
     apart = setting is True
     content = word_pieces(normalizer=BERT | {"handle_chinese_chars": not apart})
     folder = write(tmp_path, content, tokenize_chinese_chars=setting)

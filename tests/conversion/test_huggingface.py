@@ -61,7 +61,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_projection_between_equal_widths(tmp_path):
-    """Of Hugging Face's obligatory projections, only the identity passes."""
+    """Between equal widths, only an identity projection is accepted."""
     folder, tensors = huggingface(tmp_path, goldens.load("g4"))
     name = "albert.encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(tensors[name], np.eye(32))
@@ -90,14 +90,14 @@ def test_configs_that_are_not_alberts(changes, message, golden, tmp_path):
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_settings_are_json_objects(name, golden, tmp_path):
-    """The error names a file with a list."""
+    """The error names a file that contains a list."""
     folder, _ = huggingface(tmp_path, golden)
     (folder / name).write_text("[1]")
     refuse(tmp_path, folder, f"`{name}` must be a JSON object.*{name}")
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):
-    """Hugging Face's "gelu" is not the released one; a message says so."""
+    """Hugging Face's "gelu" is not the released form; a message says so."""
     folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")
     lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert any("erf form" in line for line in lines)
@@ -157,7 +157,7 @@ def test_a_config_says_what_the_released_ones_do():
 
 
 def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
-    """Of other libraries' formats, only Hugging Face's keeps a task's head."""
+    """Among foreign formats, only Hugging Face's keeps a task's head."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     refuse(tmp_path, source, "must be model_dir or huggingface", "tf1")
@@ -196,7 +196,7 @@ def test_characters_as_ranges():
 
 
 def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
-    """A local file is used directly; a copy of a remote one is deleted."""
+    """A local file is used directly; a copy of a remote file is deleted."""
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     assert LocalCopy(str(path)).path == str(path)

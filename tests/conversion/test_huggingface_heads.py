@@ -37,7 +37,7 @@ def weights_of(folder) -> dict[str, np.ndarray]:
 
 
 def edit(path: pathlib.Path, **changes) -> None:
-    """Change a JSON file; None removes a key."""
+    """Change a JSON file; a value of None removes the key."""
     values = json.loads(path.read_text("utf-8")) | changes
     values = {k: value for k, value in values.items() if value is not None}
     path.write_text(json.dumps(values))
@@ -88,7 +88,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     ],
 )
 def test_what_a_config_says(values, kind, labels):
-    """Values that transformers leaves out have its defaults."""
+    """Values that transformers omits have its defaults."""
     values |= {"architectures": [HEADS[kind][0]]}
     task = task_in(values | {"classifier_dropout_prob": 0.3}, None, 512, False)
     assert (task.kind, task.labels) == (kind, labels)
@@ -155,7 +155,7 @@ def test_choices_of_any_number(pretrained_dir, tmp_path):
 
 
 def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
-    """The new pooler is always the same, and the rest is unchanged."""
+    """The new pooler is always the same, and everything else is unchanged."""
     convert(pretrained_dir, str(tmp_path / "hf"), "huggingface")
     path = tmp_path / "hf" / "model.safetensors"
     table = safetensors.numpy.load_file(path)
@@ -215,7 +215,7 @@ def test_weights_are_all_there(classifier, tmp_path):
 
 
 def test_a_description_must_be_of_the_model(classifier, tmp_path):
-    """A model trained further elsewhere does not get our old labels."""
+    """A model trained further elsewhere does not keep our old labels."""
     edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 
@@ -231,7 +231,7 @@ def test_the_task_is_described(classifier, tmp_path):
 
 
 def test_an_optimizer_is_left_behind(pretrained_dir, tmp_path):
-    """A fine-tuned model loads whatever its optimizer stored."""
+    """A fine-tuned model loads, whatever its optimizer stored."""
     ours = tmp_path / "ours"
     finetuned(ours, pretrained_dir, "classification", LABELS)
     weights = weights_of(ours)

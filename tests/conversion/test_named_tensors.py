@@ -45,7 +45,7 @@ def test_all_differences_are_named_at_once(golden, tmp_path):
 
 
 def test_bert_is_no_albert(golden, tmp_path):
-    """The error says that a checkpoint is BERT's."""
+    """The error states that a checkpoint belongs to a BERT."""
     table = {
         "bert/embeddings/word_embeddings": np.zeros((100, 32), "f4"),
         "bert/encoder/layer_0/output/dense/bias": np.zeros(32, "f4"),
@@ -72,12 +72,17 @@ def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
 
 
 def test_a_truncated_model_directory(golden, tmp_path):
-    """The error names a damaged checkpoint of our own too."""
+    """The error also names a damaged checkpoint of our own."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     convert(source, str(tmp_path / "dir"), "model_dir")
     path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"
     path.write_bytes(path.read_bytes()[:20_000])
-    refuse(tmp_path, tmp_path / "dir", "One checkpoint must be intact", "tf1")
+    refuse(
+        tmp_path,
+        tmp_path / "dir",
+        "At least one checkpoint must be intact",
+        "tf1",
+    )
 
 
 @pytest.mark.parametrize("bytes_left", [0, 5, 100, 20_000])

@@ -31,7 +31,7 @@ def weights_of(folder) -> dict[str, np.ndarray]:
 
 
 def keras_name(name: str) -> str:
-    """Return the name in transformers' TensorFlow classes."""
+    """Return a variable's name in transformers' TensorFlow classes."""
     *scope, last = name.split(".")
     for group in ("albert_layer_groups", "albert_layers"):
         if group in scope:
@@ -49,8 +49,8 @@ def keras_name(name: str) -> str:
 def as_h5(folder, tensors: dict, model: str) -> None:
     """Replace weights with an HDF5 file like Keras 2's `save_weights`.
 
-    A layer that uses another's variable stores it too, as the masked-word head
-    does with the word table.
+    A layer that uses another layer's variable stores it too, as the masked-word
+    head stores the word table.
     """
     table = "albert.embeddings.word_embeddings.weight"
     with h5py.File(folder / "tf_model.h5", "w") as file:
@@ -65,7 +65,7 @@ def as_h5(folder, tensors: dict, model: str) -> None:
 
 
 def test_weights_of_keras(golden, tmp_path, monkeypatch):
-    """Weights, both heads included, convert bit by bit."""
+    """Weights, including both heads, convert bit by bit."""
     folder, tensors = huggingface(tmp_path, golden)
     convert(str(folder), str(tmp_path / "a"), "model_dir")
     as_h5(folder, tensors, "tf_albert_for_pre_training_1")
@@ -125,7 +125,7 @@ def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
 @pytest.mark.parametrize("scope", ["", "module/"])
 @pytest.mark.parametrize("number", [3, 1])
 def test_heads_of_run_classifier(number, scope, golden, tmp_path):
-    """Logits are the release's; the optimizer is dropped."""
+    """Logits equal the release's; the optimizer is dropped."""
     rng = np.random.default_rng(number)
     width = golden.config.hidden_size
     weights = rng.normal(size=(number, width)).astype("f4")
@@ -204,7 +204,7 @@ BEAM_LAYERS = {
 
 
 def test_heads_of_run_squad(golden, tmp_path):
-    """Every variable has its released value, and logits are the release's."""
+    """Every variable has its released value, and logits equal the release's."""
     width = golden.config.hidden_size
     rng = np.random.default_rng(2)
     simple = {
@@ -249,7 +249,7 @@ def test_heads_of_run_squad(golden, tmp_path):
 
 @pytest.mark.parametrize("kind", ["huggingface", "tf1", "model_dir"])
 def test_the_encoder_alone(kind, golden, tmp_path):
-    """The encoder stays the same, whatever unknown head the model has."""
+    """The encoder stays the same, even if the model has an unknown head."""
     config, width = golden.config, golden.config.hidden_size
     plain = release(tmp_path / "plain", config, golden.weights)
     convert(plain, str(tmp_path / "ours"), "model_dir")
@@ -290,7 +290,7 @@ def test_the_encoder_alone(kind, golden, tmp_path):
     ],
 )
 def test_other_folders_are_named(name, message, tmp_path):
-    """The error says what a folder is, and what to do."""
+    """The error identifies the folder and gives advice."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text("{}")
     refuse(tmp_path, tmp_path / "in", f"`input` must be a folder.*{message}")

@@ -35,7 +35,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_the_table_has_the_variables_of_the_model(variant):
-    """Names and shapes in the table equal those of the built model."""
+    """Names and shapes in the table match the built model."""
     config = goldens.variant(variant)
     model = named_variables(AlbertForPretraining(config))
     assert variable_names.variable_shapes(config) == {

@@ -1,4 +1,4 @@
-"""Warnings about the models found in sources."""
+"""Warnings about models found in sources."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ def test_shipped_configs_have_released_sizes(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_released_configs_are_not_warned_of(name, tmp_path):
-    """Released configs, even one with wide embeddings, give no warning."""
+    """Released configs, even one with wide embeddings, cause no warning."""
     shapes = {n: tuple(s) for n, s in TABLES[name]["tensors"].items()}
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(TABLES[name]["config"]))
@@ -70,7 +70,7 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     ],
 )
 def test_shapes_that_hide_a_trap(release, change, warning):
-    """A warning names heads, layers or activation that shapes hide."""
+    """A warning names wrong heads, layers or activation, which shapes hide."""
     config = dataclasses.replace(shipped(release), **change)
     said, (text,) = compare_with_released(config)
     assert said == "the sizes of a released model" and warning in text

@@ -91,7 +91,7 @@ def test_a_map_does_what_the_rules_do(rules, function):
 
 @pytest.mark.parametrize("name", [name for name in BERT if name != "type"])
 def test_flags_of_bert_may_be_texts(name):
-    """A flag written as text has the meaning of the JSON boolean."""
+    """A flag written as text means the same as the JSON boolean."""
     text = "\x07É中"
     on, off, text_on, text_off = (
         MAKERS["BertNormalizer"](BERT | {name: flag})(text)
@@ -102,7 +102,7 @@ def test_flags_of_bert_may_be_texts(name):
 
 @pytest.mark.slow
 def test_bert_and_nmt():
-    """Control characters vanish, spaces are unified, ideographs separated."""
+    """Control characters vanish, spaces become equal, ideographs are split."""
     table, _ = table_of([BERT])
     assert map_function(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
@@ -141,7 +141,7 @@ def test_a_map_within_the_rules_is_applied_too():
     ],
 )
 def test_what_no_map_does_is_named(rule, name):
-    """Only a rule without a map is left out, and it is named."""
+    """Only a rule without a map is omitted, and the warning names it."""
     table, left_out = table_of([rule, LOWER])
     assert len(left_out) == 1 and re.search(name, left_out[0])
     assert table["A"] == "a"

@@ -1,7 +1,7 @@
 """Conversion both ways: outputs and gradients equal transformers'.
 
-Slow, and only run if the extra `convert` is installed, as `make interchange`
-does.
+These tests are slow, and run only if the extra `convert` is installed, as in
+`make interchange`.
 """
 
 import dataclasses
@@ -137,7 +137,7 @@ def test_from_here_to_transformers(variant, there, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_transformers_to_here(variant, pickled, there, tmp_path):
-    """Files of transformers load here, and convert back bit by bit."""
+    """Files from transformers load here, and convert back bit by bit."""
     config = make_config(variant)
     released = as_released(config)
     values = dataclasses.asdict(released) | {
@@ -164,7 +164,7 @@ def test_from_transformers_to_here(variant, pickled, there, tmp_path):
 
 
 def test_the_config_of_a_release(there):
-    """Our `config.json` for base v2 has all that transformers needs."""
+    """Our `config.json` for base v2 has everything that transformers needs."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models"
     file = folder / "albert_base_v2.json"
     config = AlbertConfig.from_json_file(str(file))

@@ -150,7 +150,7 @@ def test_held_out_share_is_compared():
     [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "add text")],
 )
 def test_no_more_is_held_out_than_is_sensible(share, advice):
-    """For few examples, advise a larger share, or more text if it is large."""
+    """For few examples, the advice is a larger share, or else more text."""
     (warning,) = held_out_warnings(share, share, 50)
     assert "only 50 examples are held out" in warning and advice in warning
 

@@ -1,4 +1,4 @@
-"""Builds as Apache Beam pipelines make the same records as without Beam."""
+"""Builds with Apache Beam write the same records as builds without Beam."""
 
 import builtins
 import sys
@@ -93,14 +93,14 @@ def test_launcher_reads_no_text(corpus, readers):
 def test_beam_goes_on(corpus, monkeypatch):
     """A build that failed in its second pass keeps the work of both passes.
 
-    It resumes only with the same text; another text is an error, without
-    loss of work.
+    The build resumes only with the same text; any other text is an error,
+    without loss of work.
     """
     beam = pytest.importorskip("albert_tf.data.builder.beam_runner")
     here = run(corpus, "here")
 
     class Interrupted(Exception):
-        """Simulates the failure of a pipeline."""
+        """A simulated failure of a pipeline."""
 
     def interrupted(runner, jobs):
         list(whole(runner, jobs[:4]))

@@ -1,4 +1,4 @@
-"""Word boundaries by each rule, against words found by hand or in text."""
+"""Word boundaries by each rule, compared with words found by hand."""
 
 import re
 import sys
@@ -31,7 +31,7 @@ class Characters:
 
     @staticmethod
     def cut(text):
-        """Cut a text into pieces at |, or else into characters."""
+        """Cut a text into pieces at |, otherwise into characters."""
         marked = "▁" + text.replace(" ", "▁")
         if "|" in text:
             return marked.split("|")
@@ -85,7 +85,7 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words are those of UAX #29 except signs, for any segmentation."""
+    """Words follow UAX #29, except for signs, for any segmentation."""
     words_found = [word for word in unicode_words(text) if word]
     assert words_found == words
 
@@ -119,7 +119,7 @@ def test_sentences_break_after_an_end_and_a_space(text, sentences):
 def test_sentences_break_at_any_whole_word_of_wordpiece():
     """After an end, a letter begins a sentence; a digit or sign does not.
 
-    A blank line in the vocabulary, which is a piece, does not either.
+    Neither does a blank line in the vocabulary, which is a piece.
     """
     vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x"]
     tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
@@ -200,7 +200,7 @@ def test_every_rule_gives_the_same_ids(make):
 
 
 def test_rules_that_do_not_fit_are_refused(monkeypatch):
-    """Errors name a rule for the other kind of tokenizer, or a lost library."""
+    """Errors name a rule for a different tokenizer, or a missing library."""
     with pytest.raises(InputError, match="english with a wordpiece"):
         boundaries.check_word_rule("english", vocabularies.chinese())
     with pytest.raises(InputError, match="wordpiece with a sentencepiece"):

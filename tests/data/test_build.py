@@ -121,7 +121,7 @@ def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
 
 
 def test_duplicates_differ(whole):
-    """Duplicates of a shard have different masks, and mostly other pairs."""
+    """Duplicates of a shard have different masks, and mostly new pairs."""
     output, metadata = whole
     first, second = (
         (output / f"train-{i:05d}-of-00006.tfrecord").read_bytes()
@@ -144,7 +144,7 @@ RELEASED = {"compat": "google", "do_permutation": True}
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
     """Two processes write the same bytes as one.
 
-    This includes builds that divide a document or draw other documents.
+    This includes builds that divide a document or draw from others.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for number in (1, 2):
@@ -157,7 +157,7 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
 
 
 def test_seed_changes_records(corpus, whole, tmp_path):
-    """Another seed produces other records from the same text."""
+    """A different seed produces different records from the same text."""
     build.run(*settings(corpus, tmp_path / "out", random_seed=7))
     assert contents(tmp_path / "out") != contents(whole[0])
 
@@ -210,7 +210,7 @@ def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
     ],
 )
 def test_other_settings_are_refused(corpus, whole, changes):
-    """In a folder made with other flags, an error names the flag."""
+    """In a folder built with different flags, an error names the flag."""
     (name,) = changes
     with pytest.raises(InputError, match=f"other settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))
@@ -240,7 +240,7 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
 
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
-    """Another corpus, and a folder with foreign records, are errors."""
+    """A different corpus, and a folder with foreign records, are errors."""
     with pytest.raises(InputError, match="other settings.*corpus"):
         changes = {"input_file": f"{corpus}/a.txt"}
         build.run(*settings(corpus, whole[0], **changes))
@@ -250,11 +250,11 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
 
 
 def test_another_version_is_refused(corpus, whole, tmp_path):
-    """Records of another builder version are an error for that reason alone."""
+    """Records of a different builder version are an error for that alone."""
     metadata = json.loads((whole[0] / "metadata.json").read_text())
     metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
-    message = r"another version.* \(builder_version: 0 then, \d now\)"
+    message = r"a different version.* \(builder_version: 0 then, \d now\)"
     with pytest.raises(InputError, match=message):
         build.run(*settings(corpus, tmp_path))
 

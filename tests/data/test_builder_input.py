@@ -1,4 +1,4 @@
-"""For unusable text, the error states the problem and its position."""
+"""For unusable text, the error states the problem and the position."""
 
 import dataclasses
 import errno
@@ -47,7 +47,7 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 
 @pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
 def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """JSON lines are parsed, not read as text, whatever the file name."""
+    """JSON lines are parsed, not read as text, regardless of the file name."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
     (tmp_path / name).write_text("".join(lines))
@@ -98,7 +98,7 @@ def test_too_little_text(corpus, tmp_path, fraction):
 
 
 def test_a_models_folder_keeps_its_files(corpus, tmp_path):
-    """A folder with another tokenizer is an error and stays unchanged."""
+    """A folder with a different tokenizer is an error and stays unchanged."""
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
     before = contents(tmp_path)
@@ -110,7 +110,7 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path):
 def test_mended_text_is_taken(corpus, tmp_path):
     """After an error, the corrected text builds in the same folder.
 
-    Its lines contain two sentences each.
+    Each line contains two sentences.
     """
     path = tmp_path / "x.txt"
     changes = {"input_file": str(path)}
@@ -167,7 +167,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
     ],
 )
 def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
-    """The error states what is wrong with a file; no record is left."""
+    """The error states the fault in a file; no record is left."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder").mkdir()
@@ -290,7 +290,7 @@ def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_standard_input(corpus, tmp_path, monkeypatch, pack):
-    """Text from a pipe makes the same records as text from a file."""
+    """Text from a pipe produces the same records as text from a file."""
     text = (corpus / "a.txt").read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pack(text))))
     shared = {

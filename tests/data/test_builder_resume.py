@@ -27,7 +27,7 @@ def whole_of_blocks(corpus, tmp_path_factory):
 
 
 class Interrupted(Exception):
-    """Simulates a kill."""
+    """A simulated kill."""
 
 
 def interrupt(monkeypatch, module, name, calls):
@@ -75,7 +75,7 @@ def test_interrupted_build_goes_on(
 
 
 def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
-    """A resumed build does not read the text, and makes only missing files."""
+    """A resumed build does not read the text, and writes only missing files."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", 3)
@@ -99,7 +99,7 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
 def test_shards_that_were_cleared_away_are_made_again(
     corpus, whole, tmp_path, calls
 ):
-    """Shards deleted from the temporary folder are made again."""
+    """Shards deleted from the temporary folder are written again."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path / "tmp")}
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", calls)

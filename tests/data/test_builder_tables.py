@@ -1,4 +1,4 @@
-"""Text in tables makes the same records as in JSON lines."""
+"""Text in tables produces the same records as in JSON lines."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def records(folder):
 
 
 def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
-    """Bytes are equal, with small blocks and with two processes too."""
+    """Bytes are equal, even with small blocks and two processes."""
     with small_blocks():
         reading = ReadingConfig(text_field="body")
         assert len([*text_blocks.blocks(str(parquet[0]), 0, reading)]) > 3
@@ -204,7 +204,7 @@ def test_rows_without_a_text_are_skipped(
 
 
 def test_rows_that_are_sentences(corpus, texts, wanted, tmp_path):
-    """With `lines`, empty rows separate documents, in memory too."""
+    """With `lines`, empty rows separate documents, even in memory."""
     rows = "\n\n".join(texts).split("\n")
     made = build(corpus, tmp_path / "out", {"body": rows}, input_format="lines")
     assert records(made.output_dir) == wanted

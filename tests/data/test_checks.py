@@ -1,4 +1,4 @@
-"""Errors name damaged records; other errors pass without reading records."""
+"""Errors name damaged records; other errors pass and read no records."""
 
 import dataclasses
 import re
@@ -34,7 +34,7 @@ def rewrite(change):
 
 
 def with_float_mask(record):
-    """Return an example whose `input_mask` has another type."""
+    """Return an example whose `input_mask` has a different type."""
     changed = tf.train.Example.FromString(record)
     feature = changed.features.feature["input_mask"]
     feature.float_list.value.extend(feature.int64_list.value)
@@ -175,7 +175,7 @@ def test_vanished_file_is_named(data_dir, looked_at, split):
     ],
 )
 def test_other_errors_pass_at_once(data_dir, looked_at, error):
-    """An error that names no record file passes without reading any.
+    """An error that names no record file passes, and no record is read.
 
     The records are damaged, so that reading them would change the error.
     """
@@ -191,7 +191,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 
 
 def test_a_run_begins_with_a_check(data_dir, monkeypatch):
-    """Before a run, sizes are checked in parallel, and the first records."""
+    """Before a run, sizes are checked in parallel, then the first records."""
     metadata = read_metadata(data_dir)
     together, size = threading.Barrier(2, timeout=20), checks.files.size
     train = [path for path in glob(f"{data_dir}/train-*") if size(path)]

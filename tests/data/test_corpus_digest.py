@@ -45,7 +45,7 @@ def test_definition(hash_of, num_threads):
 
 
 def test_every_change_is_another_text(hash_of):
-    """Bytes, file order and file boundaries affect the hash."""
+    """Bytes, file order and file boundaries all affect the hash."""
     one, two = b"0123456789", b"abc"
     texts = (
         (one, two),

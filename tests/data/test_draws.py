@@ -1,4 +1,4 @@
-"""Random numbers of examples against the definition of their generator."""
+"""Random numbers for examples match the definition of the generator."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from albert_tf.data.draws import Draws
 
 
 def splitmix64(state):
-    """Return the next number of SplitMix64 for a Python int, by its paper."""
+    """Return the next number of SplitMix64 for a Python int, as published."""
     state &= 2**64 - 1
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) % 2**64

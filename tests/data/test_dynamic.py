@@ -70,7 +70,7 @@ def test_same_text_as_static(kinds):
 
 
 def test_held_out_records_are_the_static_ones(kinds):
-    """Held-out records are masked once, the same for any `masking`."""
+    """Held-out records are masked once, identically for any `masking`."""
     static, dynamic = (
         {p.name: p.read_bytes() for p in (kinds / kind).glob("eval*")}
         for kind in ("static", "dynamic")
@@ -101,7 +101,7 @@ def rows(found):
 
 
 def test_batches_hold_what_static_ones_hold(kinds):
-    """Keys, types and static shapes equal those of static batches."""
+    """Keys, types and static shapes are the same as in static batches."""
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
@@ -152,7 +152,7 @@ def test_batches_restore_the_records(kinds):
 
 
 def test_records_can_be_masked_at_another_rate(kinds):
-    """Batches have, and use, as many predictions as a build at that rate."""
+    """Batches have and use as many predictions as a build at that rate."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(
@@ -265,7 +265,7 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
 
 
 def test_a_reader_elsewhere_cannot_mask(kinds):
-    """Dynamic records are an error on a remote TPU alone; static ones never."""
+    """Only dynamic records on a remote TPU are an error."""
     folders = {
         kind: {str(kinds / kind): metadata.read_metadata(str(kinds / kind))}
         for kind in ("static", "dynamic")

@@ -29,7 +29,7 @@ def test_features_without_values():
 
 
 def test_values_that_are_not_packed():
-    """Unpacked values are read too."""
+    """Unpacked values are also read."""
     # Example.features.feature{"a": {int64_list: [1, 2]}}, with a tag for each
     # value.
     values = b"\x08\x01\x08\x02"

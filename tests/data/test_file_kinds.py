@@ -74,7 +74,7 @@ def test_damaged_files(tmp_path, packer):
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("name", ["x.txt", "x.csv"])
 def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
-    """`skip` reads lines and rows before the damage, in one-block files too."""
+    """`skip` reads everything before the damage, even in one-block files."""
     rows = [os.urandom(40).hex() for _ in range(8_000)]
     text = "\n".join(rows).encode()
     data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)
@@ -218,7 +218,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The error names the extra and a command that replaces it."""
+    """The error names the extra, and a command to use instead."""
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):
@@ -311,7 +311,7 @@ def test_what_is_made_is_no_text(tmp_path, output):
 
 
 def test_scratch_is_no_text(tmp_path):
-    """Files of a first pass in another folder are skipped too."""
+    """Files of a first pass in a different folder are skipped, too."""
     scratch = tmp_path / "fast" / "scratch-0123456789abcdef-0123456789abcdef"
     scratch.mkdir(parents=True)
     write(scratch / "shard-00000", "made")

@@ -10,7 +10,7 @@ from albert_tf.data.records.metadata import is_described, read_metadata
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder of released records: two training files, one held out."""
+    """Return a folder of released records: two training files, one held-out."""
     write(tmp_path / "part-0.tfrecord", map(example, range(20)))
     write(tmp_path / "part-1.tfrecord-00001", map(example, range(20, 33)))
     write(tmp_path / "eval.tfrecord", map(example, range(33, 38)))
@@ -28,7 +28,7 @@ def epoch(data_dir, count):
 
 
 def test_folder_of_released_records(folder):
-    """The first record has the lengths; all records are counted."""
+    """Lengths come from the first record; all records are counted."""
     metadata = read_metadata(str(folder))
     assert metadata.max_seq_length == TOKENS
     assert metadata.max_predictions_per_seq == SLOTS
@@ -43,7 +43,7 @@ def test_folder_of_released_records(folder):
 
 
 def test_names_of_unfinished_files(folder):
-    """Only unfinished files are skipped, whatever the folder's name."""
+    """Only unfinished files are skipped, regardless of the folder's name."""
     folder = folder.rename(folder.parent / "x.tmp1")
     (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
     for data_dir in (folder, f"{folder}/part-*"):
@@ -62,7 +62,7 @@ def test_globs_of_released_records(folder, monkeypatch):
 
 
 def test_files_of_several_lengths(folder):
-    """The error names the file with other lengths before training reads it.
+    """The error names the file with different lengths before training reads it.
 
     A file without records has no length.
     """

@@ -94,8 +94,8 @@ SEEDS = [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5))]
 def test_the_share_is_met(tmp_path, name, fraction, seed):
     """The held-out share is within a third of the requested share.
 
-    No text is in both splits or adjacent to text of the other split. All other
-    text is in one split, whose list contains its shard.
+    No text is in both splits, or adjacent to text of the other split. All other
+    text is in one split, whose list contains the text's shard.
     """
     how = recipe()
     paths, document = deal(tmp_path, *CORPORA[name], seed)

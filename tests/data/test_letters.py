@@ -75,7 +75,7 @@ def counted(text, strip):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_languages_are_told(name, form, tmp_path):
-    """Where marks matter, `auto` keeps them, and the default warns.
+    """If marks matter, `auto` keeps them, and the default warns.
 
     The form of the text, composed or decomposed, has no effect.
     """
@@ -231,7 +231,7 @@ def test_a_vocabulary_of_another_choice_is_refused(
 
 
 def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
-    """`train_tokenizer` warns too, and names the flags."""
+    """`train_tokenizer` also warns, and names the flags."""
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )

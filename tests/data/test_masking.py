@@ -25,7 +25,7 @@ def mask(rng, config=None, **kwargs):
 
 
 def words_of(starts, maskable):
-    """Return the words of one instance as lists of positions, by segment."""
+    """Return an instance's words as lists of positions, by segment."""
     words, last = [], -9
     for t in np.flatnonzero(maskable).tolist():
         if starts[t] or last != t - 1:
@@ -95,7 +95,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(asked):
-    """Tokens become [MASK], stay, or become a non-special token, by shares."""
+    """By shares, tokens become [MASK], stay, or become a non-special token."""
     config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
@@ -222,7 +222,7 @@ def test_permuted_tokens_stay_in_their_row():
     ],
 )
 def test_masks_are_the_recorded_ones(name, seed, settings):
-    """Masks equal those of earlier versions, which masked in TensorFlow."""
+    """Masks are the same as in earlier versions, which used TensorFlow."""
     with np.load(RECORDED) as file:
         recorded = {k: file[k] for k in file if k.startswith(f"{name}/")}
     recorded = {k.partition("/")[2]: x for k, x in recorded.items()}

@@ -88,8 +88,8 @@ def mask(batch, config, seed, positions):
 def test_masks(rows, config, seed):
     """Only words are predicted, within the budget, each token once.
 
-    Labels restore the text, and whole words are masked whole. The budget is
-    missed only if no free word fits into the rest.
+    Labels restore the text, and words are masked as a whole. The budget is
+    missed only if no free word fits into what remains.
     """
     batch, words = instances_of(rows, 0)
     masked = mask(batch, config, seed, range(len(rows)))
@@ -160,7 +160,7 @@ def test_counts_of_masks(rows, config, seed):
 @examples(8)
 @given(rows=ROWS, config=configs(), seed=st.integers(0, 2**63))
 def test_masks_depend_on_seed_and_position_alone(rows, config, seed):
-    """An example has the same masks alone as in any batch, and others later."""
+    """An example's masks are the same in any batch, and different later."""
     batch, _ = instances_of(rows, 2)
     places = [7 * i + 3 for i in range(len(rows))]
     whole = mask(batch, config, seed, places)

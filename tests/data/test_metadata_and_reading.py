@@ -154,7 +154,7 @@ def test_batch(data_dir):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 11, 30])
 def test_eval_counts_every_example_once(data_dir, batch_size):
-    """Held-out examples come once, in order; padding has weight 0."""
+    """Held-out examples appear once, in order; padding has weight 0."""
     metadata = read_metadata(data_dir)
     seen = []
     for batch in input_pipeline.eval_batches(

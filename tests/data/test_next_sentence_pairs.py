@@ -47,7 +47,7 @@ def test_labels_are_a_coins_and_say_whether_b_belongs():
 
 
 def test_strange_segments_are_of_other_documents():
-    """An inserted B comes from another document than its A."""
+    """An inserted B comes from a different document than its A."""
     docs, made, _, _ = make(np.random.default_rng(2))
     ends = docs.offsets()[np.cumsum(docs.parts)]
     a, b = (
@@ -126,7 +126,7 @@ def test_no_text_gives_no_pairs():
 
 
 def test_build(tmp_path):
-    """A build makes and counts next-sentence pairs without truncation."""
+    """A build creates and counts next-sentence pairs without truncation."""
     write_corpus(tmp_path)
     metadata = build.run(
         *settings(tmp_path, tmp_path / "out", random_next_sentence=True)

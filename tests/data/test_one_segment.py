@@ -42,7 +42,7 @@ def rows(made):
 
 
 def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
-    """Pairs are those of the default; the rest has one segment and no label."""
+    """Pairs equal the default's; the rest has one segment and no label."""
     docs = documents(np.random.default_rng(1))
     made, counts = make(docs, "keep")
     seen = np.zeros(len(docs.ids), int)
@@ -79,7 +79,7 @@ def test_a_word_longer_than_an_example_is_cut():
 
 
 def test_next_sentences_are_exchanged_among_pairs_alone():
-    """Examples without B get neither a B nor a label."""
+    """Examples without B receive neither a B nor a label."""
     docs = documents(np.random.default_rng(4))
     made, _ = make(docs, "keep", next_sentence_pairs)
     plain, counts = make(docs, "split", next_sentence_pairs)

@@ -44,7 +44,7 @@ def corpora(draw):
 
 @st.composite
 def configs(draw, **fixed):
-    """Return settings of pairs."""
+    """Return settings for pairs."""
     values = {
         "max_seq_length": draw(st.integers(8, 70)),
         "short_seq_prob": draw(st.sampled_from([0.0, 0.3, 1.0])),
@@ -66,8 +66,9 @@ def document_at(docs, token):
 def test_pairs(corpus, config):
     """A pair is two adjacent runs of whole sentences of one document.
 
-    It begins and ends inside a line only if the line does not fit. No token is
-    in two pairs, and only chunks of one sentence are lost; with `keep`, none.
+    A pair begins or ends inside a line only if the line does not fit. No token
+    is in two pairs, and only chunks of one sentence are lost; with `keep`,
+    none.
     """
     docs, breaks, rng = corpus
     made, counts = make_pairs(docs, breaks, config, rng)
@@ -112,7 +113,7 @@ def test_pairs(corpus, config):
 @examples(25)
 @given(corpus=corpora(), config=configs(random_next_sentence=True))
 def test_next_sentence_pairs(corpus, config):
-    """Each segment is of one document, not empty, and short enough.
+    """Each segment is from one document, not empty, and short enough.
 
     An inserted B is not the segment that follows this A.
     """

@@ -128,7 +128,7 @@ def test_short_targets_are_drawn_per_chunk():
 
 
 def test_lone_lines_are_cut_where_a_sentence_ends():
-    """A single line is cut after a full stop inside it, or else dropped."""
+    """A single line is cut after a full stop inside it, otherwise dropped."""
     rng = np.random.default_rng(6)
     docs = documents(rng, (40,))
     docs.ids[20::40] = STOP
@@ -159,7 +159,7 @@ def test_every_sentence_end_of_a_lone_line_is_as_likely():
 
 
 def test_long_lines_by_hand():
-    """A line that does not fit is cut at all its breaks, others at none."""
+    """A line that does not fit is cut at all its breaks; others are not cut."""
     docs = of_ids(np.zeros(300, np.uint16), [50, 200, 50], [2, 1])
     where = np.array([20, 50, 60, 130, 249, 270])
     offsets, part_ends = sentences(docs, where, 61)

@@ -1,4 +1,4 @@
-"""Piece vectors equal those of counts made one at a time."""
+"""Piece vectors equal vectors from counts made one at a time."""
 
 import collections
 import math
@@ -30,7 +30,7 @@ def tokens():
 
 
 def test_neighbours_are_counted_at_each_place(tokens):
-    """Counts equal those of a loop, without pairs across segment ends."""
+    """Counts equal a loop's, without pairs across segment ends."""
     tokens = tokens[:500]
     counted = collections.Counter()
     for place in range(len(tokens)):
@@ -46,7 +46,7 @@ def test_neighbours_are_counted_at_each_place(tokens):
 
 
 def test_mutual_information_is_the_smoothed_one(tokens):
-    """It equals a cell-by-cell computation, 0 for pairs rarer than chance."""
+    """The result equals a cell-by-cell computation, 0 below chance."""
     counts = piece_vectors.neighbour_counts(tokens, 12)
     table = counts.toarray()
     chance = table.sum(axis=0) ** 0.75
@@ -62,7 +62,7 @@ def test_mutual_information_is_the_smoothed_one(tokens):
 
 
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
-    """Vectors equal those of a dense decomposition; rare pieces have none."""
+    """Vectors equal a dense decomposition's; rare pieces have no vector."""
     tokens = np.concatenate([tokens, [15, 2, 15, GAP]])
     counts = piece_vectors.neighbour_counts(tokens, 20)
     dense = piece_vectors.mutual_information(counts).toarray()

@@ -30,7 +30,7 @@ SIZES = st.one_of(st.integers(0, 9), st.sampled_from([127, 128, 255, 70_000]))
 @examples(20)
 @given(sizes=st.lists(SIZES, max_size=5), seed=st.integers(0, 2**32))
 def test_files_equal_those_of_tensorflow(path, sizes, seed):
-    """Records of any bytes are written as by TensorFlow, and read back."""
+    """Records of any bytes are written as in TensorFlow, and read back."""
     rng = np.random.default_rng(seed)
     content = [rng.bytes(size) for size in sizes]
     with tf.io.TFRecordWriter(path) as writer:
@@ -200,6 +200,6 @@ METADATA = st.builds(
 @examples(20)
 @given(metadata=METADATA)
 def test_metadata_are_read_as_written(path, metadata):
-    """Names and numbers of any kind are read as the file has them."""
+    """Names and numbers of any kind are read as written."""
     metadata.write(f"{path} metadata")
     assert load_metadata(f"{path} metadata") == metadata

@@ -1,4 +1,4 @@
-"""Records read without TensorFlow equal those of the input pipeline."""
+"""Records read without TensorFlow equal the input pipeline's."""
 
 import itertools
 
@@ -62,7 +62,7 @@ def test_held_out_batches_are_those_of_the_pipeline(corpus):
 
 
 def test_other_records_are_an_error(corpus):
-    """The error names the folder if bytes are no example or lack a feature."""
+    """The error for a malformed or incomplete example names the folder."""
     folder = str(corpus / "static")
     stream = RecordStream(folder, read_metadata(folder), SEED)
     for record in b"\xff", b"":

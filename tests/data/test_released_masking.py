@@ -50,7 +50,7 @@ def runs(covered):
 
 
 def counted(values, classes):
-    """Return how often each class of values occurs; the last is open-ended."""
+    """Return how often each class of values occurs; the last class is open."""
     return np.bincount(np.minimum(values, classes), minlength=classes + 1)
 
 
@@ -131,7 +131,7 @@ def test_budget(whole):
 
 
 def test_recorded_masks():
-    """The masks of 200 recorded examples are as likely as those made here.
+    """The masks of 200 recorded examples are as probable as masks made here.
 
     Many copies of each recorded example are masked, to compare the
     probabilities of the recorded positions, the lengths of their runs and the

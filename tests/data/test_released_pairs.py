@@ -19,7 +19,7 @@ ROOM = LENGTH - 3
 
 
 def corpus(rng, count=60):
-    """Return documents of one to twelve sentences, and the same as lists.
+    """Return documents of one to twelve sentences, and the same text as lists.
 
     The id of a token is its position in the text.
     """

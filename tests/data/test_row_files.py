@@ -1,4 +1,4 @@
-"""Table rows are documents, whatever the format of the file."""
+"""Table rows are documents, regardless of the file's format."""
 
 import gzip
 import lzma
@@ -38,7 +38,7 @@ from albert_tf.data.builder.text_formats import ReadingConfig
     ],
 )
 def test_tables(tmp_path, monkeypatch, name, make):
-    """The `text_field` of each row is a document, with small blocks too."""
+    """The `text_field` of each row is a document, even with small blocks."""
     path = write(tmp_path / name, make(ROWS, "body"))
     assert read(path, text_field="body")[0] == DOCUMENTS
     with pytest.raises(InputError, match="`text_field`.* body"):

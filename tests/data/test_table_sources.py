@@ -1,4 +1,4 @@
-"""Tables of other libraries have the same rows in any container."""
+"""Tables from other libraries have the same rows in any container."""
 
 import sys
 from pathlib import Path
@@ -112,7 +112,7 @@ def test_files_have_the_same_rows(tmp_path, write):
 
 
 def test_cells_of_numpy_are_pythons():
-    """NumPy arrays in a frame become lists, and NumPy numbers plain ones."""
+    """NumPy arrays in a frame become lists, and NumPy numbers plain numbers."""
     table = frame(
         {"a": [np.array([1, 2]), np.array([3])], "b": [np.int32(1), 2]}
     )
@@ -142,7 +142,7 @@ def test_what_is_no_table(value, said):
 
 @pytest.mark.parametrize("second", ["b, c.txt", "no path\nbut a text"])
 def test_lists_of_paths(second):
-    """Paths are joined by commas, so that several must not contain commas."""
+    """Paths are joined by commas, so a path in a list must not contain one."""
     paths = table_sources.as_sources("input_file", ["a.txt", Path("b.txt")])
     assert paths == "a.txt,b.txt"
     assert table_sources.as_sources("input_file", ["a, b.txt"]) == "a, b.txt"

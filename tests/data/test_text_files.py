@@ -22,8 +22,7 @@ def write(path, content):
 
 
 def read(path, **settings):
-    """Return a file's documents (lists of lines), its blocks and the
-    counts."""
+    """Return a file's documents (lists of lines), blocks and counts."""
     config, counts, found = ReadingConfig(**settings), Counter(), []
     blocks, begun = list(text_blocks.blocks(path, SEED, config)), []
     for block in blocks:
@@ -38,7 +37,7 @@ def read(path, **settings):
 
 
 def test_documents(tmp_path):
-    """Blank lines separate documents, also with CRLF, a BOM or tabs."""
+    """Blank lines separate documents, even with CRLF, a BOM or tabs."""
     content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u3000\ne"
     path = write(tmp_path / "x.txt", content)
     assert read(path)[0] == [["a b", "c"], ["d"], ["e"]]
@@ -84,7 +83,7 @@ def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
 
 
 def test_hash_depends_on_text_and_seed():
-    """The hash of a document depends on its text and the seed only."""
+    """The hash of a document depends only on its text and the seed."""
     base = text_blocks.document_hash(["a", "b"], 1)
     assert base == text_blocks.document_hash(["a", "b"], 1)
     assert base != text_blocks.document_hash(["a", "c"], 1)
@@ -172,7 +171,7 @@ def test_records_without_a_text(
 ):
     """Records without text are skipped and counted, or `fail` gives advice.
 
-    The line number of the first one includes lines skipped for bad bytes.
+    The line number of the first record includes lines skipped for bad bytes.
     """
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = b'{"text": "a b c"}\n'
@@ -281,7 +280,7 @@ def test_sentences_are_split():
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
 def test_language_codes_are_taken(name):
-    """Languages with only a three-letter code are accepted too."""
+    """Languages with only a three-letter code are also accepted."""
     pytest.importorskip("sentencex")
     assert ReadingConfig(split_sentences=name).split_sentences == name
 

@@ -183,7 +183,7 @@ def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
 def test_the_corpus_of_this_machine(tmp_path, monkeypatch):
     """The installed packages yield a million words, without library names.
 
-    Reading is deterministic. It takes minutes, so only one package is read
+    Reading is deterministic. As it takes minutes, only one package is read
     twice.
     """
     everything = corpus.corpus()

@@ -1,4 +1,4 @@
-"""Weights of unbalanced classes against values computed by hand."""
+"""Weights of unbalanced classes equal values computed by hand."""
 
 import collections
 import dataclasses
@@ -105,7 +105,7 @@ KINDS = ("classification", "multilabel", "token_classification")
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
-    """Sums and weights over four micro-batches give the mean computed by hand.
+    """Sums and weights over four micro-batches yield the mean computed by hand.
 
     Accuracy is unweighted: its sums count labels.
     """

@@ -37,7 +37,7 @@ def classes(*labels):
 
 @pytest.fixture
 def teacher(pretrained, tmp_path):
-    """Return a function that makes a model directory for a task."""
+    """Return a function that creates a model directory for a task."""
 
     def make(task):
         folder = str(tmp_path / "teacher")
@@ -92,7 +92,7 @@ def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
 
 
 def test_a_beam_cannot_teach_logits(pretrained, teacher):
-    """A beam head's outputs differ from those of the student's simple head."""
+    """A beam head's outputs differ from the outputs of a simple head."""
     config = TaskConfig(
         max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
     )

@@ -93,7 +93,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
 
 
 def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
-    """Pairs without scores give rank metrics, in a new folder."""
+    """Pairs without scores have rank metrics, in a new folder."""
     metrics = run(
         model_dir=trained[0],
         output_dir=str(tmp_path / "results"),

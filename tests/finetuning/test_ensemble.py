@@ -194,7 +194,7 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
-    """Models with another task, other pieces or no task are errors."""
+    """Models with a different task, different pieces or no task are errors."""
     one, two = members(seeds)
     other = shutil.copytree(two, tmp_path / "other")
     text = (other / "task.json").read_text()

@@ -1,4 +1,4 @@
-"""Training batches of any length give the same results."""
+"""Training batches of any length lead to the same results."""
 
 import numpy as np
 import pytest

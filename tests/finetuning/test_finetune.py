@@ -66,7 +66,7 @@ def test_predictions_stand_beside_their_examples(finished, opinions):
 def test_a_model_directory_is_enough_to_predict(
     finished, opinions, copy, tmp_path
 ):
-    """Labels, columns, length come from `task.json`, weights from `best/`."""
+    """`task.json` has labels, columns and length; `best/` has the weights."""
     output = tmp_path / "elsewhere"
     values = run(
         model_dir=str(copy),
@@ -83,7 +83,7 @@ def test_a_model_directory_is_enough_to_predict(
 
 @eagerly()
 def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
-    """Earlier metrics stay only if they are of the same weights."""
+    """Earlier metrics stay only if they belong to the same weights."""
     output, other = str(tmp_path / "results"), str(tmp_path / "other")
     shutil.copytree(copy, other)
     shutil.rmtree(os.path.join(other, "best"))
@@ -196,7 +196,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
 def test_without_evaluation_the_last_weights_count(
     pretrained, opinions, tmp_path
 ):
-    """Training alone needs no other files and leaves a usable model."""
+    """Training alone needs no further files and leaves a usable model."""
     output = str(tmp_path / "output")
     own = {k: opinions[k] for k in ("task", "train_file")}
     run(

@@ -109,7 +109,7 @@ def finetune(name, pretrained, tmp_path, steps, **values):
 
 @pytest.mark.slow
 def test_a_run_with_windows(pretrained, tmp_path):
-    """A run writes its files, and prediction needs only its directory."""
+    """A run writes its files, and prediction needs only the run's directory."""
     metrics = finetune("squad-1.1", pretrained, tmp_path, 2)
     assert metrics["eval"]["examples"] == 40
 

@@ -83,7 +83,7 @@ def test_first_updates_that_are_long_are_noted(
 def test_recipes_that_make_no_sense(
     pretrained, opinions, tmp_path, values, named
 ):
-    """The error names the setting, before a folder is made."""
+    """The error names the setting, before a folder is created."""
     arguments = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -156,11 +156,11 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
         do_train=True,
         **opinions | {"train_file": path},
     )
-    assert "another task, or other labels" in message
+    assert "a different task, labels" in message
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """Nothing is written to a pretrained model, however its path is spelt."""
+    """Nothing is written to a pretrained model, in any spelling of its path."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}

@@ -105,7 +105,7 @@ def test_dropout_of_the_encoder_can_be_set(pretrained):
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """`output_dir` may contain the evaluated model, but no other one."""
+    """`output_dir` may contain the evaluated model, but no other model."""
     pretrained = tmp_path / "pretrained"
     for folder, expected in (
         (finished[0], finished[0]),

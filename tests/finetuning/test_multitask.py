@@ -116,7 +116,7 @@ def prepared(values):
 
 
 def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
-    """Each task's mean loss counts by its weight, whatever its examples.
+    """Each task's mean loss counts by its weight, not its number of examples.
 
     Labels are smoothed as set in the recipe.
     """
@@ -151,7 +151,7 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
 
 
 def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
-    """Every task continues where it was: batches depend on the step."""
+    """Every task continues where it stopped: batches depend on the step."""
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     run = dataclasses.replace(s.run, length_bucketing="all")
     s = dataclasses.replace(s, run=run)
@@ -215,7 +215,7 @@ def test_tasks_drop_units_apart():
 
 
 def test_the_model_has_one_encoder():
-    """The model has variables of one encoder and of a head per task."""
+    """The model has the variables of one encoder and of one head per task."""
     labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
     row = TASKS["classification"]
     tasks = {
@@ -257,7 +257,7 @@ def test_both_tasks_are_learnt(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
-    """A task's directory has the same metrics alone, and can be served."""
+    """A task's directory alone has the same metrics, and can be served."""
     folder = os.path.join(together[0], task)
     found = run(
         model_dir=folder,
@@ -302,7 +302,7 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """A model of one task, or with another length, stays unchanged.
+    """A model of one task, or of a different length, stays unchanged.
 
     The note on the rate is printed once, not for each task.
     """
@@ -334,7 +334,7 @@ def test_a_run_that_is_refused_changes_nothing(
 def test_what_several_tasks_cannot_have(
     data_dir, pretrained, tmp_path, values, named
 ):
-    """The error names the setting, before a folder is made."""
+    """The error names the setting, before a folder is created."""
     wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
     with pytest.raises(InputError, match=named):
         finetune_together(build(**wanted))

@@ -64,7 +64,7 @@ def trained(steps, **kwargs):
 @pytest.fixture(scope="module")
 @eagerly()
 def plain():
-    """Return the weights after 2 and after 4 steps without a recipe."""
+    """Return the weights after 2 and 4 steps without a recipe."""
     trainer, found = make_trainer(), {}
     for steps in (2, 4):
         tiny.run_steps(trainer, 2)
@@ -102,7 +102,7 @@ def test_the_average_is_that_of_the_formula(plain):
 
 @pytest.mark.slow
 def test_replicas_have_the_average_of_the_formula(plain):
-    """The loop's graph on two replicas has the same average, to rounding."""
+    """The loop's graph on two replicas has the same average, up to rounding."""
     check_average(plain, 2, 3e-5)
 
 
@@ -187,7 +187,7 @@ def test_frozen_parts_keep_their_bits():
 
 
 def scripted(scores, monkeypatch):
-    """Make evaluations return the given main metrics by step."""
+    """Make evaluations return the given main metric of each step."""
 
     def after(self, run, window):
         run.record("eval", {"accuracy": scores[run.step - 1]})

@@ -16,7 +16,7 @@ STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
 
 
 class Count(albert_tf.Hook):
-    """Count steps, beginnings and ends."""
+    """A hook that counts steps, beginnings and ends."""
 
     def __init__(self):
         self.seen = []
@@ -76,7 +76,7 @@ def examples(kind, source, **columns):
 
 
 def test_questions_of_a_table(tmp_path):
-    """Rows as in SQuAD on the hub give the same questions as its file."""
+    """Rows as in SQuAD on the hub yield the same questions as the file."""
     qa = {
         "id": "q1",
         "question": "Who?",
@@ -108,7 +108,7 @@ def test_questions_of_a_table(tmp_path):
 
 
 def test_tags_of_a_table(tmp_path):
-    """Lists of words and tags give the same sentences as a CoNLL file."""
+    """Lists of words and tags yield the same sentences as a CoNLL file."""
     path = tmp_path / "t.conll"
     path.write_text("Ann B-P\nsaw O\n\nBob B-P\n")
     rows = {"tokens": [["Ann", "saw"], ["Bob"]], "ner_tags": [["B-P", "O"]] * 2}
@@ -129,7 +129,7 @@ def test_tags_of_a_table(tmp_path):
 
 
 def test_choices_of_a_table():
-    """Choices are a list in one column, or several columns, numbers too."""
+    """Choices, texts or numbers, are a list in one column, or many columns."""
     row = {"context": "c", "question": "q", "label": 1}
     one = examples("multiple_choice", [row | {"choices": ["3", "4"]}])
     two = examples(

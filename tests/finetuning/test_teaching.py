@@ -1,7 +1,7 @@
 """Distillation: a student's loss, for every kind of task.
 
-Expected values are computed row by row, only with the row's tokens, so that
-nothing is padded.
+Expected values are computed row by row, from only the row's tokens, without
+padding.
 """
 
 import dataclasses

@@ -78,7 +78,7 @@ def forced_f1(values, monkeypatch):
 @pytest.fixture(scope="module")
 @eagerly()
 def stopped(questions, tmp_path_factory):
-    """Return a run stopped after an evaluation worse than its best."""
+    """Return a run that stopped after an evaluation worse than its best."""
     output = str(tmp_path_factory.mktemp("threshold") / "stopped")
     with pytest.MonkeyPatch.context() as monkeypatch:
         forced_f1(F1[:3], monkeypatch)
@@ -89,7 +89,7 @@ def stopped(questions, tmp_path_factory):
 @pytest.fixture(scope="module")
 @eagerly()
 def whole(questions, stopped):
-    """Return the same run continued to its end, and its metrics."""
+    """Return the same run, continued to its end, and its metrics."""
     output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
     with pytest.MonkeyPatch.context() as monkeypatch:
         forced_f1(F1[3:], monkeypatch)
@@ -140,7 +140,7 @@ def test_the_threshold_is_that_of_the_best_weights(
 
 @pytest.mark.slow
 def test_predictions_of_the_same_run_use_it(whole, stopped):
-    """The threshold applies to questions with unknown answers too."""
+    """The threshold also applies to questions with unknown answers."""
     output, metrics = whole
     assert checkpoints.for_inference(output).endswith("ckpt-2")
     assert threshold(output) == pytest.approx(threshold(stopped), abs=1e-5)
@@ -261,7 +261,7 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
 
 @eagerly()
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
-    """A model that was never evaluated gets its threshold in its folder.
+    """A model that was never evaluated receives a threshold in its folder.
 
     This works for any spelling of the folder's path.
     """

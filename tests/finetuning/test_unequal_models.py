@@ -1,4 +1,4 @@
-"""Ensembles of unequal models against the single models."""
+"""Ensembles of unequal models, compared with the single models."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Fixtures of the library's tests."""
+"""Fixtures for the library's tests."""
 
 import keras
 import pytest

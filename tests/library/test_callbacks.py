@@ -71,7 +71,7 @@ def test_the_table_is_whole():
 @pytest.mark.slow_after(4)
 @pytest.mark.parametrize("name", [n for n, make in CALLBACKS.items() if make])
 def test_a_callback_runs(name, model, tmp_path):
-    """A callback sees all metrics, official ones too, and writes its file."""
+    """A callback sees all metrics, even official ones, and writes its file."""
     callback = CALLBACKS[name](tmp_path)
     several = isinstance(callback, calls.CallbackList)
     if several:
@@ -93,7 +93,7 @@ def test_every_metric_has_a_direction(model):
 
 @pytest.mark.slow
 def test_training_ends_when_an_official_metric_gets_no_better(shallow):
-    """Early stopping ends a run without learning after the second epoch."""
+    """Early stopping ends a run that does not learn after the second epoch."""
     stop = calls.EarlyStopping("val_f1", patience=1, restore_best_weights=True)
     how = HOW | {"callbacks": [stop], "epochs": 9}
     history = compiled(shallow, 0.0).fit(TEXTS, NAMES, **how).history

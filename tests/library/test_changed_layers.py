@@ -91,7 +91,7 @@ def test_an_export_has_the_sum(low_rank, tmp_path):
 
 
 def test_keras_own_call_is_saved_too(shallow, tmp_path):
-    """A layer with its own `enable_lora` call and scale is saved too."""
+    """A layer with its own `enable_lora` call and scale is saved, too."""
     model = Classifier.load(shallow, LABELS)
     dense = model.albert.encoder.ffn_0_0.intermediate
     dense.enable_lora(2, lora_alpha=6)
@@ -129,7 +129,7 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
     ("mode", "error"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.07)]
 )
 def test_a_quantized_kernel_is_read_as_numbers(mode, error):
-    """The error of each number is limited by the kernel's largest."""
+    """The error of each number is bounded by the kernel's largest number."""
     keras.utils.set_random_seed(3)
     dense = Dense(5, bias_initializer="ones")
     dense.build([None, 4])

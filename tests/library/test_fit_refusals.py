@@ -57,7 +57,7 @@ def untrained(model, path):
             of("fit", TEXTS, LABELS, class_weight={"ugly": 2.0}),
             "`class_weight`: the label must be one of bad, good",
         ),
-        (of("fit", STREAM.take(0)), "must have an example"),
+        (of("fit", STREAM.take(0)), "must have at least one example"),
         (of("fit", TEXTS), "`y` must be given"),
         (of("fit", STREAM.map(lambda x, y: x)), "`y` must be giv"),
         (of("fit", STREAM, LABELS), "must be in the data set"),

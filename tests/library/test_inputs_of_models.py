@@ -32,7 +32,7 @@ def of_others(batch):
 
 
 class Encoding(collections.UserDict):
-    """A mapping other than a dict, like those of transformers' tokenizers."""
+    """A mapping that is not a dict, as transformers' tokenizers return."""
 
 
 @pytest.mark.slow_after(1)
@@ -191,7 +191,7 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, lambda x: x[0]])
 def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
-    """A one-line error names a method that takes texts or makes ids."""
+    """A one-line error names a method that accepts texts or creates ids."""
     with pytest.raises(InputError, match="^`.*(tokenizer|texts)") as error:
         call(model, load(shallow), form(TEXTS))
     assert "\n" not in str(error.value)
@@ -207,7 +207,7 @@ def test_rows_in_lists_are_ids(model):
 
 @pytest.mark.slow
 def test_a_lone_text_has_one_answer(model, shallow):
-    """A single text gets the answer of a one-text list, without its axis."""
+    """A single text has the answer of a one-text list, without its axis."""
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)
     np.testing.assert_array_equal(model.predict(one, other, verbose=0), both[0])
@@ -225,7 +225,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
 
 
 def test_probabilities_have_a_name(model):
-    """`predict_proba` accepts ids too, for which `predict` returns logits."""
+    """`predict_proba` also accepts ids, for which `predict` returns logits."""
     wanted = model.predict(TEXTS, PAIRS, verbose=0)
     found = model.predict_proba(TEXTS, PAIRS, verbose=0)
     np.testing.assert_array_equal(found, wanted)

@@ -1,6 +1,6 @@
 """Labels are read by the same rules in memory, columns and files.
 
-Tags and answers are labels too. An error names the user's own argument.
+Tags and answers are labels, too. An error names the user's own argument.
 """
 
 import dataclasses
@@ -107,7 +107,7 @@ def test_labels_of_a_frame_stand_by_their_names(
     ],
 )
 def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
-    """Labels next to texts, in a column or in a file give the same classes."""
+    """Labels next to texts, in a column or in a file mean the same classes."""
     wanted = [tuple(row) for row in SETS]
     if kind == "classification":
         wanted = [labels[2], labels[0], labels[1]]
@@ -179,7 +179,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
-    """Answers next to questions, in columns and in tables give equal labels."""
+    """Answers next to questions, in columns and in tables are equivalent."""
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}
     table = columns | {"answers": answers}

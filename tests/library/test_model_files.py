@@ -1,4 +1,4 @@
-"""Models on disk, with vocabularies and word tables that grow."""
+"""Models on disk, and vocabularies and word tables that grow."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """Old rows stay, new ones are means of old ones, and all are saved."""
+    """Old rows stay, new rows are means of old rows, and all are saved."""
     plain = albert_tf.load(pretrained_dir)
     grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
     size = plain.tokenizer.vocab_size

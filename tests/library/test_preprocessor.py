@@ -29,7 +29,7 @@ def agree(found, wanted):
 
 
 def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
-    """Lists, mapped texts and batches of pairs give the same ids."""
+    """Lists, mapped texts and batches of pairs produce the same ids."""
     wanted = tokenizer(TEXTS, max_length=LENGTH)
     agree(layer(TEXTS), wanted)
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
@@ -62,7 +62,7 @@ def test_what_keras_passes_is_read(layer, tokenizer):
 
 
 def test_a_copy_has_the_vocabulary(layer):
-    """`from_config` makes an equal layer from JSON."""
+    """`from_config` creates an equal layer from JSON."""
     config = json.loads(json.dumps(layer.get_config()))
     agree(Preprocessor.from_config(config)(TEXTS), layer(TEXTS))
 

@@ -64,7 +64,7 @@ def test_fill_mask_is_the_softmax_of_the_logits(albert):
 
 
 def test_embed_is_the_program(albert, pretrained, tmp_path):
-    """Vectors equal those of `python -m albert_tf.embed` to the bit."""
+    """`python -m albert_tf.embed` writes the same vectors, to the bit."""
     text, vectors = tmp_path / "texts.txt", str(tmp_path / "x.npy")
     text.write_text("\n".join(TEXTS))
     embed_texts(EmbedConfig(pretrained, str(text), vectors))
@@ -140,7 +140,7 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: a.embed(["a"], layer=9), "`layer` must be from 0 to"),
         (lambda a, path: a.embed(["a"], "sum"), "`pooling` must be one of"),
         (lambda a, path: a.embed(["a"], batch_size=0), "`batch_size` must be"),
-        (lambda a, path: a.embed([]), "must have a text"),
+        (lambda a, path: a.embed([]), "must not be empty"),
         (lambda a, path: a.fill_mask("[MASK]", 0), "`top_k` must be at least"),
         (lambda a, path: a.fill_mask("a " * 99 + "[MASK]"), "among the first"),
     ],

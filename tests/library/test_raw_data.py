@@ -45,7 +45,7 @@ def test_an_endless_generator_is_refused():
     "weights", [1.0, [1.0, np.nan], ["a", "b"], np.ones([2, 1]), [1, None]]
 )
 def test_weights_are_a_number_for_each_example(weights):
-    """Other weights are an error, as they would change the loss."""
+    """Any other weights are an error, as they would change the loss."""
     user_data.check_weights([1, 0.5], ["a", "b"])
     with pytest.raises(InputError, match="finite number"):
         user_data.check_weights(weights, ["a", "b"])
@@ -94,8 +94,8 @@ IN_COLUMNS = (
 def test_lists_have_no_columns_of_a_data_set(words, task):
     """A model of any data set needs only texts and labels.
 
-    Its files may number their rows, mark spans, or have other columns for
-    prediction.
+    The files of the data set may number rows, mark spans, or have different
+    columns for prediction.
     """
     task = task.updated(max_seq_length=16)
     if task.has_classes and not task.labels:

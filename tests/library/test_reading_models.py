@@ -27,7 +27,7 @@ ANSWERS = ["bad", "fine"] * 8
 
 
 def agree(model, path, *x):
-    """Assert that a file and a folder give the same answers."""
+    """Assert that a file and a folder return the same answers."""
     wanted = model.predict(*x, verbose=0)
     model.save(path / "model.keras")
     model.save(path / "model")
@@ -40,7 +40,7 @@ def agree(model, path, *x):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_learnt_from_a_data_set(shallow, head):
-    """A data set and the same questions in memory give the same loss."""
+    """A data set and the same questions in memory lead to the same loss."""
     model = QuestionAnswerer.load(
         shallow, answer_head=head, classifier_dropout=0.0
     )
@@ -73,7 +73,7 @@ def test_answers_are_learnt(tmp_path, head):
 
 
 def test_answers_of_squad_have_places(shallow):
-    """Texts, and dicts of texts and offsets, give the same labels."""
+    """Texts, and dicts of texts and offsets, lead to the same labels."""
     model = QuestionAnswerer.load(shallow)
     places = [
         {"text": [a], "answer_start": [c.index(a)]}
@@ -93,7 +93,7 @@ def test_answers_of_squad_have_places(shallow):
     for table in tables:
         third = model.features(model.examples(table, None, "train"))
         np.testing.assert_array_equal(third.arrays["labels"], first)
-    with pytest.raises(InputError, match="There must be an example"):
+    with pytest.raises(InputError, match="There must be at least one example"):
         model.predict(tables[1][:0])
     with pytest.raises(InputError, match="an answer must be in its context"):
         model.examples(x, ["music"] * 16, "train")
@@ -116,7 +116,7 @@ KINDS = ["O", "B-GOOD", "B-BAD"]
 
 @pytest.mark.slow
 def test_tags_are_learnt(shallow, tmp_path):
-    """Words get the examples' tags, and accuracy counts words."""
+    """Words receive the examples' tags, and accuracy counts words."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, KINDS)
     model.compile(tiny_fits.optimizer(60), metrics=["accuracy"])
@@ -154,13 +154,15 @@ def test_texts_are_divided_wherever_they_stand(shallow):
         examples = model.examples(x, None, "predict")
         assert [list(example.words) for example in examples] == WORDS[:2]
     for x in ([], frame[:0]):
-        with pytest.raises(InputError, match="one of each|must be an example"):
+        with pytest.raises(
+            InputError, match="one of each|must be at least one example"
+        ):
             model.predict(x)
 
 
 @pytest.mark.slow
 def test_choices_are_learnt(shallow, tmp_path):
-    """Examples may lack choices, which get probability 0."""
+    """Examples may lack choices, which receive probability 0."""
     contexts = ["the film was good", "the film was bad"] * 8
     questions = ["film is"] * 16
     choices = [["good", "bad"], ["good", "poor", "bad"]] * 8
@@ -188,7 +190,7 @@ def test_choices_are_learnt(shallow, tmp_path):
 
 
 def test_a_model_of_race_takes_texts(pretrained_dir, tmp_path):
-    """A RACE model takes columns of texts, although its files are articles."""
+    """A RACE model accepts columns of texts, although RACE has articles."""
     config = TaskConfig(max_seq_length=12, max_qa_length=6)
     task = find("race").updated(**vars(config))
     exporting.model_dir(tmp_path / "model", pretrained_dir, task)

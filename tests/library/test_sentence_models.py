@@ -34,7 +34,7 @@ NUMBERS = [float(name == "good") for name in NAMES]
     ],
 )
 def test_pairs_come_as_columns_or_rows(shallow, ways):
-    """Every way to pass pairs gives the same probabilities."""
+    """Every way to pass pairs leads to the same probabilities."""
     keras.utils.set_random_seed(1)
     model = PairClassifier.load(shallow, LABELS)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -209,7 +209,7 @@ def test_vectors_learn_from_what_there_is(shallow, data):
 
 @pytest.mark.slow
 def test_one_model_takes_texts_and_pairs_in_turn(shallow):
-    """A model compiled once trains on, and predicts, texts and pairs."""
+    """A model that is compiled once trains on and predicts texts and pairs."""
     model, pairs = Embedder.load(shallow), (TEXTS, TEXTS[::-1])
     model.compile(AdamW(0.001))
     for data in (TEXTS, pairs):
@@ -236,7 +236,7 @@ def test_weights_of_pairs_leave_them_partners(shallow):
 
 @pytest.mark.parametrize("shape", [[6], [6, 1]])
 def test_scores_of_ids_may_be_a_column(shallow, shape):
-    """Each pair's cosine is compared with its own score only."""
+    """Each pair's cosine is compared only with its own score."""
     model = Embedder.load(shallow)
     model.compile(AdamW(0.0), run_eagerly=True)
     rows = {k: v.numpy() for k, v in model.preprocessor(TEXTS[:12]).items()}

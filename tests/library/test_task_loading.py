@@ -76,7 +76,7 @@ def test_classes_without_names_are_counted(shallow, finished):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
 def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
-    """A model made with NumPy numbers can be saved and loaded."""
+    """A model created with NumPy numbers can be saved and loaded."""
     half = np.float32(0.25)
     model = Classifier.load(
         shallow,

@@ -29,7 +29,7 @@ def columns(number, seed):
 
 @pytest.mark.slow
 def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
-    """The same batches without dropout give the same weights."""
+    """The same batches without dropout lead to the same weights."""
     seed = TrainingConfig().random_seed
     output = str(tmp_path / "run")
     tiny_runs.run(
@@ -62,7 +62,7 @@ def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
 
 
 def test_strings_are_evaluated_like_ids(classifier):
-    """A `tf.data.Dataset` of texts has the batches of its ids, in order."""
+    """A `tf.data.Dataset` of texts has the same batches as its ids."""
     texts, labels = columns(16, 1)
     numbers = np.array([LABELS.index(label) for label in labels])
     layer, slices = classifier.preprocessor, tf.data.Dataset.from_tensor_slices
@@ -78,7 +78,7 @@ def test_strings_are_evaluated_like_ids(classifier):
 
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
-    """Probabilities equal those of the program and the export."""
+    """The model, the program and the export return equal probabilities."""
     output, _ = finished
     rows = tiny_runs.predictions(f"{output}/predictions.tsv")
     texts, _ = columns(37, 3)
@@ -149,9 +149,9 @@ def test_a_file_has_everything(classifier, tmp_path, monkeypatch):
 
 
 def test_what_is_frozen_stays_frozen(classifier, tmp_path):
-    """Files and copies keep frozen layers, and trainable layers in them.
+    """Files and copies preserve frozen layers, and trainable layers inside.
 
-    Otherwise the optimizer's slots do not match, and `fit` trains all weights.
+    Otherwise, the optimizer's slots do not match, and `fit` trains all weights.
     """
     classifier.albert.trainable = False
     classifier.albert.pooler.trainable = True
@@ -178,7 +178,7 @@ def test_dropout_acts_while_it_learns(shallow):
 
 
 def test_weights_of_examples_and_classes_count(classifier):
-    """The loss is the weighted mean; Keras gets the class weights."""
+    """The loss is the weighted mean; Keras receives the class weights."""
     texts, labels = columns(20, 4)
     weights, how = np.linspace(0, 1, 20), {"verbose": 0, "batch_size": 20}
     shares = classifier.predict(texts, verbose=0)
@@ -198,7 +198,7 @@ def test_weights_of_examples_and_classes_count(classifier):
 
 
 def test_another_loss_and_a_share_to_evaluate_on(classifier):
-    """Keras's losses and metrics get numbers and logits."""
+    """Keras's losses and metrics receive numbers and logits."""
     keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     texts, labels = columns(40, 1)
     own = classifier.evaluate(texts, labels, verbose=0, return_dict=True)
@@ -247,7 +247,7 @@ def test_bfloat16_is_the_global_policy(shallow, tmp_path):
 
 
 def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
-    """The model's labels are restored; another task loads only the encoder."""
+    """The model's labels are restored; a new task loads only the encoder."""
     model = Classifier.load(finished[0])
     assert model.task.labels == LABELS
     with pytest.raises(InputError, match="must be the model's"):
@@ -262,7 +262,7 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 
 @pytest.mark.slow
 def test_two_replicas_learn(tmp_path):
-    """Two replicas end with the weights of one, to rounding.
+    """Two replicas end with the weights of one, up to rounding.
 
     Gradients of weights far from 0 are clipped in the same way.
     """

@@ -66,7 +66,7 @@ losses, measures = keras.losses, keras.metrics
     ],
 )
 def test_what_takes_probabilities_is_told_apart(thing, wrong):
-    """Thresholds and `from_logits` tell, for functions and for objects."""
+    """Thresholds and `from_logits` decide, for functions and for objects."""
     assert takes_probabilities(thing) == wrong
 
 
@@ -82,7 +82,7 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
-    """Such a loss would be wrong for logits without any error."""
+    """A loss of probabilities is an error; for logits, it would be wrong."""
     with pytest.raises(InputError, match="`loss` must take logits"):
         classifier.compile(loss=loss)
 
@@ -153,7 +153,7 @@ def test_metrics_of_a_set_of_classes(shallow):
 
 @pytest.mark.slow
 def test_official_metrics_are_those_of_score(classifier):
-    """They use all validation examples and are not means of batches."""
+    """Official metrics use all validation examples and are not batch means."""
     names = ["accuracy", "macro_f1", "matthews", "f1"]
     classifier.compile(AdamW(0.01), metrics=names, run_eagerly=True)
     how = {"batch_size": 5, "epochs": 2, "verbose": 0}
@@ -181,7 +181,7 @@ def test_official_metrics_are_those_of_score(classifier):
 
 
 def test_a_file_keeps_the_metrics(classifier, tmp_path):
-    """A file restores official metrics and Keras's."""
+    """A file restores official metrics and Keras's own metrics."""
     metrics = ["accuracy", "f1", measures.AUC(name="auc")]
     classifier.compile(
         AdamW(0.0), metrics=metrics, label_smoothing=0.2, run_eagerly=True
@@ -274,7 +274,7 @@ def test_losses_that_want_one_hot_labels_get_them(classifier):
 
 
 def test_tokens_without_a_tag_count_in_no_metric(shallow):
-    """Keras's losses and metrics only see words, like the task's."""
+    """Keras's losses and metrics see only words, like the task's own."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, ["O", "B-X"])
     words, tags = [["a", "good", "film"], ["so", "bad"]], [[0, 1, 0], [1, 1]]
@@ -290,7 +290,7 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
 
 
 def test_xla_leaves_out_tokens_without_a_tag():
-    """Compiled losses and metrics only depend on words and weights."""
+    """Compiled losses and metrics depend only on words and weights."""
     rng = np.random.default_rng(2)
     tags = np.array([[-1, 0, 2, -1], [1, -1, -1, -1]], np.int32)
     logits = rng.normal(size=[2, 4, 3]).astype("f4")
@@ -340,7 +340,7 @@ def test_a_metric_that_nobody_has_is_refused(shallow, metric):
     ],
 )
 def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
-    """Each output's loss gets its own labels; they do not broadcast."""
+    """Each output's loss receives its own labels, which do not broadcast."""
     model = Classifier.load(shallow, LABELS)
     model.compile(loss=loss, metrics=["mse"], run_eagerly=True)
     y, outputs = np.array([1, 1]), np.array([[0.5, 2.0], [0.25, -1.0]], "f4")
@@ -354,7 +354,7 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
 
 
 def test_a_loss_that_nobody_has_is_refused(shallow):
-    """`compile` raises the error."""
+    """`compile` raises an error for an unknown loss."""
     with pytest.raises(InputError, match="`loss` must be a Keras loss"):
         Classifier.load(shallow, LABELS).compile(loss="crossentropie")
 

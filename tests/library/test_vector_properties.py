@@ -42,7 +42,7 @@ def test_similarity_is_the_cosine(first, second):
     block=st.sampled_from([1, 5, 1 << 20]),
 )
 def test_search_sorts_the_cosines(queries, candidates, number, block):
-    """The closest come first, each once, for blocks of any size."""
+    """The closest vectors come first, each once, for blocks of any size."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vectors, "BLOCK", block)
         found = vectors.search(queries, candidates, number)

@@ -21,7 +21,7 @@ HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 
 
 class TPU(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """Uses the operations for TPUs, on a CPU."""
+    """A strategy that uses the operations for TPUs on a CPU."""
 
 
 CPU = tf.distribute.OneDeviceStrategy
@@ -131,7 +131,7 @@ def test_sharing_calls_the_same_objects(variant):
 
 @pytest.mark.parametrize("variant", ["shared", "norm at H"])
 def test_padding_changes_nothing(variant):
-    """Outputs at tokens do not depend on the amount or content of padding."""
+    """Outputs at tokens depend on neither amount nor content of padding."""
     model, inputs = goldens.random_model(variant)
     real = inputs["input_mask"].astype(bool)
     del inputs["masked_lm_positions"]
@@ -199,7 +199,7 @@ def dropout_model(**rates):
     "rate", ["hidden_dropout_prob", "attention_probs_dropout_prob"]
 )
 def test_dropout_follows_from_the_seed(rate):
-    """A seed determines all dropout masks; without a seed there is none."""
+    """A seed determines all dropout masks; without a seed, there are none."""
     run, plain = dropout_model(**{rate: 0.3}), dropout_model()
     one, two = tf.constant([1, 2]), tf.constant([1, 3])
     np.testing.assert_array_equal(run(one), run(one))

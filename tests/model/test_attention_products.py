@@ -20,7 +20,7 @@ def attended(form, scores, value, weights):
 
 
 def test_gradients_are_those_of_softmax_with_dropout():
-    """Gradients equal those of softmax with dropout, for both outputs."""
+    """Gradients are those of softmax with dropout, for both outputs."""
     scores, value, weights = (
         tf.random.stateless_normal(shape, [3, i])
         for i, shape in enumerate([(2, 3, 4, 5), (2, 5, 3, 6), (2, 4, 3, 6)])

@@ -34,7 +34,7 @@ def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
 def test_gelu_is_tensorflows(dtype, error):
     """GELU equals TensorFlow's over its entire range and for any shape.
 
-    Where 1 + tanh cancels, both forms differ by 4e-6 from the exact value.
+    Where 1 + tanh cancels, both forms differ from the exact value by 4e-6.
     """
     exact = tf.reshape(tf.linspace(-12.0, 12.0, 4800), [2, 30, 80])
     x = tf.cast(exact, dtype)

@@ -1,4 +1,4 @@
-"""Configs are read like released ones, and errors name mistakes."""
+"""Configs are read like released configs, and errors name mistakes."""
 
 import dataclasses
 import json
@@ -78,7 +78,7 @@ def test_config_survives_its_file(tmp_path):
     "names", [("config.json",), ("albert_config.json", "model.ckpt-best.index")]
 )
 def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
-    """For a Hugging Face folder or a release, the error has the command."""
+    """For a Hugging Face folder or a release, the error names the command."""
     for name in names:
         (tmp_path / name).write_text(AlbertConfig().to_json())
     command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"
@@ -184,7 +184,7 @@ def test_a_file_that_is_no_config(text, message, tmp_path):
     ],
 )
 def test_a_hugging_face_config_names_the_converter(values, tmp_path):
-    """The error for a Hugging Face config has the file and the remedy."""
+    """The error for a Hugging Face config names the file and the remedy."""
     path = tmp_path / "config.json"
     path.write_text(json.dumps(values))
     with pytest.raises(InputError) as error:

@@ -12,7 +12,7 @@ from albert_tf.model.ops import (
 
 
 class ForTpu(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """Imitates a TPU strategy."""
+    """A strategy that imitates a TPU strategy."""
 
 
 def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:

@@ -1,4 +1,4 @@
-"""FLOP counts equal those of the graph."""
+"""FLOP counts equal the graph's."""
 
 import goldens
 import pytest

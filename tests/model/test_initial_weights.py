@@ -64,7 +64,7 @@ SEP = 3
 def texts(rng, count):
     """Return ids [n, T] of A [SEP] B [SEP], and which tokens are repeats.
 
-    Half of the words of A occur in B too, in another order; no other word
+    Half of the words of A also occur in B, in a different order; no other word
     occurs twice.
     """
     ids = np.stack([rng.permutation(np.arange(5, 500)) for _ in range(count)])
@@ -90,7 +90,7 @@ def texts(rng, count):
     ids=["projection", "no projection", "two groups"],
 )
 def test_a_head_begins_at_the_same_word_elsewhere(shape):
-    """A head attends to another copy of the word, or else to [SEP]."""
+    """A head attends to another copy of the word, otherwise to [SEP]."""
     config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -127,7 +127,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
 
 
 def test_dimensions_kept_apart_are_of_places_or_of_words():
-    """Position and word dimensions are disjoint, for odd head sizes too."""
+    """Position and word dimensions are disjoint, even for odd head sizes."""
     places, words = informed_start.kept_apart(128, 27)
     assert len(places) == 12 and len(words) == 12
     assert places.max() < 64 < words.min()

@@ -106,7 +106,7 @@ def test_pretraining_predicts_everywhere_by_default():
 
 
 def test_dropout_follows_training():
-    """Units are dropped at the rate with `training=True`, else never."""
+    """Units are dropped at the rate with `training=True`, otherwise never."""
     config = dataclasses.replace(tiny.CONFIG, hidden_size=512)
     model = AlbertClassifier(config, 512, classifier_dropout=0.4)
     model.classifier.kernel.assign(np.eye(512))
@@ -139,7 +139,7 @@ def test_dropout_acts_in_every_block_under_fit():
 
 
 def test_initial_weights_do_not_depend_on_dropout():
-    """Layers draw the same seeds from Python's generator with dropout."""
+    """With dropout, layers draw the same seeds from Python's generator."""
     keras.utils.set_random_seed(5)
     drawn = keras.initializers.TruncatedNormal(stddev=0.02)
     kernel = keras.layers.Embedding(50, 8, embeddings_initializer=drawn)

@@ -124,7 +124,7 @@ def test_every_architecture_agrees(variant, loop):
     ids=str,
 )
 def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
-    """The forms agree under XLA and in bfloat16 too."""
+    """The forms also agree under XLA and in bfloat16."""
     check(variant, loop, tolerance, **kwargs)
 
 
@@ -161,7 +161,7 @@ def test_the_graph_of_a_loop_does_not_grow_with_depth():
 
 
 def kept(call):
-    """Return how many tensors a 3-layer loop keeps for the backward pass."""
+    """Return the number of tensors that a 3-layer loop keeps for backward."""
 
     @tf.function
     def step(x):
@@ -236,7 +236,7 @@ def unrolled():
     ids=str,
 )
 def test_training_gives_the_same_weights(unrolled, kwargs):
-    """Replicas, micro-batches and XLA train the same with a loop."""
+    """Replicas, micro-batches and XLA train identically with a loop."""
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     settings = {"encoder_loop": "while", "rematerialize": "layer"} | kwargs
     looped = tiny.make_trainer(config=config, **settings)

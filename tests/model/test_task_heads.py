@@ -164,7 +164,7 @@ def released_beam(weights, x, places, k, m):
 
 
 def test_the_released_head_of_squad_2():
-    """The beam and answer class equal those of `create_v2_model`."""
+    """The beam and the answer class match `create_v2_model`."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 3, 2)
     weights = {n: v.numpy() for n, v in named_variables(model).items()}

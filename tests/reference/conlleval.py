@@ -1,7 +1,7 @@
 """The chunks that the script `conlleval` of CoNLL-2000 finds, and their F1.
 
-Written from its published tables of where chunks end and start, not from
-this project. The tags of other schemes are first written as those of IOBES.
+Written from its published tables of where chunks end and start, not from this
+project. Tags of other schemes are first rewritten as IOBES tags.
 https://www.clips.uantwerpen.be/conll2000/chunking/output.html
 """
 

@@ -1,9 +1,10 @@
 """The released pairs and masks over Python lists, one document at a time.
 
-Written from what google-research/albert `create_pretraining_data.py` does
-(`create_instances_from_document`, `truncate_seq_pair`,
-`create_masked_lm_predictions`), for comparison with the arrays of the package.
-A document is a list of sentences, a sentence a list of whole numbers.
+Written from the behaviour of google-research/albert
+`create_pretraining_data.py` (`create_instances_from_document`,
+`truncate_seq_pair`, `create_masked_lm_predictions`), for comparison with the
+arrays of the package. A document is a list of sentences, a sentence a list of
+whole numbers.
 """
 
 
@@ -15,7 +16,7 @@ def truncate(a, b, room, rng):
 
 
 def random_follower(documents, own, wanted, rng):
-    """Return sentences from a random place of another document."""
+    """Return sentences from a random position in another document."""
     for _ in range(10):
         other = rng.randrange(len(documents))
         if other != own:

@@ -11,7 +11,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
-    """Blank lines are left out; the last batch may be smaller."""
+    """Blank lines are skipped; the last batch may be smaller."""
     file = tmp_path / "text.txt"
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))
@@ -26,7 +26,7 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
     (first,) = litert.calibration_batches(found, 5, 1)
     assert len(first["input_ids"]) == 1
     file.write_text("\n\n")
-    with pytest.raises(InputError, match="must have text"):
+    with pytest.raises(InputError, match="must contain text"):
         litert.calibration_features(server, str(file))
 
 

@@ -9,7 +9,7 @@ from albert_tf.library.models import Classifier, Regressor
 
 
 def test_classification_names_its_labels(tmp_path, pretrained_dir):
-    """`classify` returns Python's probabilities and the likeliest label."""
+    """`classify` returns Python's probabilities and the most likely label."""
     labels = ("bad", "fair", "好")
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "classification", labels)

@@ -22,7 +22,7 @@ def server(pretrained_dir, tmp_path_factory):
 
 
 def set_tag(server, tag):
-    """Give every word a tag."""
+    """Assign a tag to every word."""
     bias = [1e4 * (other == tag) for other in TAGS]
     server.weights["classifier/bias"].assign(bias)
 

@@ -53,7 +53,7 @@ def classifier(pretrained_dir, tmp_path_factory):
 def test_fills_masks_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """Every mask of a text, even if there are many, gets Python's pieces."""
+    """Every mask of a text, even if there are many, has Python's pieces."""
     runner = Runner(pretrained)
     for text in MASKED:
         ids = tokenizer.encode_masked(text)
@@ -112,7 +112,7 @@ def test_precisions_of_a_classifier(
 
 
 def test_a_score_is_the_number_of_the_model(tokenizer):
-    """A pair gets a score; a single-text task rejects a second text."""
+    """A pair receives a score; a single-text task rejects a second text."""
     query, asked = {"text": "a", "text_pair": "the river"}, []
 
     def run(features):
@@ -149,7 +149,7 @@ def test_weights_are_stored_once(pretrained, pretrained_model):
 
 
 def test_the_runner_writes_its_answers_alone(pretrained):
-    """Standard output has JSON answers, and nothing else."""
+    """Standard output contains JSON answers and nothing else."""
     flags = f"--model={pretrained}", "--text=[MASK]"
     done = programs.run("-m", "albert_tf.litert_runner", *flags)
     assert "fill_mask" in json.loads(done.stdout)
@@ -189,7 +189,7 @@ def test_an_encoder_without_heads_gives_vectors(
 
 @pytest.mark.slow
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """A `task.json` that is missing or belongs to another model is an error."""
+    """A `task.json` that is missing or of a different model is an error."""
     out = exported(classifier[0], tmp_path / "out")
     task = (tmp_path / "out" / "task.json").read_text("utf-8")
     three = json.loads(task)
@@ -217,7 +217,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     for name in ("tokenizer.json", "spiece.model"):
         files.copy(f"{pretrained}/{name}", str(tmp_path / name))
     (tmp_path / "model.tflite").write_bytes(b"no model")
-    with pytest.raises(InputError, match="must have a LiteRT model"):
+    with pytest.raises(InputError, match="must contain a LiteRT model"):
         Runner(str(tmp_path))
 
 
@@ -241,5 +241,5 @@ def test_fields_of_other_models_are_an_error(kind, line, named):
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}
         return
-    with pytest.raises(InputError, match=f"only takes.*{named}"):
+    with pytest.raises(InputError, match=f"accepts only.*{named}"):
         litert_runner.fields_of(line, fields)

@@ -53,7 +53,7 @@ def converted(folder):
 def questions(pretrained_dir, tmp_path_factory):
     """Return a cached function that exports a question-answering model.
 
-    It returns the folder, the SavedModel's answers and the threshold.
+    The function returns the folder, the SavedModel's answers and the threshold.
     """
 
     @functools.cache
@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
     [(("O", "B-E", "I-E"), ["two"]), (("NOUN", "E", "VERB"), [])],
 )
 def test_classes_of_words_mark_no_entities(labels, found):
-    """Classes of words mark no entities, even if one is named like a mark."""
+    """Classes of words do not mark entities, even if named like a mark."""
     task = dataclasses.replace(find("conll2003"), labels=labels)
     prediction = types.SimpleNamespace(
         tags=(labels[0], labels[1]), probabilities=np.array([0.75, 0.5])
@@ -125,7 +125,7 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A file may take shorter inputs than in fine-tuning."""
+    """A file may accept shorter inputs than fine-tuning used."""
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")

@@ -112,6 +112,6 @@ def test_weights_are_stored_once(folder, pretrained_model):
 
 
 def test_vocabulary_and_config_lie_beside(folder):
-    """The folder has all files needed to make ids."""
+    """The folder has all files needed to create ids."""
     names = "model.onnx albert_config.json tokenizer.json spiece.model"
     assert {path.name for path in folder.iterdir()} == set(names.split())

@@ -132,13 +132,13 @@ def test_any_text_is_only_text(model, text):
     ],
 )
 def test_bad_requests_say_what_is_wrong(address, values, message):
-    """A user's mistake gets a clear message."""
+    """A user's mistake causes a clear message."""
     event, data = ask(address, "fill_mask", *values)
     assert event == "event: error" and message in data["error"]
 
 
 def test_large_requests_are_refused(address):
-    """Requests that are too large, or have no length, get status 413."""
+    """Requests that are too large, or lack a length, receive status 413."""
     with pytest.raises(urllib.error.HTTPError, match="413"):
         ask(address, "fill_mask", "a" * 20_000)
     host, port = address.removeprefix("http://").split(":")
@@ -220,7 +220,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """The shares of one text are added; no answer gets a share too."""
+    """The shares of one text are added; no answer also has a share."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),
@@ -255,7 +255,7 @@ def test_answers_are_shares_of_one():
     ],
 )
 def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
-    """The top entry is the model's answer, whatever the threshold.
+    """The top entry is the model's answer, for any threshold.
 
     A threshold may accept an answer with null odds above 0, or reject one with
     null odds below 0.
@@ -338,7 +338,7 @@ def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
 
 
 def test_choices_are_one_a_line(model, monkeypatch):
-    """Empty lines are ignored, equal choices kept, and one is too few."""
+    """Empty lines are ignored and equal choices kept; one choice is too few."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 def test_masks_are_filled_as_by_the_python_model(
     signatures, pretrained_model, tokenizer
 ):
-    """Each `[MASK]` that is not cut off gets its likeliest pieces, in order."""
+    """Each `[MASK]` not cut off has its most likely pieces, in order."""
     found = {
         k: v.numpy()
         for k, v in signatures["fill_mask"](strings(MASKED)).items()
@@ -74,7 +74,7 @@ def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
 
 
 def test_a_batch_without_masks_has_no_fillings(signatures):
-    """Texts without a mask give results of width 0."""
+    """Texts without a mask have results of width 0."""
     found = signatures["fill_mask"](strings(["no", "mask"]))
     assert found["pieces"].shape == [2, 0, 5]
     assert found["mask_count"].numpy().tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""Scores of minimal pairs agree with row-by-row computation."""
+"""Scores of minimal pairs agree with a row-by-row computation."""
 
 import dataclasses
 import functools
@@ -153,7 +153,7 @@ def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
 
 
 def test_a_model_without_the_head_is_refused(scorer, tmp_path):
-    """A fine-tuned model has no masked-word head, as the error says."""
+    """The error says that a fine-tuned model has no masked-word head."""
     encoder = checkpoints.named_variables(scorer.model.albert)
     checkpoints.save(str(tmp_path), encoder)
     with pytest.raises(InputError, match=f"masked-word head.*{tmp_path}"):

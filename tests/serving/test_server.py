@@ -116,7 +116,7 @@ def test_embeddings_are_the_outputs_and_their_mean(
 
 
 def test_a_batch_of_nothing_has_no_results(signatures):
-    """A batch of 0 gives outputs with 0 rows in every signature."""
+    """A batch of 0 yields outputs with 0 rows in every signature."""
     for name, function in signatures.items():
         if name == "ids":
             continue

@@ -97,7 +97,7 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
 def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
     """Windows and questions are cut as in Python for shorter inputs.
 
-    The settings of fine-tuning would leave out parts of the context.
+    The settings of fine-tuning would skip parts of the context.
     """
     folder, task = tmp_path / "model", question_task("simple", False)
     model_dir(folder, pretrained_dir, task)
@@ -145,7 +145,7 @@ WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
 def test_classes_of_words_mark_no_entities():
-    """Classes mark no entities, even if one is named like a mark, such as E."""
+    """Classes do not mark entities, even if named like a mark, such as E."""
     tokenizer = types.SimpleNamespace(config=TextConfig())
     encoder = types.SimpleNamespace(tokenizer=tokenizer, graphs=[])
     for labels, marks in ((TAGS, 4), (("NOUN", "E", "S", "O", "VERB"), 0)):

@@ -41,7 +41,7 @@ def test_a_request_has_the_bytes_of_tensorflow_servings_message():
 
 @pytest.mark.slow
 def test_an_export_answers_its_own_requests(exported_dir, signatures):
-    """Each request warms up one signature, the default one first."""
+    """Each request warms up one signature, the default first."""
     asked = []
 
     def watch(name):
@@ -69,7 +69,7 @@ class Echo(tf.Module):
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory):
-    """The folder of a SavedModel that takes texts."""
+    """The folder of a SavedModel that accepts texts."""
     folder = tmp_path_factory.mktemp("echo")
     module = Echo()
     tf.saved_model.save(module, str(folder), {"classify": module.classify})
@@ -78,7 +78,7 @@ def echo(tmp_path_factory):
 
 @pytest.fixture
 def write(echo, monkeypatch):
-    """Return a function that writes the files into `echo`."""
+    """Return a function that writes the files to `echo`."""
     monkeypatch.setattr(
         tensorflow_serving, "requests", lambda _: {"classify": HELLO}
     )
@@ -148,7 +148,7 @@ def test_a_request_that_fails_stops_the_export(record, reason, write, tmp_path):
 
 
 def test_a_request_is_answered():
-    """The signature gets the recorded strings."""
+    """The signature receives the recorded strings."""
     found = []
 
     def classify(text):

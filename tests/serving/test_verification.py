@@ -101,7 +101,7 @@ def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
 
 
 def test_the_erf_form_is_that_of_tensorflow():
-    """Both forms are equal, even far from 0 and in 16 bits."""
+    """TensorFlow's form and ours are equal, even far from 0 and in 16 bits."""
     x = tf.constant(np.linspace(-30, 30, 6001), tf.float32)
     wanted = tf.nn.gelu(x, approximate=False)
     close(ACTIVATIONS["gelu_erf"](x), wanted, 1e-6)
@@ -139,7 +139,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, reason, tmp_path, monkeypatch
 ):
-    """A file that fails or is wrong is not kept; the old one stays."""
+    """A file that fails or is wrong is not kept; the old file stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]

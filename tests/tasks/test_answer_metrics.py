@@ -1,4 +1,4 @@
-"""Answer scores against values computed by hand from the official scripts."""
+"""Answer scores equal values computed by hand from the official scripts."""
 
 import pytest
 

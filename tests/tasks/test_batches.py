@@ -35,7 +35,7 @@ def features():
 
 
 def train(features, number, group=0, start=0, batch_size=10, seed=3, **more):
-    """Return the first training batches from a position on."""
+    """Return the first training batches, starting at a position."""
     dataset = training_batches(
         features,
         batch_size=batch_size,
@@ -85,7 +85,7 @@ def test_training_can_start_anywhere(features, start, group):
 
 
 def test_unsorted_batches_may_start_within_a_batch(features):
-    """A position counts examples, whatever the batch size was."""
+    """A position counts examples, regardless of earlier batch sizes."""
     whole = np.concatenate(labels(train(features, 33)))
     tail = np.concatenate(labels(train(features, 2, start=307)))
     assert whole[307:327].tolist() == tail.tolist()
@@ -121,7 +121,7 @@ def rows_of(batches):
 @pytest.mark.parametrize("bucketed", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 512])
 def test_evaluation_has_every_example_once(features, size, bucketed):
-    """Batches are full; padding of the last one has weight 0."""
+    """Batches are full; padding in the last batch has weight 0."""
     dataset = evaluation_batches(features, size, bucketed)
     batches = list(dataset.as_numpy_iterator())
     weights, numbers, found = (

@@ -74,7 +74,7 @@ def test_layouts_of_clue(tmp_path, name):
 def test_rows_without_an_agreed_label(tmp_path, name, capsys):
     """Rows without an agreed label are skipped and counted.
 
-    The others keep their row numbers.
+    The remaining rows keep their row numbers.
     """
     path = tmp_path / "d.json"
     rows = [PAIR | {"label": x} for x in ("-", "neutral", "-")]
@@ -130,7 +130,7 @@ def test_spans_are_marked(first, second, expected):
     ],
 )
 def test_spans_that_are_not_in_the_text(change, message):
-    """The error names the place of a missing or malformed field."""
+    """The error gives the location of a missing or malformed field."""
     spans = {k: v for k, v in change.items() if k in WSC["target"]}
     row = {"target": WSC["target"] | spans, "text": WSC["text"]} | change
     with pytest.raises(InputError, match=f"f:1: .*{message}"):
@@ -168,7 +168,7 @@ def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
 
 
 def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
-    """Unlabelled texts get a submission, labelled texts a confusion matrix."""
+    """Unlabelled texts have a submission, labelled texts a confusion matrix."""
     task = find("rte")
     guess = Prediction("entailment", [0.7, 0.3])
     unknown = Example("9", "a", "b", None)

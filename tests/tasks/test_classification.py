@@ -171,7 +171,7 @@ def test_sets_in_columns_of_0_and_1(tmp_path):
 
 
 def test_columns_do_not_rename_the_classes_of_a_model():
-    """Whatever their order or number, the model's classes stay."""
+    """The model's classes stay, whatever the columns' order or number."""
     trained = dataclasses.replace(find("multilabel"), labels=("x", "y", "z"))
     task = trained.updated(label_column=("z", "x", "y"))
     assert task.labels == ("x", "y", "z")

@@ -182,7 +182,7 @@ def test_a_text_without_tags_is_divided_into_words(tmp_path):
 
 
 def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
-    """A hash that is a word does not count, whatever its tag."""
+    """A hash that is a word does not count, regardless of its tag."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
     assert len(read(tmp_path, "a\n#b\n", tags=False)[0].words) == 2
     assert not capsys.readouterr().out
@@ -209,7 +209,7 @@ def test_a_hashtag_is_a_word(tmp_path, text, words):
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """Compressed files have the plain file's sentences, whatever their name."""
+    """Compressed files have the plain file's sentences, under any name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]

@@ -30,7 +30,7 @@ def make_rows():
 def test_batches_are_the_packed_rows(words):
     """Ids, mask and segments equal the output of `pack`, for all lengths.
 
-    The arrays made without TensorFlow equal it too.
+    The arrays made without TensorFlow equal this output, too.
     """
     rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
     features = Features.from_rows(rows, {}, words.pad_id, LENGTH)
@@ -71,7 +71,7 @@ def test_windows_of_the_release():
     [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
 )
 def test_the_window_with_most_context(number, size, stride):
-    """The first with the largest min(left, right) + length / 100 is best."""
+    """The first window with the most min(left, right) + length / 100 wins."""
     windows = make_windows(number, size, stride)
     expected = []
     for token in range(number):

@@ -1,7 +1,7 @@
-"""Every row of `tasks/` and every preset against `testdata/tasks.md`.
+"""Every row of `tasks/` and every preset agrees with `testdata/tasks.md`.
 
-The table was written from the papers, the data sets' documents and the
-released code; a change to a row needs a change there, with a source.
+The table was written from the papers, the data sets' documents and the released
+code; a change to a row requires a change to the table, with a source.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Metrics of any labels against scikit-learn, SciPy and official scripts."""
+"""Metrics of any labels equal scikit-learn's, SciPy's and official ones."""
 
 import collections
 import re
@@ -207,7 +207,7 @@ def test_squad1_is_the_official_script(asked):
 @example(asked=[([], "", 0.0)], threshold=0.0)
 @example(asked=[(["a"], "", 0.0)], threshold=0.0)
 def test_squad2_is_the_official_script(asked, threshold):
-    """Scores at a threshold, and the best ones, equal the official search.
+    """Scores at a threshold, and the best scores, equal the official search.
 
     The threshold that we choose has the best F1.
     """

@@ -37,7 +37,7 @@ def test_metrics_are_scikit_learns(several):
 
 
 def test_correlations_are_scipys():
-    """Ties, integers and two examples are covered; one example gives 0."""
+    """Correlations cover ties, integers and two examples; one example has 0."""
     from scipy import stats
 
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Pieces and probabilities by hand; NumPy against TensorFlow."""
+"""Pieces and probabilities by hand; NumPy compared with TensorFlow."""
 
 import numpy as np
 import pytest

@@ -65,7 +65,7 @@ def test_a_text_without_words_has_no_tags(words):
 
 
 def test_the_number_of_answers_is_limited(words):
-    """The likeliest come first; above the threshold there is no answer."""
+    """Likely answers come first; above the threshold, there is no answer."""
     task = find("squad-2.0").updated(
         answer_head="simple", null_score_diff_threshold=2.5
     )

@@ -226,7 +226,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """Below all odds no question has an answer; above them, all have one."""
+    """Below all odds, no question has an answer; above them, all have one."""
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -237,7 +237,7 @@ def test_the_given_threshold_decides(words, tmp_path):
 
 
 def test_unknown_answers(words, tmp_path):
-    """Without answers, there are predictions but no labels or error table."""
+    """Without answers, there are predictions, but no labels or error table."""
     unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]
     task = make_task()
     features = task.features(unknown, words)

@@ -96,7 +96,7 @@ def test_the_main_metric_is_one_that_the_examples_have():
 
 
 def test_retrieval_by_hand():
-    """Texts and negatives count once; ties are lost, so constants fail."""
+    """Texts and negatives count once; a tie is a miss, so constants fail."""
     east, north, diagonal = np.eye(2)[0], np.eye(2)[1], np.full(2, 0.5**0.5)
     names = {"e": east, "n": north, "d": diagonal}
     examples = [

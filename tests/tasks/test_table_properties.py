@@ -186,7 +186,7 @@ class Asked:
     spans: tuple[tuple[int, int], ...]
 
     def json(self, name):
-        """Return its JSON object."""
+        """Return the JSON object of the question."""
         answers = [
             {"text": self.context[a:b], "answer_start": a}
             for a, b in self.spans
@@ -217,7 +217,7 @@ def questions(draw):
     indent=st.sampled_from([None, 1]),
 )
 def test_squad_files(folder, asked, names, escaped, indent):
-    """Questions and answers of any text are read as written, also from rows."""
+    """Questions and answers of any text are read as written, even from rows."""
     made = [q.json(name) for q, name in zip(asked, names, strict=False)]
     paragraphs = [
         {"context": q.context, "qas": [qa]}

@@ -35,7 +35,7 @@ from albert_tf.tasks.conll import (
     ],
 )
 def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
-    """Every type gets all prefixes of its family, in the data or not."""
+    """Every type has all prefixes of its family, in the data or not."""
     tags = tags.split()
     assert find_scheme(tags) == scheme
     assert all_tags(tags) == tuple(completed.split())

@@ -90,7 +90,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """Other lengths adapt to the given ones; an impossible fit is an error."""
+    """Lengths adapt to those that are given; an impossible fit is an error."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -196,7 +196,7 @@ def test_a_field_of_another_type(tmp_path, name, changes):
 
 
 def test_the_task_of_another_model():
-    """A model with other labels or of another kind is an error."""
+    """A model with different labels or of a different kind is an error."""
     for name in ("ax", "classification"):
         task = find(name).for_model(find("mnli"))
         assert task.labels == find("mnli").labels

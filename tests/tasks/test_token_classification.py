@@ -99,7 +99,7 @@ def test_a_batch_has_labels_at_first_pieces(words):
 
 
 def test_the_loss_is_the_mean_over_words():
-    """Rows are weighted by their words; other tokens do not count."""
+    """Rows are weighted by their number of words; other tokens do not count."""
     task = make_task()
     logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("f4")
     labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1], [-1, 3, 4, 0]])

@@ -44,7 +44,7 @@ def test_found_in_normalised_text(tokenizer, piece, text, found):
 
 
 def test_control_pieces_are_in_no_text():
-    """Their names in a text are ordinary text."""
+    """The name of a control piece in a text is ordinary text."""
     after = with_pieces(english(), ["<x>"], control=True)
     assert after.vocab_size - 1 not in after.encode("a <x> b")
     assert after.vocab_size - 1 in after.not_words

@@ -1,4 +1,4 @@
-"""Rules compiled into a SentencePiece model against rules applied before it."""
+"""Rules compiled into a SentencePiece model equal rules applied before."""
 
 import random
 import unicodedata
@@ -68,8 +68,8 @@ def reference(tokenizer, texts):
 def every_character():
     """Return texts with each character alone, in words and next to sigmas.
 
-    Other forms of the capital sigma, like U+03F9, are left out: they have no
-    final form.
+    Other forms of the capital sigma, such as U+03F9, are omitted because they
+    have no final form.
     """
     codes = [*range(0xD800), *range(0xE000, 0x20000), 0x20000, 0x2F801, 0xE0020]
     characters = [
@@ -97,7 +97,7 @@ def test_compiled_rules_are_those_of_normalize(options):
 
 
 def of_other_kind(**settings):
-    """Return a trained model of another kind than the released one."""
+    """Return a trained model of a different kind than the released model."""
     lines = [normalize(text, TextConfig()) for text in SEQUENCES] * 3
     lines = [line for line in lines if line]
     settings = {"vocab_size": 300, "character_coverage": 1.0} | settings
@@ -133,7 +133,7 @@ def test_other_models(settings):
 
 
 def test_keys_of_a_map():
-    """The keys read from a compiled map are the keys it was compiled from."""
+    """The keys read from a compiled map are the keys that were compiled."""
     rng = random.Random(0)
     letters = "ab\u00e9\u0301\u4e00\U0001f600"
     table = {

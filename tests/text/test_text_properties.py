@@ -20,9 +20,9 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 
 def with_bytes(**text):
-    """Return a BPE tokenizer that falls back to bytes, so that it has no unk.
+    """Return a BPE tokenizer with a fallback to bytes, and thus no unk.
 
-    Its digit-comma rule is off: its pieces spell the normalised text.
+    The digit-comma rule is off: pieces spell the normalised text.
     """
     content = trained(
         sentence_iterator=iter(["the cat sat at 1,000 cafés, 12, of"] * 9),
@@ -155,7 +155,7 @@ BYTE = re.compile("<0x..>")
 @given(text=TEXT)
 @example(text=TEXTS[2])
 def test_spans_have_the_text_of_their_pieces(kind, text):
-    """Spans are in order; the text up to each one normalises to its pieces."""
+    """Spans are in order; the text up to each span normalises to its pieces."""
     tokenizer = tokenizer_of(kind)
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)

@@ -47,7 +47,7 @@ def no_compiling(tokenizer):
 
 
 def test_compiled_rules_are_read(tmp_path, monkeypatch):
-    """Rules next to a vocabulary are used, however it is loaded."""
+    """Rules next to a vocabulary are used, however the tokenizer is loaded."""
     tokenizer = english()
     tokenizer.save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
@@ -87,7 +87,7 @@ def test_compiled_rules_of_something_else_are_ignored(
 
 
 def test_a_models_tokenizer_is_not_replaced(tmp_path):
-    """With weights only the same tokenizer is written; without them, any."""
+    """With weights, only the same tokenizer is written; without, any."""
     english().save(str(tmp_path))
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
@@ -104,7 +104,7 @@ def write(path, content):
 
 
 def test_fingerprint_depends_on_everything(tmp_path):
-    """Another vocabulary or setting changes the fingerprint."""
+    """A different vocabulary or setting changes the fingerprint."""
     other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
     prints = {
         english().fingerprint(),
@@ -123,7 +123,7 @@ def test_fingerprint_depends_on_everything(tmp_path):
 def test_pieces_that_the_file_names(pad, unk, tmp_path):
     """Padding and unknown text use the pieces that the model defines.
 
-    The ids are those of the same model with the usual names.
+    The ids are the same as in a model with the usual names.
     """
     proto = ModelProto.FromString(sentencepiece_model())
     usual = SentencePieceTokenizer(sentencepiece_model(), TextConfig())
@@ -142,7 +142,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
 
 
 def test_a_trainer_may_name_them(tmp_path):
-    """A model trained with other names has the same ids."""
+    """A model trained with different names has the same ids."""
     content = trained(
         sentence_iterator=iter(["a b c"] * 10),
         vocab_size=10,
@@ -173,7 +173,7 @@ def test_vocabulary_without_a_special_piece(name, tmp_path):
     ],
 )
 def test_bad_wordpiece_vocabulary(content, message, tmp_path):
-    """A one-line error says what is wrong with a WordPiece vocabulary."""
+    """A one-line error describes the fault in a WordPiece vocabulary."""
     path = write(tmp_path / "vocab.txt", content)
     with pytest.raises(InputError, match=message) as error:
         tokenizer_from_files(vocab_file=path)

@@ -1,4 +1,4 @@
-"""The tokenizers in the graph against the Python ones."""
+"""The tokenizers as graphs agree with the tokenizers in Python."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ AROUND_MASKS = {
 
 @pytest.mark.parametrize("text", AROUND_MASKS)
 def test_no_word_begins_behind_a_mask_without_a_space(text):
-    """A word mark alone follows `[MASK]` only if white space does."""
+    """A lone word mark follows `[MASK]` only if white space does."""
     tokenizer = english()
     ids = tokenizer.encode_masked(text)
     assert tokenizer.pieces(ids) == AROUND_MASKS[text]

@@ -1,4 +1,4 @@
-"""Tokenizers against the released rules, reimplemented or by hand."""
+"""Tokenizers follow the released rules, reimplemented or by hand."""
 
 import random
 import unicodedata
@@ -236,7 +236,7 @@ def test_pack():
     ],
 )
 def test_ideographs_stand_alone(first, last):
-    """The blocks are those of the released `_is_chinese_char`."""
+    """The blocks equal those in the released `_is_chinese_char`."""
     for code in (first, last):
         assert wordpiece.clean_character(chr(code)) == f" {chr(code)} "
     for code in (first - 1, last + 1):

@@ -1,7 +1,7 @@
 """List the operations of a traced function, independent of node names.
 
 Calls are inlined and identities are omitted, so that two functions that compute
-the same by the same operations have equal lists.
+the same result with the same operations have equal lists.
 """
 
 from functools import partial
@@ -36,9 +36,9 @@ class Frame:
     Args:
       function: the function.
       library: {name: function} of the functions that it calls.
-      arguments: {name: function that returns its token}; all others are
-        numbered in the order of traversal.
-      above: the calling frame, whose list is extended; None makes a new list.
+      arguments: {name: function that returns its token}; all other arguments
+        are numbered in the order of traversal.
+      above: the calling frame, whose list is extended; None starts a new list.
       depth: the number of enclosing loops.
     """
 
@@ -78,7 +78,7 @@ class Frame:
         return self.calls[node.name]
 
     def line(self, node: NodeDef):
-        """List a node once, after its inputs; return its index."""
+        """List a node once, after its inputs; return the node's index."""
         if node.name not in self.tokens:
             listed = self.loop if node.op in LOOPS else self.operation
             line = listed(node)
@@ -97,7 +97,7 @@ class Frame:
         return kind, attributes, [self.token(name) for name in data(node)]
 
     def loop(self, node: NodeDef) -> tuple:
-        """Return a loop with its functions; values only read are outside."""
+        """Return a loop with its functions; list values only read outside."""
         parts = [self.library[node.attr[k].func.name] for k in ("body", "cond")]
         body = Frame(parts[0], self.library, {})
         ends = [parts[0].ret[x.name] for x in parts[0].signature.output_arg]

@@ -1,4 +1,4 @@
-"""Run a module that was lowered for a TPU step by step on the CPU.
+"""Run a module that was lowered for a TPU, step by step, on the CPU.
 
 XLA's CPU compiler receives the same bytes as the TPU compiler. The same extra
 is required.
@@ -15,7 +15,7 @@ class Twin:
 
     Args:
       module: the step.
-      values: {name: initial value} of its variables.
+      values: {name: initial value} for the step's variables.
 
     Attributes:
       variables: {name: current value}.

@@ -25,7 +25,7 @@ def plan(**training):
 
 
 class Recorder:
-    """Replaces the compiler, which needs an extra."""
+    """A replacement for the compiler, which needs an extra."""
 
     def __init__(self, topology):
         self.modules = []
@@ -62,7 +62,7 @@ def test_the_loop_is_the_default_of_tpus_unless_given():
 
 
 def test_sizes_grow_by_an_eighth_at_most():
-    """Sizes include small ones and powers of two, and grow by at most 1/8."""
+    """Sizes include small sizes and powers of two, and grow by at most 1/8."""
     tried = sizes()
     assert tried == sorted(set(tried)) and tried[:9] == list(range(1, 10))
     assert {1 << k for k in range(16)} <= set(tried)

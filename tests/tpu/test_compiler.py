@@ -146,7 +146,7 @@ def test_memory_is_what_lives_at_once(compiler):
 
 @pytest.mark.slow
 def test_masks_are_of_the_tpus_own_generator(compiler):
-    """One instruction draws the masks; XLA for CPUs uses Philox for it."""
+    """One instruction draws the masks; XLA for CPUs uses Philox instead."""
 
     def step(x):
         return dropout(x, 0.1, fold_in(tf.constant([1, 2]), 3))

@@ -1,6 +1,6 @@
 """Training from a step file under JAX equals training under TensorFlow.
 
-The tests run if the extra `step-file` is installed, as `make interchange` does.
+The tests run if the extra `step-file` is installed, as in `make interchange`.
 """
 
 import dataclasses
@@ -153,7 +153,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
-    """A run killed between checkpoints ends like an unbroken one, masks too."""
+    """A run killed between checkpoints has an unbroken run's bits and masks."""
     run(folder, "dynamic", "whole")
     process = start(folder, "dynamic", "killed", "--stop_step=90")
     while not (folder / "killed" / "ckpt-40.json").exists():

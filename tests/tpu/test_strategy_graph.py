@@ -1,7 +1,7 @@
 """The trainer's steps under `TPUStrategy`, traced without running.
 
-The strategy, its host loop and its input are those of a run; the resolver is
-a fake, and no operation is executed.
+Strategy, host loop and input are the same as in a run; the resolver is a fake,
+and no operation is executed.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ def evaluation(cores, data_dir):
 
 @functools.cache
 def compile_only(replicas):
-    """Return the trainer that `tpu_check` makes."""
+    """Return the trainer that `tpu_check` creates."""
     return trainer_on(CompileOnlyStrategy(replicas))
 
 

@@ -48,7 +48,7 @@ def test_a_checkpoint_is_read(tmp_path, monkeypatch):
 
 
 def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
-    """A checkpoint rewritten with other values has TensorFlow's bytes."""
+    """A checkpoint rewritten with new values has TensorFlow's bytes."""
     first, second = variables(1), variables(2)
     prefix = checkpoints.save(str(tmp_path), first)
     bundle = tensor_bundle.open_bundle(prefix)

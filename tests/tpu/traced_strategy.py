@@ -1,7 +1,7 @@
 """`TPUStrategy` for TPUs that do not exist, which can trace but not run.
 
-Only its variables exist: those of each replica are on a logical CPU, which
-several replicas share if there are more replicas than CPUs.
+Only the variables exist: each replica's are on a logical CPU, which several
+replicas share if there are more replicas than CPUs.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class Device(NamedTuple):
 
 
 class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """Reports a slice with a given number of cores."""
+    """A resolver that reports a slice with a given number of cores."""
 
     def __init__(self, cores: int):
         super().__init__("local")

@@ -1,4 +1,4 @@
-"""Compare the losses of short runs with recorded ones, or record them.
+"""Compare the losses of short runs with recorded losses, or record them.
 
 A change that claims not to affect any computation must leave every trace equal
 to the bit. A change that is meant to affect a trace records it again, in a

@@ -1,11 +1,11 @@
 """Compare runs with recorded traces.
 
 On the kind of machine that recorded the trace (the same processor, TensorFlow,
-Keras and NumPy), a run must match to the bit. Elsewhere, sums are rounded in
-another order, and training amplifies the differences from step to step: every
-loss and rate must then be within `TOLERANCE`, and every norm within
-`NORM_TOLERANCE`. Scores that count examples are not compared there, because the
-last bit decides if a model is undecided.
+Keras and NumPy), a run must match to the bit. On other machines, sums are
+rounded in a different order, and training amplifies the differences from step
+to step: every loss and rate must then be within `TOLERANCE`, and every norm
+within `NORM_TOLERANCE`. Scores that count examples are not compared there,
+because the last bit decides if a model is undecided.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ NORM_TOLERANCE = 0.3
 
 
 def machine() -> dict[str, str]:
-    """Return the properties that the last bits of a run depend on."""
+    """Return the properties on which the last bits of a run depend."""
     facts: dict[str, str] = {}
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -105,8 +105,8 @@ def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
 def first_difference(recorded: Recorded, run: Recorded) -> str | None:
     """Describe the first step at which a run differs from its record.
 
-    Returns None without a difference: to the bit on the same kind of machine,
-    within the tolerances elsewhere.
+    Returns None if there is no difference: to the bit on the same kind of
+    machine, within the tolerances elsewhere.
     """
     exact = run.machine == recorded.machine
     if run.recipes != recorded.recipes:

@@ -1,6 +1,6 @@
-"""Functions called in the processes that make runs.
+"""Functions that are called in the processes of runs.
 
-This module sets TensorFlow's environment, and is imported before it.
+This module sets TensorFlow's environment, and is imported before TensorFlow.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ ENVIRONMENT = {
 
 
 def run(name: str) -> comparison.Recorded:
-    """Make a run in a temporary folder, without printing its output."""
+    """Perform a run in a temporary folder, without printing its output."""
     from traces import runs
 
     output = io.StringIO()

@@ -1,6 +1,6 @@
 """Traced runs: each recipe in `configs/pretraining`, each kind of task.
 
-A run makes 100 steps with a small model and records the losses and gradient
+A run takes 100 steps with a small model and records the losses and gradient
 norm of every step. Recipes that are equal after reduction share a run. Only the
 public interface of `albert_tf` is used, so that traces do not depend on the
 location of modules.
@@ -68,7 +68,7 @@ TASKS = {
 
 
 class Watch(albert_tf.Hook):
-    """Records the measurements of each step in `rows`."""
+    """A hook that records the measurements of each step in `rows`."""
 
     def __init__(self):
         self.rows: list[dict[str, float]] = []
@@ -176,7 +176,7 @@ def pretrain(
 
     Args:
       folder: an empty folder for all output.
-      recipes: the names of their flagfiles.
+      recipes: the names of the recipes' flagfiles.
       records: settings of the builder.
       **more: additional settings.
     """
@@ -221,7 +221,7 @@ def finetune(folder: Path, task: str) -> Trace:
 
 
 def all_runs() -> dict[str, Callable[[Path], Trace]]:
-    """Return {name: function that makes the run in an empty folder}."""
+    """Return {name: a function that performs the run in an empty folder}."""
 
     def of(*recipes, records=None, **more):
         return lambda folder: pretrain(

@@ -45,7 +45,7 @@ def write_text(folder: Path, documents: int = 200) -> Path:
 
 
 class Rows:
-    """Draws examples of tasks whose answers depend on the topic of words.
+    """A source of task examples whose answers depend on the topic of words.
 
     Args:
       seed: the seed of all draws.
@@ -124,7 +124,7 @@ class Rows:
         return {"context": context, "qas": [asked]}
 
     def embedding(self) -> dict:
-        """Draw a text, one with the same topic, and one with another topic."""
+        """Draw a text, one on the same topic, and one on a different topic."""
         topic = self.topic()
         return {
             "text": self.text(topic),

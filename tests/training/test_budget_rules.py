@@ -1,4 +1,4 @@
-"""The choices of a budget: the trials' values, and values in proportion."""
+"""A time budget chooses the trials' values, or values in proportion."""
 
 import dataclasses
 
@@ -81,7 +81,7 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """There are ten in 5 % of the time, or fewer slow ones, but at least two.
+    """Ten evaluations take 5 % of the time; slow ones are fewer, at least two.
 
     An example takes 1.6 ms, so 19,200 fit into 30 s.
     """
@@ -117,7 +117,7 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
-    """The rate is high at first, and at the end that of the evaluation."""
+    """The mask rate is high at first, and the evaluation's rate at the end."""
     values = values_of(budget_rules.choose_start(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
@@ -165,6 +165,6 @@ def test_what_a_budget_cannot_go_with_is_refused(values, named):
 
 
 def test_settings_that_leave_nothing_open_are_taken():
-    """Another optimizer is legal with a rate; the default one needs none."""
+    """Another optimizer is legal with a rate; the default needs no rate."""
     check_budget({"optimizer", "learning_rate"}, "weights", "sgd")
     check_budget(set(), "weights", "lamb")

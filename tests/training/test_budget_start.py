@@ -1,4 +1,4 @@
-"""Runs with a budget: their state, how they resume, what they write."""
+"""Runs with a time budget: state, resumption and output."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ SECONDS = 20.0
 
 
 class Die(Hook):
-    """Simulates the end of the process after a step's checkpoint."""
+    """A hook that simulates a killed process after a step's checkpoint."""
 
     def __init__(self, step):
         self.step = step

@@ -49,7 +49,7 @@ def drop(path):
 def test_a_damaged_checkpoint_is_skipped_and_named(
     folder, capsys, file, damage
 ):
-    """The previous one is read, and a warning says so.
+    """The previous checkpoint is read, and a warning says so.
 
     This includes checkpoints without facts, as in earlier versions.
     """
@@ -62,9 +62,9 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """Restoring a variable detects the damage, and the previous one is read.
+    """Restoring detects the damage, and the previous checkpoint is read.
 
-    An intact one of another model is an error, and not skipped.
+    An intact checkpoint of another model is an error and not skipped.
     """
     monkeypatch.setattr(checkpoint_files, "read_all", None)
     state = variables(5.0)
@@ -97,7 +97,7 @@ def test_a_lost_state_file_loses_nothing(folder, content):
 
 
 def test_facts_are_kept_beside(folder):
-    """Each checkpoint has its own facts; one without any is intact too.
+    """Each checkpoint has its own facts; without facts, it is still intact.
 
     Unreadable facts count as damage.
     """
@@ -138,7 +138,7 @@ def test_the_newest_are_kept(tmp_path):
 
 
 def test_saving_removes_old_lost_and_unfinished_ones(folder):
-    """The newest up to the step stay; later ones belong to lost steps."""
+    """The newest up to the step stay; later checkpoints are removed."""
     (folder / "ckpt-9_temp").mkdir()
     (folder / "ckpt-9_temp" / "part").write_text("x")
     (folder / "notes.txt").write_text("mine")
@@ -150,7 +150,7 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 
 
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
-    """It is rejected before anything is written to it, not when it is read."""
+    """A path with a bracket is rejected before anything is written."""
     folder = tmp_path / "run[1]"
     with pytest.raises(InputError, match="must not contain `\\["):
         checkpoints.restore_latest(str(folder), variables())

@@ -83,7 +83,7 @@ def test_a_truncated_checkpoint_is_named(saved, tmp_path):
 
 
 def test_a_directory_without_a_checkpoint_is_named(tmp_path):
-    """The error says what a model directory must contain."""
+    """The error describes the required content of a model directory."""
     with pytest.raises(InputError, match="must contain a checkpoint"):
         checkpoints.for_inference(str(tmp_path))
 
@@ -125,7 +125,7 @@ class TestSeveralFiles:
                 np.testing.assert_array_equal(value, variable)
 
     def test_damage_of_any_file_is_noticed(self, tmp_path, capsys):
-        """The previous checkpoint is read."""
+        """After damage to any file, the previous checkpoint is read."""
         checkpoints.save(str(tmp_path), self.variables(1.0), 1, keep=2)
         checkpoints.save(str(tmp_path), self.variables(2.0), 2, keep=2)
         paths = sorted(tmp_path.glob("ckpt-2.data-*"))
@@ -140,7 +140,7 @@ class TestSeveralFiles:
         assert capsys.readouterr().out.count("is damaged") == len(paths)
 
     def test_one_file_that_cannot_be_written_fails_all(self, tmp_path):
-        """Its other files are removed, and the previous checkpoint stays."""
+        """A failed write removes its other files; the old checkpoint stays."""
         checkpoints.save(str(tmp_path), self.variables(), 1, keep=2)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))

@@ -25,8 +25,8 @@ class Machine:
 
     Attributes:
       pace: seconds per step at a share of the time.
-      evaluation: seconds of one if a step takes 0.8.
-      checkpoint: seconds of one.
+      evaluation: seconds per evaluation if a step takes 0.8.
+      checkpoint: seconds per checkpoint.
       compiling: seconds of the first step of a phase in a process.
     """
 
@@ -68,7 +68,7 @@ class Simulation:
     Attributes:
       made: number of steps made with each number of layers.
       now: seconds on the clock, without pauses.
-      rates: of all steps.
+      rates: the rates of all steps.
       saved: (step, state) of the last checkpoint.
     """
 
@@ -167,7 +167,7 @@ MACHINES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_run_ends_in_time_with_the_rate_decayed(name):
-    """It ends within 1 % of the time, below 1 % of the peak, without a jump."""
+    """A run ends within 1 % of the time, below 1 % of the peak, smoothly."""
     simulation = Simulation(MACHINES[name])
     simulation.process()
     assert simulation.now == pytest.approx(HOURS * 3600, rel=0.01)
@@ -216,7 +216,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """At the expected pace, the rates equal those of a plain schedule."""
+    """At the expected pace, the rates equal a plain schedule's."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)

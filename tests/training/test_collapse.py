@@ -28,7 +28,7 @@ def test_a_healthy_model_spreads_its_states():
 def test_a_collapse_is_told_a_hundred_steps_after_the_warmup(
     data_dir, config, tmp_path, capsys
 ):
-    """It is reported once, in the log and the history."""
+    """A collapse is reported once, in the log and the history."""
     output = tmp_path / "model"
     settings = {"num_train_steps": 102, "num_warmup_steps": 2}
     settings |= {"eval_steps": 1000, "optimizer": "adamw"}

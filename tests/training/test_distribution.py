@@ -41,7 +41,7 @@ def test_many_compiled_functions_are_no_warning(caplog):
     ids=str,
 )
 def test_auto_takes_what_is_there(values, chosen):
-    """A named TPU first, then replicas, then one device."""
+    """`auto` selects a named TPU first, then replicas, then one device."""
     assert strategy_name(DistributionConfig(**values)) == chosen
 
 
@@ -60,7 +60,7 @@ def test_a_tpu_must_be_named():
 
 
 def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
-    """The error has the resolver's reason and the name."""
+    """The error contains the resolver's reason and the name."""
 
     def resolver(name, **_):
         raise ValueError(f"no TPU called {name}\nmore lines")
@@ -106,7 +106,7 @@ def test_every_legal_choice_has_a_maker():
     ],
 )
 def test_one_process_is_the_chief(jobs, task, expected):
-    """The chief job writes, or else the first worker."""
+    """The chief job writes, otherwise the first worker."""
 
     class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         def __init__(self):

@@ -123,7 +123,7 @@ def padded_batches(examples=20):
 
 
 def test_each_host_makes_its_own_batches():
-    """A host makes batches under its device; together they have all examples.
+    """A host makes batches under its device; together, hosts have all examples.
 
     The second host has only padding in the last batch.
     """
@@ -165,7 +165,7 @@ def test_outputs_of_two_hosts_stand_in_order(features):
 
 @pytest.mark.slow
 def test_one_program_evaluates_on_hosts_in_other_processes():
-    """Metrics equal those of one host, as on a slice of several TPU hosts."""
+    """Several hosts, as on a TPU slice, have the same metrics as one host."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
@@ -179,7 +179,7 @@ def test_one_program_evaluates_on_hosts_in_other_processes():
 
 
 def test_examples_of_one_segment_have_words_and_no_order():
-    """Labels of single segments have no effect; without pairs SOP loss is 0."""
+    """Single segments' labels have no effect; without pairs, SOP loss is 0."""
     evaluator = loss_evaluator(make_strategy(DistributionConfig()))
     data = tiny.make_data(1)
     data["segment_ids"][:, 0] = 1

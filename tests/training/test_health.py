@@ -59,7 +59,7 @@ def test_warnings_fit_the_course(history, kinds):
 
 
 def test_the_warmup_is_not_judged():
-    """Rows that begin before warm-up ends do not count; later ones do."""
+    """Rows that begin before warm-up ends do not count; later rows do."""
     sick = rows(7.0, 0.5, accuracy=0.06)
     assert monitor().notes(sick)
     assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps are left
@@ -113,7 +113,7 @@ def test_speed_is_a_share_of_the_peak():
 
 
 def test_the_spread_is_that_within_texts_at_masks():
-    """Other words, padding and differences between texts do not count."""
+    """Visible words, padding and differences between texts do not count."""
     rng = np.random.default_rng(0)
     states = np.zeros((3, 5, 2))
     states[0, :3] = [[10, 1], [10, 3], [10, 2]]  # variance 1 of about 100
@@ -128,7 +128,7 @@ def test_the_spread_is_that_within_texts_at_masks():
 
 
 def test_a_collapse_is_told_by_the_last_spread():
-    """It is reported at once, but not if the model has recovered."""
+    """A collapse is reported at once, but not if the model has recovered."""
     early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=2)]
     notes = monitor().notes(early)
     assert set(notes) == {"collapsed"}

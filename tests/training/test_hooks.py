@@ -59,7 +59,7 @@ CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
 
 
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
-    """Weights equal those of a run in which the bad step did nothing."""
+    """Weights are the same as if the bad step had done nothing."""
     steps = dict.fromkeys(CADENCE, 3)
     skipping = make_run(tmp_path, on_nonfinite="skip", **steps)
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
@@ -77,7 +77,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
-    """Four bad updates in a row end a run; two in every three do not."""
+    """Four consecutive bad updates end a run; two in every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
@@ -108,7 +108,7 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
 
 
 def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
-    """SIGTERM writes only the checkpoint; any other end writes `best/` too."""
+    """SIGTERM writes only the checkpoint; any other end also writes `best/`."""
     kept = []
     keep = KeepAverage(99)
     keep.after = lambda run, window: kept.append(run.stopped_by)
@@ -173,7 +173,7 @@ def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
 
 @pytest.mark.parametrize("form", ["one", "a generator", "a list"])
 def test_hooks_are_taken_as_they_come(form):
-    """A single hook and an iterator are as good as a list."""
+    """A single hook and an iterator are accepted like a list."""
     hook = Hook()
     forms = {"one": hook, "a generator": iter([hook]), "a list": [hook]}
     assert check_hooks(forms[form]) == (hook,)
@@ -199,7 +199,7 @@ def test_the_best_weights_are_kept(tmp_path):
     "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
 )
 def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
-    """`best/` equals that of an uninterrupted run."""
+    """`best/` is the same as in an uninterrupted run."""
     scores = iter(scores)
 
     def evaluate():
@@ -228,7 +228,7 @@ def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
 
 
 class Kill(Hook):
-    """Simulates a kill of the process after a step."""
+    """A hook that simulates a killed process after a step."""
 
     def __init__(self, step):
         self.step = step

@@ -20,7 +20,7 @@ METRICS = {"model": "x", "eval": {"accuracy": 0.875, "examples": 1200}}
 
 
 def test_a_card_says_where_a_model_comes_from(tmp_path):
-    """It has task, labels, data, metrics, flags, loading code and licence."""
+    """A card has task, labels, data, metrics, flags, loading code, licence."""
     folder = model(tmp_path, task_json=TASK, metrics_json=METRICS)
     flags = "--train_file=reviews.tsv\n--model_dir=base\n--data_dir=None\n"
     (tmp_path / "run.flags").write_text(flags)
@@ -38,9 +38,9 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
 
 
 def test_a_card_of_a_pretrained_model(tmp_path):
-    """Its metrics are the last held-out ones, all of them numbers.
+    """The metrics are the last held-out metrics, all of them numbers.
 
-    Its records are counted.
+    The records are counted.
     """
     records = tmp_path / "records"
     records.mkdir()

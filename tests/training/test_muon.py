@@ -1,4 +1,4 @@
-"""Muon against Keras's Muon, and the variables that it updates."""
+"""Muon equals Keras's Muon and updates the right variables."""
 
 import inspect
 
@@ -25,7 +25,7 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matrices_are_orthogonalized_as_in_keras(shape):
-    """They equal Keras's Muon, and their singular values are near 1."""
+    """Matrices match Keras's Muon; singular values are near 1."""
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = orthogonalized(tf.constant(x)).numpy()
     expected = keras.optimizers.Muon().zeropower_via_newtonschulz5(x, 5)
@@ -36,7 +36,7 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
 
 @pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
 def test_bfloat16_turns_no_direction(shape):
-    """Singular values stay near 1, and the matrix near the float32 one."""
+    """Singular values stay near 1, and the matrix near its float32 form."""
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     exact, found = (
         orthogonalized(tf.constant(x), dtype).numpy() for dtype in DTYPES
@@ -52,7 +52,7 @@ def test_bfloat16_turns_no_direction(shape):
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_keras(shape):
-    """Momentum, scale and decay are those of `keras.optimizers.Muon`."""
+    """Momentum, scale and decay match `keras.optimizers.Muon`."""
     rng = np.random.default_rng(1)
     config = OptimizerConfig(optimizer="muon", weight_decay_rate=0.1)
     theirs = keras.Variable(rng.normal(size=shape), dtype="float32")

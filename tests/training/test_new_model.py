@@ -30,7 +30,7 @@ WIDE = dataclasses.replace(
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     known, changes, repeats, tokenizer_dir, tmp_path
 ):
-    """Only this head has a query bias; it follows those for neighbours."""
+    """Only the head for repeats has a query bias; other heads come first."""
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))

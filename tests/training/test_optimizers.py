@@ -1,4 +1,4 @@
-"""LAMB and AdamW against NumPy versions from their papers; schedules."""
+"""LAMB and AdamW equal NumPy versions from their papers; schedules."""
 
 import json
 import pathlib
@@ -62,7 +62,7 @@ def test_three_steps_equal_the_papers(optimizer, excluded, corrected):
 
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
 def test_large_variables_are_updated_as_small_ones(optimizer):
-    """The compiled update equals float64 numpy too."""
+    """The compiled update also equals float64 numpy."""
     shape = (260, 256)
     assert shape[0] * shape[1] >= FUSED_SIZE
     check(shape, [0.1, 0.2], 5e-5, optimizer=optimizer)
@@ -82,7 +82,7 @@ def test_a_zero_weight_moves_by_the_plain_update():
 def test_norms_and_biases_are_excluded_and_tables_are_not():
     """Full names decide, not Keras's short `variable.name`.
 
-    Slots have the names of their variables.
+    Slots are named after their variables.
     """
     optimizer = tiny.new_trainer().optimizer
     names = set(optimizer.names)

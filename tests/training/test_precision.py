@@ -20,7 +20,7 @@ AUTO = TrainingConfig(dtype="auto")
     ],
 )
 def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
-    """Flags are whole words; a system without that file has none."""
+    """Flags are whole words; a system without that file has no flags."""
     path = tmp_path / "cpuinfo"
     path.write_text(f"flags\t\t: fpu {flags}\nbugs\t\t: none\n")
     assert distribution.cpu_products(str(path)) == names

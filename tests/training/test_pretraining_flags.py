@@ -88,7 +88,7 @@ def test_the_model_is_that_of_the_name(parsed, name):
 
 @pytest.mark.parametrize("name", HOURS)
 def test_a_budget_is_left_its_choices(parsed, name):
-    """It sets the hours in its name, and no setting that depends on them."""
+    """A budget's file sets the hours in its name, and no derived setting."""
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
@@ -99,7 +99,7 @@ def test_a_budget_is_left_its_choices(parsed, name):
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
-    """It has at most a fiftieth of a new run's steps, and bias correction."""
+    """A domain run has at most 1/50 of a new run's steps, bias-corrected."""
     values = parsed[DOMAIN]
     assert values["num_train_steps"] <= parsed["base"]["num_train_steps"] / 50
     assert values["bias_correction"] and values["learning_rate"] < 1e-3
@@ -109,7 +109,7 @@ def test_going_on_in_a_domain_is_slow_and_short(parsed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_batch_is_cut_evenly(parsed, name):
-    """Replicas and micro-batches divide it.
+    """Replicas and micro-batches divide the batch.
 
     Batches not chosen for the scratchpad are multiples of 8.
     """

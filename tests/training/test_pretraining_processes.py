@@ -55,7 +55,7 @@ def run(line):
 
 @pytest.fixture(scope="module")
 def config(tokenizer, tmp_path_factory):
-    """Return the config file of a model with one layer, which traces fast."""
+    """Return the config file of a model with one layer, for fast tracing."""
     changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
     path = tmp_path_factory.mktemp("config") / "config.json"
     path.write_text(dataclasses.replace(tiny.CONFIG, **changes).to_json())
@@ -115,7 +115,7 @@ def start_workers(line, number=2):
 
     Args:
       line: the command, or one for each worker.
-      number: of workers.
+      number: the number of workers.
     """
     workers = [f"localhost:{port}" for port in free_ports(number)]
     lines = line if isinstance(line[0], list) else [line] * number
@@ -173,9 +173,9 @@ cli()
 def test_replicas_and_workers_equal_one_device(
     unbroken, two_workers, data_dir, config, tmp_path
 ):
-    """Weights equal those of one device with the same batches.
+    """Weights equal a single device's with the same batches.
 
-    4 replicas read the same files as one; 2 workers read different ones.
+    4 replicas read the same files as one; 2 workers read different files.
     """
     replicas, both = tmp_path / "replicas", tmp_path / "both"
     run([*command(data_dir, config, replicas), "--num_cpu_replicas=4"])
@@ -198,7 +198,7 @@ def errors(text):
 
 
 def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
-    """On resuming, all name each worker's step, and none waits for another."""
+    """On resuming, all workers name each worker's step, and none waits."""
     folders = [tmp_path / "chief", tmp_path / "other"]
     lines = [command(data_dir, config, folder) for folder in folders]
     whole = [[*line, "--stop_step=20"] for line in lines]
@@ -218,7 +218,7 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
 
 
 def test_workers_share_a_refusal(data_dir, config, tmp_path):
-    """A locked folder, which only the chief sees, stops the other too."""
+    """A locked folder, which only the chief sees, also stops the other."""
     output = tmp_path / "model"
     output.mkdir()
     line = command(data_dir, config, output)
@@ -231,9 +231,9 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
 
 
 def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
-    """Metrics and predictions of two processes equal those of one.
+    """Two processes have the same metrics and predictions as one.
 
-    Both start from the first one's model, whatever the other reads.
+    Both start from the first worker's model, whatever the other reads.
     """
     line = [
         sys.executable,
@@ -269,7 +269,7 @@ def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
 def test_a_stop_of_one_worker_stops_and_resumes_both(
     two_workers, data_dir, config, tmp_path
 ):
-    """At SIGTERM to one, both save and exit 0; the result is the same bits."""
+    """At SIGTERM to one, both save and exit 0; the result is bit-identical."""
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     processes = start_workers(line)

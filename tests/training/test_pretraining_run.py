@@ -61,8 +61,8 @@ def test_a_new_model_begins_with_what_the_records_tell(
 ):
     """Counts are used only on request, and only if the records have them.
 
-    Positions start as waves of equal size, and vectors of pieces have equal
-    sizes too; special pieces stay random.
+    Positions start as waves of equal size, and vectors of pieces also have
+    equal sizes; special pieces stay random.
     """
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"
@@ -145,7 +145,7 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
 
 def test_a_run_must_do_something(data_dir):
     """Neither training nor evaluating is an error."""
-    with pytest.raises(InputError, match="One of `do_train` and `do_eval`"):
+    with pytest.raises(InputError, match="`do_train` or `do_eval`"):
         PretrainingConfig(data_dir=data_dir, do_train=False)
 
 
@@ -164,7 +164,7 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
 def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """Another vocabulary, or no weights, is an error before any file."""
+    """A different vocabulary, or no weights, is an error before any file."""
     source, new = tmp_path / "source", tmp_path / "new"
     shutil.copytree(trained[1], source)
     described = source / "tokenizer.json"
@@ -183,7 +183,7 @@ def test_a_source_that_does_not_fit_is_refused(
 def test_a_model_is_evaluated_on_records_of_its_tokenizer(
     data_dir, trained, tmp_path
 ):
-    """Records of another tokenizer are an error."""
+    """Records of a different tokenizer are an error."""
     path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
     described = output / "tokenizer.json"
     described.write_text(described.read_text().replace("released", "strip"))
@@ -294,9 +294,10 @@ def test_records_that_do_not_fit_are_refused(
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with another architecture's checkpoints is unchanged.
+    """A directory with a different architecture's checkpoints is unchanged.
 
-    Without a checkpoint it may be overwritten, if a run wrote its files.
+    Without a checkpoint, the directory may be overwritten if a run wrote its
+    files.
     """
     output = shutil.copytree(trained[1], tmp_path / "model")
     path = tmp_path / "other.json"

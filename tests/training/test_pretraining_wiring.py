@@ -1,4 +1,4 @@
-"""What `pretrain` passes to the parts of a run."""
+"""The values that `pretrain` passes to the parts of a run."""
 
 import dataclasses
 
@@ -88,7 +88,7 @@ def test_records_that_fit_exactly_are_taken(size, said, capsys):
 
 
 def test_ids_beyond_the_vocabulary(tmp_path):
-    """Released records of another vocabulary are errors, not zeros.
+    """Released records of a different vocabulary are errors, not zeros.
 
     Such records do not name their vocabulary.
     """

@@ -42,7 +42,7 @@ def assert_same_bits(unbroken, trainer):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
-    """Weights, slots and step equal those of an uninterrupted run."""
+    """Weights, slots and step are the same as in an uninterrupted run."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path)
     assert resumed.step == 7
@@ -50,7 +50,7 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
 
 
 def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
-    """With fewer steps than already made, the run prints a message."""
+    """With fewer steps than were already made, the run prints a message."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path, stop_step=4)
     go(resumed)
@@ -97,7 +97,8 @@ def interrupted_run(folder, number, times=1, fails=False):
 def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
     """The run saves at its step, prints this, and can be resumed.
 
-    The first Ctrl-C does this too, and raises `KeyboardInterrupt` at the end.
+    The first Ctrl-C has the same effect, and raises `KeyboardInterrupt` at the
+    end.
     """
     before, interrupt = handlers(), number == signal.SIGINT
     none = contextlib.nullcontext()
@@ -146,7 +147,7 @@ def test_other_signals_do_not_stop_a_run():
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    """Background jobs of a script ignore Ctrl-C, which is for another job."""
+    """Background jobs of a script ignore Ctrl-C, which targets another job."""
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with StopOnSignal():
@@ -156,7 +157,7 @@ def test_an_ignored_interrupt_stays_ignored():
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
-    """Only the main thread can handle them in Python."""
+    """Only the main thread can handle signals in Python."""
     before = handlers()
 
     def enter():
@@ -168,7 +169,7 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
-    """`after` runs at multiples of `every` and the end, the others once."""
+    """`after` runs at multiples of `every` and at the end, others once."""
     calls = []
 
     class Witness(Hook):

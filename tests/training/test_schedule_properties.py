@@ -56,9 +56,9 @@ def rates_of(config, steps, places):
 def test_rates_rise_to_the_peak_and_fall_to_the_end(run):
     """No rate is negative or above the peak, and only the last may be 0.
 
-    Warm-up rises by equal steps to the peak, where decay starts; decay falls
-    to zero at the end, without jumps. Steps before warm-up belong to the run
-    that is continued.
+    Warm-up rises by equal steps to the peak, where decay starts; decay falls to
+    zero at the end, without jumps. Steps before warm-up belong to the run that
+    is being continued.
     """
     config, steps = run
     start, peak = config.start_warmup_step, config.peak_step
@@ -92,7 +92,7 @@ def test_rates_rise_to_the_peak_and_fall_to_the_end(run):
 @examples(15)
 @given(run=runs(), kept=st.floats(0, 1), pace=st.floats(0.1, 10))
 def test_a_rate_follows_its_clock(run, kept, pace):
-    """Once the clock sets the pace, rates are those of its positions."""
+    """Once the clock sets the pace, rates follow the clock's positions."""
     config, steps = run
     rate = RunRate(config, steps)
     clock = Clock(steps, 7, float(np.float32(kept * steps)), pace)
@@ -134,7 +134,7 @@ def schedule_of(values, shares):
 def test_phases_fill_the_run(shares, folders, depths, steps, size, unit, data):
     """Phases follow each other from 0 to the last step, each with steps.
 
-    At every step, folder, depth and masks are those of the schedules, and the
+    At every step, folder, depth and masks follow the schedules, and the
     examples that were read add up.
     """
     depths = [*depths[: len(shares[1])], 6]

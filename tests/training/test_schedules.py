@@ -20,7 +20,7 @@ RATE = {"learning_rate": 0.1}  # so high that a layer makes a difference
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory, data_dir, tokenizer_dir):
-    """Return folders of records: 8 or 16 tokens, and unmasked ones of 16."""
+    """Return folders of records of 8 and 16 tokens, and unmasked of 16."""
     folder = tmp_path_factory.mktemp("folders")
     text = pathlib.Path(data_dir).parent / "text.txt"
     model = tokenizer_dir / "spiece.model"
@@ -35,7 +35,8 @@ def places(tmp_path_factory, data_dir, tokenizer_dir):
 def train(places, deep_config, tmp_path):
     """Return a function that trains in three phases, or with other settings.
 
-    One layer for two steps, two layers for one; then the longer records.
+    The phases are one layer for two steps, two layers for one step, then the
+    longer records.
     """
 
     def train(name, data_dir="{short}:0.5,{long}", **changes):
@@ -81,10 +82,10 @@ def test_each_phase_reads_its_own(train, reads, capsys):
 
 @pytest.mark.slow
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
-    """The result is an uninterrupted run's bits, without a note of a change.
+    """The result has an uninterrupted run's bits, and no note of a change.
 
-    The checkpoint is an ordinary one: it has the variables and slots of a plain
-    run, and all have changed.
+    The checkpoint is ordinary: it has the variables and slots of a plain run,
+    and all have changed.
     """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
@@ -104,7 +105,7 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
 
 
 class Break(Hook):
-    """Fails in a step, as if the machine were lost."""
+    """A hook that fails in a step, as if the machine were lost."""
 
     every = 1
 
@@ -150,9 +151,9 @@ def test_another_schedule_is_said(train, capsys):
 def test_the_held_out_records_are_the_last_folders(
     train, places, deep_config, tmp_path
 ):
-    """Evaluation uses as many layers as training does.
+    """Evaluation uses as many layers as training.
 
-    Without training it uses all layers, and no training masks.
+    Without training, evaluation uses all layers and no training masks.
     """
     found = train("model", stop_step=2, do_eval=True)
     rows = History.read(str(tmp_path / "model")).rows

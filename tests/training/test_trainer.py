@@ -103,7 +103,7 @@ def test_loss_falls():
 
 
 def test_dropout_differs_between_replicas_and_steps():
-    """An example gets a different mask on each replica and at each step."""
+    """An example has a different mask on each replica and at each step."""
     changes = {"hidden_dropout_prob": 0.5, "num_hidden_layers": 1}
     config = dataclasses.replace(tiny.CONFIG, **changes)
     still = OptimizerConfig(learning_rate=0.0, num_warmup_steps=0)

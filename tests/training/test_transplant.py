@@ -1,4 +1,4 @@
-"""Word embeddings for another vocabulary against tables made by hand."""
+"""Word embeddings for a new vocabulary equal tables made by hand."""
 
 import dataclasses
 import json
@@ -66,7 +66,7 @@ FROM_CHINESE = {
     ids=["english-chinese", "chinese-english"],
 )
 def test_pieces_are_made_of_the_old_ones(old, new, expected):
-    """Both kinds: word marks, accents, capitals, roles and other scripts."""
+    """Both kinds of pieces match: marks, accents, capitals, roles, scripts."""
     made = origins(old, new)
     pieces = new.pieces(range(new.vocab_size))
     table = {
@@ -77,7 +77,7 @@ def test_pieces_are_made_of_the_old_ones(old, new, expected):
 
 
 def test_a_vocabulary_is_made_of_itself():
-    """Each piece keeps its row, including unused and special ones."""
+    """Each piece keeps its row, including unused and special pieces."""
     for tokenizer in (vocabularies.english(), vocabularies.chinese()):
         itself = [[i] for i in range(tokenizer.vocab_size)]
         assert origins(tokenizer, tokenizer) == itself
@@ -88,7 +88,7 @@ OLD, NEW = np.arange(8.0).reshape(4, 2) ** 2, np.full((3, 2), -1.0)
 
 
 def test_rows_are_kept_meant_or_new():
-    """A row is the copy of an old one, a mean of several, or a new one."""
+    """A row is the copy of an old row, a mean of several, or a new row."""
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
 
@@ -103,7 +103,7 @@ def test_rows_are_kept_meant_or_new():
     ],
 )
 def test_biases_follow_frequencies(counts, expected):
-    """If few pieces are kept, all biases do; otherwise only those of others."""
+    """If few pieces are kept, all biases change, otherwise only new ones."""
     counts = counts and np.array(counts)
     biases = Transplant(ORIGINS, counts).biases(
         np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)
@@ -112,14 +112,14 @@ def test_biases_follow_frequencies(counts, expected):
 
 
 def permuted(tokenizer):
-    """Return a tokenizer of the same pieces in another order."""
+    """Return a tokenizer of the same pieces in a different order."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     random.Random(1).shuffle(pieces)
     return WordPieceTokenizer("\n".join(pieces).encode(), TextConfig())
 
 
 def test_another_order_of_pieces_is_the_same_model(tmp_path):
-    """Its logits are the source's, in the other order."""
+    """Logits are the source's, in the new order."""
     old = vocabularies.chinese()
     new = permuted(old)
     config = dataclasses.replace(

@@ -158,7 +158,7 @@ def test_a_missing_weight_is_named(tmp_path):
     ],
 )
 def test_another_kind_of_model_is_refused(key, value):
-    """Weights with the same shapes but another meaning are an error too."""
+    """Weights of the same shapes but different meaning are an error, too."""
     told = {"attention_head_size": "head_size=8 instead of 4"}
     told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
     with pytest.raises(InputError, match=told):
@@ -201,7 +201,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """Missing or other slots are an error before any file is written."""
+    """Missing or foreign slots are an error before any file is written."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):

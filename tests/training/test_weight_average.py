@@ -14,7 +14,7 @@ from albert_tf.training.optimizer import AVERAGE
 def test_the_average_is_evaluated_and_read_by_others(
     data_dir, config, tmp_path
 ):
-    """`best/` has it at each checkpoint, also in a resumed run."""
+    """`best/` has the average at each checkpoint, even in a resumed run."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     settings = {"ema_decay": 0.5, "save_checkpoints_steps": 2}
     metrics = run(data_dir, config[0], whole, **settings)
@@ -34,7 +34,7 @@ def test_the_average_is_evaluated_and_read_by_others(
 
 @pytest.mark.slow
 def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
-    """It begins at the checkpoint's weights; no run resumes without it.
+    """Averages begin at a checkpoint's weights; no run resumes without them.
 
     This holds in the same folder, and with `init_state=run` in another one.
     """

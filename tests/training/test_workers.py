@@ -41,7 +41,7 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """The error has the value and a legal one, before any device is used."""
+    """The error shows the value and a legal one, before any device is used."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
@@ -55,7 +55,7 @@ def test_a_wrong_tf_config_is_refused(config, monkeypatch):
 
 
 def test_a_cluster_may_have_a_chief(monkeypatch):
-    """Its addresses are returned by job; there are none without TF_CONFIG."""
+    """Addresses are returned by job; without TF_CONFIG, there are none."""
     assert read_cluster() == {}
     cluster = {**WORKERS, "chief": ["[::1]:3"]}
     config = json.dumps({"cluster": cluster, "task": TASK})
@@ -104,7 +104,7 @@ def free_port():
     ],
 )
 def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
-    """The console and then the error name it, but not workers that listen."""
+    """The console, then the error, name only the missing worker."""
     monkeypatch.setattr(workers, "START_SECONDS", 1.5)
     monkeypatch.setattr(workers, "FIRST_REPORT_SECONDS", 0.0)
     address = address.format(free_port())
@@ -152,7 +152,7 @@ def first_report(process) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
 def test_workers_wait_for_a_late_one(late):
-    """Either may be late: the other one names it, waits, and continues."""
+    """Either worker may be late: the other names it, waits, and continues."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     early = start_meeting(addresses, 1 - late)
     told = f"Waiting for worker {late} at {addresses[late]} (Connection"
@@ -169,7 +169,7 @@ def test_workers_wait_for_a_late_one(late):
     "number, status", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
 )
 def test_a_worker_that_waits_can_be_stopped(number, status):
-    """It ends at once, without a stack trace."""
+    """A waiting worker ends at once, without a stack trace."""
     process = start_meeting([f"localhost:{free_port()}" for _ in range(2)], 1)
     assert first_report(process).startswith("Waiting for worker 0")
     process.send_signal(number)
@@ -179,7 +179,7 @@ def test_a_worker_that_waits_can_be_stopped(number, status):
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
-    """Ctrl-C, unless ignored, and a timer end it; both are reset afterwards."""
+    """Ctrl-C, unless ignored, and a timer end a worker, and are then reset."""
     ends, numbers = [], (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(
         faulthandler,

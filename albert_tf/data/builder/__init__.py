@@ -4,14 +4,13 @@ First pass, block by block: `text_blocks` reads files in the formats of
 `text_formats`, `boundaries` finds tokens, words and sentences, `first_pass`
 deals documents to `shards`, and `held_out` chooses the held-out text.
 
-Second pass, shard by shard: `record_files` writes one file. It cuts documents
-into `pairs` (or `next_sentence_pairs`, `released_pairs`), lays them out, masks
-them with `data.masking` (or `released_masking`) and encodes them with
-`records.tfrecord`.
+Second pass, shard by shard: `second_pass` writes one file. It cuts documents
+into `pairs` (or `next_sentence_pairs`, `released`), lays them out, masks them
+with `data.masking` (or `released`) and encodes them with `records.tfrecord`.
 
 Finally, `statistics` reports the result and warns about problems.
 
 Every process receives a `build_settings.BuildSpec`. `local_runner` and
-`beam_runner` run the same stages on one machine or many. `build_folder`
+`beam_runner` run the same stages on one machine and on many. `build_folder`
 recognises an unfinished build, which resumes from `shards` and finished files.
 """

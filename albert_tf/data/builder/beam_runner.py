@@ -2,15 +2,15 @@
 
 Whole blocks of text and whole shards pass through the same functions as on one
 machine, so the records are identical, byte for byte. Only this module imports
-Beam, an optional extra of the package.
+Beam, which is an optional extra of the package.
 
 The launcher, which runs this module, opens neither text nor shards. It uses
-file names, file sizes and the summaries (hash, counts, held-out part) that
+only file names, file sizes and the summaries (hash, counts, held-out part) that
 workers write to JSON files.
 
 All workers must have access to the text, the output and `scratch_dir`. An
-interrupted first pass restarts; an interrupted second pass resumes, and its
-finished files are kept.
+interrupted first pass restarts; an interrupted second pass resumes and keeps
+its finished files.
 """
 
 import dataclasses
@@ -40,7 +40,8 @@ from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.text_blocks import blocks
 from albert_tf.data.builder.text_formats import Block, merge
 
-# The position of a block in the text: file number, block number in the file.
+# The position of a block in the text: the file's number, and the block's number
+# in the file.
 Place = tuple[int, int]
 
 FRAMES, COUNTS = "frames", "counts"
@@ -78,7 +79,7 @@ def _deal(recipe: BuildSpec, item: tuple[Place, Block]) -> Iterator:
 def _write_shard(
     folder: str, item: tuple[int, Iterable[tuple[Place, bytes]]]
 ) -> tuple[int, str]:
-    """Write the frames of a shard in text order; return shard and path."""
+    """Write a shard's frames in text order; return the shard and its path."""
     shard, frames = item
     path = shard_path(folder, shard)
     files.write_bytes(path, b"".join(frame for _, frame in sorted(frames)))
@@ -99,10 +100,10 @@ def _end(values, name: str, path: str) -> None:
 
 
 class BeamRunner:
-    """Runs the stages on Beam; see `LocalRunner`.
+    """A runner of the stages on Beam; see `LocalRunner`.
 
     Args:
-      options: pipeline options, as on a command line; they name the runner.
+      options: pipeline options, as on a command line, including the runner.
     """
 
     def __init__(self, options: str):
@@ -189,7 +190,7 @@ class BeamRunner:
         )
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
-        """Make the files; yield their counts in order. Keep finished files."""
+        """Write unfinished files; yield the counts of all files in order."""
         with self._pipeline() as pipeline:
             _ = (
                 pipeline

@@ -1,4 +1,4 @@
-"""Find where words begin, by a choice of rules, and where sentences begin.
+"""Find the beginnings of words, by one of several rules, and of sentences.
 
 Glossary: N tokens, S sentences, V vocabulary.
 """
@@ -19,12 +19,12 @@ from albert_tf.text.sentencepiece_rules import ENGLISH, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
 # The ids [N] int32 of concatenated sentences, the number of tokens in each
-# [S] int32, and whether each token begins a word [N] bool.
+# sentence [S] int32, and whether each token begins a word [N] bool.
 Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-# Kinds of characters for the Unicode rule. A run of LETTERS (and digits) is
-# one word, and so is a run of KATAKANA. An ALONE character is a word by itself;
-# a JOINED one belongs to the character before it.
+# Kinds of characters for the Unicode rule. A run of LETTERS (and digits) is one
+# word, and so is a run of KATAKANA. An ALONE character is a word by itself; a
+# JOINED character belongs to the character before it.
 ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
 # Scripts without spaces between words, by the first word of their letters'
@@ -39,7 +39,7 @@ ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines; whether a token begins a word depends on its id alone."""
+    """Encode lines; a token's id alone decides whether it begins a word."""
     ids, ends = tokenizer.encode_joined(lines)
     sizes = np.diff(ends, prepend=0).astype(np.int32)
     return ids, sizes, tokenizer.word_starts[ids]
@@ -67,10 +67,10 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for each piece: whether it is marked, its first and last kind.
+    """Return whether each piece is marked, and its first and last kinds.
 
-    A marked piece has the tokenizer's sign for the start of a word (in
-    WordPiece, no `##`), or no text.
+    A marked piece has the tokenizer's mark for the start of a word (in
+    WordPiece, no `##`), or has no text.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()
@@ -91,8 +91,9 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _begins_sentence(piece: str, kind: str) -> bool:
     """Return whether a piece may begin a sentence.
 
-    A space must precede it. Any letter may begin a sentence in scripts without
-    spaces, such as Chinese, and in WordPiece, which does not keep spaces.
+    A space must precede the piece. Any letter may begin a sentence in scripts
+    without spaces, such as Chinese, and in WordPiece, which does not keep
+    spaces.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
@@ -103,7 +104,7 @@ def _begins_sentence(piece: str, kind: str) -> bool:
 
 @functools.lru_cache(2)
 def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each piece whether it ends or may begin a sentence, [V]."""
+    """Return whether each piece ends, or may begin, a sentence, [V]."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
     begins = [_begins_sentence(piece, tokenizer.kind) for piece in pieces]
@@ -133,7 +134,8 @@ def _encode_by_words(
     """Encode lines; the first token in each word begins it.
 
     Args:
-      words_of: cuts a line into words; joined, these equal the line.
+      words_of: a function that cuts a line into words, whose concatenation is
+        the line.
       tokenizer: encodes the lines and returns token offsets.
       lines: the text.
     """
@@ -173,10 +175,11 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
 }
 
 # The English rule does not fit a language if a larger share of the pieces in
-# its text has a mark, or a letter other than a to z, that can continue a word.
+# its text contains a mark, or a letter other than a to z, that can continue a
+# word.
 MANY_BEYOND_ENGLISH = 0.01
 
-# {kind of vocabulary: its rule in the released code}
+# {kind of vocabulary: the released code's rule for it}
 RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 
 
@@ -192,7 +195,7 @@ def beyond_english(character: str) -> bool:
 
 
 def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
-    """Return the rule, None for the default; `auto` examines the vocabulary."""
+    """Return the rule, None for the default; resolve `auto` by vocabulary."""
     if rule != AUTO or tokenizer.kind != "sentencepiece":
         return None if rule == AUTO else rule
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
@@ -217,7 +220,7 @@ def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
 def encode(
     tokenizer: Tokenizer, rule: str | None, lines: Sequence[str]
 ) -> Encoded:
-    """Encode lines and find the first token of each word."""
+    """Encode lines, and find the first token of each word."""
     if not lines:
         nothing = np.zeros(0, np.int32)
         return nothing, nothing, nothing > 0

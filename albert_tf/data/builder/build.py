@@ -1,4 +1,4 @@
-"""Make TFRecords for pretraining from text, stage by stage."""
+"""Create TFRecords for pretraining from text, stage by stage."""
 
 import contextlib
 import dataclasses
@@ -56,7 +56,7 @@ from albert_tf.text.tokenizers import (
 # Default number of times each document is used, by kind of masking.
 DUPE_FACTORS = {STATIC: 10, DYNAMIC: 1}
 
-# Text per shard; bounds the memory of a process.
+# Bytes of text per shard, which limit the memory of a process.
 SHARD_BYTES = 1 << 25
 
 # Estimated ratio of text size to file size for compressed formats.
@@ -74,7 +74,7 @@ def count_shards(paths: list[str]) -> int:
 
 
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
-    """Require the text settings with which the tokenizer was trained."""
+    """Require the same text settings as in the tokenizer's training."""
     path = tokenization.spm_model_file or tokenization.vocab_file
     now = tokenizer.description()
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
@@ -97,7 +97,7 @@ def make_recipe(
     reading: ReadingConfig,
     paths: list[str],
 ) -> BuildSpec:
-    """Check the user's settings against each other; return the recipe."""
+    """Check that the user's settings are consistent; return the recipe."""
     rule = boundaries.chosen(reading.word_boundaries, tokenizer)
     reading = dataclasses.replace(reading, word_boundaries=rule)
     boundaries.check_word_rule(rule, tokenizer)
@@ -217,7 +217,7 @@ def _make(
     folder: BuildFolder,
     skipped: Counter | None,
 ) -> None:
-    """Run both passes, or the rest of them; write the metadata last."""
+    """Run both passes, or what remains of them; write the metadata last."""
     text = Counter(skipped)
     counts, held_out = runner.deal(recipe, paths, folder.scratch)
     merge(text, counts)
@@ -239,7 +239,7 @@ def _disk_errors(output_dir: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno is None and not isinstance(error, RemoteError):
-            raise  # its message already explains that
+            raise  # the message already explains this
         raise OSError(
             f"A file could not be read or written ({error}); fix the cause "
             "(free disk space if it is full) and run the same command again "
@@ -257,9 +257,9 @@ def run(
 ) -> metadata.Metadata:
     """Build the records of a corpus, or resume an unfinished build.
 
-    An interrupted build leaves the files that the next run resumes from. One
-    that stops at unusable text (`InputError`) leaves no records, so that the
-    text can be fixed.
+    An interrupted build leaves the files from which the next run resumes. A
+    build that stops at unusable text (`InputError`) leaves no records, so that
+    the text can be fixed.
 
     Args:
       build, tokenization, pairs, masking, reading: the settings.
@@ -304,7 +304,7 @@ def summary(
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """The folder of the finished records, and their metadata."""
+    """The folder of finished records, and the metadata."""
 
     output_dir: str
     metadata: Metadata
@@ -335,8 +335,7 @@ def in_files(
     """Yield settings whose text is in files, and counts of skipped rows.
 
     While the block runs, in-memory tables, standard input and pipes are files
-    in a folder of this build alone, because text is read twice, and by every
-    process.
+    in this build's own folder, because every process reads the text, and twice.
     """
     source = config.input_file
     named = isinstance(source, str)
@@ -368,7 +367,7 @@ def in_files(
 def create_pretraining_data(
     config, tokenization, pairs, masking, reading
 ) -> Records:
-    """Make TFRecords for pretraining from text.
+    """Create TFRecords for pretraining from text.
 
     The keywords are the flags of `create_pretraining_data.py`; `input_file`
     may be a list of paths, or a table in memory.

@@ -1,4 +1,4 @@
-"""The output folder: which build owns it and how far that build got."""
+"""The output folder: the build that owns it, and that build's progress."""
 
 import concurrent.futures
 import contextlib
@@ -14,8 +14,8 @@ from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
 
-# Up to the item where it stops, a first pass with this setting equals one with
-# any other value.
+# Up to the item at which it stops, a first pass with this setting equals a
+# first pass with any other value.
 STRICT = {"on_bad_text": "fail"}
 
 
@@ -27,7 +27,7 @@ class BuildFolder:
     """A folder of records, and the temporary files of an unfinished build.
 
     Attributes:
-      scratch: the folder of the first pass, used by this build only.
+      scratch: the folder of the first pass, which only this build uses.
 
     Args:
       output_dir: the folder.
@@ -50,7 +50,7 @@ class BuildFolder:
         return files.join(self._place, f"{self._name}-{name}")
 
     def _require_same(self, identity: dict) -> None:
-        """Raise `InputError` if the folder belongs to another build."""
+        """Raise `InputError` if the folder belongs to a different build."""
         names = sorted(identity.keys() | self.identity.keys())
         changes = {
             name: f"{identity.get(name)} then, {self.identity.get(name)} now"
@@ -62,9 +62,9 @@ class BuildFolder:
         listed = ", ".join(f"{name}: {text}" for name, text in changes.items())
         require(
             not changes,
-            "`output_dir` contains records made from other settings, text or "
-            "tokenizer, or by another version; use another folder or remove "
-            "it.",
+            "`output_dir` contains records made from different settings, text "
+            "or tokenizer, or by a different version; use another folder or "
+            "remove it.",
             output_dir=f"{self.output_dir} ({listed})",
         )
 
@@ -95,7 +95,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Reuse scratch of a run that stopped at a bad item; remove others."""
+        """Reuse the scratch of a run stopped by a bad item; remove others."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
@@ -115,7 +115,7 @@ class BuildFolder:
     def given_up_if_refused(self) -> Iterator[None]:
         """Remove all files of a build whose text cannot be used.
 
-        Shards are kept if the error is about a single item of the text.
+        Shards are kept if the error concerns a single item of the text.
         """
         try:
             yield
@@ -136,7 +136,7 @@ DIGEST_BYTES = 16
 
 
 def pieces(paths: list[str]) -> list[tuple[str, int]]:
-    """Return the file and the byte offset of each piece of a text."""
+    """Return the file and byte offset of each piece of a text."""
     return [
         (path, place)
         for path in paths
@@ -145,7 +145,7 @@ def pieces(paths: list[str]) -> list[tuple[str, int]]:
 
 
 def digest(path: str, place: int) -> bytes:
-    """Return the digest of one piece of a file."""
+    """Return the digest of a piece of a file."""
     hashed = hashlib.blake2b(
         place.to_bytes(8, "little"), digest_size=DIGEST_BYTES
     )

@@ -95,11 +95,12 @@ class BuildConfig:
         )
 
 
-# Increased whenever the same settings and text would produce other records or
-# another identity.
+# Increased whenever the same settings and text would produce different records
+# or a different identity.
 BUILDER_VERSION = 8
 
-# Settings that do not affect the output. The text does, but not its location.
+# Settings that do not affect the output. The text affects it, but not the
+# text's location.
 OUTPUT_SAME = """input_file output_dir num_processes scratch_dir
 pipeline_options""".split()
 
@@ -112,12 +113,13 @@ def _load_once(tokenizer_dir: str, fingerprint: str) -> Tokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class BuildSpec:
-    """Everything needed to make records; small, as every process gets a copy.
+    """Everything needed to create records; small, as every process has a copy.
 
     Attributes:
-      build: with defaults filled in for `dupe_factor` and `num_shards`.
+      build: the settings, with defaults filled in for `dupe_factor` and
+        `num_shards`.
       pairs, masking, reading: the user's settings.
-      fingerprint, vocab_size: of the tokenizer whose files are in
+      fingerprint, vocab_size: properties of the tokenizer in
         `build.output_dir`.
     """
 
@@ -130,7 +132,7 @@ class BuildSpec:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer; each process loads it from its files."""
+        """The tokenizer, which each process loads from files."""
         return _load_once(self.build.output_dir, self.fingerprint)
 
     @property
@@ -139,7 +141,7 @@ class BuildSpec:
         return id_type(self.vocab_size)
 
     def identity(self, corpus: str) -> dict:
-        """Return every value that the output depends on.
+        """Return every value on which the output depends.
 
         Args:
           corpus: the hash of the text.

@@ -1,4 +1,4 @@
-"""First pass over one block of text: tokenise it and deal it to shards."""
+"""The first pass over one block of text: tokenise it and deal it to shards."""
 
 import hashlib
 import struct
@@ -15,18 +15,18 @@ from albert_tf.data.builder.shards import PART_TOKENS, Documents
 from albert_tf.data.builder.text_blocks import document_hash, read_documents
 from albert_tf.data.builder.text_formats import Block, split_sentences
 
-# Letters are counted in one line out of this many.
+# Letters are counted in one line out of this number.
 SAMPLED = 16
 
-# A part: its number of sentences, its hash and key (see `Documents`), and its
-# shard. Parts with shard -1 are omitted.
+# A part: number of sentences, hash and key (see `Documents`), and shard. Parts
+# with shard -1 are omitted.
 PART = np.dtype(
     [("sentences", "i4"), ("hash", "u8"), ("key", "u8"), ("shard", "i8")]
 )
 
 
 def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
-    """Choose the shard of a part, independently of all other text."""
+    """Choose a part's shard, independently of all other text."""
     packed = struct.pack("<QQQ", document, piece, part)
     digest = hashlib.blake2b(packed, digest_size=8).digest()
     return int.from_bytes(digest, "little") % num_shards
@@ -35,14 +35,14 @@ def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
 def _parts(
     recipe: BuildSpec, sizes: np.ndarray, document: int, piece: int, key: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Cut a document, or a piece of one, into parts; yield each `PART`.
+    """Cut a document, or a piece of a document, into parts; yield each `PART`.
 
     Args:
       recipe: contains the number of shards.
-      sizes: [S] tokens per sentence, all positive.
+      sizes: [S], the tokens per sentence, all positive.
       document: the document's hash.
       piece: the number of the piece in the document.
-      key: the hash of its text.
+      key: the hash of the piece's text.
     """
     lengths = np.bincount((np.cumsum(sizes) - sizes) // PART_TOKENS)
     for part, length in enumerate(lengths[lengths > 0]):
@@ -60,11 +60,11 @@ def _deal(
     """Deal the documents of a block to shards; return their parts.
 
     Args:
-      recipe: how records are made.
+      recipe: how to create records.
       block: the block that contains the documents.
       documents: the lines of each document.
-      sizes: the tokens per sentence of each document; sentences without
-        tokens belong to no part.
+      sizes: the tokens per sentence of each document; sentences without tokens
+        do not belong to any part.
       counts: incremented by the number of short documents.
     """
     dealt = []
@@ -82,7 +82,7 @@ def _deal(
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
-    """Count letters that the settings do not fit, in a sample of lines."""
+    """Count the letters that settings do not fit, in a sample of lines."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
     # WordPiece strips accents only when it lowercases.
@@ -137,12 +137,12 @@ def _tokenize(
 def deal_block(
     recipe: BuildSpec, block: Block
 ) -> tuple[dict[int, bytes], Counter]:
-    """Tokenise a block and deal it; return {shard: frame} and the counts.
+    """Tokenise a block and deal it; return {shard: frame} and counts.
 
     Sentences without tokens, such as lone control characters, are dropped.
     """
     counts = Counter(blocks=1, bytes=len(block.data))
-    with without_collection():  # saves a tenth of the time
+    with without_collection():  # this saves a tenth of the time
         documents, shards = _tokenize(recipe, block, counts)
     frames = {
         int(shard): documents.select(shards == shard).tobytes()

@@ -1,12 +1,13 @@
-"""Choose which part of the text is held out.
+"""Choose the part of the text to hold out.
 
-Documents are ordered by their hash, and the first ones are held out. If whole
+Documents are ordered by hash, and the first documents are held out. If whole
 documents miss the share by more than a third, the document at the border is
-divided: some of its parts are held out, the last of them partially, each with a
-gap that separates it from the training text around it.
+divided: some of its parts are held out, the last of these only partially, each
+with a gap that separates it from the training text around it.
 
 Workers measure shards independently. The sums suffice to place the border
-between documents; a second pass over the border document's parts divides it.
+between documents; a second pass over the parts of the document at the border
+divides it.
 
 Glossary: N tokens, D parts of documents.
 """
@@ -23,15 +24,15 @@ from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.shards import Documents, read_shard
 from albert_tf.data.records.metadata import EVAL, TRAIN
 
-# A document's bucket is the first bits of its hash.
+# A document's bucket consists of the first bits of its hash.
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# The largest relative error of the share without dividing a document.
+# The largest relative error of the share that does not divide a document.
 TOLERANCE = 1 / 3
 
-# The gap on either side of held-out text, as a share of that text; at least
-# one sentence, at most `max_seq_length`.
+# The gap on either side of held-out text, as a share of that text; at least one
+# sentence and at most `max_seq_length`.
 GAP = 1 / 20
 
 # A part with fewer words is divided only if it has at least this many
@@ -40,7 +41,7 @@ FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
-    """Return the bucket of each document, which decides if it is held out."""
+    """Return each document's bucket, which decides whether to hold it out."""
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
@@ -49,10 +50,10 @@ class ShardTotals:
     """Sums over some shards.
 
     Attributes:
-      tokens: [BUCKETS] int64, tokens per bucket of their document.
+      tokens: [BUCKETS] int64, the tokens of the documents in each bucket.
       pieces: [V] int64, occurrences of each piece outside dropped text.
       ends: {shard: (lowest, highest bucket)} of each non-empty shard.
-      counts: duplicate documents and tokens that are dropped.
+      counts: the numbers of dropped duplicate documents and tokens.
     """
 
     tokens: np.ndarray
@@ -73,7 +74,7 @@ NOTHING = ShardTotals(np.zeros(BUCKETS, np.int64), np.int64(0), {}, Counter())
 
 
 def measure(recipe: BuildSpec, item: tuple[int, str]) -> ShardTotals:
-    """Measure a shard, given by its number and its path."""
+    """Measure a shard; `item` is its number and path."""
     number, path = item
     documents = read_shard(path, recipe.id_type)
     if documents is None:
@@ -103,7 +104,7 @@ class Border(NamedTuple):
     """The end of the held-out text, in the order of hashes and keys.
 
     Attributes:
-      below: documents in hash buckets below this one are held out.
+      below: documents in hash buckets below this bucket are held out.
       key: parts in this bucket with a lower key are held out too; -1 for none.
       tokens: the number of tokens held out of the part with this key.
     """
@@ -113,7 +114,7 @@ class Border(NamedTuple):
     tokens: int = 0
 
     def places(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
-        """Return which parts are held out and which are divided, [D] bool."""
+        """Return two bool [D]: whether each part is held out, and divided."""
         bucket = buckets(documents.hashes)
         divided = (bucket == self.below) & (self.key >= 0)
         divided &= documents.keys <= np.uint64(max(self.key, 0))
@@ -125,10 +126,10 @@ class HeldOut:
     """The held-out text.
 
     Attributes:
-      border: where it ends.
+      border: the end of the held-out text.
       wanted: the number of tokens still to hold out from the bucket at the
         border; see `divide`.
-      shards: {split: the shards that contain its text}.
+      shards: {split: the shards that contain text of the split}.
       counts: dropped duplicates, and the tokens of a divided document.
       pieces: [V] occurrences of each piece outside dropped text.
     """
@@ -141,7 +142,7 @@ class HeldOut:
 
 
 def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
-    """Return the border between documents and the tokens still `wanted`."""
+    """Return the border between documents, and the tokens still `wanted`."""
     occupied = np.flatnonzero(tokens)
     if fraction == 0 or not len(occupied):
         return Border(0), 0
@@ -157,7 +158,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Hold out whole documents with about a fraction of all tokens.
+    """Hold out whole documents with about the given fraction of all tokens.
 
     If there is no text, or `fraction` is 0, `border.below` and `wanted` are 0.
     """
@@ -182,7 +183,7 @@ class PartsOfShard(NamedTuple):
 
 
 def _divisible(documents: Documents) -> np.ndarray:
-    """Return which parts are long enough to divide, [D] bool."""
+    """Return whether parts are long enough to divide, [D] bool."""
     words = np.append(0, np.cumsum(documents.starts))[documents.part_ends()]
     many = np.diff(words, prepend=0) >= FEWEST_WORDS
     return many | (documents.parts >= FEWEST_SENTENCES)
@@ -220,7 +221,7 @@ def divide(
     measured: Iterable[PartsOfShard | None],
     held_out: HeldOut,
 ) -> HeldOut:
-    """Hold out the wanted tokens of the parts at the border.
+    """Hold out the wanted number of tokens of the parts at the border.
 
     Parts are chosen in the order of their keys, so that copies of a part stay
     together.
@@ -262,14 +263,15 @@ def divide(
 def _cuts(
     sizes: np.ndarray, starts: np.ndarray, tokens: int, fewest: int
 ) -> np.ndarray:
-    """Return where a part may be cut: between sentences and in long ones.
+    """Return where to cut a part: between sentences or inside long ones.
 
     Args:
       sizes: tokens per sentence.
-      starts: [N] bool, which of its tokens begin a word.
-      tokens: the number of tokens to hold out; a sentence with more than a
-        quarter of these is long.
-      fewest: with fewer such positions, it may be cut before any word.
+      starts: [N] bool, whether each of the part's tokens begins a word.
+      tokens: the number of tokens to hold out; a sentence longer than a quarter
+        of this number is long.
+      fewest: if there are fewer such positions, the part may be cut before any
+        word.
     """
     free = np.repeat(sizes > max(tokens // 4, SHORT_SENTENCE), sizes) & starts
     free[np.cumsum(sizes) - sizes] = True
@@ -284,7 +286,8 @@ def _held_range(
 
     Args:
       sizes, starts: see `_cuts`.
-      tokens: the number of tokens wanted; None holds out all except the gaps.
+      tokens: the number of tokens to hold out; None holds out all except the
+        gaps.
       length: `max_seq_length`.
 
     Returns:
@@ -303,7 +306,7 @@ def _held_range(
             after -= 1
         return min(max(after, least), most)
 
-    # Leave at least two sentences for a pair, one per gap and one before.
+    # Leave at least two sentences for a pair, one per gap and one before them.
     end = nearest(size - gap, 3, len(cuts) - 1)
     begin = nearest(int(cuts[end]) - tokens, 1, end - 2)
     before = nearest(int(cuts[begin]) - gap, 0, begin - 1)

@@ -1,4 +1,4 @@
-"""Check whether settings for English fit the letters of a text."""
+"""Check whether settings for English fit the letters in a text."""
 
 import functools
 import unicodedata
@@ -10,22 +10,22 @@ import numpy as np
 from albert_tf.data.builder.boundaries import beyond_english
 from albert_tf.text.normalization import drop_marks
 
-# With a larger share of letters that have a mark, marks distinguish words.
-# English has 0.04 % (Wikipedia); Italian, with few marks, has 0.7 %.
+# With a larger share of letters that have a mark, marks distinguish words. In
+# English, the share is 0.04 % (Wikipedia); in Italian, with few marks, 0.7 %.
 MANY_MARKS = 0.002
 
 # The English rule does not fit a text with a larger share of letters and marks
-# that begin a word by that rule alone.
+# that begin a word only by that rule.
 MANY_BEYOND = 0.01
 
-BUFFER = 1 << 20  # characters counted at a time
+BUFFER = 1 << 20  # number of characters counted at a time
 
 
 @functools.cache
 def _kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Return whether it is a letter or mark, has a mark, is beyond English.
+    """Classify a character: letter or mark, has a mark, beyond English.
 
     With `strip`, marks are removed before the last check.
     """
@@ -36,12 +36,12 @@ def _kinds(
 
 
 class Letters:
-    """Counts the letters of texts.
+    """A counter of the letters in texts.
 
     Args:
-      has_marks: returns whether a text has accents that the tokenizer can
-        strip.
-      strip: whether the tokenizer strips them.
+      has_marks: a function that returns whether a text has accents that the
+        tokenizer can strip.
+      strip: whether the tokenizer strips accents.
     """
 
     def __init__(self, has_marks: Callable[[str], bool], strip: bool):
@@ -51,7 +51,7 @@ class Letters:
         self._counts: Counter = Counter()
 
     def add(self, text: str) -> None:
-        """Count the letters of a text."""
+        """Count the letters in a text."""
         self._waiting.append(text)
         self._size += len(text)
         if self._size >= BUFFER:
@@ -60,7 +60,8 @@ class Letters:
     def counts(self) -> Counter:
         """Return the numbers of `letters`, `marked` and `beyond_english`.
 
-        The last counts letters that begin a word by the English rule alone.
+        `beyond_english` counts letters that begin a word only by the English
+        rule.
         """
         text = "".join(self._waiting).encode("utf-32-le", "surrogatepass")
         numbers = np.bincount(np.frombuffer(text, np.uint32))
@@ -91,7 +92,7 @@ def warnings(dropped: float, beyond: float) -> Iterator[str]:
 
     Args:
       dropped: the share of letters that lose a mark.
-      beyond: the share of letters that begin a word by the English rule alone.
+      beyond: the share of letters that begin a word only by the English rule.
     """
     if dropped > MANY_MARKS:
         yield (

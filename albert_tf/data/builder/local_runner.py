@@ -1,4 +1,4 @@
-"""Run the builder's stages in processes of this machine."""
+"""Run the builder's stages in processes on this machine."""
 
 import functools
 from collections import Counter
@@ -28,7 +28,7 @@ from albert_tf.data.file_kinds import BadData
 def fill(
     store: ShardStore, paths: list[str], recipe: BuildSpec, workers: Workers
 ) -> None:
-    """Tokenise the text that the shards do not yet contain."""
+    """Tokenise the text that the shards do not contain yet."""
     if store.done:
         return
     seed, reading = recipe.build.random_seed, recipe.reading
@@ -45,7 +45,7 @@ def fill(
                 (store.counts["bytes"] >> 20) - before,
                 f"{store.counts['tokens']:,} tokens",
             )
-    except BadData:  # a run that skips it can continue from here
+    except BadData:  # a run that skips this item can continue from here
         if store.counts:
             store.flush()
         raise
@@ -54,7 +54,7 @@ def fill(
 
 
 class LocalRunner:
-    """Runs the stages locally; `BeamRunner` has the same methods.
+    """A runner of the stages on one machine, with `BeamRunner`'s methods.
 
     Args:
       workers: the worker processes.
@@ -64,7 +64,7 @@ class LocalRunner:
         self.workers = workers
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
-        """Return the hash of the text in files; see `build_folder`."""
+        """Return the hash of the files' text; see `build_folder`."""
         return build_folder.corpus_hash(paths, self.workers.number)
 
     def deal(
@@ -87,7 +87,7 @@ class LocalRunner:
         return store.counts, held_out
 
     def make_files(self, jobs: list[FileJob]) -> Iterator[Counter]:
-        """Make the files; yield their counts in order. Keep finished files."""
+        """Write unfinished files; yield the counts of all files in order."""
         progress, number = Progress(len(jobs), 0, "file"), 0
         for counts in self.workers.map(make_file, jobs):
             number += counts["records"]

@@ -1,13 +1,13 @@
-"""Make pairs for the next-sentence task: does B follow A, or was it inserted?
+"""Create pairs for the next-sentence task: B follows A or was inserted.
 
 The task teaches a small model to compare two texts; masked words and sentence
 order do not. Only the text may reveal the label, so
 
-- an inserted B has the length of the B that it replaces, and ends like other
-  B;
-- before the exchange, some B become a piece of their own A. In a true pair,
-  words shared with A then reveal the label, and their neighbours reveal the
-  masked words. The inserted B of such a pair is a piece of another A.
+- an inserted B has the length of the B that it replaces, and ends like any B;
+- before the exchange, some B are replaced with a piece of their own A. In a
+  true pair, words shared with A then reveal the label, and their neighbours
+  reveal the masked words. The inserted B of such a pair is a piece of a
+  different A.
 
 Glossary: n pairs.
 """
@@ -22,21 +22,22 @@ from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
 from albert_tf.data.layout import Pairs
 
-# Share of the pairs whose B becomes a piece of their A, where possible.
+# Share of the pairs whose B is replaced with a piece of their A, where
+# possible.
 REPEATED = 0.4
 SHORTEST_PIECE = 4  # tokens
 
 
 def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Return the index of another item of the same kind for each item, [n].
+    """Return for each item the index of another item of its kind, [n].
 
-    It comes from another document, unless one document has more than half of
-    the items of the kind. An item that is the only one of its kind is its own
-    partner.
+    The partner comes from a different document, unless one document contains
+    more than half of the items of the kind. The only item of its kind is its
+    own partner.
 
     Args:
-      kinds: [n] the kind of each item, a number.
-      documents: [n] the document of each item.
+      kinds: [n], the kind of each item, a number.
+      documents: [n], the document of each item.
     """
     order = np.lexsort((documents, kinds))
     kinds, documents = kinds[order], documents[order]
@@ -49,7 +50,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
     longest = np.maximum.reduceat(
         np.diff(runs, append=len(kinds)), np.searchsorted(runs, begins)
     )
-    # A step longer than any document's run, in either direction.
+    # A step longer than the run of any document, in either direction.
     step = np.where(2 * longest <= sizes, longest, sizes // 2)
     place = np.arange(len(kinds)) - begins[group]
     drawn = np.zeros_like(order)
@@ -58,7 +59,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some B by a piece of their own A, in place; return which, [n]."""
+    """Replace some B with a piece of their A, in place; return which, [n]."""
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
@@ -81,10 +82,10 @@ def make_pairs(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
-    """Make next-sentence pairs; arguments as in `pairs.make_pairs`.
+    """Create next-sentence pairs; for the arguments, see `pairs.make_pairs`.
 
-    The label, a fair coin, is whether B was inserted. A pair is dropped if no
-    other B has the same length; examples without B are unchanged.
+    The label, decided by a fair coin, is whether B was inserted. A pair is
+    dropped if no other B has the same length; examples without B are unchanged.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):

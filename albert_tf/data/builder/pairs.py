@@ -1,15 +1,15 @@
 """Cut documents into segment pairs for the sentence-order task.
 
-A chunk contains as many whole sentences of one document as fit. It is cut into
-A and B at a random sentence boundary, and a fair coin swaps them. Only the text
-may reveal which came first, so
+A chunk contains as many whole sentences of one document as fit. The chunk is
+cut into A and B at a random sentence boundary, and a fair coin decides whether
+to swap them. Only the text may reveal which came first, so
 
 - no sentence is cut, inside or at the outer ends of a pair: its two halves
   would be separated exactly when the segments are swapped;
-- a fair coin chooses from which end of the text chunks are packed: a sentence
-  that does not fit begins the next chunk, and tends to be long.
+- a fair coin decides from which end of the text to pack chunks: a sentence that
+  does not fit begins the next chunk, and tends to be long.
 
-Glossary: N tokens, S sentences, n pairs; T tokens of an example.
+Glossary: N tokens, S sentences, n pairs; T tokens per example.
 """
 
 import dataclasses
@@ -86,7 +86,7 @@ class PairsConfig:
 
     @property
     def room(self) -> int:
-        """The most tokens that A and B may have together."""
+        """The maximum number of tokens in A and B together."""
         return self.max_seq_length - SPECIAL_TOKENS
 
 
@@ -95,8 +95,8 @@ def sentences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sentence offsets [S + 1] and the part end of each sentence [S].
 
-    A line is a sentence; a line longer than `room` is cut at all its breaks. A
-    part end is an index into the offsets.
+    A line is a sentence, but a line longer than `room` is cut at all its
+    breaks. A part end is an index into the offsets.
     """
     lines = documents.offsets()
     part_ends = lines[np.cumsum(documents.parts, dtype=np.int64)]
@@ -109,7 +109,7 @@ def sentences(
 
 
 def targets(count: int, config: PairsConfig, rng: np.random.Generator):
-    """Draw the target length of a chunk for each possible first sentence."""
+    """Draw a chunk's target length for each possible first sentence."""
     short = rng.random(count) < config.short_seq_prob
     lengths = rng.integers(2, config.room, count, endpoint=True)
     return np.where(short, lengths, config.room)
@@ -121,10 +121,10 @@ def chunk_ends(
     targets: np.ndarray,
     room: int,
 ) -> np.ndarray:
-    """Return, for each sentence, the end of a chunk that begins with it, [S].
+    """Return for each sentence the end of a chunk that begins there, [S].
 
-    A chunk adds sentences until it reaches its target, and drops the last one
-    if the chunk does not fit.
+    Sentences are added to a chunk until it reaches its target; the last
+    sentence is dropped if the chunk does not fit.
     """
     begins = offsets[:-1]
     stop = np.searchsorted(offsets, begins + targets)
@@ -150,9 +150,9 @@ def pack(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first sentence of each chunk, and the one after its last.
+    """Return each chunk's first sentence, and the sentence after its last.
 
-    A fair coin chooses whether a part is packed from its front or its back.
+    A fair coin decides whether to pack a part from its front or its back.
     """
     place = np.arange(len(part_ends))
     part_begins = np.searchsorted(part_ends, part_ends)
@@ -190,7 +190,7 @@ def split(
     breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw a break inside each range of tokens, [n], or its start if none."""
+    """Draw a break inside each range of tokens, or its start if none, [n]."""
     first = np.searchsorted(breaks, starts, side="right")
     number = np.searchsorted(breaks, ends) - first
     drawn = first + (rng.random(len(starts)) * number).astype(np.int64)
@@ -205,7 +205,7 @@ def without_b(
     Args:
       starts, ends: ranges of tokens.
       words: indices of tokens that begin a word, in order.
-      room: the most tokens of a segment; longer words are cut too.
+      room: the maximum number of tokens in a segment; longer words are cut too.
     """
     cut = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -226,7 +226,7 @@ def make_pairs(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
-    """Cut documents into segment pairs in random order; return counts too.
+    """Cut documents into segment pairs in random order; also return counts.
 
     Args:
       documents: the tokenised text of one shard.

@@ -2,14 +2,14 @@
 
 A document has one target length. A chunk takes sentences until it reaches or
 exceeds that length, and is then truncated at a random end of its longer
-segment; a chunk of one sentence gets a random document for B and label 1.
+segment; a chunk of one sentence receives a random document as B and label 1.
 Source: google-research/albert `create_instances_from_document` and
 `truncate_seq_pair`.
 
 For masking, the words of A and B form one row without special tokens, so words
 and n-grams may cross [SEP]. An n-gram is shortened only to fit the budget, and
 skipped if it then reaches a masked word; its length is drawn even if it begins
-at one. Source: `create_masked_lm_predictions`.
+at a masked word. Source: `create_masked_lm_predictions`.
 
 Glossary: S sentences, D parts of documents, n pairs; B instances, T tokens.
 """
@@ -30,14 +30,14 @@ from albert_tf.data.masking import (
     word_ends,
 )
 
-# Attempts to draw another document; after these the same one is accepted.
+# Attempts to draw another document; after these, the same document is accepted.
 TRIES = 10
 
 
 def other_parts(
     parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw a part of another document for each part, [n]."""
+    """Draw a part of a different document for each part, [n]."""
     drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
     other = hashes[drawn] != hashes[parts][:, None]
     other[:, -1] = True
@@ -51,13 +51,13 @@ def _random_segments(
     offsets: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw B: whole sentences of another document, with at least a length.
+    """Draw B: whole sentences of another document with a minimum length.
 
     Args:
-      parts: [n] the part that contains A.
-      lengths: [n] the desired number of tokens.
+      parts: [n], the part that contains A.
+      lengths: [n], the minimum number of tokens.
       documents: the text.
-      offsets: [S + 1] token offsets of its sentences.
+      offsets: [S + 1], the token offsets of the text's sentences.
       rng: the source of randomness.
     """
     part_ends = np.cumsum(documents.parts, dtype=np.int64)
@@ -99,9 +99,9 @@ def make_pairs(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
-    """Make pairs like the released code; for arguments see `pairs.make_pairs`.
+    """Create pairs as the released code does; see `pairs.make_pairs`.
 
-    Every choice is drawn for each sentence, as if a chunk began with it; the
+    Every choice is drawn for each sentence, as if a chunk began there; the
     chunks are determined afterwards.
     """
     offsets = documents.offsets()
@@ -115,7 +115,7 @@ def make_pairs(
     a_size = 1 + (rng.random(len(stop)) * (size - 1)).astype(np.int64)
     middle = np.arange(len(stop)) + a_size
     is_random = (size == 1) | (coin & config.random_next_sentence)
-    # Sentences replaced by a random document are used again.
+    # Sentences that a random document replaces are used again.
     firsts = chain(np.where(is_random, middle, stop))
     is_random, target = is_random[firsts], target[firsts]
     cuts = offsets[middle[firsts]]
@@ -146,7 +146,7 @@ def choose_masked(
     config: MaskingConfig,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose spans like the released code; for arguments see `masking`."""
+    """Choose spans like the released code; for arguments, see `masking`."""
     # The positions of the tokens of A and B in order, then all others.
     places = np.argsort(~maskable, axis=1, kind="stable")
     words = np.take_along_axis(maskable, places, axis=1)

@@ -1,4 +1,4 @@
-"""The second pass: make each file of records from one shard."""
+"""The second pass: write each file of records from one shard."""
 
 import dataclasses
 from collections import Counter
@@ -20,7 +20,7 @@ from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN
 from albert_tf.data.records.tfrecord import encode, encode_unmasked
 
-# Examples to mask and encode together; records do not depend on it.
+# Number of examples to mask and encode together; does not affect the records.
 BATCH = 1024
 
 SPLITS = (TRAIN, EVAL)
@@ -28,17 +28,17 @@ SPLITS = (TRAIN, EVAL)
 
 @dataclasses.dataclass(frozen=True)
 class FileJob:
-    """The job to make one file of records.
+    """The job of writing one file of records.
 
     Attributes:
       recipe: the settings and the tokenizer.
       shard_path: the shard to read.
-      shard, duplicate: the numbers that, with the seed, determine its random
+      shard, duplicate: together with the seed, these determine the random
         numbers.
       split: `TRAIN` or `EVAL`.
-      border: where the held-out text ends.
+      border: the end of the held-out text.
       path: the file to write.
-      counts_path: the file of its counts; the job is done if both files exist.
+      counts_path: the file of the counts; the job is done if both files exist.
     """
 
     recipe: BuildSpec
@@ -51,7 +51,7 @@ class FileJob:
     counts_path: str
 
     def rng(self) -> np.random.Generator:
-        """Return the random generator of this file."""
+        """Return the random generator for this file."""
         key = (SPLITS.index(self.split), self.shard, self.duplicate)
         seed = np.random.SeedSequence(
             self.recipe.build.random_seed, spawn_key=key
@@ -100,7 +100,7 @@ def _read_documents(job: FileJob) -> Documents:
 
 
 def _pair_maker(config: pairs.PairsConfig) -> Callable:
-    """Return the function that makes pairs with these settings."""
+    """Return the function that creates pairs with these settings."""
     if config.compat == "google":
         return released.make_pairs
     if config.random_next_sentence:
@@ -111,7 +111,7 @@ def _pair_maker(config: pairs.PairsConfig) -> Callable:
 def _lay_out(
     job: FileJob, documents: Documents, made: Pairs
 ) -> Iterator[tuple[int, masking.Instances]]:
-    """Yield batches of laid-out pairs, with the index of the first pair."""
+    """Yield batches of laid-out pairs, each with its first pair's index."""
     length = job.recipe.pairs.max_seq_length
     for first in range(0, len(made), BATCH):
         batch = made.take(slice(first, first + BATCH))
@@ -156,7 +156,7 @@ def read_counts(job: FileJob) -> Counter:
 
 
 def make_file(job: FileJob) -> Counter:
-    """Make a file of records unless it is finished; return its counts."""
+    """Write a file of records unless it is finished; return its counts."""
     if all(map(files.exists, (job.counts_path, job.path))):
         return read_counts(job)
     counts: Counter = Counter()

@@ -1,8 +1,8 @@
 """Store tokenised documents in shards on a local disk.
 
-Shards are only appended to. `progress.json` stores how far the text was read
-at the last flush, and the sizes of the shards. After an interruption, shards
-are truncated to these sizes and reading resumes from there; if a shard is
+Shards only grow. `progress.json` stores how far the text had been read at the
+last flush, and the sizes of the shards. After an interruption, shards are
+truncated to these sizes and reading resumes from that position; if a shard is
 shorter, reading starts over.
 """
 
@@ -32,7 +32,7 @@ class Documents:
     keys: np.ndarray  # [D] uint64, equal for parts of equal text
 
     def select(self, wanted: np.ndarray) -> "Documents":
-        """Return the parts where `wanted` [D] is true, in the same order."""
+        """Return parts for which `wanted` [D] is true, in the same order."""
         of_sentence = np.repeat(wanted, self.parts)
         of_token = np.repeat(of_sentence, self.sentences)
         return Documents(
@@ -45,9 +45,9 @@ class Documents:
         )
 
     def keep(self, wanted: np.ndarray) -> "Documents":
-        """Return the tokens where `wanted` [N] is true, in the same order.
+        """Return the tokens for which `wanted` [N] is true, in the same order.
 
-        Sentences and parts without a token left are removed.
+        Sentences and parts with no tokens left are removed.
         """
         sentence = np.repeat(np.arange(len(self.sentences)), self.sentences)
         sizes = np.bincount(sentence[wanted], minlength=len(self.sentences))
@@ -63,13 +63,13 @@ class Documents:
         )
 
     def first_of_each(self) -> np.ndarray:
-        """Return which parts are not copies of an earlier part, [D] bool."""
+        """Return whether each part differs from all earlier parts, [D] bool."""
         first = np.zeros(len(self.keys), bool)
         first[np.unique(self.keys, return_index=True)[1]] = True
         return first
 
     def offsets(self) -> np.ndarray:
-        """Return each sentence's start and the end of the last, [S + 1]."""
+        """Return each sentence's start and the last sentence's end, [S + 1]."""
         return np.cumsum(np.append(0, self.sentences), dtype=np.int64)
 
     def part_ends(self) -> np.ndarray:
@@ -139,7 +139,7 @@ class ShardStore:
 
     Attributes:
       counts: the counts of the text that the shards contain.
-      done: whether they contain the entire text.
+      done: whether the shards contain the entire text.
     """
 
     def __init__(self, folder: str, num_shards: int):

@@ -1,6 +1,6 @@
-"""Count records while they are made; report the counts and warn about them.
+"""Count records as they are created; report the counts, with warnings.
 
-Counts are integers, so that the counts of shards add up exactly.
+Counts are integers, so that sums over shards are exact.
 """
 
 import math
@@ -26,7 +26,7 @@ TITLES = {EVAL: "held-out records"}
 
 
 def count_instances(instances: Instances) -> Counter:
-    """Count a batch of records, without its masks."""
+    """Count a batch of records, except for its masks."""
     return Counter(
         records=len(instances.lengths),
         slots=instances.input_ids.size,
@@ -62,7 +62,7 @@ def _shares(values: list[int]) -> list[float]:
 
 
 def summarize_records(made: Counter, config: MaskingConfig) -> dict:
-    """Return the statistics of the records of a split."""
+    """Return the statistics of a split's records."""
     ngrams = range(1, config.ngram + 1)
     chunks = made["records"] + made["dropped_chunks"]
     return {
@@ -104,13 +104,13 @@ def summarize(
     config: MaskingConfig,
     eval_fraction: float,
 ) -> dict:
-    """Return the statistics of `metadata.json`.
+    """Return the statistics for `metadata.json`.
 
     The statistics of the text and of the training records are at the top level.
 
     Args:
       text: the counts of the text.
-      made: the counts of the records of each split.
+      made: the counts of each split's records.
       config: the masking settings.
       eval_fraction: the requested share of tokens to hold out.
     """
@@ -169,7 +169,7 @@ MUCH_PADDING = 0.4
 MUCH_TRUNCATED = 0.05
 
 # Labels are biased if their share differs from one half by more than both of
-# these.
+# these limits.
 UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 

@@ -33,23 +33,23 @@ from albert_tf.data.table_sources import (
     texts_in,
 )
 
-# The unit of work of one process. Only a larger document spans several blocks,
-# so its first block contains at least this many bytes of it.
+# The unit of work for one process. Only a larger document spans several blocks,
+# so its first block contains at least this many of its bytes.
 BLOCK_BYTES = 1 << 20
 
-# A longer line is read as several lines, to bound memory.
+# A longer line is read as several lines, to limit memory.
 LINE_BYTES = 1 << 22
 
 
 def document_hash(lines: list[str], seed: int) -> int:
-    """Return 64 bits that depend on the seed and on a document's text."""
+    """Return 64 bits that depend on the seed and the document's text."""
     text = "\n".join(lines).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode())
     return int.from_bytes(digest.digest(), "little")
 
 
 def _inside_line(data: bytes) -> int:
-    """Return where to cut a line: after a space, or before a character."""
+    """Return the place to cut a line: after a space or before a character."""
     end = data.rfind(b" ") + 1
     if end:
         return end
@@ -123,7 +123,7 @@ def _row_pieces(
             if size >= BLOCK_BYTES:
                 yield b"".join(lines)
                 lines, size = [], 0
-    except Refused:  # a run that skips the row has other blocks after it
+    except Refused:  # a run that skips this row has different blocks after it
         raise
     except BadData as error:  # rows before the damage are usable
         yield b"".join(lines)
@@ -177,7 +177,7 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise errors that the beginning of a file reveals.
+    """Raise any errors that the beginning of a file reveals.
 
     Pipes can be read only once, so they are not checked.
     """
@@ -193,7 +193,7 @@ def check_files(paths: list[str], reading: TextFilesConfig) -> None:
 
 
 def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
-    """Yield blocks, and whether a block's last document continues after it."""
+    """Yield blocks, and whether each block's last document continues."""
     about = FORMATS[layout]
     buffer, longest = b"", about.longest_line or LINE_BYTES
     for piece in pieces:
@@ -221,7 +221,7 @@ def _lines_not_utf8(data: bytes) -> tuple[int, int]:
 
 
 def _require_utf8(bad: int, lines: int, path: str) -> None:
-    """Raise `InputError` if most lines of a file are not UTF-8."""
+    """Raise `InputError` if most lines in a file are not UTF-8."""
     require(
         2 * bad <= lines,
         "`input_file` must be UTF-8 text, but most lines are not; convert it "
@@ -235,7 +235,7 @@ class _Place:
 
     def __init__(self, path: str):
         self.path, self.line, self.offset = path, 1, 0
-        self.inside = False  # whether an object that is too long is skipped
+        self.inside = False  # whether an oversized object is being skipped
         self.bad = self.lines = 0
 
     def advance(self, data: bytes) -> None:
@@ -253,7 +253,7 @@ class _Place:
         return data[end:]
 
     def begin_object(self, data: bytes, longest: int, bad: BadItems) -> None:
-        """Start to skip an object that is too long, or raise an error."""
+        """Begin to skip an object that is too long, or raise an error."""
         rule = f"A JSON object must have at most {longest:,} bytes."
         where = f"{self.path}, line {self.line}"
         bad(BadData(f"{rule} Received: file={where}"))
@@ -347,7 +347,7 @@ def with_pipes_copied(patterns: str, folder: str) -> str:
     entries = files.split_paths(patterns)
     for number, entry in enumerate(entries):
         if files.is_stream(entry):
-            # The extension may decide the kind of the file.
+            # The extension may determine the kind of the file.
             name = f"pipe-{number}-{os.path.basename(entry)}"
             entries[number] = files.join(folder, name)
             with (
@@ -369,9 +369,9 @@ MADE = re.compile(
 def _is_made(pattern: str, path: str, folder: str) -> bool:
     """Return whether a path that a pattern matches is program output.
 
-    A pattern that starts above the output folder skips everything in it. One
-    that starts inside it skips only files that programs write there. A plain
-    name skips nothing.
+    A pattern that starts above the output folder skips everything in that
+    folder. A pattern that starts inside the folder skips only files that
+    programs write there. A plain name skips nothing.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False
@@ -390,7 +390,7 @@ def input_paths(
     `scratch_dir` is skipped too.
 
     Raises:
-      InputError: no files are left.
+      InputError: if no files are left.
     """
     made = [folder for folder in (output_dir, scratch_dir) if folder]
 

@@ -1,4 +1,4 @@
-"""Formats of text files, and settings for reading them."""
+"""Formats of text files, and settings for reading such files."""
 
 import dataclasses
 import itertools
@@ -48,7 +48,7 @@ class Block:
     skipped: Counter = dataclasses.field(default_factory=Counter)
 
 
-# {name of a count of bad items: (item, what is wrong with it)}
+# {name of a count of bad items: (item, description of the fault)}
 BAD_ITEMS = {
     "bad_lines": ("line", "not UTF-8"),
     "bad_rows": ("row", "without readable text"),
@@ -60,7 +60,7 @@ FIRST = "first: "
 
 
 def first_bad_item(counts: Counter) -> str:
-    """Return the error of the first bad item, "" without one."""
+    """Return the error of the first bad item, "" if there is none."""
     found = (key for key in counts if key.startswith(FIRST))
     return next(found, "").removeprefix(FIRST)
 
@@ -96,7 +96,7 @@ def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
 
 
 class BadItems:
-    """Handles bad items in the way that `on_bad_text` selects.
+    """A handler of bad items, with the behaviour that `on_bad_text` selects.
 
     Args:
       on_bad_text: the setting.
@@ -116,7 +116,7 @@ class BadItems:
         """Raise the error, or count it and return replacement text or None.
 
         Args:
-          error: names file and line.
+          error: the error, which names file and line.
           line: the bytes of a line that is not UTF-8.
           name: the count to increment for any other item.
         """
@@ -141,11 +141,12 @@ class Format:
     """A layout of documents in a file.
 
     Attributes:
-      cut: maps a buffer of whole lines to the length of the whole documents
-        in it, 0 if it contains one unfinished document.
-      parse: maps a block, its lines, the name of the text field and the
-        handler of bad items to documents of stripped, non-blank lines.
-      longest_line: the most bytes of a line, if lines must stay whole.
+      cut: a function from a buffer of whole lines to the length of the whole
+        documents in it, 0 if it contains one unfinished document.
+      parse: a function from a block, its lines, the name of the text field and
+        the handler of bad items to documents of stripped, non-blank lines.
+      longest_line: the maximum number of bytes in a line, if lines must stay
+        whole.
     """
 
     cut: Callable[[bytes], int]
@@ -154,7 +155,7 @@ class Format:
 
 
 def _after_blank_line(buffer: bytes) -> int:
-    """Return the end of the last blank line in a buffer, 0 without one."""
+    """Return the end of the last blank line in a buffer, 0 if there is none."""
     end = buffer.rfind(b"\n")
     while end >= 0:
         begin = buffer.rfind(b"\n", 0, end) + 1
@@ -186,7 +187,7 @@ def _parse_file(
 
 
 def _received(record: object, field: str) -> str:
-    """Describe, for errors, a record without text."""
+    """Describe a record without text, for error messages."""
     if not isinstance(record, dict):
         return "no object"
     if field in record:
@@ -195,7 +196,7 @@ def _received(record: object, field: str) -> str:
 
 
 def _text_of(line: str, field: str, place: str) -> str:
-    """Return the text of a JSON record; `place` is its position, for errors."""
+    """Return the text of a JSON record; `place` locates it in errors."""
     try:
         record = files.json_value(line)
     except ValueError as error:
@@ -286,12 +287,12 @@ class TextFilesConfig(Validated):
 
 
 def layout_of(kind: str, input_format: str | None, path: str) -> str:
-    """Return the key in `FORMATS` of a file's layout.
+    """Return the key in `FORMATS` for a file's layout.
 
     Args:
       kind: the kind of the file; see `file_kinds`.
       input_format: the setting.
-      path: the file, for errors.
+      path: the file, for error messages.
     """
     require_lines(kind, path)
     if kind == TEXT:
@@ -330,7 +331,7 @@ SHORTER = frozenset(
 def is_language(code: str) -> bool:
     """Return whether sentencex may support a language code.
 
-    It treats unknown codes as English, without a warning.
+    sentencex treats unknown codes as English, without a warning.
     """
     name = code.lower().split("-")[0]
     known = name in ISO_639_1 or (len(name) == 3 and name not in SHORTER)

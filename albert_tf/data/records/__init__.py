@@ -2,9 +2,10 @@
 
 A data directory contains the records, `metadata.json`, which describes them,
 and the tokenizer files. Records of the released code have no `metadata.json`;
-its content is then derived from the records.
+the metadata are then derived from the records.
 
 The package exports only the metadata, which needs no TensorFlow. `metadata`
-reads or derives it, `checks` compares it with the records, `input_pipeline`
-batches the records and `tfrecord` encodes and decodes single ones.
+reads or derives the metadata, `checks` compares them with the records,
+`input_pipeline` batches the records, and `tfrecord` encodes and decodes single
+records.
 """

@@ -20,10 +20,10 @@ from albert_tf.data.records.metadata import (
     static_sizes,
 )
 
-# Remote storage is slow per call, but handles many calls at once.
+# Remote storage is slow per call but handles many calls at once.
 CALLS_AT_ONCE = 64
-# Records of each split to check before a run. In fewer, the ids of a larger
-# vocabulary might all be low by chance.
+# Number of records to check in each split before a run. In fewer records, the
+# ids of a larger vocabulary might all be low by chance.
 FIRST = 16
 # The number of values of each feature in a dynamic record.
 DYNAMIC_SIZES = {
@@ -35,7 +35,7 @@ DYNAMIC_SIZES = {
 
 
 def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
-    """Return which features of a record have a wrong number of values."""
+    """Describe the features of a record with a wrong number of values."""
     return "; ".join(
         f"`{name}` has {len(feature[name])} values instead of {size}"
         for name, size in sizes.items()
@@ -44,7 +44,7 @@ def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
 
 
 def _wrong_static(feature, metadata: Metadata) -> str:
-    """Return what is wrong with a static record, or an empty string."""
+    """Describe the fault in a static record; return "" if there is none."""
     if wrong := _wrong_sizes(feature, static_sizes(metadata)):
         return wrong
     highest, size = max(feature["input_ids"]), metadata.vocab_size
@@ -54,7 +54,7 @@ def _wrong_static(feature, metadata: Metadata) -> str:
 
 
 def _wrong_dynamic(feature, metadata: Metadata) -> str:
-    """Return what is wrong with a dynamic record, or an empty string."""
+    """Describe the fault in a dynamic record; return "" if there is none."""
     if wrong := _wrong_sizes(feature, DYNAMIC_SIZES):
         return wrong
     tokens, room = sum(feature["segment_lengths"]), metadata.max_seq_length - 3
@@ -73,7 +73,7 @@ def _wrong_dynamic(feature, metadata: Metadata) -> str:
 def _first_fault(
     path: str, metadata: Metadata, split: str, limit: int | None = None
 ) -> str:
-    """Return the first error in a file, or in its first `limit` records."""
+    """Describe the first fault in a file, or in its first `limit` records."""
     dynamic = metadata.masking(split) == DYNAMIC
     wrong_in = _wrong_dynamic if dynamic else _wrong_static
     for number, record in enumerate(islice(tfrecord.read(path), limit)):
@@ -87,7 +87,7 @@ def _first_fault(
 
 
 def _file_fault(path: str, entry: RecordFile) -> str:
-    """Describe the damage of a file as a whole; return "" if it is intact."""
+    """Describe damage to a file as a whole; return "" if it is intact."""
     try:
         size = files.size(path)
     except OSError:
@@ -111,7 +111,8 @@ def check_files(data_dir: str, metadata: Metadata) -> None:
     """Raise `InputError` unless the files are complete and match the metadata.
 
     The check is cheap: it compares file sizes, many at a time, and reads the
-    first records of each split. Reading reports errors in other records.
+    first records of each split. Errors in other records are reported when they
+    are read.
     """
     for split, entries in metadata.splits.items():
         paths = [entry_path(data_dir, entry) for entry in entries]
@@ -126,7 +127,7 @@ def check_files(data_dir: str, metadata: Metadata) -> None:
 def _explained(
     message: str, data_dir: str, metadata: Metadata
 ) -> InputError | None:
-    """Find the error in the record file that a message names."""
+    """Find the fault in the record file that a message names."""
     paths = {entry_path(data_dir, e): (s, e) for s, e in metadata.entries()}
     path = max((p for p in paths if p in message), key=len, default=None)
     if path is None:
@@ -142,8 +143,8 @@ def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
     """Convert TensorFlow errors that name a record file to `InputError`.
 
     `input_pipeline` ensures that all errors from damaged records name their
-    file. Other errors, such as compiler errors, pass unchanged, without
-    reading any record.
+    file. Other errors, such as compiler errors, pass unchanged, and no record
+    is read for them.
     """
     try:
         yield

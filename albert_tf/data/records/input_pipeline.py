@@ -21,7 +21,7 @@ from albert_tf.data.records.metadata import (
 from albert_tf.data.records.parsing import masker, parse_examples
 from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
-# Requests to a remote store have a high latency, so each reads a lot.
+# Requests to remote storage have a high latency, so each request reads a lot.
 READ_BYTES = 8 << 20
 MOST_FILES, BYTES_AHEAD = 16, 256 << 20
 
@@ -38,11 +38,11 @@ def _features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
 def parse(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
-    """Parse a batch of static examples: int32, and float32 for the weights.
+    """Parse a batch of static examples to int32, and float32 for weights.
 
     Args:
       names, serialized: [B] string, see `parse_examples`.
-      metadata: defines T and P; records of other lengths are errors.
+      metadata: defines T and P; records of different lengths are errors.
 
     Returns:
       input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
@@ -68,9 +68,10 @@ def _file_records(
 ) -> tf.data.Dataset:
     """Return the records of a file from `first` up to `last`, exclusive.
 
-    TensorFlow's errors name a file that it cannot open, but not a damaged one.
-    So the file is first opened separately. Then reading stops at any damage, or
-    where the file is cut off, and missing records raise an error with its name.
+    TensorFlow's errors name a file that cannot be opened, but not a damaged
+    file. The file is therefore first opened separately. Then reading stops at
+    any damage, or where the file is truncated, and missing records raise an
+    error that names the file.
     """
     openable = tf.data.FixedLengthRecordDataset(path, 1).take(1).skip(1)
     sound = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).skip(first)
@@ -83,7 +84,7 @@ def _file_records(
 def _files_at_once(entries: Sequence[RecordFile]) -> int:
     """Return how many files to read in parallel.
 
-    These files are in memory, and twice as many more are read ahead.
+    These files are in memory, and twice as many files are read ahead.
     """
     largest = max(entry.bytes for entry in entries)
     fitting = max(1, BYTES_AHEAD // 3 // max(1, largest))
@@ -91,10 +92,10 @@ def _files_at_once(entries: Sequence[RecordFile]) -> int:
 
 
 class _Row(NamedTuple):
-    """Files whose records are read one after the other."""
+    """Files whose records are read in sequence."""
 
     paths: tf.Tensor  # [files] string
-    counts: tf.Tensor  # [files] int64, the records of each
+    counts: tf.Tensor  # [files] int64, the number of records in each
     at_once: int
 
 
@@ -116,14 +117,15 @@ def _records(row: _Row, first, last) -> tf.data.Dataset:
     return files.interleave(
         _file_records,
         cycle_length=row.at_once,
-        # More records than any file has, so that files are read in order.
+        # Larger than the number of records in any file, so that files are read
+        # in order.
         block_length=tf.reduce_max(row.counts) + 1,
         num_parallel_calls=row.at_once if row.at_once > 1 else None,
     )
 
 
 def _names(row: _Row, places: tf.Tensor) -> tf.Tensor:
-    """Return names, for errors, of the records at indices [n] in a row."""
+    """Return names, for error messages, of records at indices [n] in a row."""
     starts = tf.cumsum(row.counts, exclusive=True)
     index = tf.searchsorted(starts + row.counts, places, side="right")
     number = tf.strings.as_string(places - tf.gather(starts, index))
@@ -143,8 +145,8 @@ def _epoch(
 ) -> tf.data.Dataset:
     """Return names and records of an epoch from one index to another.
 
-    Files are in random order, and so are the records in each block of
-    consecutive ones. The stream can start at any block without reading the
+    Files are in random order, and so are the records within each block of
+    consecutive records. The stream can start at any block without reading the
     files before it.
     """
     fold_in = tf.random.experimental.stateless_fold_in
@@ -169,10 +171,10 @@ def _share(
 ) -> tf.data.Dataset:
     """Return the endless stream of names and examples of one reader.
 
-    Each epoch orders the files differently and gives each reader an equal share
-    of the row; it reads only the files of its share, and shuffles them. The
-    example at a position thus depends only on the seed, the position and the
-    number of readers, and a run can resume anywhere.
+    Each epoch orders the files differently and assigns each reader an equal
+    share of the row; a reader reads only the files in its share, and shuffles
+    them. The example at a position thus depends only on the seed, the position
+    and the number of readers, and a run can resume anywhere.
     """
     rule = "`data_dir` must contain a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)
@@ -229,13 +231,13 @@ def train_batches(
 
     Readers with the same seed and start, each with its own shard, together read
     every record once per epoch. `example_weights` [B] is 1. Dynamic records are
-    masked here; the masks of an example depend only on the seed and on its
-    position in the stream of all readers.
+    masked here; the masks of an example depend only on the seed and on the
+    example's position in the combined stream of all readers.
 
     Args:
       data_dir: the folder of records.
       metadata: the folder's metadata.
-      batch_size: B of this reader.
+      batch_size: B, for this reader.
       seed: seed of the shuffling and the masks.
       start: number of examples already read, by all readers together.
       num_shards: the number of readers.

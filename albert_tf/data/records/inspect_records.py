@@ -32,7 +32,7 @@ WORD_MARKS = ("▁", "##")
 
 @dataclasses.dataclass(frozen=True)
 class InspectConfig(Validated):
-    """Which records to print."""
+    """The records to print."""
 
     input_file: str = setting(
         None,
@@ -43,7 +43,7 @@ class InspectConfig(Validated):
 
 
 def find_paths(patterns: str) -> list[str]:
-    """Return the files named by comma-separated files, globs and folders."""
+    """Return the files that comma-separated files, globs and folders name."""
     paths = []
     for entry in files.split_paths(patterns):
         here = files.matches("*.tfrecord*", entry)
@@ -54,19 +54,19 @@ def find_paths(patterns: str) -> list[str]:
 
 
 def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
-    """Return the tokenizer from the flags or the file's folder, if any."""
+    """Return the tokenizer named by flags or next to the file, if any."""
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
     return tokenizer_in(os.path.dirname(path))
 
 
 def paint(kind: str, text: str) -> str:
-    """Colour the text if it is printed on a terminal."""
+    """Colour text for a terminal; return it unchanged otherwise."""
     return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
 
 
 def _names(ids: np.ndarray, tokenizer: Tokenizer | None) -> list[str]:
-    """Return the pieces of ids, or the ids without a tokenizer."""
+    """Return the pieces for ids, or the ids if there is no tokenizer."""
     names = dict(zip(ids.tolist(), map(str, ids.tolist()), strict=True))
     if tokenizer is not None:
         highest = max(names, default=0)
@@ -92,7 +92,7 @@ def _text(piece: str) -> str:
 def _words(
     example: tfrecord.Example, tokenizer: Tokenizer | None
 ) -> Iterator[tuple[bool, str]]:
-    """Yield, for each token, whether a space precedes it, and its text."""
+    """Yield for each token whether a space precedes it, and its text."""
     shown = _names(example.input_ids, tokenizer)
     labels = _names(example.labels, tokenizer)
     masked = dict(zip(example.positions.tolist(), labels, strict=True))
@@ -113,7 +113,7 @@ def _words(
 
 
 def _facts(example: tfrecord.Example) -> Iterator[str]:
-    """Yield the facts printed before the text of an example."""
+    """Yield the facts to print before the text of an example."""
     number, masked = len(example.input_ids), len(example.positions)
     a, b = map(len, example.segments())
     order = f"sentence order {LABELS[example.swapped]}"

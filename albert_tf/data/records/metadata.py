@@ -1,9 +1,9 @@
 """The content of `metadata.json`, and the features of records.
 
 The features have their released names; in code, `next_sentence_labels` is
-`sentence_order_labels`. Training records are written in one of two forms:
+`sentence_order_labels`. Training records have one of two forms:
 
-static: masked, with every list padded to T or P, as released.
+static: masked, with every list padded to T or P, as in the release.
 dynamic: unmasked and compact. `token_ids` is a byte string, the little-endian
   ids of segment A and then B without special tokens, 2 bytes each, or 4 for a
   vocabulary over 65,536. `word_starts` has one bit per token, the first token
@@ -66,7 +66,7 @@ class Metadata:
         return sum(entry.records for entry in self.splits.get(split, ()))
 
     def fingerprint(self) -> str:
-        """Return a text that identifies the training records."""
+        """Return a string that identifies the training records."""
         sizes = [(e.records, e.bytes) for e in self.splits.get(TRAIN, ())]
         return (
             f"{self.count(TRAIN)} records of {self.max_seq_length} tokens, "
@@ -74,12 +74,12 @@ class Metadata:
         )
 
     def masking(self, split: str) -> str:
-        """Return `DYNAMIC` if the split is masked while reading."""
+        """Return `DYNAMIC` if the split is masked while it is read."""
         written = self.settings.get("masking", STATIC)
         return written if split == TRAIN else STATIC
 
     def masked_at(self, rate: float) -> "Metadata":
-        """Return the metadata of dynamic records masked at another rate."""
+        """Return the metadata of dynamic records masked at a different rate."""
         values = {"masked_lm_prob": rate, "max_predictions_per_seq": None}
         other = dataclasses.replace(self, settings=self.settings | values)
         slots = other.masking_config().predictions(self.max_seq_length)
@@ -98,7 +98,7 @@ class Metadata:
 
 
 def _typed(value: Metadata | RecordFile) -> Metadata | RecordFile:
-    """Return a dataclass read from JSON; raise an error for a wrong type."""
+    """Return a dataclass read from JSON; raise an error for wrong types."""
     for field in dataclasses.fields(value):
         found, kind = getattr(value, field.name), field.type
         legal = isinstance(found, typing.get_origin(kind) or kind)
@@ -157,7 +157,7 @@ def id_type(vocab_size: int) -> np.dtype:
 
 
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
-    """Return the files of a split, which must have records."""
+    """Return the files of a split; fail if it has no records."""
     require(
         metadata.count(split),
         f"`data_dir` must contain {split} records.",
@@ -183,7 +183,7 @@ PATTERN = "*.tfrecord*"
 
 
 def _lengths(path: str) -> tuple[int, int]:
-    """Return T and P of the first record in a file without metadata."""
+    """Return T and P from the first record of a file without metadata."""
     record = next(tfrecord.read(path), None)
     require(
         record is not None,
@@ -277,13 +277,13 @@ PIECE_COUNTS_FILE = "piece_counts.json"
 
 
 def write_piece_counts(data_dir: str, counts: list[int]) -> None:
-    """Write the counts [V] to the folder of the records."""
+    """Write the piece counts [V] to the folder of the records."""
     path = files.join(data_dir, PIECE_COUNTS_FILE)
     files.write_text(path, json.dumps(counts) + "\n")
 
 
 def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
-    """Return the counts [V] for a model's vocabulary, None if unknown.
+    """Return the piece counts [V] of a model's vocabulary, None if unknown.
 
     Records of the released code and of earlier builders have no counts.
     """

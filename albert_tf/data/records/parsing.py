@@ -1,8 +1,8 @@
-"""Parsing: static and dynamic records as tensors.
+"""Parsing of static and dynamic records to tensors.
 
 Dynamic records are laid out and masked while they are read, by Python functions
-that threads of the input pipeline call. A thread that is waiting for the GIL
-when the interpreter shuts down never returns; if its pipeline is then
+that are called from threads of the input pipeline. A thread that is waiting for
+the GIL when the interpreter shuts down never returns; if its pipeline is then
 destroyed, the process hangs. The interpreter therefore waits for such calls at
 exit.
 
@@ -20,20 +20,21 @@ import tensorflow as tf
 from albert_tf.data.records.metadata import Metadata, id_type
 from albert_tf.data.records.record_stream import MASKED_NAMES, Masker
 
-# Tag of `Example.features`, an example's only field: number 1, with a length.
+# Tag of `Example.features`, an example's only field: number 1,
+# length-delimited.
 FEATURES_TAG = 10
 
 
 def require_all(
     sound: tf.Tensor, names: tf.Tensor, fault: str
 ) -> tf.Operation | None:
-    """Raise an error with the names [B] of records unless all are sound [B]."""
+    """Raise an error with the names [B] of records that are not sound [B]."""
     wrong = tf.strings.join([tf.boolean_mask(names, ~sound), ": ", fault])
     return tf.debugging.Assert(tf.reduce_all(sound), [wrong])
 
 
 def _is_example(serialized: tf.Tensor) -> tf.Tensor:
-    """Return [B] bool, whether a record [B] is exactly one field `features`."""
+    """Return [B] bool, whether a record is exactly one field `features`."""
     head = tf.io.decode_raw(serialized, tf.uint8, fixed_length=6)
     head = tf.cast(head, tf.int64)
     tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits a byte
@@ -51,23 +52,23 @@ def parse_examples(
     """Parse a batch of examples.
 
     Args:
-      names: [B] string, the file and the number of each record.
+      names: [B] string, the file and number of each record.
       serialized: [B] string.
       features: as for `tf.io.parse_example`; mismatches are errors.
     """
-    # TensorFlow's own error quotes the record instead of its name, and becomes
-    # a UnicodeDecodeError if the bytes are not text.
+    # TensorFlow's own error would quote the record instead of naming it, and
+    # turn into a UnicodeDecodeError if the bytes are not text.
     whole = require_all(_is_example(serialized), names, "no tf.train.Example")
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
 
 
-# After this time without a call, the buffers of a pipeline are full.
+# After this many seconds without a call, a pipeline's buffers are full.
 QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function for pipelines; the interpreter waits at exit for its calls."""
+    """A function for pipelines; at exit, the interpreter waits for calls."""
 
     def __init__(self, function: Callable):
         self.function = function
@@ -105,7 +106,7 @@ FEATURES = {
 
 
 def _unpack_bits(data: tf.Tensor, count: int) -> tf.Tensor:
-    """Return the first bits of byte strings [B] as bool [B, count]."""
+    """Return the first `count` bits of byte strings [B] as bool [B, count]."""
     raw = tf.io.decode_raw(data, tf.uint8, fixed_length=-(-count // 8))
     shifts = tf.range(7, -1, -1, dtype=tf.int32)
     bits = tf.bitwise.right_shift(tf.cast(raw, tf.int32)[..., None], shifts)
@@ -155,11 +156,12 @@ MASKED = {
 def masker(
     data_dir: str, metadata: Metadata, seed: int
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """Return a function that makes masked batches of dynamic examples.
+    """Return a function that creates masked batches of dynamic examples.
 
-    Its arguments are positions in the stream [B] int64, names and serialised
-    examples [B]; it returns the same tensors as `input_pipeline.parse`. Masks
-    are drawn in Python, so it runs only in the process that made the pipeline.
+    The function's arguments are positions in the stream [B] int64, names and
+    serialised examples [B]; it returns the same tensors as
+    `input_pipeline.parse`. Masks are drawn in Python, so the function runs only
+    in the process that created the pipeline.
 
     Args:
       data_dir: the folder of the records and their tokenizer.

@@ -1,10 +1,10 @@
-"""Vectors of pieces from their neighbours in the text, counted, not trained.
+"""Vectors of pieces, computed from counts of their neighbours in the text.
 
-A masked language model first learns which pieces can stand for one another,
-in the word table, which has most of the weights of a small ALBERT. The text
-shows it before the first step: pieces with the same neighbours are alike. The
-vectors are the left singular ones of the positive mutual information of
-pieces and neighbours, as Levy, Goldberg and Dagan advise
+A masked language model first learns which pieces can replace one another. It
+stores this in the word table, which contains most of the weights of a small
+ALBERT. The text reveals this before the first step: pieces with the same
+neighbours are alike. The vectors are the left singular vectors of the positive
+mutual information of pieces and neighbours, as Levy, Goldberg and Dagan advise
 (https://aclanthology.org/Q15-1016). Each position around a piece is counted
 separately.
 
@@ -18,22 +18,23 @@ from sklearn.utils.extmath import randomized_svd
 from albert_tf.data.records.metadata import TRAIN, Metadata, paths_of
 from albert_tf.data.records.tfrecord import decoded
 
-# More text is not worth the time; this much takes about 20 seconds.
+# More tokens are not worth the time; this many take about 20 seconds.
 MOST_TOKENS = 10_000_000
-DISTANCE = 2  # Neighbours are at most this many positions away.
+DISTANCE = 2  # neighbours are at most this many positions away
 # A piece that occurs less often has no vector.
 FEWEST = 3
-# Neighbour counts are raised to this power, as rare ones have undue weight.
+# Neighbour counts are raised to this power, as rare neighbours would otherwise
+# have undue weight.
 SMOOTHING = 0.75
 NO_PIECE = -1
 
 
 def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
-    """Return the text of training records, segment by segment.
+    """Return the tokens of training records, segment by segment.
 
     Returns:
-      int64 [n], n about `MOST_TOKENS` at most, with `NO_PIECE` where a segment
-      begins or ends.
+      int64 [n], with n at most about `MOST_TOKENS`, and `NO_PIECE` where a
+      segment begins or ends.
     """
     texts, total = [], 0
     for path in paths_of(data_dir, metadata, TRAIN):
@@ -56,8 +57,8 @@ def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
       vocab_size: V; ids of V or more are ignored.
 
     Returns:
-      [V, 2 DISTANCE V]: blocks of V columns for one position after the piece,
-      one before, two after and so on.
+      [V, 2 DISTANCE V]: blocks of V columns, for one position after the piece,
+      one position before it, two after it and so on.
     """
     pieces = (tokens >= 0) & (tokens < vocab_size)
     places = []
@@ -72,7 +73,7 @@ def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
 
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
-    """Return the log ratio of the counts to chance where it is positive."""
+    """Return the log ratio of the counts to chance, where positive."""
     of_piece, of_neighbour = counts.sum(axis=1), counts.sum(axis=0)
     chance = of_neighbour**SMOOTHING
     chance /= chance.sum()
@@ -86,7 +87,7 @@ def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
 def piece_vectors(
     tokens: np.ndarray, vocab_size: int, width: int
 ) -> np.ndarray:
-    """Return float32 [V, E], rows with mean square 1, or zeros if unknown.
+    """Return float32 [V, E]: rows of mean square 1, or of zeros if unknown.
 
     Args:
       tokens: as returned by `read_tokens`.

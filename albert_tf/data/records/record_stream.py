@@ -1,6 +1,6 @@
-"""The batches of `input_pipeline` in NumPy, without TensorFlow.
+"""The batches of `input_pipeline`, in NumPy and without TensorFlow.
 
-With one reader, the examples, their order and their masks are the same.
+For a single reader, the examples, their order and their masks are the same.
 
 Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 """
@@ -30,7 +30,7 @@ from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 SHUFFLE_BLOCK = 1 << 14
 
 # Philox4x32-10: Salmon et al., Parallel random numbers: as easy as 1, 2, 3,
-# 2011. FIRST_KEY is that of TensorFlow's stateless generators.
+# 2011. FIRST_KEY is the key of TensorFlow's stateless generators.
 FACTORS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 WEYL = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
 FIRST_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint32)
@@ -49,7 +49,7 @@ def philox(key: np.ndarray, counters: np.ndarray) -> np.ndarray:
 
 
 def random_integers(seed: Sequence[int], count: int) -> np.ndarray:
-    """Return int64 [count] of `tf.random.stateless_uniform`, of any value."""
+    """Return the int64 [count] that `tf.random.stateless_uniform` returns."""
     words = np.array(seed, np.int64).view(np.uint32)[None]
     key = philox(FIRST_KEY, words)[0]
     counters = np.zeros([-(-count // 2), 4], np.uint32)
@@ -59,7 +59,7 @@ def random_integers(seed: Sequence[int], count: int) -> np.ndarray:
 
 
 def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
-    """Return the seed of `tf.random.experimental.stateless_fold_in`.
+    """Return the seed that `tf.random.experimental.stateless_fold_in` returns.
 
     Args:
       seed: the seed to start from.
@@ -86,7 +86,7 @@ def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
     return tokenizer
 
 
-# The arrays that `Masker` returns.
+# The names of the arrays that `Masker` returns.
 MASKED_NAMES = (
     *("input_ids", "input_mask", "segment_ids"),
     *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
@@ -94,7 +94,7 @@ MASKED_NAMES = (
 
 
 class Masker:
-    """Lays out and masks batches of dynamic examples.
+    """A callable that lays out and masks batches of dynamic examples.
 
     Args:
       data_dir: the folder of the records and their tokenizer.
@@ -119,7 +119,7 @@ class Masker:
         """Return the arrays of `MASKED_NAMES`, [B, T] and [B, P].
 
         Args:
-          positions: [B] positions of the examples in the stream.
+          positions: [B], the positions of the examples in the stream.
           ids, starts, sizes: [B, R], [B, R], [B, 2], see `parsing.parse`.
         """
         begin = np.arange(len(ids)) * ids.shape[1]
@@ -227,7 +227,7 @@ class RecordStream:
 
         Args:
           records: [B] serialised examples.
-          place: the first one's position in the stream; None if held out.
+          place: the first record's position in the stream; None if held out.
         """
         try:
             features = [tfrecord.parse(record) for record in records]
@@ -250,7 +250,7 @@ class RecordStream:
         }
 
     def held_out(self, batch_size: int) -> Iterator[dict]:
-        """Yield the held-out batches once; zeros pad the last one."""
+        """Yield the held-out batches once; zeros pad the last batch."""
         order = range(len(self.metadata.splits[EVAL]))
         records = self._read(EVAL, order, 0)
         while part := list(itertools.islice(records, batch_size)):

@@ -1,8 +1,8 @@
 """Read and write TFRecord files and `tf.train.Example` without TensorFlow.
 
-A record is its length (8 bytes, little-endian), a checksum of the length, its
-bytes, and a checksum of the bytes. A checksum is a masked CRC-32C in 4 bytes.
-https://www.tensorflow.org/tutorials/load_data/tfrecord
+A record consists of its length (8 bytes, little-endian), a checksum of the
+length, its bytes, and a checksum of the bytes. A checksum is a masked CRC-32C
+in 4 bytes. https://www.tensorflow.org/tutorials/load_data/tfrecord
 
 Glossary: B instances, n tokens including special ones, m masked tokens.
 """
@@ -26,7 +26,7 @@ from albert_tf.data.masking import Instances, Masked
 
 LENGTH, CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
 MASK_DELTA = 0xA282EAD8
-LEAST_BYTES = LENGTH.size + 2 * CHECKSUM.size  # of a record in a file
+LEAST_BYTES = LENGTH.size + 2 * CHECKSUM.size  # minimum size of a record
 
 
 def masked_crc32c(data: bytes) -> int:
@@ -49,7 +49,7 @@ def write(path: str, records: Iterable[bytes]) -> None:
 
 
 def _checked(framed: bytes) -> bytes | None:
-    """Remove and verify the checksum at the end; return None if it is wrong."""
+    """Verify and remove the checksum at the end; return None if it is wrong."""
     data = framed[: -CHECKSUM.size]
     return data if framed == _with_checksum(data) else None
 
@@ -67,7 +67,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def _record(file: BinaryIO, head: bytes) -> bytes | None:
-    """Read the record after its length; return None if either is damaged."""
+    """Read the record that follows `head`; return None if either is damaged."""
     length = _checked(head)
     if length is None:
         return None
@@ -78,7 +78,7 @@ def read(path: str) -> Iterator[bytes]:
     """Yield the records of a file.
 
     Raises:
-      InputError: a record is damaged or truncated.
+      InputError: if a record is damaged or truncated.
     """
     with files.opened(path, "rb") as file:
         for number in itertools.count():
@@ -95,8 +95,8 @@ def read(path: str) -> Iterator[bytes]:
             yield record
 
 
-# tensorflow/core/example/example.proto and feature.proto as encoded: a map is a
-# list of entries.
+# The encoding of tensorflow/core/example/example.proto and feature.proto, in
+# which a map is a list of entries.
 MESSAGES = {
     "BytesList": ["repeated bytes value = 1"],
     "FloatList": ["repeated float value = 1"],
@@ -135,10 +135,10 @@ def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
 
 
 def message_class(messages: dict[str, list[str]], name: str) -> type:
-    """Return the class of a protobuf message, in a pool of its own.
+    """Return the class of a protobuf message, defined in a pool of its own.
 
     Args:
-      messages: {message: its fields, as in a `.proto` file}.
+      messages: {message: fields, as in a `.proto` file}.
       name: one of these messages.
     """
     file = descriptor_pb2.FileDescriptorProto(name="file", syntax="proto3")
@@ -160,7 +160,7 @@ def parse(serialized: bytes) -> defaultdict[str, Sequence]:
     A missing feature has no values.
 
     Raises:
-      ValueError: the bytes are not an example.
+      ValueError: if the bytes are not an example.
     """
     try:
         example = _example_class().FromString(serialized)
@@ -230,7 +230,8 @@ def ints(key: str, values: np.ndarray) -> list[bytes]:
 def fixed(key: str, values: np.ndarray) -> list[bytes]:
     """Encode fixed-size values [B, n] as one feature per row.
 
-    bool values become an int64 feature, float32 values a float feature.
+    bool values are encoded as an int64 feature, float32 values as a float
+    feature.
     """
     list_tag = FIELD_3 if values.dtype == bool else FIELD_2
     ends = np.arange(1, len(values) + 1) * values[:1].nbytes
@@ -264,10 +265,10 @@ def _packed(flags: np.ndarray, sizes: np.ndarray) -> tuple[bytes, np.ndarray]:
 
     Args:
       flags: [sum of sizes] bool.
-      sizes: [B] the number of flags in each row.
+      sizes: [B], the number of flags in each row.
 
     Returns:
-      The bytes of all rows, and the end of each row in them.
+      The bytes of all rows, and the end of each row in these bytes.
     """
     place = np.arange(8 * -(-int(sizes.max()) // 8))
     padded = np.zeros((len(sizes), len(place)), bool)
@@ -299,14 +300,14 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A record without padding; A ends with [SEP], and so does any B.
+    """A record without padding; A ends with [SEP], as does B if there is one.
 
     Attributes:
-      input_ids: [n] int64, with masks applied. In dynamic records, which have
-        no special tokens, -1 represents [CLS] and -2 represents [SEP].
-      segment_ids: [n] 0 in A and 1 in B.
-      positions: [m] positions of the masked tokens.
-      labels: [m] their original ids.
+      input_ids: [n] int64, with masks applied. Dynamic records have no special
+        tokens; -1 represents [CLS] and -2 represents [SEP].
+      segment_ids: [n], 0 in A and 1 in B.
+      positions: [m], the positions of the masked tokens.
+      labels: [m], the original ids of the masked tokens.
       swapped: the sentence-order label.
       slots: P; 0 for a dynamic record.
       length: T, including padding; n for a dynamic record.
@@ -375,7 +376,7 @@ def decode(serialized: bytes) -> Example:
     """Decode a static, dynamic or released record.
 
     Raises:
-      ValueError: the bytes are not a pretraining record.
+      ValueError: if the bytes are not a pretraining record.
     """
     feature = parse(serialized)
     decode_form = _decode_dynamic if "token_ids" in feature else _decode_static

@@ -1,1 +1,1 @@
-"""Pretraining: the program, budgets, warm starts and informed starts."""
+"""Pretraining: the program, time budgets, warm and informed starts."""

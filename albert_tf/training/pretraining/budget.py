@@ -1,4 +1,4 @@
-"""Budgets: measure a run's speed, and choose settings that fit its hours."""
+"""Time budgets: measure a run's speed and choose settings that fit it."""
 
 import functools
 import gc
@@ -25,8 +25,8 @@ class Rehearse(Hook):
     """Time an evaluation and the curves once, for the clock.
 
     Args:
-      evaluate: evaluates a number of batches.
-      batches: batches of a full evaluation; 0 for no evaluations.
+      evaluate: a function that evaluates a number of batches.
+      batches: number of batches in a full evaluation; 0 for no evaluations.
     """
 
     def __init__(self, evaluate: Callable[[int], Any], batches: int):
@@ -41,7 +41,7 @@ class Rehearse(Hook):
             share = (time.monotonic() - start) / number
             clock.evaluation = share * self.batches / clock.step_seconds
         start = time.monotonic()
-        for _ in range(2 * run.chief):  # the first one imports
+        for _ in range(2 * run.chief):  # the first call imports
             start = time.monotonic()
             history.draw_curves(run.history, run.output_dir, names)
         clock.closing = time.monotonic() - start
@@ -50,7 +50,7 @@ class Rehearse(Hook):
 
 # FLOP/s of a CPU, to estimate the first batch before anything is measured.
 USUAL_FLOPS = 1e11
-# How long to measure steps; less with a small budget.
+# Seconds for which to measure steps; fewer with a small budget.
 PROBE_SECONDS = 3.0
 MOST_PROBES = 3
 MICROSECONDS = 1e6  # processes agree on times as whole numbers
@@ -73,7 +73,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
         optimizer in budget_rules.OPTIMIZERS
         or "learning_rate" in fixed
         or "optimizer" not in fixed,
-        "`budget_hours` knows rates for "
+        "`budget_hours` has rates only for "
         f"{', '.join(budget_rules.OPTIMIZERS)}; set `learning_rate` for "
         "another optimizer.",
         optimizer=optimizer,
@@ -83,12 +83,12 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
 def time_steps(
     setup: Setup, trainer: Trainer, most: float
 ) -> tuple[float, float]:
-    """Return the seconds of a compiled training step, and of all measurements.
+    """Return the seconds of a compiled training step and of the measurement.
 
     Args:
-      setup: the run, whose first phase is trained.
-      trainer: its trainer; the weights may change.
-      most: how many seconds to measure, approximately.
+      setup: the run; the measured steps train its first phase.
+      trainer: the run's trainer; the weights may change.
+      most: the approximate number of seconds to measure.
     """
     phase = setup.phases()[0]
     read = phase.reader(setup.batches)
@@ -112,11 +112,11 @@ def time_steps(
 
 
 def measure(setup: Setup, most: float) -> tuple[float, float]:
-    """Return the seconds of a step in the first phase, and to compile it.
+    """Return the seconds to run a step of the first phase, and to compile it.
 
     Args:
       setup: the run.
-      most: how many seconds to measure, approximately.
+      most: the approximate number of seconds to measure.
     """
     start = time.monotonic()
     trainer = setup.trainer()
@@ -149,16 +149,16 @@ def resources_of(setup: Setup, seconds: float, pace: float) -> Resources:
 
 
 def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
-    """Return {setting: value} of choices."""
+    """Return {setting: value} for choices."""
     return {name: choice.value for name, choice in choices.items()}
 
 
 def measured_choices(
     setup: Setup, fixed: Set[str], end: float
 ) -> tuple[dict[str, Choice], float]:
-    """Return the choices, and the seconds of a step in the first phase.
+    """Return the choices and the seconds of a step in the first phase.
 
-    The batch depends on the pace and the pace on the batch, so they are found
+    The batch depends on the pace and the pace on the batch, so both are found
     by iteration.
 
     Args:
@@ -185,12 +185,13 @@ class Budget:
     """The time budget of a run; time starts when this object is created.
 
     Args:
-      hours: hours for the run; 0 for no budget, when the methods do nothing.
+      hours: hours for the run; 0 for no budget, in which case the methods do
+        nothing.
       fixed: names of the settings that the user set.
 
     Attributes:
       earlier: the state that an earlier process saved, None for a new run.
-      clock: the clock of the run, None without a budget, and before
+      clock: the clock of the run; None without a budget, or before
         `choose_settings`.
     """
 
@@ -215,7 +216,7 @@ class Budget:
         return self.with_start(setup)
 
     def read_earlier(self, output_dir: str, prefix: str) -> None:
-        """Read what a checkpoint's run chose, and warn if its time is up."""
+        """Read the choices of a checkpoint's run; warn if its time is up."""
         self.earlier = checkpoint_files.read_facts(prefix).get("budget")
         require(
             self.earlier,
@@ -223,7 +224,7 @@ class Budget:
             "another folder.",
             output_dir=f"{output_dir} with {prefix}",
         )
-        # Older checkpoints have the last step instead.
+        # Older checkpoints store the last step instead.
         step = checkpoint_files.number(prefix)
         if self.earlier.get("over", step == self.earlier.get("last")):
             print(
@@ -234,10 +235,10 @@ class Budget:
             )
 
     def with_start(self, setup: Setup) -> Setup:
-        """Return a setup with the first weights and schedules of a new model.
+        """Return a setup with the initial weights and schedules of a new model.
 
-        They are chosen now or were chosen in an earlier run. A pretrained model
-        gets none: it already uses all of its layers.
+        These are chosen now or were chosen in an earlier run. Nothing is chosen
+        for a pretrained model, which already uses all of its layers.
         """
         pretraining = setup.pretraining
         if pretraining.init_checkpoint and not self.earlier:
@@ -255,7 +256,7 @@ class Budget:
         return setup.with_settings(values)
 
     def _choose(self, setup: Setup) -> tuple[dict[str, Any], float]:
-        """Return the {setting: value} chosen, and the seconds of a step."""
+        """Return the choices {setting: value}, and the seconds of a step."""
         if self.earlier:
             return self.earlier["choices"], self.earlier["step_seconds"]
         end = self.began + self.hours * 3600
@@ -266,9 +267,9 @@ class Budget:
         return values_of(choices), seconds
 
     def choose_settings(self, setup: Setup) -> Setup:
-        """Return a setup with all choices, made now or in an earlier process.
+        """Return a setup with all choices, new or from an earlier process.
 
-        Also makes the clock.
+        This also creates the clock.
         """
         if not self.hours:
             return setup
@@ -304,13 +305,13 @@ class Budget:
 
         Args:
           setup: the run.
-          evaluate: evaluates a number of batches.
+          evaluate: a function that evaluates a number of batches.
         """
         batches = -(-setup.held_out // setup.training.eval_batch_size)
         return [Rehearse(evaluate, batches)] if self.clock else []
 
     def closed(self, setup: Setup, run: Run) -> Setup:
-        """Print the time used; return settings that repeat the steps made."""
+        """Print the time used; return settings that repeat the run's steps."""
         if not self.clock:
             return setup
         seconds, used = self.clock.seconds, self.clock.used()

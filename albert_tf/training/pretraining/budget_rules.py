@@ -1,11 +1,11 @@
 """Rules that choose the settings of a run with a budget, each with a reason.
 
-`RULES` has an entry for each setting that depends on the pace, in the order in
-which they are chosen: each rule sees the earlier choices and the user's
-settings. `choose_start` chooses what depends on the model and its records.
+`RULES` has an entry for each setting that depends on the pace, in the order of
+choice: each rule sees the earlier choices and the user's settings.
+`choose_start` chooses the settings that depend on the model and its records.
 Values found in trials are constants, with the trial in a comment.
 
-A trial is a run on records of 64 tokens, measured by the held-out MLM loss
+A trial is a run on records of 64 tokens; its result is the held-out MLM loss
 after the rate has fully decayed.
 """
 
@@ -31,29 +31,30 @@ TRIAL_WIDTH = 128
 # steps, `tiny` and Muon, rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3 ended at 4.64,
 # 4.54, 4.47 and 4.48; the rule chooses 4e-3.
 TRIAL_TOKENS = 64 * 64  # in a batch
-# The rate falls with this power of the width: right for AdamW from 128 to 256.
+# The rate falls with this power of the width, as is right for AdamW from width
+# 128 to 256.
 WIDTH_POWER = 0.5
-# A beta_2 of 0.98 at the trial's batch is a half-life of 34 steps. That
-# half-life in tokens is kept (https://arxiv.org/abs/2507.07101), down to the
-# beta_2 usual for large batches.
+# A beta_2 of 0.98 at the trial's batch is a half-life of 34 steps. Other
+# batches keep that half-life in tokens (https://arxiv.org/abs/2507.07101), down
+# to the usual beta_2 for large batches.
 HALF_LIFE_TOKENS = TRIAL_TOKENS * math.log(0.5) / math.log(0.98)
 SMALLEST_BETA_2 = 0.95
-LEAST_STEPS = 10  # initial estimate, so that each phase has some
+LEAST_STEPS = 10  # initial estimate, so that each phase has some steps
 # 50 of 600 to 2,500 steps: without warm-up AdamW collapses.
 WARMUP_SHARE = 0.05
 # The best batch grows with about the square root of the tokens read
-# (https://arxiv.org/abs/2505.13738); no trial has shown yet from where on.
-SMALL_BATCHES_UP_TO = 1e8  # tokens of a run
-# Muon's 1,000 steps took 501 s on one core. Half of the layers for a share of
-# 0.4: 1,250 steps in 496 s, 4.27. With the mask schedule too: 605 s, 4.16; with
-# masks of 0.40 instead of 0.30: 667 s, 4.14. 0.4 of the steps are about 0.3 of
-# the time; with a budget, shares of schedules are shares of time.
+# (https://arxiv.org/abs/2505.13738); no trial has shown yet from which size on.
+SMALL_BATCHES_UP_TO = 1e8  # number of tokens in a run
+# Muon's 1,000 steps took 501 s on one core. With half of the layers for a share
+# of 0.4: 1,250 steps in 496 s, 4.27. With the mask schedule too: 605 s, 4.16;
+# with masks of 0.40 instead of 0.30: 667 s, 4.14. 0.4 of the steps are about
+# 0.3 of the time; with a budget, shares of schedules are shares of time.
 SHALLOW_SHARE = 0.3
 MASK_SCHEDULE = "0.30:0.7,0.20:0.2,0.15"
-# Evaluations in a run, and the share of its time that they may take.
+# Number of evaluations in a run, and the share of its time that they may take.
 EVALUATIONS = 10
 EVALUATION_SHARE = 0.05
-EVALUATION_COST = 0.4  # of an example, relative to training on it
+EVALUATION_COST = 0.4  # per example, relative to training
 # Time between two checkpoints; a run has at least two.
 MOST_SECONDS, LEAST_SECONDS = 900.0, 60.0
 
@@ -76,7 +77,7 @@ class Resources:
       hidden_size: width of the model.
       eval_examples: number of held-out examples.
       replicas: number of replicas that share a batch.
-      dtype: the faster precision on its devices.
+      dtype: the faster precision on the run's devices.
     """
 
     seconds: float
@@ -89,7 +90,7 @@ class Resources:
 
 
 def batch_size(means: Resources, values: dict) -> Choice:
-    """Choose the batch size, a power of 2 rounded to the replicas."""
+    """Choose the batch size, a power of 2 rounded to suit the replicas."""
     tokens = means.seconds / means.example_seconds * means.tokens
     growth = math.sqrt(max(tokens / SMALL_BATCHES_UP_TO, 1.0))
     examples = TRIAL_TOKENS * growth / means.tokens
@@ -163,7 +164,7 @@ def checkpoint_steps(means: Resources, values: dict) -> Choice:
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
-    """Choose a new model's first weights and schedules, which need no pace.
+    """Choose a new model's initial weights and the pace-independent schedules.
 
     Args:
       config: the architecture.
@@ -201,12 +202,12 @@ RULES: dict[str, Callable[[Resources, dict], Choice]] = {
 def choose_values(
     means: Resources, values: dict, fixed: Set[str]
 ) -> dict[str, Choice]:
-    """Choose the settings that the user has not set.
+    """Choose the settings that the user did not set.
 
     Args:
       means: the resources and sizes of the run.
       values: {setting: value} of all settings.
-      fixed: names of the settings that the user has set.
+      fixed: names of the settings that the user set.
     """
     values, choices = dict(values), {}
     for name, rule in RULES.items():

@@ -1,15 +1,15 @@
 """Initial weights that make a new model's heads attend to useful positions.
 
 A masked language model stays on a plateau, predicting piece frequencies, until
-some head finds a word's neighbours. With random tables it must learn this for
-each position separately. Here positions start as waves, for which "one before"
-is the same rotation everywhere (https://arxiv.org/abs/1706.03762, Section 3.5),
-and heads start with such rotations. One more head starts by attending to other
-occurrences of the same word; without it a small model does not learn to
-compare two texts. These are only initial values of ordinary weights: training
-may change all of them.
+some head finds a word's neighbours. With random tables, the head must learn
+this for each position separately. Here, positions start as waves, for which
+"one before" is the same rotation everywhere (https://arxiv.org/abs/1706.03762,
+Section 3.5), and heads start with such rotations. One more head starts by
+attending to other occurrences of the same word; without this head, a small
+model does not learn to compare two texts. These are only initial values of
+ordinary weights: training may change all of them.
 
-Shapes: T positions, W their width, H hidden width, D head width, E embedding
+Shapes: T positions, W position width, H hidden width, D head width, E embedding
 width, V vocabulary.
 """
 
@@ -26,28 +26,29 @@ from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
 from albert_tf.text.tokenizers import tokenizer_in
 
 # Score of the position that a head attends to, relative to the others. If all
-# others scored 0, the softmax over T positions would give it
-# exp(6) / (exp(6) + T - 1) with exp(6) = 403: 0.86 for T = 64, 0.44 for 512.
-# In a new model (E = 128, random words) their standard deviation is 1.4, and
-# the measured shares are about 0.7 and 0.2. A choice, not derived; half of it
-# did as well in trials (docs/experiments.md).
+# others scored 0, its share in the softmax over T positions would be exp(6) /
+# (exp(6) + T - 1) with exp(6) = 403: 0.86 for T = 64, 0.44 for 512. In a new
+# model (E = 128, random words), the other scores have a standard deviation of
+# 1.4, and the measured shares are about 0.7 and 0.2. The value is a choice, not
+# derived; half of it did equally well in trials (docs/experiments.md).
 PEAK = 6.0
 
 # Scores of the head for repeats. A word scores SAME_WORD with each occurrence
-# of itself, including its own position, so SAME_PLACE must outweigh it there:
-# 9 - 14 = -5, and exp(-5) = 0.007 against 1 for a position of score 0.
-# SEPARATOR lies between two bounds: above log T (6.2 for T = 512), so that a
+# of itself, including its own position, so SAME_PLACE must outweigh it at that
+# position: 9 - 14 = -5, and exp(-5) = 0.007 against 1 for a position of score
+# 0. SEPARATOR lies between two bounds: above log T (6.2 for T = 512), so that a
 # word without a repeat attends to [SEP], and below SAME_WORD, so that a repeat
-# wins. With two [SEP] of exp(7) = 1,097 each, and 0 elsewhere, a repeat
-# of exp(9) = 8,103 gets 0.75 for T = 512; without one the two [SEP] get 0.81.
-# In a new model (E = 128) scores of other words have a standard deviation of 2
-# to 3, and the measured shares are about 0.4 and 0.2. Within these bounds the
-# values are a choice, not derived.
+# wins. With two [SEP] of exp(7) = 1,097 each, and 0 elsewhere, a repeat of
+# exp(9) = 8,103 has a share of 0.75 for T = 512; without a repeat, the two
+# [SEP] have 0.81. In a new model (E = 128), scores of other words have a
+# standard deviation of 2 to 3, and the measured shares are about 0.4 and 0.2.
+# Within these bounds the values are a choice, not derived.
 SAME_WORD, SAME_PLACE, SEPARATOR = 9.0, -14.0, 7.0
 
-# Length of the vector that full attention to [SEP] adds to a state. The norm
-# of a state is about sqrt(H), 16 for H = 256 and 28 for 768, so a word without
-# a repeat shifts by up to a quarter or a seventh. A choice, not derived.
+# Length of the vector that full attention to [SEP] adds to a state. The norm of
+# a state is about sqrt(H), 16 for H = 256 and 28 for 768, so a word without a
+# repeat shifts by up to a quarter or a seventh. The value is a choice, not
+# derived.
 MARK = 4.0
 
 LONGEST_WAVE = 1024  # positions
@@ -61,9 +62,9 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
 def frequencies(count: int, seed: int) -> np.ndarray:
     """Return the frequencies of waves in radians per position, highest first.
 
-    Half of them cover the range from pi to 0 evenly, each drawn at random from
-    its own interval so that no two distances look alike; the other half are
-    geometrically spaced long waves.
+    Half of the frequencies cover the range from pi to 0 evenly, each drawn at
+    random from its own interval so that no two distances look alike; the other
+    half are geometrically spaced long waves.
     """
     short = count // 2
     places = np.arange(short) + np.random.default_rng(seed).uniform(size=short)
@@ -95,13 +96,13 @@ def head_kernels(
         cos, sin = np.cos(angle), np.sin(angle)
         block = np.s_[2 * wave : 2 * wave + 2, 2 * column : 2 * column + 2]
         query[block], key[block] = [[cos, sin], [-sin, cos]], np.eye(2)
-    # A head that is too narrow for a wave keeps its random weights.
+    # A head too narrow for a wave keeps its random weights.
     scale = np.sqrt(PEAK * np.sqrt(size) / max(2 * pairs, 1))
     return scale * query, scale * key
 
 
 def offsets(heads: int) -> list[int]:
-    """Return the offsets that heads attend to: -1, 1, -2, 2 and so on."""
+    """Return the offsets to which heads attend: -1, 1, -2, 2 and so on."""
     return [(head // 2 + 1) * (2 * (head % 2) - 1) for head in range(heads)]
 
 
@@ -119,10 +120,10 @@ def position_gain(embeddings: AlbertEmbeddings) -> float:
 def start_positions(
     embeddings: AlbertEmbeddings, scale: float, seed: int = 0
 ) -> np.ndarray:
-    """Initialize positions as waves; return their `frequencies`.
+    """Initialize positions as waves; return the waves' `frequencies`.
 
     Args:
-      embeddings: the embeddings of a new model. Their projection, if any, is
+      embeddings: the embeddings of a new model. The projection, if any, is
         rescaled to preserve norms: otherwise the first layer would receive
         smaller states than the other layers, which share its weights.
       scale: root mean square of the positions.
@@ -162,7 +163,7 @@ def look_at_neighbours(
     Args:
       albert: the model; the query and key kernels of every layer are changed.
       heads: number of heads in each layer, counted from the first.
-      radians, scale: frequencies and scale of its positions.
+      radians, scale: frequencies and scale of the model's positions.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     gain = scale * position_gain(embeddings)
@@ -179,7 +180,7 @@ def look_at_neighbours(
 
 
 def has_room_for_repeats(albert: AlbertModel) -> bool:
-    """Return whether embeddings are wide enough for the head for repeats."""
+    """Return whether embeddings are wide enough for a head for repeats."""
     config = albert.config
     wide = config.embedding_size >= 2 * config.head_size >= 16
     return albert.embeddings.norm_first and wide
@@ -199,9 +200,9 @@ def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
 def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
     """Reserve dimensions of the tables [n, E] for positions and for words.
 
-    A head needs them to tell another occurrence of a word from the word
-    itself. All words have the same norm in the dimensions reserved for words,
-    and the same norm in the shared dimensions.
+    A head needs these dimensions to distinguish another occurrence of a word
+    from the word itself. All words have the same norm in the dimensions
+    reserved for words, and the same norm in the shared dimensions.
     """
     rows = to_numpy(embeddings.word_embeddings)
     places, words = kept_apart(rows.shape[1], size)
@@ -224,7 +225,7 @@ def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
 def look_at_repeats(
     albert: AlbertModel, head: int, sep_id: int, scale: float, seed: int = 0
 ) -> None:
-    """Initialize a head to attend to repeats of a word, or else to [SEP].
+    """Initialize a head to attend to repeats of a word, otherwise to [SEP].
 
     Args:
       albert: a new model whose embeddings were passed to
@@ -262,16 +263,16 @@ def look_at_repeats(
 
 
 # Root mean square of the initial rows of words, positions and segments. At a
-# rate that suits the encoder, each step would change the direction of smaller
-# rows too much.
+# learning rate that suits the encoder, each step would change the direction of
+# smaller rows too much.
 SCALE = 0.1
 
 
 def start_words(model, data_dir: str, metadata: Metadata) -> int:
-    """Initialize word embeddings from neighbours; return how many are set.
+    """Initialize word embeddings from neighbours; return the number set.
 
-    Special pieces and rare ones keep their random rows. These rows, and those
-    of segments, are scaled to the size of the others.
+    Special and rare pieces keep their random rows. These rows and the rows of
+    segments are scaled to the size of the others.
     """
     need("`initial_weights`", "scipy", "sklearn", initial_weights="informed")
     from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens
@@ -290,7 +291,8 @@ def start_words(model, data_dir: str, metadata: Metadata) -> int:
 
 def start_heads(albert, data_dir: str) -> str:
     """Initialize heads to attend to useful positions; return a description."""
-    # Kernels depend on the size of the words, so words were initialized first.
+    # Kernels depend on the size of the word vectors, which were therefore
+    # initialized first.
     radians = start_positions(albert.embeddings, SCALE)
     heads = (albert.config.num_attention_heads + 1) // 2
     tokenizer = tokenizer_in(data_dir)

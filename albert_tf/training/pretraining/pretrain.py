@@ -1,4 +1,4 @@
-"""Pretrain an ALBERT on records made by create_pretraining_data.py."""
+"""Pretrain an ALBERT on records written by create_pretraining_data.py."""
 
 import dataclasses
 import functools
@@ -63,9 +63,9 @@ def pretraining_hooks(
 
     Args:
       run: the run, before its first step.
-      monitor_of: returns the monitor of the current phase.
-      batches: makes training batches (see `Phase.reader`); `MeasureSpread`
-        reads the first ones.
+      monitor_of: a function that returns the monitor of the current phase.
+      batches: a function that creates training batches (see `Phase.reader`);
+        `MeasureSpread` reads the first batches.
       evaluate: see `Evaluate`; None without held-out records.
       more: the user's hooks, called after evaluations and before checkpoints.
     """
@@ -85,7 +85,7 @@ def pretraining_hooks(
 
 
 def start(setup: Setup, trainer: Trainer) -> None:
-    """Initialize the state of a new run as its settings say."""
+    """Initialize the state of a new run according to its settings."""
     pretraining, model, config = setup.pretraining, trainer.model, setup.config
     source = pretraining.init_checkpoint
     first, metadata = next(iter(setup.folders.items()))
@@ -109,8 +109,8 @@ def start(setup: Setup, trainer: Trainer) -> None:
 def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
     """Return metrics on the last folder's held-out records.
 
-    All phases are evaluated on these records, with as many layers as in
-    training. `batches` is the number of batches, -1 for all.
+    All phases are evaluated on these records, with the same number of layers as
+    in training. `batches` is the number of batches, -1 for all.
     """
     folder = run.phases[-1].data_dir
     evaluator = run.trainer.at_depth(run.phase.layers).evaluator
@@ -137,7 +137,7 @@ def make_run(setup: Setup, clock: Clock | None) -> Run:
 
 
 def write_flags(setup: Setup) -> None:
-    """Write the flags that replay a run without its budget."""
+    """Write the flags that replay a run without its time budget."""
     again = dataclasses.replace(setup.pretraining, budget_hours=0.0)
     others = setup.optimizer, setup.training, setup.devices
     settings.write_flagfile(again.output_dir, again, *others)
@@ -146,7 +146,7 @@ def write_flags(setup: Setup) -> None:
 def train_and_evaluate(
     setup: Setup, run: Run, budget: Budget, hooks: Sequence[Hook]
 ) -> dict[str, float]:
-    """Train and evaluate as configured; return the last held-out metrics."""
+    """Train and evaluate as the settings say; return the held-out metrics."""
     do_train, do_eval = setup.pretraining.do_train, setup.pretraining.do_eval
     metrics_of = functools.partial(evaluate, run, setup.folders)
     peak = distribution.peak_flops(setup.devices, setup.strategy)
@@ -190,9 +190,9 @@ def pretrain(
 
     Args:
       pretraining: inputs and outputs.
-      optimizer: the rule and its schedule.
+      optimizer: the update rule and its schedule.
       training: batch, steps and cadence.
-      devices: where to run.
+      devices: the devices to run on.
       hooks: hooks to call between steps, in addition to the standard ones.
       set_by_user: names of the settings that a budget must not change.
 

@@ -19,8 +19,8 @@ from albert_tf.training.pretraining import warm_start
 from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
 from albert_tf.training.training_config import TrainingConfig
 
-# The released schedule and initial weights; `Trainer.per_replica` completes the
-# released behaviour.
+# The released schedule and initial weights; `Trainer.per_replica` adds the rest
+# of the released behaviour.
 COMPAT = {
     "none": {},
     "google": {
@@ -31,7 +31,7 @@ COMPAT = {
 
 
 def with_compat(config, compat: str):
-    """Return settings with the values of a compat mode."""
+    """Return settings with the values that a compat mode sets."""
     fields = {field.name for field in dataclasses.fields(config)}
     values = {k: v for k, v in COMPAT[compat].items() if k in fields}
     return dataclasses.replace(config, **values)
@@ -64,8 +64,8 @@ class PretrainingConfig:
 
     data_dir: str = setting(
         "",
-        "Folder made by create_pretraining_data.py, or a folder or globs of "
-        "records made by the released code; or several in turn, "
+        "Folder written by create_pretraining_data.py, or a folder or globs of "
+        "records from the released code; or several in turn, "
         "`DIR64:0.7,DIR128:0.2,DIR512`, with shares of the steps, or of the "
         "time with budget_hours. train_batch_size applies to the first; "
         "batches of the others have about the same number of tokens, in a "
@@ -87,8 +87,8 @@ class PretrainingConfig:
     )
     initial_weights: str = setting(
         "random",
-        "First weights of a new model: random, as in the paper; or informed by "
-        "the records: MLM bias from piece frequencies, word vectors from "
+        "Initial weights of a new model: random, as in the paper; or informed "
+        "by the records: MLM bias from piece frequencies, word vectors from "
         "neighbours, half of the heads attending to a word's neighbours, and "
         "one to the same word elsewhere. A budget chooses informed.",
         choices=("random", "informed"),
@@ -144,5 +144,5 @@ class PretrainingConfig:
         validate(self)
         require(
             self.do_train or self.do_eval,
-            "One of `do_train` and `do_eval` must be set. Received: none",
+            "`do_train` or `do_eval` must be set. Received: none",
         )

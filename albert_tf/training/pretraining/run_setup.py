@@ -1,4 +1,4 @@
-"""The setup of a run: its settings, and the checked inputs that they name."""
+"""The setup of a run: its settings, and the checked inputs they refer to."""
 
 import contextlib
 import dataclasses
@@ -37,7 +37,7 @@ from albert_tf.training.pretraining.pretraining_settings import (
 from albert_tf.training.trainer import Trainer
 from albert_tf.training.training_config import TrainingConfig
 
-# {folder or globs: metadata}, in the order of the run.
+# {folder or globs: metadata}, in the order in which the run reads them.
 Folders = dict[str, Metadata]
 
 
@@ -59,8 +59,8 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
 def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
     """Return the tokenizer of a folder's records, None if unknown.
 
-    Records of the released code lack a tokenizer. It is then taken from the
-    source of the weights, if that has one.
+    Records of the released code come without a tokenizer. In that case, use the
+    tokenizer of the weights' source, if it has one.
     """
     if is_described(data_dir):
         return load_tokenizer(data_dir)
@@ -133,13 +133,13 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
 
 
 def fingerprint(folders: Folders) -> str:
-    """Return a fingerprint of the training records."""
+    """Return a fingerprint of all training records."""
     return ", then ".join(m.fingerprint() for m in folders.values())
 
 
 @contextlib.contextmanager
 def errors_explained(folders: Folders) -> Iterator[None]:
-    """Turn errors that name a file of records into an `InputError`."""
+    """Convert errors that name a file of records to an `InputError`."""
     with contextlib.ExitStack() as stack:
         for folder, metadata in folders.items():
             stack.enter_context(checks.errors_explained(folder, metadata))
@@ -166,7 +166,7 @@ def make_trainer(
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """The settings of a run, and the inputs that they name.
+    """The settings of a run, and the inputs they refer to.
 
     Attributes:
       pretraining, optimizer, training, devices: the settings.
@@ -192,7 +192,7 @@ class Setup:
         return {k: v for config in classes for k, v in vars(config).items()}
 
     def with_settings(self, values: Mapping[str, Any]) -> "Setup":
-        """Return the setup with other values for some settings."""
+        """Return the setup with new values for some settings."""
         changed = {}
         for name in ("pretraining", "optimizer", "training", "devices"):
             config = getattr(self, name)
@@ -209,7 +209,7 @@ class Setup:
 
     @property
     def held_out(self) -> int:
-        """The number of held-out examples of the last phase's records."""
+        """The number of held-out examples in the last phase's records."""
         return self.folders[self.phases()[-1].data_dir].count(EVAL)
 
     def phases(self) -> tuple[phases.Phase, ...]:
@@ -240,7 +240,7 @@ class Setup:
 
     @property
     def batches(self) -> Callable:
-        """Makes training batches; see `Phase.reader`."""
+        """The function that creates training batches; see `Phase.reader`."""
         return functools.partial(
             input_pipeline.train_batches, seed=self.training.random_seed
         )
@@ -252,7 +252,7 @@ def check_inputs(
     training: TrainingConfig,
     devices: DistributionConfig,
 ) -> Setup:
-    """Read and check all inputs before a device is used."""
+    """Read and check all inputs before using a device."""
     config = AlbertConfig.from_json_file(pretraining.albert_config_file)
     folders = read(pretraining.data_dir, config, pretraining.do_train)
     if pretraining.do_train:
@@ -290,11 +290,12 @@ PATHS = ("data_dir", "albert_config_file", "output_dir", "init_checkpoint")
 def connect_devices(
     setup: Setup, workers: tf.distribute.Strategy | None
 ) -> Setup:
-    """Return a setup on its devices, with the precision that suits them.
+    """Return a setup on its devices, with a precision that suits them.
 
     Args:
       setup: the setup, which must be the same on all workers.
-      workers: the strategy that connects several workers, None without them.
+      workers: the strategy that connects several workers, None if there are
+        none.
     """
     schedule = phases.read_schedule("data_dir", setup.pretraining.data_dir)
     contents = {
@@ -313,7 +314,7 @@ def connect_devices(
 
 @contextlib.contextmanager
 def locked_output(setup: Setup) -> Iterator[None]:
-    """Lock the model directory of a run that trains, and write its config."""
+    """Lock a training run's model directory, and write its config."""
 
     def claim() -> None:
         checkpoints.create_model_dir(setup.pretraining.output_dir, setup.config)

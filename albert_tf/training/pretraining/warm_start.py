@@ -1,4 +1,4 @@
-"""Warm start: the weights of another model, also for another vocabulary."""
+"""Warm start from another model's weights, even with a new vocabulary."""
 
 from collections.abc import Callable
 
@@ -26,8 +26,8 @@ from albert_tf.training import checkpoint_files, checkpoints
 WORDS = "albert/embeddings/word_embeddings"
 BIASES = "mlm/output_bias"
 
-# Both texts count as one language if more than this share of the new text is in
-# pieces that the old vocabulary has too.
+# Both texts count as one language if pieces of both vocabularies cover more
+# than this share of the new text.
 SAME_LANGUAGE = 0.5
 
 NORMALIZE = {"sentencepiece": normalize, "wordpiece": lowercase_and_strip}
@@ -42,7 +42,7 @@ def written(tokenizer: Tokenizer) -> list[str]:
 
 
 def turned(piece: str) -> str:
-    """Return a piece with its word mark removed, or added if missing."""
+    """Return a piece with its word mark removed, or with one added."""
     bare = piece.removeprefix(WORD_MARK)
     return WORD_MARK + piece if bare == piece else bare
 
@@ -56,9 +56,9 @@ def stands_apart(piece: str) -> bool:
 
 
 def cut(text: str, ids: dict[str, int]) -> list[int]:
-    """Return the ids of the longest pieces from the left; [] if any is missing.
+    """Return the ids of the longest pieces from the left, [] if one is missing.
 
-    Pieces may match without regard to their word mark; exact matches win.
+    Pieces may match regardless of word marks; exact matches win.
     """
     chosen, begin = [], 0
     while begin < len(text):
@@ -77,9 +77,9 @@ def cut(text: str, ids: dict[str, int]) -> list[int]:
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     """Return the ids of the old pieces that make up each new piece.
 
-    This is one id if the old vocabulary has the piece, and none if it lacks any
-    of its characters. Special pieces are matched by role, other pieces that
-    represent no text by name.
+    There is one id if the old vocabulary contains the piece, and none if it
+    lacks any of the piece's characters. Special pieces are matched by role,
+    other pieces that represent no text by name.
     """
     silent = set(old.not_words.tolist())
     words = written(old)
@@ -105,11 +105,11 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
 
 class Transplant:
-    """Initial weights of pieces, from those of another vocabulary.
+    """Initial weights of pieces, from the pieces of another vocabulary.
 
     Args:
-      origins: the old pieces of each new one, as returned by `origins`.
-      counts: counts [V] of the new pieces in the records, None if unknown.
+      origins: the old pieces of each new piece, as returned by `origins`.
+      counts: [V], the counts of the new pieces in the records, None if unknown.
     """
 
     def __init__(self, origins: list[list[int]], counts: np.ndarray | None):
@@ -117,7 +117,7 @@ class Transplant:
         self.old_pieces = np.array([len(ids) for ids in origins])
 
     def means(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Return the mean of the old rows of each piece, or its new row."""
+        """Return the mean of each piece's old rows, or its new row if none."""
         rows = np.array(new, np.float32)
         for i, ids in enumerate(self.origins):
             if ids:
@@ -127,10 +127,11 @@ class Transplant:
     def biases(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
         """Return the MLM output biases of the new pieces.
 
-        Pieces of both vocabularies keep their biases, which fit their rows.
-        Others get log frequencies, shifted to match the kept biases on average.
-        In another language, all get log frequencies: too few pieces are kept,
-        and their biases do not reflect their frequencies there.
+        Pieces in both vocabularies keep their biases, which fit their rows.
+        Other pieces receive log frequencies, shifted to match the kept biases
+        on average. In a different language, all pieces receive log frequencies:
+        too few pieces are kept, and their biases do not reflect their
+        frequencies in that language.
         """
         biases = self.means(old, np.full_like(new, old.mean()))
         if self.counts is None:
@@ -145,11 +146,11 @@ class Transplant:
         return biases
 
     def changes(self) -> dict[str, Callable]:
-        """Return {variable: function from its old and new value to a value}."""
+        """Return {variable: a function (old value, new value) -> value}."""
         return {WORDS: self.means, BIASES: self.biases}
 
     def describe(self) -> str:
-        """Describe where the rows come from."""
+        """Describe the origins of the rows."""
         total, made_of = len(self.origins), self.old_pieces
         one, new = np.sum(made_of == 1), np.sum(made_of == 0)
         return (
@@ -161,12 +162,12 @@ class Transplant:
 def read_transplant(
     model_dir: str, tokenizer: Tokenizer, data_dir: str, size: int
 ) -> Transplant:
-    """Return the transplant from a model directory to records.
+    """Return the transplant from a model directory to a folder of records.
 
     Args:
       model_dir: the source.
       tokenizer, data_dir: the records' tokenizer and folder.
-      size: rows of the new table, V or more.
+      size: number of rows in the new table, V or more.
     """
     more = [[] for _ in range(size - tokenizer.vocab_size)]
     return Transplant(
@@ -223,7 +224,7 @@ def check_warm_start(
       model_dir: the source, if any.
       state: one of `STATES`.
       target: the new run's architecture.
-      tokenizer: of the records, if known.
+      tokenizer: the tokenizer of the records, if known.
     """
     known = model_dir and tokenizer_in(model_dir)
     require(
@@ -256,10 +257,10 @@ def check_warm_start(
 
 
 def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
-    """Return the source's name for a variable of the target.
+    """Return the source's name for a variable in the target.
 
-    A block takes the weights of the source's layer at the same relative depth
-    as the first layer that uses the block.
+    A block receives the weights of the source's layer at the same relative
+    depth as the first layer that uses the block.
     """
     match = BLOCK.match(name)
     if not match:
@@ -308,9 +309,9 @@ def start_weights(
 
     Args:
       model: an `AlbertForPretraining`.
-      model_dir: the source; heads that it lacks keep their random weights.
+      model_dir: the source; heads missing there keep their random weights.
       target: the model's architecture.
-      transplant: needed if the source has another vocabulary.
+      transplant: required if the source has a different vocabulary.
     """
     source = AlbertConfig.from_model_dir(model_dir)
     changes = transplant.changes() if transplant else {}
