@@ -29,6 +29,7 @@ SOURCES = {
     "tensorflow_text": "tensorflow-text",
     "tf2onnx": "albert-tf[onnx]",
     "torch": "albert-tf[convert]",
+    "yaml": "albert-tf[convert]",
     "zstandard": "albert-tf[zstd]",
 }
 

@@ -20,7 +20,8 @@ from project_file import PROJECT
 import albert_tf
 from albert_tf.base import packages
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.huggingface import _open_pickle
+from albert_tf.conversion import plbert
+from albert_tf.conversion.huggingface import open_pickle
 from albert_tf.data import file_kinds, phonemize
 from albert_tf.data.builder import boundaries, build
 from albert_tf.data.builder.build_settings import BuildConfig
@@ -88,7 +89,8 @@ USES = {
     "sklearn": lambda path: informed_start.start_words(None, "", None),
     "tensorflow_text": lambda path: TextGraph(vocabularies.english()),
     "tf2onnx": lambda path: onnx_file.convert(None, None),
-    "torch": lambda path: _open_pickle(str(path)),
+    "torch": lambda path: open_pickle(str(path)),
+    "yaml": lambda path: plbert.read_config(str(path)),
     "zstandard": zstd,
 }
 
