@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from albert_tf.base import files, processes, program
 from albert_tf.base.console import SECONDS_BETWEEN_LINES
@@ -25,18 +25,10 @@ from albert_tf.base.settings import (
     setting,
     variant,
 )
-from albert_tf.data.builder import text_blocks
+from albert_tf.data.builder import build_folder, text_blocks, text_formats
 from albert_tf.data.builder.boundaries import chinese
-from albert_tf.data.builder.build_folder import changed, corpus_hash, listed
 from albert_tf.data.builder.build_settings import BuildConfig
-from albert_tf.data.builder.text_formats import (
-    CORPUS,
-    Block,
-    SentencesConfig,
-    merge,
-    split_sentences,
-    warn_of_bad_items,
-)
+from albert_tf.data.builder.text_formats import Block
 
 # {punctuation mark: its symbol}. A mark is a word of its own; one without a
 # symbol is omitted.
@@ -48,6 +40,7 @@ MARKS = (
     | dict(zip("–„[]{}", "—“()()", strict=True))
     | dict.fromkeys("‘‚‹›", "")
 )
+SYMBOLS = frozenset(MARKS.values())
 _MARK = re.escape("".join(MARKS))
 # Marks before a word, the word, and marks or apostrophes after it.
 _PARTS = re.compile(f"([{_MARK}]*)(.*?)([{_MARK}'’]*)")
@@ -60,20 +53,14 @@ READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 
 # A process that knows this many words forgets them.
 MOST_KNOWN = 1_000_000
-# A block reports at most this many different words without phonemes.
-MOST_SILENT = 1000
-SHOWN = 10  # of them in the warning
-SILENT = "silent: "  # the prefix of their counts
+SHOWN = 10  # of the words without phonemes
 
 SETTINGS_FILE = "phonemes.json"
 # The number of a document: that of its first block, then its place in it.
 DOCUMENT_BITS = 20
 
 # {choice of `word_boundaries`: cuts a sentence into words}
-WORDS: dict[str, Callable[[str], Iterable[str]]] = {
-    "segmented": str.split,
-    "chinese": chinese,
-}
+WORDS = {"segmented": str.split, "chinese": chinese}
 
 
 def _jsonl(rows: list[dict]) -> bytes:
@@ -96,10 +83,10 @@ FORMATS = {"jsonl": _jsonl, "parquet": _parquet}
 
 
 @dataclasses.dataclass(frozen=True)
-class PhonemizeConfig(SentencesConfig):
+class PhonemizeConfig(text_formats.SentencesConfig):
     """Settings of the conversion of text to phonemes."""
 
-    input_file: str = variant(CORPUS, convert=None)
+    input_file: str = variant(text_formats.CORPUS, convert=None)
     output_dir: str = variant(OUTPUT_DIR)
     language: str = setting(
         "",
@@ -124,23 +111,28 @@ class PhonemizeConfig(SentencesConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        uses = {"chinese": "jieba", "parquet": "pyarrow"}
-        for name in ("word_boundaries", "output_format"):
-            value = getattr(self, name)
-            if value in uses:
-                need(f"`{name}`", uses[value], **{name: value})
+        if self.word_boundaries == "chinese":
+            need("`word_boundaries=chinese`", "jieba")
+        if self.output_format == "parquet":
+            need("`output_format=parquet`", "pyarrow")
         require(
             not text_blocks.has_pipes(self.input_file),
             "`input_file` must name files, which a resumed run reads again.",
             input_file=self.input_file,
         )
 
+    def path(self, number: int) -> str:
+        """Return the output file of a block."""
+        name = f"phonemes-{number:05d}.{self.output_format}"
+        return files.join(self.output_dir, name)
+
     def identity(self, paths: list[str]) -> dict:
         """Return every value that the output depends on."""
         values = dataclasses.asdict(self)
         for name in ("input_file", "output_dir", "num_processes"):
             del values[name]
-        return values | {"corpus": corpus_hash(paths, processes.available())}
+        text = build_folder.corpus_hash(paths, processes.available())
+        return values | {"corpus": text}
 
 
 def speaker(language: str) -> Callable[[list[str]], list[str]]:
@@ -169,52 +161,32 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
     rule = f"`language` must be a language of espeak-ng{near(language, legal)}"
     rule += f" It has {', '.join(legal)}."
     require(language in legal, rule, language=language)
-    logger = logging.getLogger("phonemizer")
-    logger.setLevel(logging.CRITICAL)
+    logging.getLogger("phonemizer").setLevel(logging.CRITICAL)
     espeak = EspeakBackend(
         language,
         # espeak-ng reads the marks inside words and numbers itself.
         punctuation_marks=re.compile("(?!)"),
         with_stress=True,
         language_switch="remove-flags",
-        logger=logger,
+        logger=logging.getLogger("phonemizer"),
     )
     separator = Separator(phone="", syllable="", word=" ")
-    return functools.partial(espeak.phonemize, separator=separator, strip=True)
+    readings = READINGS.get(language.partition("-")[0], {})
 
+    def speak(words: list[str]) -> list[str]:
+        said = espeak.phonemize(words, separator=separator, strip=True)
+        return [
+            readings.get(word, " ".join(phonemes.split()))
+            for word, phonemes in zip(words, said, strict=True)
+        ]
 
-class Reader:
-    """The phonemes of words; each new word is converted once.
-
-    Args:
-      speak: returns the phonemes of words.
-      readings: {word: phonemes} of words with phonemes of their own.
-    """
-
-    def __init__(
-        self,
-        speak: Callable[[list[str]], list[str]],
-        readings: dict[str, str],
-    ):
-        self._speak, self._readings = speak, readings
-        self._known = dict(readings)
-
-    def __call__(self, words: Iterable[str]) -> dict[str, str]:
-        """Return {word: phonemes} for these words, and maybe for others."""
-        words = dict.fromkeys(words)
-        if len(self._known) + len(words) > MOST_KNOWN:
-            self._known = dict(self._readings)
-        new = [word for word in words if word not in self._known]
-        phonemes = (" ".join(said.split()) for said in self._speak(new))
-        self._known.update(zip(new, phonemes, strict=True))
-        return self._known
+    return speak
 
 
 @functools.cache
-def _reader(language: str) -> Reader:
-    """Return the reader of a process."""
-    readings = READINGS.get(language.partition("-")[0], {})
-    return Reader(speaker(language), readings)
+def _memory(language: str) -> tuple[Callable, dict[str, str]]:
+    """Return a process's speaker, and {word: phonemes} of words it has read."""
+    return speaker(language), {}
 
 
 def words_of(sentence: str, word_boundaries: str) -> Iterator[str]:
@@ -223,8 +195,8 @@ def words_of(sentence: str, word_boundaries: str) -> Iterator[str]:
         sentence = re.sub(pattern, symbol, sentence)
     for run in WORDS[word_boundaries](sentence):
         before, word, after = _PARTS.fullmatch(run.strip()).groups()
-        symbols = ([MARKS.get(mark, "") for mark in x] for x in (before, after))
-        first, last = symbols
+        marks = ([MARKS.get(mark, "") for mark in x] for x in (before, after))
+        first, last = marks
         yield from filter(None, (*first, word, *last))
 
 
@@ -235,62 +207,55 @@ def _sentences(
     documents = text_blocks.read_documents(block, config, counts)
     for index, lines in enumerate(documents):
         goes_on = not index and block.document is not None
-        document = start if goes_on else number
-        for sentence in split_sentences(lines, config.split_sentences):
-            words = [*words_of(sentence, config.word_boundaries)]
-            yield (document << DOCUMENT_BITS) + index, words
-
-
-def _path(config: PhonemizeConfig, number: int) -> str:
-    name = f"phonemes-{number:05d}.{config.output_format}"
-    return files.join(config.output_dir, name)
+        document = ((start if goes_on else number) << DOCUMENT_BITS) + index
+        language = config.split_sentences
+        for sentence in text_formats.split_sentences(lines, language):
+            yield document, [*words_of(sentence, config.word_boundaries)]
 
 
 def convert_block(
     config: PhonemizeConfig, item: tuple[int, int, Block]
-) -> Counter:
-    """Write the rows of one block; return counts.
+) -> tuple[Counter, Counter]:
+    """Write the rows of a block; return counts, also of words not read.
 
     Args:
       config: the settings.
       item: the block's number, the number of the block where its first
         document starts, and the block.
     """
-    counts: Counter = Counter()
+    counts, silent, rows = Counter(), Counter(), []
     sentences = [*_sentences(config, *item, counts)]
-    read = _reader(config.language)
-    symbols = {*MARKS.values()}
-    known = read(w for _, words in sentences for w in words if w not in symbols)
-    silent: Counter = Counter()
-    rows = []
+    speak, known = _memory(config.language)
+    if len(known) > MOST_KNOWN:
+        known.clear()
+    every = dict.fromkeys(word for _, words in sentences for word in words)
+    new = [w for w in every if w not in known and w not in SYMBOLS]
+    known.update(zip(new, speak(new), strict=True))
     for document, words in sentences:
-        said = [(w, w if w in symbols else known[w]) for w in words]
+        # A symbol is not known: it stands for itself.
+        said = [(word, known.get(word, word)) for word in words]
         silent.update(word for word, phonemes in said if not phonemes)
         said = [pair for pair in said if pair[1]]
-        if said:
-            words, phonemes = map(list, zip(*said, strict=True))
-            row = {"document": document, "words": words, "phonemes": phonemes}
-            rows.append(row)
-            counts["words"] += len(words)
-    path = _path(config, item[0])
-    files.write_bytes(path, FORMATS[config.output_format](rows))
+        words, phonemes = ([pair[i] for pair in said] for i in range(2))
+        row = {"document": document, "words": words, "phonemes": phonemes}
+        rows += [row] if said else []
+        counts["words"] += len(said)
     counts["sentences"] += len(rows)
-    counts["silent"] += silent.total()
-    for word, number in silent.most_common(MOST_SILENT):
-        counts[SILENT + word] = number
-    return counts
+    content = FORMATS[config.output_format](rows)
+    files.write_bytes(config.path(item[0]), content)
+    return counts, silent
 
 
 def _items(
-    config: PhonemizeConfig, paths: list[str], done: Counter
+    config: PhonemizeConfig, paths: list[str], counts: Counter
 ) -> Iterator[tuple[int, int, Block]]:
     """Yield the arguments of `convert_block` for blocks without a file."""
     number = start = 0
     for path in paths:
         for block in text_blocks.blocks(path, 0, config):
             start = start if block.document is not None else number
-            if files.exists(_path(config, number)):
-                done["files"] += 1
+            if files.exists(config.path(number)):
+                counts["finished"] += 1
             else:
                 yield number, start, block
             number += 1
@@ -301,12 +266,12 @@ def _claim(config: PhonemizeConfig, identity: dict) -> None:
     path = files.join(config.output_dir, SETTINGS_FILE)
     if files.exists(path):
         then = files.read_json_object(path, f"`{SETTINGS_FILE}`")
-        changes = changed(then, identity)
+        changes = build_folder.listed(build_folder.changed(then, identity))
         require(
             not changes,
             "`output_dir` contains phonemes made from other settings or text; "
             "use another folder or remove it.",
-            output_dir=f"{config.output_dir} ({listed(changes)})",
+            output_dir=f"{config.output_dir} ({changes})",
         )
     for name in filter(files.is_unfinished, files.names(config.output_dir)):
         files.remove(files.join(config.output_dir, name))
@@ -314,20 +279,20 @@ def _claim(config: PhonemizeConfig, identity: dict) -> None:
 
 
 def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
-    """Convert all blocks; return counts of this run and of earlier ones."""
-    counts: Counter = Counter()
-    done: Counter = Counter()
+    """Convert all blocks; return counts, also of words not read."""
+    counts, silent = Counter(), Counter()
     begin = last = time.monotonic()
     number = config.num_processes or processes.available()
     convert = functools.partial(convert_block, config)
     with processes.Workers(number, __name__) as workers:
-        for more in workers.map(convert, _items(config, paths, done)):
-            merge(counts, more)
-            now = time.monotonic()
-            if now - last >= SECONDS_BETWEEN_LINES:
-                rate, last = counts["words"] / (now - begin), now
+        for more, words in workers.map(convert, _items(config, paths, counts)):
+            text_formats.merge(counts, more)
+            silent.update(words)
+            if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                rate = counts["words"] / (last - begin)
                 print(f"{counts['words']:,} words, {rate:,.0f}/s", flush=True)
-    return counts, done
+    return counts, silent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,24 +320,22 @@ def phonemize(config: PhonemizeConfig) -> Phonemized:
     text_blocks.check_files(paths, config)
     with files.locked(config.output_dir, "output_dir"):
         _claim(config, config.identity(paths))
-        counts, done = _run(config, paths)
-    warn_of_bad_items(counts, config.on_bad_text)
-    earlier = f"; {done['files']:,} files were finished before"
+        counts, silent = _run(config, paths)
+    text_formats.warn_of_bad_items(counts, config.on_bad_text)
+    earlier = f"; {counts['finished']:,} files were finished before"
     print(
         f"{config.output_dir}: {counts['sentences']:,} sentences, "
-        f"{counts['words']:,} words and marks{earlier * bool(done)}"
-    )
-    silent = Counter(
-        {k.removeprefix(SILENT): n for k, n in counts.items() if SILENT in k}
+        f"{counts['words']:,} words and marks"
+        f"{earlier * bool(counts['finished'])}"
     )
     if silent:
         examples = (f"{word} ({n:,})" for word, n in silent.most_common(SHOWN))
         print(
-            f"Warning: {counts['silent']:,} words without phonemes are "
-            f"omitted, such as {', '.join(examples)}"
+            f"Warning: {silent.total():,} words without phonemes are omitted, "
+            f"such as {', '.join(examples)}"
         )
-    result = (counts[name] for name in ("sentences", "words", "silent"))
-    return Phonemized(config.output_dir, *result)
+    sizes = counts["sentences"], counts["words"], silent.total()
+    return Phonemized(config.output_dir, *sizes)
 
 
 cli = phonemize.program.cli

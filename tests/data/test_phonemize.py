@@ -59,9 +59,9 @@ def spoken(tmp_path, monkeypatch) -> Path:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(folder.parent)
     importlib.invalidate_caches()
-    phonemize._reader.cache_clear()
+    phonemize._memory.cache_clear()
     yield folder / "backend" / "words"
-    phonemize._reader.cache_clear()
+    phonemize._memory.cache_clear()
     for name in [n for n in sys.modules if n.startswith("phonemizer")]:
         del sys.modules[name]
 
@@ -210,7 +210,7 @@ def test_a_run_resumes(convert, small_blocks, spoken):
     kept = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
     lost.unlink()
     spoken.unlink()
-    phonemize._reader.cache_clear()
+    phonemize._memory.cache_clear()
     assert convert(LONG) == folder
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
