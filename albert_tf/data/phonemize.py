@@ -318,13 +318,17 @@ def phonemize(config: PhonemizeConfig) -> Phonemized:
     speaker(config.language)  # before the text is read
     paths = text_blocks.input_paths(config.input_file, config.output_dir)
     text_blocks.check_files(paths, config)
-    with files.locked(config.output_dir, "output_dir"):
+    folder = config.output_dir
+    with (
+        build_folder.disk_errors(folder),
+        files.locked(folder, "output_dir"),
+    ):
         _claim(config, config.identity(paths))
         counts, silent = _run(config, paths)
     text_formats.warn_of_bad_items(counts, config.on_bad_text)
     earlier = f"; {counts['finished']:,} files were finished before"
     print(
-        f"{config.output_dir}: {counts['sentences']:,} sentences, "
+        f"{folder}: {counts['sentences']:,} sentences, "
         f"{counts['words']:,} words and marks"
         f"{earlier * bool(counts['finished'])}"
     )
@@ -335,7 +339,7 @@ def phonemize(config: PhonemizeConfig) -> Phonemized:
             f"such as {', '.join(examples)}"
         )
     sizes = counts["sentences"], counts["words"], silent.total()
-    return Phonemized(config.output_dir, *sizes)
+    return Phonemized(folder, *sizes)
 
 
 cli = phonemize.program.cli

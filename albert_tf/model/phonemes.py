@@ -14,6 +14,7 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import AlbertNetwork, registered, rematerialized
 
+HEADS = ("symbols/", "words/")  # prefixes of their variables
 # The largest number of logits of the word head in memory: 64 MB in float32.
 MOST_LOGITS = 1 << 24
 

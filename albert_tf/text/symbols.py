@@ -5,12 +5,18 @@ A symbol is one character. The presets are the tables of PL-BERT and StyleTTS 2
 """
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Iterable, Mapping
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.text.tokenizers import WEIGHTS
+from albert_tf.text.tokenizers import (
+    WEIGHTS,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_in,
+)
 
 # Next to records and weights. Their presence tells a phoneme model from others.
 SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
@@ -56,14 +62,16 @@ class SymbolTable:
         """The number of ids, used or not."""
         return max(self.symbols.values()) + 1
 
-    @property
-    def reserved(self) -> frozenset[str]:
-        """The symbols that no phoneme may have."""
-        return frozenset((self.pad, self.mask))
-
+    @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """Return {symbol: id} of the symbols that phonemes may have."""
-        return {s: i for s, i in self.symbols.items() if s not in self.reserved}
+        """The {symbol: id} that phonemes may have: all but padding and mask."""
+        reserved = self.pad, self.mask
+        return {s: i for s, i in self.symbols.items() if s not in reserved}
+
+    @functools.cached_property
+    def labels(self) -> dict[str, int]:
+        """The {word: label} of the words that have their own."""
+        return {x: i for i, x in enumerate(self.words) if i > OTHER_LABEL}
 
     def with_words(self, words: Iterable[str]) -> "SymbolTable":
         """Return the table with the words of labels from 2."""
@@ -71,11 +79,9 @@ class SymbolTable:
 
     def fingerprint(self) -> str:
         """Return a text that identifies the table, words included."""
-        values = sorted(self.symbols.items()), *self._roles(), self.words
+        values = sorted(self.symbols.items()), self.words
+        values += self.pad, self.mask, self.separator
         return f"symbols {zlib.crc32(repr(values).encode()):08x}"
-
-    def _roles(self) -> tuple[str, str, str]:
-        return self.pad, self.mask, self.separator
 
     def check_claim(self, model_dir: str) -> None:
         """Raise an error if a folder has a model with another table."""
@@ -102,8 +108,17 @@ def preset(name: str) -> SymbolTable:
 
 def made_of(symbols: Iterable[str]) -> SymbolTable:
     """Return a table of the given symbols, after the three with a role."""
-    every = dict.fromkeys((PAD, MASK, SEPARATOR, *sorted(symbols)))
-    return SymbolTable({s: i for i, s in enumerate(every)})
+    pad, mask = [s for s in (PAD, MASK, *"_#@") if s not in {*symbols}][:2]
+    every = dict.fromkeys((pad, mask, SEPARATOR, *sorted(symbols)))
+    return SymbolTable({s: i for i, s in enumerate(every)}, pad, mask)
+
+
+def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
+    """Return the old ids of each new one: of the same symbol, or none."""
+    result = [[] for _ in range(new.vocab_size)]
+    for symbol, i in new.symbols.items():
+        result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
+    return result
 
 
 def read_table(folder: str) -> SymbolTable:
@@ -128,3 +143,33 @@ def table_in(folder: str) -> SymbolTable | None:
     """Return the tables in a folder, None if there are none."""
     there = files.exists(files.join(folder, SYMBOLS_FILE))
     return read_table(folder) if there else None
+
+
+Vocabulary = Tokenizer | SymbolTable
+
+
+def vocabulary_in(folder: str) -> Vocabulary | None:
+    """Return the symbols or the tokenizer in a folder, None without either."""
+    return table_in(folder) or tokenizer_in(folder)
+
+
+def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
+    """Return a list of the new symbols, "" for tokenizers."""
+    if not isinstance(new, SymbolTable):
+        return ""
+    names = sorted(new.symbols.keys() - old.symbols.keys())
+    return f": {' '.join(names)}" if names else ""
+
+
+def have_same_ids(old: Vocabulary, new: Vocabulary) -> bool:
+    """Return whether two vocabularies have the same ids; words may differ."""
+    first, second = (
+        dataclasses.replace(v, words=()) if isinstance(v, SymbolTable) else v
+        for v in (old, new)
+    )
+    return first.fingerprint() == second.fingerprint()
+
+
+def load_vocabulary(folder: str) -> Vocabulary:
+    """Return the symbols or the tokenizer in a folder."""
+    return table_in(folder) or load_tokenizer(folder)

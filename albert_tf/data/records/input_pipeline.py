@@ -9,16 +9,21 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.masking import DYNAMIC
+from albert_tf.data.masking import DYNAMIC, STATIC
 from albert_tf.data.records.metadata import (
     EVAL,
+    PHONEMES,
     TRAIN,
     Metadata,
     RecordFile,
     paths_of,
     static_sizes,
 )
-from albert_tf.data.records.parsing import masker, parse_examples
+from albert_tf.data.records.parsing import (
+    masker,
+    parse_examples,
+    phoneme_masker,
+)
 from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
 # Requests to a remote store have a high latency, so each reads a lot.
@@ -189,8 +194,8 @@ def _share(
 
 
 def _with_weights(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    labels = batch["sentence_order_labels"]
-    return batch | {"example_weights": tf.ones_like(labels, tf.float32)}
+    first = batch["input_ids"][:, 0]
+    return batch | {"example_weights": tf.ones_like(first, tf.float32)}
 
 
 def batch_spec(
@@ -208,11 +213,13 @@ def batch_spec(
     return {k: tf.TensorSpec(x.shape, x.dtype) for k, x in batch.items()}
 
 
-def _reader(data_dir: str, metadata: Metadata, seed: int):
-    """Return a function from positions, names and examples [B] to a batch."""
-    if metadata.masking(TRAIN) == DYNAMIC:
-        return masker(data_dir, metadata, seed)
+def _parser(data_dir: str, metadata: Metadata, seed: int):
     return lambda _, names, serialized: parse(names, serialized, metadata)
+
+
+# {form of records: function that returns a reader, from positions, names and
+# examples [B] to a batch}
+READERS = {STATIC: _parser, DYNAMIC: masker, PHONEMES: phoneme_masker}
 
 
 def train_batches(
@@ -245,7 +252,7 @@ def train_batches(
     row, total = _row(data_dir, metadata, TRAIN), metadata.count(TRAIN)
     stream = _share(row, total, seed, first, num_shards, shard)
     batches = stream.enumerate(first).batch(batch_size, drop_remainder=True)
-    read = _reader(data_dir, metadata, seed)
+    read = READERS[metadata.form(TRAIN)](data_dir, metadata, seed)
     return batches.map(
         lambda places, record: _with_weights(
             read(places * num_shards + shard, *record)
@@ -260,12 +267,14 @@ def eval_batches(
 ) -> tf.data.Dataset:
     """Return the held-out examples once, in order; see `parse`.
 
+    Phonemes are masked here, in the same way each time.
+
     Zeros pad the last batch; `example_weights` [B] is 1 for examples and 0 for
     padding.
     """
 
     def pad(batch):
-        missing = batch_size - tf.shape(batch["sentence_order_labels"])[0]
+        missing = batch_size - tf.shape(batch["example_weights"])[0]
         return {
             name: tf.ensure_shape(
                 tf.pad(value, [[0, missing]] + [[0, 0]] * (value.ndim - 1)),
@@ -276,9 +285,11 @@ def eval_batches(
 
     def read(places, serialized):
         names = _names(row, places)
-        return pad(_with_weights(parse(names, serialized, metadata)))
+        return pad(_with_weights(reader(places, names, serialized)))
 
     row = _row(data_dir, metadata, EVAL)
+    seed = metadata.settings.get("random_seed", 0)
+    reader = READERS[metadata.form(EVAL)](data_dir, metadata, seed)
     return (
         _records(row, 0, metadata.count(EVAL))
         .enumerate()

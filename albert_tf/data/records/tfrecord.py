@@ -12,7 +12,7 @@ import functools
 import itertools
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import google_crc32c
@@ -242,6 +242,11 @@ def _join(*columns: list[bytes]) -> list[bytes]:
     return [
         _delimited(FIELD_1, b"".join(row)) for row in zip(*columns, strict=True)
     ]
+
+
+def encode_ints(features: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Serialise rows of integers [B, n] as one record each; see `ints`."""
+    return _join(*(ints(key, values) for key, values in features.items()))
 
 
 def encode(instances: Instances, masked: Masked) -> list[bytes]:
