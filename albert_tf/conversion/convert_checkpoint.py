@@ -109,7 +109,8 @@ def write_styletts2(folder: str, source: Source) -> int:
     tensors = to_layout(source.tensors, config, PLBERT, head)
     source.symbols.save(folder)
     plbert.write(folder, config, tensors, step_of(source.tensors))
-    return len(tensors)
+    # The name of the file has the step.
+    return len(tensors) + (MODEL_DIR.step in source.tensors.shapes)
 
 
 # {folder of its settings: module}

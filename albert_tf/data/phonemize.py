@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 
 from albert_tf.base import files, processes, program
 from albert_tf.base.console import SECONDS_BETWEEN_LINES
-from albert_tf.base.errors import InputError, near, require
-from albert_tf.base.packages import is_installed, need
+from albert_tf.base.errors import near, require
+from albert_tf.base.packages import need
 from albert_tf.base.settings import (
     OUTPUT_DIR,
     READING,
@@ -25,9 +25,14 @@ from albert_tf.base.settings import (
     setting,
     variant,
 )
-from albert_tf.data.builder import build_folder, text_blocks, text_formats
+from albert_tf.data.builder import text_blocks, text_formats
 from albert_tf.data.builder.boundaries import chinese
-from albert_tf.data.builder.build_settings import BuildConfig
+from albert_tf.data.builder.build_folder import (
+    BuildFolder,
+    corpus_hash,
+    disk_errors,
+)
+from albert_tf.data.builder.build_settings import OUTPUT_SAME, BuildConfig
 from albert_tf.data.builder.text_formats import Block
 
 # {punctuation mark: its symbol}. A mark is a word of its own; one without a
@@ -55,7 +60,6 @@ READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 MOST_KNOWN = 1_000_000
 SHOWN = 10  # of the words without phonemes
 
-SETTINGS_FILE = "phonemes.json"
 # The number of a document: that of its first block, then its place in it.
 DOCUMENT_BITS = 20
 
@@ -128,11 +132,8 @@ class PhonemizeConfig(text_formats.SentencesConfig):
 
     def identity(self, paths: list[str]) -> dict:
         """Return every value that the output depends on."""
-        values = dataclasses.asdict(self)
-        for name in ("input_file", "output_dir", "num_processes"):
-            del values[name]
-        text = build_folder.corpus_hash(paths, processes.available())
-        return values | {"corpus": text}
+        values = {k: v for k, v in vars(self).items() if k not in OUTPUT_SAME}
+        return values | {"corpus": corpus_hash(paths, processes.available())}
 
 
 def speaker(language: str) -> Callable[[list[str]], list[str]]:
@@ -141,23 +142,16 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
     Raises:
       InputError: espeak-ng or the language is missing.
     """
-    need("`language`", "phonemizer", language=language)
+    for package in ("phonemizer", "espeakng_loader"):
+        need("`language`", package, language=language)
+    import espeakng_loader
     from phonemizer.backend import EspeakBackend
     from phonemizer.backend.espeak.wrapper import EspeakWrapper
     from phonemizer.separator import Separator
 
-    if is_installed("espeakng_loader"):
-        import espeakng_loader
-
-        EspeakWrapper.set_library(espeakng_loader.get_library_path())
-        EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
-    try:
-        legal = EspeakBackend.supported_languages()
-    except RuntimeError as error:
-        raise InputError(
-            "`language` needs the library of espeak-ng: pip install "
-            f"'albert-tf[phonemes]'. Received: {error}"
-        ) from None
+    EspeakWrapper.set_library(espeakng_loader.get_library_path())
+    EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
+    legal = EspeakBackend.supported_languages()
     rule = f"`language` must be a language of espeak-ng{near(language, legal)}"
     rule += f" It has {', '.join(legal)}."
     require(language in legal, rule, language=language)
@@ -261,23 +255,6 @@ def _items(
             number += 1
 
 
-def _claim(config: PhonemizeConfig, identity: dict) -> None:
-    """Check that the output folder belongs to this run."""
-    path = files.join(config.output_dir, SETTINGS_FILE)
-    if files.exists(path):
-        then = files.read_json_object(path, f"`{SETTINGS_FILE}`")
-        changes = build_folder.listed(build_folder.changed(then, identity))
-        require(
-            not changes,
-            "`output_dir` contains phonemes made from other settings or text; "
-            "use another folder or remove it.",
-            output_dir=f"{config.output_dir} ({changes})",
-        )
-    for name in filter(files.is_unfinished, files.names(config.output_dir)):
-        files.remove(files.join(config.output_dir, name))
-    files.write_json(path, identity)
-
-
 def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
     """Convert all blocks; return counts, also of words not read."""
     counts, silent = Counter(), Counter()
@@ -320,10 +297,10 @@ def phonemize(config: PhonemizeConfig) -> Phonemized:
     text_blocks.check_files(paths, config)
     folder = config.output_dir
     with (
-        build_folder.disk_errors(folder),
+        disk_errors(folder),
         files.locked(folder, "output_dir"),
     ):
-        _claim(config, config.identity(paths))
+        BuildFolder(folder, None, config.identity(paths)).claim()
         counts, silent = _run(config, paths)
     text_formats.warn_of_bad_items(counts, config.on_bad_text)
     earlier = f"; {counts['finished']:,} files were finished before"

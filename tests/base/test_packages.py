@@ -96,9 +96,10 @@ USES = {
 
 
 def test_every_package_has_a_use():
-    """Two packages may be missing without an error."""
-    # espeakng_loader: the system may have the library of espeak-ng.
-    assert {*USES, "matplotlib", "espeakng_loader"} == set(packages.SOURCES)
+    """Only matplotlib may be missing without an error."""
+    # Whoever needs phonemizer needs espeakng_loader.
+    others = {"matplotlib", "espeakng_loader"}
+    assert {*USES} | others == set(packages.SOURCES)
 
 
 @pytest.mark.parametrize("module", USES)

@@ -1,6 +1,5 @@
 """Conversion of text to phonemes, with a package in the place of phonemizer."""
 
-import importlib
 import itertools
 import json
 import sys
@@ -15,9 +14,10 @@ from albert_tf.data import phonemize
 from albert_tf.data.builder import text_blocks
 
 FAKE = {
-    "__init__.py": "",
-    "separator.py": "Separator = dict",
-    "backend/__init__.py": """
+    "espeakng_loader.py": "get_library_path = get_data_path = str",
+    "phonemizer/__init__.py": "",
+    "phonemizer/separator.py": "Separator = dict",
+    "phonemizer/backend/__init__.py": """
 from pathlib import Path
 
 class EspeakBackend:
@@ -34,8 +34,8 @@ class EspeakBackend:
         said = ["  ".join(w) if w.isdigit() else f"ˈ{w}" for w in text]
         return ["" if "*" in phonemes else phonemes for phonemes in said]
 """,
-    "backend/espeak/__init__.py": "",
-    "backend/espeak/wrapper.py": """
+    "phonemizer/backend/espeak/__init__.py": "",
+    "phonemizer/backend/espeak/wrapper.py": """
 class EspeakWrapper:
     set_library = set_data_path = staticmethod(lambda path: None)
 """,
@@ -51,18 +51,21 @@ Ein Ende
 @pytest.fixture
 def spoken(tmp_path, monkeypatch) -> Path:
     """Put a package into phonemizer's place; return its log of words."""
-    folder = tmp_path / "site" / "phonemizer"
+    folder = tmp_path / "site"
     for name, code in FAKE.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(code)
-    for name in [n for n in sys.modules if n.startswith("phonemizer")]:
+
+    def loaded() -> list[str]:
+        return [n for n in sys.modules if n.startswith(("phonem", "espeak"))]
+
+    for name in loaded():
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.syspath_prepend(folder.parent)
-    importlib.invalidate_caches()
+    monkeypatch.syspath_prepend(folder)
     phonemize._memory.cache_clear()
-    yield folder / "backend" / "words"
+    yield folder / "phonemizer" / "backend" / "words"
     phonemize._memory.cache_clear()
-    for name in [n for n in sys.modules if n.startswith("phonemizer")]:
+    for name in loaded():
         del sys.modules[name]
 
 
@@ -81,6 +84,13 @@ def convert(tmp_path, spoken):
         return tmp_path / folder
 
     return run
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Cut the text into many blocks."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(text_blocks, "LINE_BYTES", 16)
 
 
 def rows_in(folder: Path) -> list[dict]:
@@ -154,7 +164,7 @@ def test_parquet_has_the_same_rows(convert):
     assert pyarrow.parquet.read_table(path).to_pylist() == rows_in(convert())
 
 
-def test_a_word_is_read_once(convert, spoken):
+def test_a_word_is_read_once(convert, spoken, small_blocks):
     """Words that occurred before are not read again, in later blocks either."""
     convert("so so la\n\n" + "la so ti\n" * 3)
     assert sorted(spoken.read_text().split()) == ["la", "so", "ti"]
@@ -173,13 +183,6 @@ def test_few_words_are_remembered(convert, monkeypatch):
     whole = rows_in(convert())
     monkeypatch.setattr(phonemize, "MOST_KNOWN", 1)
     assert rows_in(convert(folder="forgetful")) == whole
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Cut the text into many blocks."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
-    monkeypatch.setattr(text_blocks, "LINE_BYTES", 16)
 
 
 LONG = TEXT + "\n" + "Viele Worte hier\n" * 4 + "\nEin Ende\n\nNoch eins\n"
@@ -256,18 +259,6 @@ def test_an_unknown_language_is_an_error(convert):
     """The message has the nearest language and all of them."""
     with pytest.raises(InputError, match="did you mean `en-us`.* de, en-us"):
         convert(language="en")
-
-
-def test_a_missing_library_is_an_error(convert, monkeypatch):
-    """The message tells what to install."""
-    from phonemizer.backend import EspeakBackend
-
-    def missing():
-        raise RuntimeError("espeak not installed on your system")
-
-    monkeypatch.setattr(EspeakBackend, "supported_languages", missing)
-    with pytest.raises(InputError, match=r"albert-tf\[phonemes\]"):
-        convert()
 
 
 @pytest.mark.interchange

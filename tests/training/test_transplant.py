@@ -156,17 +156,17 @@ def test_symbols_are_those_of_the_same_name(tmp_path):
         words
     )
     new = SymbolTable({"$": 0, "b": 1, " ": 2, "ç": 3, "a": 4, "M": 5})
-    sizes = {"initializer_range": 0.3, "vocab_size": 6}
+    sizes = {"initializer_range": 0.3, "vocab_size": 8}
     config = dataclasses.replace(tiny.CONFIG, **sizes)
-    source = AlbertForPhonemes(dataclasses.replace(config, vocab_size=5), 4)
-    source.symbols.bias.assign(np.arange(5.0))
+    source = AlbertForPhonemes(config, 4)
+    source.symbols.bias.assign(np.arange(8.0))
     source.config.save(str(tmp_path))
     old.save(str(tmp_path))
     checkpoints.save(str(tmp_path), checkpoints.named_variables(source))
 
     def start(new):
         model = AlbertForPhonemes(config, len(new.words))
-        moved = read_transplant(str(tmp_path), new, str(tmp_path), 6)
+        moved = read_transplant(str(tmp_path), new, str(tmp_path), 8)
         weights = str(tmp_path), config, moved
         return model, warm_start.start_weights(model, *weights, new)
 
@@ -177,8 +177,8 @@ def test_symbols_are_those_of_the_same_name(tmp_path):
     after = model(moved, mask, 0 * ids)["symbol_logits"].numpy()
     assert np.std(before) > 0.1
     np.testing.assert_allclose(
-        after[..., [0, 5, 2, 4, 1]], before, atol=1e-5, rtol=1e-5
+        after[..., [0, 5, 2, 4, 1]], before[..., :5], atol=1e-5
     )
     np.testing.assert_array_equal(model.words.kernel, source.words.kernel)
-    assert lines[-1].endswith("1 new: ç")
+    assert lines[-1].endswith("3 new: ç")
     assert "a new words head" in "".join(start(new.with_words(["one"]))[1])

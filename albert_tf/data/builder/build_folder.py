@@ -24,20 +24,6 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def changed(then: dict, now: dict) -> dict[str, str]:
-    """Return {name: both values} of the values that differ."""
-    return {
-        name: f"{then.get(name)} then, {now.get(name)} now"
-        for name in sorted(then.keys() | now.keys())
-        if then.get(name) != now.get(name)
-    }
-
-
-def listed(changes: dict[str, str]) -> str:
-    """Return changes as text for errors."""
-    return ", ".join(f"{name}: {text}" for name, text in changes.items())
-
-
 @contextlib.contextmanager
 def disk_errors(output_dir: str) -> Iterator[None]:
     """Explain what to do if a file cannot be read or written."""
@@ -81,15 +67,21 @@ class BuildFolder:
 
     def _require_same(self, identity: dict) -> None:
         """Raise `InputError` if the folder belongs to another build."""
-        changes = changed(identity, self.identity)
+        names = sorted(identity.keys() | self.identity.keys())
+        changes = {
+            name: f"{identity.get(name)} then, {self.identity.get(name)} now"
+            for name in names
+            if identity.get(name) != self.identity.get(name)
+        }
         if "builder_version" in changes:  # hashes differ as a consequence
             changes = {"builder_version": changes["builder_version"]}
+        listed = ", ".join(f"{name}: {text}" for name, text in changes.items())
         require(
             not changes,
             "`output_dir` contains records made from other settings, text or "
             "tokenizer, or by another version; use another folder or remove "
             "it.",
-            output_dir=f"{self.output_dir} ({listed(changes)})",
+            output_dir=f"{self.output_dir} ({listed})",
         )
 
     def _records(self) -> list[str]:
