@@ -7,6 +7,7 @@ slices of positions, and again in the backward pass.
 Shapes: B batch, T positions, H hidden width, V symbols, C words, S slices.
 """
 
+import keras
 import tensorflow as tf
 
 from albert_tf.model import ops
@@ -90,6 +91,11 @@ class AlbertForPhonemes(AlbertNetwork):
         self.albert = self.sublayer(AlbertModel, "albert")
         self.symbols = self.logits("symbols", c.hidden_size, c.vocab_size)
         self.words = self.logits("words", c.hidden_size, self.num_words)
+
+    @property
+    def output_bias(self) -> keras.Variable:
+        """The bias [V] of the symbols' logits."""
+        return self.symbols.bias
 
     def get_config(self) -> dict:
         return super().get_config() | {"num_words": self.num_words}

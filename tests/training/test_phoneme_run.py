@@ -179,16 +179,41 @@ def test_heads_are_kept_only_with_their_words(
     assert "head" not in text and "are the old vocabulary's" in text
 
 
+def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
+    """Symbols have vectors of their neighbours, and biases of frequencies."""
+    metadata = load_metadata(str(records / "records"))
+    counts = json.loads((records / "records" / "piece_counts.json").read_text())
+    found = []
+
+    def look(run):
+        found.append(run.trainer.weights["symbols/bias"].numpy())
+
+    pretrain(
+        records,
+        tmp_path,
+        initial_weights="informed",
+        hooks=[tiny_pretraining.Look(look)],
+    )
+    assert len(counts) == metadata.vocab_size
+    smooth = np.array(counts) + 1.0
+    np.testing.assert_allclose(
+        found[0], np.log(smooth / smooth.sum()), rtol=1e-5
+    )
+    known = np.sum(np.array(counts) > 20)
+    printed = capsys.readouterr().out
+    number = int(printed.split("and ")[1].split(" pieces")[0])
+    assert known <= number <= np.sum(np.array(counts) > 0) + 1
+
+
 @pytest.mark.parametrize(
     "settings",
     [
-        {"initial_weights": "informed"},
         {"mask_schedule": "0.3:0.5,0.15"},
         {"compat": "google"},
     ],
 )
 def test_settings_of_words_are_refused(records, tmp_path, settings):
-    """Phonemes have no informed start, mask schedule or released code."""
+    """Phonemes have no mask schedule and no released code."""
     with pytest.raises(InputError, match=f"`{[*settings][0]}` to keep its"):
         pretrain(records, tmp_path, **settings)
 

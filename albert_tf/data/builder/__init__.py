@@ -11,6 +11,8 @@ them with `data.masking` (or `released_masking`) and encodes them with
 
 Finally, `statistics` reports the result and warns about problems.
 
+`phoneme_build` makes records of phonemes instead, from rows of a table.
+
 Every process receives a `build_settings.BuildSpec`. `local_runner` and
 `beam_runner` run the same stages on one machine or many. `build_folder`
 recognises an unfinished build, which resumes from `shards` and finished files.

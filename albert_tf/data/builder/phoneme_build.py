@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,11 +73,7 @@ class PhonemesConfig(Validated):
     )
 
 
-class Part(NamedTuple):
-    """Consecutive words of a document, with their phonemes."""
-
-    phonemes: list[str]
-    words: list[str]
+Part = tuple[list[str], list[str]]  # phonemes and words, one by one
 
 
 def part_of(row: Row) -> Part:
@@ -98,7 +94,7 @@ def part_of(row: Row) -> Part:
         phonemes=f"{phonemes!r:.60}",
         words=f"{words!r:.60}",
     )
-    return Part(phonemes, list(map(str, words)))
+    return phonemes, list(map(str, words))
 
 
 def read_parts(path: str) -> Iterator[Part]:
@@ -111,37 +107,45 @@ def read_parts(path: str) -> Iterator[Part]:
     for _, group in itertools.groupby(
         rows, lambda item: item[1].values.get("document", (item[0],))
     ):
-        part = Part([], [])
+        phonemes, words = [], []
         for _, row in group:
-            for mine, more in zip(part, part_of(row), strict=True):
-                mine += more
-            if len(part.words) >= PART_WORDS:
-                yield part
-                part = Part([], [])
-        if part.words:
-            yield part
+            more = part_of(row)
+            phonemes, words = phonemes + more[0], words + more[1]
+            if len(words) >= PART_WORDS:
+                yield phonemes, words
+                phonemes, words = [], []
+        if words:
+            yield phonemes, words
 
 
-def count(path: str) -> tuple[Counter, Counter]:
-    """Count the symbols and the words of a file."""
-    of_symbols, of_words = Counter(), Counter()
-    for part in read_parts(path):
-        of_symbols.update("".join(part.phonemes))
-        of_words.update(part.words)
-    return of_symbols, of_words
+class Counts(NamedTuple):
+    """Counts of rows: of their symbols, their words, and the words' symbols."""
+
+    symbols: Counter
+    words: Counter
+    spelt: Counter
 
 
-def table_of(
-    config: PhonemesConfig, of_symbols: Counter, of_words: Counter
-) -> SymbolTable:
+def count(path: str) -> Counts:
+    """Count the rows of a file."""
+    counts = Counts(Counter(), Counter(), Counter())
+    for phonemes, words in read_parts(path):
+        counts.symbols.update("".join(phonemes))
+        counts.words.update(words)
+        for word, symbols_of_word in zip(words, phonemes, strict=True):
+            counts.spelt[word] += len(symbols_of_word)
+    return counts
+
+
+def table_of(config: PhonemesConfig, counts: Counts) -> SymbolTable:
     """Return the table that the settings ask for, with its words."""
     if config.symbols in symbols.PRESETS:
         table = symbols.preset(config.symbols)
     elif config.symbols == symbols.AUTO:
-        table = symbols.made_of(of_symbols)
+        table = symbols.made_of(counts.symbols)
     else:
         table = symbols.read_table(config.symbols)
-    ranked = sorted(of_words, key=lambda word: (-of_words[word], word))
+    ranked = sorted(counts.words, key=lambda x: (-counts.words[x], x))
     rule = "`input_file` must have at least two different words."
     require(len(ranked) > 1, rule, words=", ".join(ranked))
     return table.with_words(ranked[: config.num_words])
@@ -156,8 +160,8 @@ def lay_out(
     words than fit are cut.
     """
     ids, labels = table.ids, table.labels
-    spelt = [[ids[s] for s in word if s in ids] for word in part.phonemes]
-    each = [labels.get(word, OTHER_LABEL) for word in part.words]
+    spelt = [[ids[s] for s in word if s in ids] for word in part[0]]
+    each = [labels.get(word, OTHER_LABEL) for word in part[1]]
     each = [(x[: room - 1], y) for x, y in zip(spelt, each, strict=True) if x]
     space = table.symbols[table.separator]
     text = [i for x, _ in each for i in (*x, space)]
@@ -175,18 +179,9 @@ def lay_out(
     return result
 
 
-class Made(NamedTuple):
-    """A file of records, with the counts of symbols [V] and labels [C]."""
-
-    split: str
-    entry: RecordFile
-    symbols: np.ndarray
-    labels: np.ndarray
-
-
 def make_file(
     build: BuildConfig, room: int, table: SymbolTable, job: tuple[str, str, str]
-) -> Made:
+) -> RecordFile:
     """Write the records of a split from a file of rows.
 
     Args:
@@ -196,80 +191,67 @@ def make_file(
       job: the split, the file of rows and the name of the file of records.
     """
     split, source, name = job
-    pad, border = table.symbols[table.pad], build.eval_fraction * 2**64
-    of_symbols = np.zeros(table.vocab_size, int)
-    of_labels = np.zeros(len(table.words), int)
-    number = 0
+    border, number = build.eval_fraction * 2**64, 0
 
     def records() -> Iterator[bytes]:
-        nonlocal of_symbols, of_labels, number
+        nonlocal number
         for part in read_parts(source):
-            key = document_hash(part.phonemes, build.random_seed)
-            if (key < border) != (split == EVAL):
-                continue
-            ids, labels = lay_out(part, table, room)
-            number += len(ids)
-            spoken = ids[labels != SEPARATOR_LABEL]
-            of_symbols += np.bincount(spoken, minlength=len(of_symbols))
-            real = labels[ids != pad]
-            of_labels += np.bincount(real, minlength=len(of_labels))
-            yield from tfrecord.encode_ints(
-                {"symbol_ids": ids, "word_ids": labels}
-            )
+            key = document_hash(part[0], build.random_seed)
+            if (key < border) == (split == EVAL):
+                ids, labels = lay_out(part, table, room)
+                number += len(ids)
+                values = {"symbol_ids": ids, "word_ids": labels}
+                yield from tfrecord.encode_ints(values)
 
     with files.atomic_path(files.join(build.output_dir, name)) as temporary:
         tfrecord.write(temporary, records())
-        entry = RecordFile(name, number, files.size(temporary))
-    return Made(split, entry, of_symbols, of_labels)
+        return RecordFile(name, number, files.size(temporary))
 
 
-def by_frequency(of_symbols: np.ndarray, of_labels: np.ndarray) -> dict:
+def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
     """Return the metrics of a model that knows only the frequencies.
 
     Args:
-      of_symbols: counts [V] of the symbols of words.
-      of_labels: counts [C] of the labels of positions.
+      of_symbols: counts of the symbols of words.
+      of_labels: counts of the labels of positions, separators first.
     """
+    of_symbols, of_labels = map(np.array, (of_symbols, of_labels))
 
     def loss(counts: np.ndarray) -> float:
         shares = counts[counts > 0] / counts.sum()
         return float(-np.sum(shares * np.log(shares)))
 
-    most, separators = of_symbols.max(), of_labels[SEPARATOR_LABEL]
+    most, positions = of_symbols.max(), of_labels.sum()
     return {
         "symbols_loss": loss(of_symbols),
         "words_loss": loss(of_labels),
-        "symbol_accuracy": float(max(most, separators) / of_labels.sum()),
+        "symbol_accuracy": float(max(most, of_labels[0]) / positions),
         "masked_symbol_accuracy": float(most / of_symbols.sum()),
-        "word_accuracy": float(of_labels.max() / of_labels.sum()),
+        "word_accuracy": float(of_labels.max() / positions),
     }
 
 
-def statistics_of(
-    table: SymbolTable,
-    counted: tuple[Counter, Counter],
-    made: Sequence[Made],
-) -> dict:
+def statistics_of(table: SymbolTable, counts: Counts) -> dict:
     """Return the statistics of a build, for its metadata."""
-    of_symbols, of_words = counted
+    words, total = counts.words.total(), counts.symbols.total()
     unknown = Counter(
-        {s: n for s, n in of_symbols.items() if s not in table.ids}
+        {s: n for s, n in counts.symbols.items() if s not in table.ids}
     )
-    others = sum(n for word, n in of_words.items() if word not in table.labels)
-    train = [each for each in made if each.split == TRAIN]
+    own = sum(counts.words[word] for word in table.labels)
+    spelt = [counts.spelt[word] for word in table.labels]
+    others = counts.spelt.total() - sum(spelt)
     return {
-        "words": of_words.total(),
-        "different_words": len(of_words),
-        "other_words_share": others / of_words.total(),
+        "words": words,
+        "different_words": len(counts.words),
+        "other_words_share": 1 - own / words,
         metadata.LABELS: len(table.words),
-        "symbols": of_symbols.total(),
-        "unknown_share": unknown.total() / max(of_symbols.total(), 1),
+        "symbols": total,
+        "unknown_share": unknown.total() / max(total, 1),
         "unknown_symbols": {
             f"{s} U+{ord(s):04X}": n for s, n in unknown.most_common(LISTED)
         },
         "by_frequency": by_frequency(
-            sum(each.symbols for each in train),
-            sum(each.labels for each in train),
+            [counts.symbols[s] for s in table.ids], [words, others, *spelt]
         ),
     }
 
@@ -298,12 +280,15 @@ def make_records(
     workers: Workers,
 ) -> None:
     """Count, choose the table, and write all files; the metadata comes last."""
-    counted = Counter(), Counter()
+    counts = Counts(Counter(), Counter(), Counter())
     for more in workers.map(count, paths):
-        for total, counts in zip(counted, more, strict=True):
-            total.update(counts)
-    table = table_of(config, *counted)
+        for total, part in zip(counts, more, strict=True):
+            total.update(part)
+    table = table_of(config, counts)
     table.save(build.output_dir)
+    of_symbols = np.zeros(table.vocab_size, int)
+    of_symbols[[*table.ids.values()]] = [counts.symbols[s] for s in table.ids]
+    metadata.write_piece_counts(build.output_dir, of_symbols.tolist())
     jobs = [
         (split, path, f"{split}-{i:05d}-of-{len(paths):05d}.tfrecord")
         for split in ((TRAIN, EVAL) if build.eval_fraction else (TRAIN,))
@@ -311,11 +296,9 @@ def make_records(
     ]
     room = identity["max_seq_length"]
     work = functools.partial(make_file, build, room, table)
-    made = list(workers.map(work, jobs))
-    splits = {
-        split: tuple(each.entry for each in made if each.split == split)
-        for split in (TRAIN, EVAL)
-    }
+    splits = {TRAIN: (), EVAL: ()}
+    for (split, *_), entry in zip(jobs, workers.map(work, jobs), strict=True):
+        splits[split] += (entry,)
     result = Metadata(
         max_seq_length=room,
         max_predictions_per_seq=room,
@@ -323,12 +306,12 @@ def make_records(
         tokenizer_fingerprint=table.fingerprint(),
         splits=splits,
         settings=identity,
-        statistics=statistics_of(table, counted, made),
+        statistics=statistics_of(table, counts),
     )
     for split, *_ in jobs:
         rule = f"`input_file` must suffice for {split} records; see "
         rule += "`eval_fraction`: parts of documents are held out."
-        require(result.count(split), rule, words=counted[1].total())
+        require(result.count(split), rule, words=counts.words.total())
     result.write(build.output_dir)
 
 

@@ -3,28 +3,33 @@
 Glossary: B batch, T tokens, P predictions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.data.draws import Draws
 from albert_tf.data.masking import DYNAMIC, STATIC
+from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import (
     EVAL,
     PHONEMES,
     TRAIN,
     Metadata,
     RecordFile,
+    id_limits,
     paths_of,
     static_sizes,
 )
 from albert_tf.data.records.parsing import (
+    Called,
     masker,
     parse_examples,
-    phoneme_masker,
+    require_all,
 )
-from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
+from albert_tf.data.records.record_stream import SHUFFLE_BLOCK, tokenizer_beside
 
 # Requests to a remote store have a high latency, so each reads a lot.
 READ_BYTES = 8 << 20
@@ -60,6 +65,50 @@ def parse(
     }
     labels = batch.pop("next_sentence_labels")  # [B, 1]
     return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
+
+
+def parse_phonemes(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Parse a batch of phoneme records: symbol_ids, word_ids int32 [B, T]."""
+    batch = parse_examples(names, serialized, _features(metadata))
+    for name, limit in id_limits(metadata).items():
+        sound = tf.reduce_all(batch[name] < limit, axis=1)
+        fault = require_all(sound, names, f"`{name}` has ids beyond {limit}")
+        with tf.control_dependencies([fault]):
+            batch[name] = tf.cast(batch[name], tf.int32)
+    return batch
+
+
+def phoneme_masker(data_dir: str, metadata: Metadata, seed: int) -> Callable:
+    """Return a function that makes masked batches of phoneme records.
+
+    It takes the same arguments as the result of `masker`. It returns input_ids,
+    input_mask, symbol_ids, the ids before masking, and word_ids, int32 [B, T],
+    and symbol_weights, float32 [B, T], 1 at the symbols of chosen words.
+    """
+    table = tokenizer_beside(data_dir, metadata)
+    pad, mask = (table.symbols[role] for role in (table.pad, table.mask))
+    config = metadata.masking_config()
+
+    @Called
+    def masked(positions, ids, labels):
+        draws = Draws(seed, positions)
+        ids, chosen = mask_words(ids, labels, config, mask, draws)
+        return ids, chosen.astype(np.float32)
+
+    def read(positions, names, serialized):
+        batch = parse_phonemes(names, serialized, metadata)
+        ids, types = batch["symbol_ids"], (tf.int32, tf.float32)
+        inputs = positions, ids, batch["word_ids"]
+        new, weights = tf.numpy_function(masked, inputs, types, stateful=False)
+        return batch | {
+            "input_ids": tf.ensure_shape(new, ids.shape),
+            "input_mask": tf.cast(ids != pad, tf.int32),
+            "symbol_weights": tf.ensure_shape(weights, ids.shape),
+        }
+
+    return read
 
 
 def _fail(path: tf.Tensor) -> tf.Tensor:

@@ -17,19 +17,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.data.draws import Draws
-from albert_tf.data.phoneme_masking import mask_words
-from albert_tf.data.records.metadata import (
-    Metadata,
-    id_limits,
-    id_type,
-    static_sizes,
-)
-from albert_tf.data.records.record_stream import (
-    MASKED_NAMES,
-    Masker,
-    tokenizer_beside,
-)
+from albert_tf.data.records.metadata import Metadata, id_type
+from albert_tf.data.records.record_stream import MASKED_NAMES, Masker
 
 # Tag of `Example.features`, an example's only field: number 1, with a length.
 FEATURES_TAG = 10
@@ -191,55 +180,5 @@ def masker(
             tensor.set_shape([labels.shape[0], size])
         batch = dict(zip(MASKED, tensors, strict=True))
         return batch | {"sentence_order_labels": labels}
-
-    return read
-
-
-def phoneme_masker(data_dir: str, metadata: Metadata, seed: int) -> Callable:
-    """Return a function that makes masked batches of phoneme records.
-
-    It takes the same arguments as the result of `masker`. It returns input_ids,
-    input_mask, symbol_ids, the ids before masking, and word_ids, int32 [B, T],
-    and symbol_weights, float32 [B, T], 1 at the symbols of chosen words.
-    """
-    table, config = (
-        tokenizer_beside(data_dir, metadata),
-        metadata.masking_config(),
-    )
-    pad, mask = (table.symbols[role] for role in (table.pad, table.mask))
-    features = {
-        name: tf.io.FixedLenFeature([size], tf.int64)
-        for name, size in static_sizes(metadata).items()
-    }
-
-    def masked(positions, ids, labels):
-        draws = Draws(seed, positions)
-        return mask_words(ids, labels, config, mask, draws)
-
-    called = Called(masked)
-
-    def read(positions, names, serialized):
-        batch = parse_examples(names, serialized, features)
-        for name, limit in id_limits(metadata).items():
-            sound = tf.reduce_all(batch[name] < limit, axis=1)
-            fault = require_all(
-                sound, names, f"`{name}` has ids beyond {limit}"
-            )
-            with tf.control_dependencies([fault]):
-                batch[name] = tf.cast(batch[name], tf.int32)
-        ids = batch["symbol_ids"]
-        new, chosen = tf.numpy_function(
-            called,
-            (positions, ids, batch["word_ids"]),
-            (tf.int32, tf.bool),
-            stateful=False,
-        )
-        return batch | {
-            "input_ids": tf.ensure_shape(new, ids.shape),
-            "input_mask": tf.cast(ids != pad, tf.int32),
-            "symbol_weights": tf.cast(
-                tf.ensure_shape(chosen, ids.shape), tf.float32
-            ),
-        }
 
     return read

@@ -359,6 +359,21 @@ def _decode_dynamic(feature) -> Example:
     )
 
 
+def _decode_phonemes(feature) -> Example:
+    labels = np.array(feature["word_ids"])
+    length = np.flatnonzero(labels)[-1] + 2  # with the last separator
+    nothing = np.zeros(0, np.int64)
+    return Example(
+        input_ids=np.array(feature["symbol_ids"])[:length],
+        segment_ids=np.zeros(length, np.int64),
+        positions=nothing,
+        labels=nothing,
+        swapped=False,
+        slots=0,
+        length=int(length),
+    )
+
+
 def _decode_static(feature) -> Example:
     def array(name):
         return np.array(feature[name])
@@ -376,16 +391,20 @@ def _decode_static(feature) -> Example:
     )
 
 
+# {feature that only this form of records has: function that decodes it}
+FORMS = {"token_ids": _decode_dynamic, "symbol_ids": _decode_phonemes}
+
+
 def decode(serialized: bytes) -> Example:
-    """Decode a static, dynamic or released record.
+    """Decode a static, dynamic, phoneme or released record.
 
     Raises:
       ValueError: the bytes are not a pretraining record.
     """
     feature = parse(serialized)
-    decode_form = _decode_dynamic if "token_ids" in feature else _decode_static
+    forms = (form for name, form in FORMS.items() if name in feature)
     try:
-        return decode_form(feature)
+        return next(forms, _decode_static)(feature)
     except (IndexError, TypeError) as error:
         raise ValueError(f"not a pretraining record: {error}") from None
 

@@ -74,7 +74,7 @@ KINDS = {
             config, len(table.words), dtype
         ),
         lambda table: PhonemeObjective(table.symbols[table.mask]),
-        lacks=("initial_weights", "mask_schedule", "compat"),
+        lacks=("mask_schedule", "compat"),
     ),
 }
 
