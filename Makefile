@@ -77,8 +77,8 @@ fuzz: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds=$(FUZZ_SECONDS) $(FUZZ)
 
 interchange:
-	$(MAKE) VENV=$(VENV)-interchange EXTRAS=test,beam,convert,step-file \
-	    interchange-tests
+	$(MAKE) VENV=$(VENV)-interchange \
+	    EXTRAS=test,beam,convert,phonemes,step-file interchange-tests
 
 # What is skipped for want of a package was not tested: that fails.
 interchange-tests: $(INSTALLED)

@@ -41,6 +41,7 @@ PUBLIC = {
     "load": "albert_tf.library.pretrained_model",
     "load_tokenizer": "albert_tf.text.tokenizers",
     "minimal_pairs": "albert_tf.tasks.minimal_pairs",
+    "phonemize": "albert_tf.data.phonemize",
     "pretrain": "albert_tf.training.pretraining.pretrain",
     "search": "albert_tf.library.vectors",
     "similarity": "albert_tf.library.vectors",

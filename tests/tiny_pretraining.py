@@ -12,6 +12,7 @@ from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.masking import MaskingConfig
+from albert_tf.text.symbols import SymbolTable
 from albert_tf.text.tokenizers import TokenizerConfig
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.pretraining import run_setup
@@ -61,11 +62,12 @@ def assert_same_bits(left, right):
 make_trainer = run_setup.make_trainer
 
 
-def traced_once(config, compat, optimizer, training, strategy):
+def traced_once(config, compat, optimizer, training, strategy, *more):
     """Return the result of `make_trainer`; see `tiny.traced_once`."""
+    tables = [x.fingerprint() for x in more if isinstance(x, SymbolTable)]
     key = config, compat, optimizer
-    make = functools.partial(make_trainer, *key, training, strategy)
-    return tiny.traced_once(make, training, *key)
+    make = functools.partial(make_trainer, *key, training, strategy, *more)
+    return tiny.traced_once(make, training, *key, *tables)
 
 
 def run(data_dir, config_file, output_dir, training=None, **kwargs):

@@ -4,10 +4,13 @@ TensorFlow 2.20 and the default build of PyTorch abort in the same process when
 transformers loads its compiler.
 """
 
+import pathlib
+
 import numpy as np
 import safetensors.torch
 import torch
 import transformers
+import yaml
 
 INDEX = {"input_ids": "input_ids", "attention_mask": "input_mask"}
 INDEX |= {"token_type_ids": "segment_ids"}
@@ -150,3 +153,76 @@ def pseudo_log_likelihoods(folder: str, texts: list[str], mask: int) -> list:
             score += torch.log_softmax(logits, -1)[row[place]].item()
         scores.append(score)
     return scores
+
+
+def states(model, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the last hidden states of an `AlbertModel`."""
+    model.eval()
+    with torch.no_grad():
+        out = model(
+            torch.from_numpy(ids).long(),
+            attention_mask=torch.from_numpy(mask).int(),
+        )
+    return out.last_hidden_state.numpy()
+
+
+def encode(folder: str, ids: np.ndarray, mask: np.ndarray):
+    """Load an `AlbertModel`; return names that did not match, and states."""
+    model, loading = transformers.AlbertModel.from_pretrained(
+        folder, output_loading_info=True
+    )
+    wrong = {name: sorted(names) for name, names in loading.items()}
+    return wrong, states(model, ids, mask)
+
+
+def plbert_states(folder: str, ids: np.ndarray, mask: np.ndarray):
+    """Load PL-BERT's files as StyleTTS 2 does; return the same as `encode`.
+
+    StyleTTS 2 takes the file with the largest number, cuts seven characters
+    off each name, keeps the names of the encoder, and fails without the
+    positions' ids.
+    """
+    home = pathlib.Path(folder)
+    sizes = yaml.safe_load((home / "config.yml").read_text())["model_params"]
+    model = transformers.AlbertModel(transformers.AlbertConfig(**sizes))
+    steps = {int(p.stem.split("_")[-1]): p for p in home.glob("step_*")}
+    net = torch.load(steps[max(steps)], map_location="cpu")["net"]
+    cut = {name[len("module.") :]: tensor for name, tensor in net.items()}
+    mine = {n: t for n, t in cut.items() if n.startswith("encoder.")}
+    mine = {n[len("encoder.") :]: tensor for n, tensor in mine.items()}
+    del mine["embeddings.position_ids"]
+    wrong = model.load_state_dict(mine, strict=False)
+    names = {"missing": wrong.missing_keys, "other": wrong.unexpected_keys}
+    return names, states(model, ids, mask)
+
+
+def make_plbert(folder: str, words: int, step: int) -> None:
+    """Write PL-BERT's files as its notebook does, with few layers."""
+    sizes = {
+        "vocab_size": 178,
+        "hidden_size": 24,
+        "num_attention_heads": 2,
+        "intermediate_size": 40,
+        "max_position_embeddings": 32,
+        "num_hidden_layers": 2,
+        "dropout": 0.1,
+    }
+    torch.manual_seed(5)
+    encoder = transformers.AlbertModel(transformers.AlbertConfig(**sizes))
+    model = torch.nn.Module()
+    model.encoder = encoder
+    model.mask_predictor = torch.nn.Linear(24, 178)
+    model.word_predictor = torch.nn.Linear(24, words)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    sum(p.sum() for p in model.parameters()).backward()
+    optimizer.step()
+    net = {f"module.{n}": t for n, t in model.state_dict().items()}
+    # Versions of transformers of that time saved this buffer.
+    net["module.encoder.embeddings.position_ids"] = torch.arange(32)[None]
+    home = pathlib.Path(folder)
+    home.mkdir()
+    content = {"net": net, "step": step, "optimizer": optimizer.state_dict()}
+    torch.save(content, home / f"step_{step}.t7")
+    torch.save({"net": {}}, home / "step_9.t7")
+    about = {"log_dir": "Checkpoint", "model_params": sizes}
+    (home / "config.yml").write_text(yaml.safe_dump(about))

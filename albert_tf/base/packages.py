@@ -13,12 +13,14 @@ SOURCES = {
     "ai_edge_litert": "albert-tf[litert]",
     "ai_edge_quantizer": "albert-tf[litert]",
     "apache_beam": "albert-tf[beam]",
+    "espeakng_loader": "albert-tf[phonemes]",
     "gradio": "albert-tf[demo]",
     "jieba": "albert-tf[zh]",
     "matplotlib": "albert-tf[plots]",
     "nltk": "albert-tf[zh]",
     "onnx": "albert-tf[onnx]",
     "onnxruntime": "albert-tf[onnx]",
+    "phonemizer": "albert-tf[phonemes]",
     "pyarrow": "albert-tf[data]",
     "scipy": "albert-tf[informed]",
     "sentencex": "albert-tf[sentences]",
@@ -27,6 +29,7 @@ SOURCES = {
     "tensorflow_text": "tensorflow-text",
     "tf2onnx": "albert-tf[onnx]",
     "torch": "albert-tf[convert]",
+    "yaml": "albert-tf[convert]",
     "zstandard": "albert-tf[zstd]",
 }
 

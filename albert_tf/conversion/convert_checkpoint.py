@@ -8,7 +8,7 @@ import tensorflow as tf
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import TASK, Validated, setting
-from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion import huggingface, plbert, tf1
 from albert_tf.conversion.huggingface_heads import (
     FLAGS,
     MODULES_FILE,
@@ -17,7 +17,7 @@ from albert_tf.conversion.huggingface_heads import (
     head_of,
     head_places,
 )
-from albert_tf.conversion.named_tensors import to_layout
+from albert_tf.conversion.named_tensors import Tensors, to_layout
 from albert_tf.conversion.sources import (
     Reading,
     Source,
@@ -27,6 +27,7 @@ from albert_tf.conversion.sources import (
 from albert_tf.conversion.variable_names import (
     HUGGING_FACE,
     MODEL_DIR,
+    PLBERT,
     as_released,
     tf1_layout,
 )
@@ -36,16 +37,20 @@ from albert_tf.training.checkpoint_files import reason
 from albert_tf.training.model_card import write_card
 
 
+def step_of(tensors: Tensors) -> int:
+    """Return the number of training steps, 0 if unknown."""
+    known = MODEL_DIR.step in tensors.shapes
+    return int(tensors.read(MODEL_DIR.step)) if known else 0
+
+
 def write_model_dir(folder: str, source: Source) -> int:
     """Write a model directory; return its number of tensors."""
     tensors = source.tensors
     source.config.save(folder)
-    if source.task:
-        source.task.save(folder)
-    if source.tokenizer:
-        source.tokenizer.save(folder)
-    step = MODEL_DIR.step in tensors.shapes and tensors.read(MODEL_DIR.step)
-    checkpoints.save(folder, tensors.read_all(tf.Variable), int(step))
+    for part in (source.task, source.tokenizer, source.symbols):
+        if part:
+            part.save(folder)
+    checkpoints.save(folder, tensors.read_all(tf.Variable), step_of(tensors))
     return len(tensors)
 
 
@@ -88,9 +93,24 @@ def write_huggingface(
         )
     if source.task:
         source.task.save(folder)
+    if source.symbols:
+        source.symbols.save(folder)
+        head = plbert.head_of(source.symbols)
+    else:
+        write_card(folder, source.folder, form)
     huggingface.write(folder, config, tensors, head)
-    write_card(folder, source.folder, form)
     return len(tensors)
+
+
+def write_styletts2(folder: str, source: Source) -> int:
+    """Write PL-BERT's files with the heads; return the number of tensors."""
+    config = as_released(source.config)
+    head = plbert.head_places(source.tensors.shapes, config)
+    tensors = to_layout(source.tensors, config, PLBERT, head)
+    source.symbols.save(folder)
+    plbert.write(folder, config, tensors, step_of(source.tensors))
+    # The file name contains the step.
+    return len(tensors) + (MODEL_DIR.step in source.tensors.shapes)
 
 
 # {folder of the module's settings: module}
@@ -144,11 +164,19 @@ TARGETS = {
     "tf1": write_tf1,
     "huggingface": write_huggingface,
     "sentence_transformers": write_sentence_transformers,
+    "styletts2": write_styletts2,
 }
+OF_PHONEMES = ("model_dir", "huggingface", "styletts2")
 
 
-def _check(source: Source, pairs: bool) -> None:
-    """Raise `InputError` if a source's parts are inconsistent."""
+def _check(source: Source, to: str, pairs: bool) -> None:
+    """Raise `InputError` if a source's parts or the target do not fit it."""
+    require(
+        to in OF_PHONEMES if source.symbols else to != "styletts2",
+        f"`to` must be one of {', '.join(OF_PHONEMES)} for a phoneme model, "
+        "and styletts2 for no other.",
+        to=to,
+    )
     require(
         not pairs or getattr(source.task, "is_pair", False),
         "`pairs` needs a classifier from Hugging Face or a TF1 checkpoint.",
@@ -180,7 +208,7 @@ def convert(
     reading = Reading(**how)
     with files.atomic_folder(output) as temporary:
         source = open_source(input, reading)
-        _check(source, reading.pairs)
+        _check(source, to, reading.pairs)
         try:
             count = TARGETS[to](temporary, source)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:
@@ -191,10 +219,11 @@ def convert(
         lines = describe_source(source)
     left_out = len(source.tensors) - count
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
+    without_heads = to == "sentence_transformers" or source.symbols
     if left_out:
         lines.append(
             f"warning: {left_out} tensors of the optimizer"
-            f"{' or of heads' * (to == 'sentence_transformers')} are omitted, "
+            f"{' or of heads' * bool(without_heads)} are omitted, "
             f"because a {to} folder cannot store them"
         )
     return lines

@@ -89,7 +89,11 @@ def is_folder(path: str) -> bool:
 
 def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
     """Read a `config.json`; return the config and warnings."""
-    values = files.read_json_object(path, "`config.json`")
+    return as_config(files.read_json_object(path, "`config.json`"), path)
+
+
+def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
+    """Return the config of a file's values, and warnings."""
     for key, legal in FIXED.items():
         value, rule = values.get(key, legal), f"`{key}` must be {legal}, as "
         rule += "in ALBERT."
@@ -175,20 +179,26 @@ def _open_safetensors(path: str) -> Tensors:
     return Tensors(shapes, read)
 
 
-def _open_pickle(path: str) -> Tensors:
-    """Open a pickle with torch's weights-only loader, which runs no code."""
+def open_pickle(path: str, part: str | None = None) -> Tensors:
+    """Open a pickle with torch's weights-only loader, which runs no code.
+
+    Args:
+      path: the file.
+      part: the key of the tensors in it; None if it has only tensors.
+    """
     need(f"{PICKLE}, unlike {SAFETENSORS},", "torch", path=path)
     import torch
 
     file_copy = LocalCopy(path)
 
     def opened() -> dict:
-        return torch.load(
+        content = torch.load(
             file_copy.path,
             map_location="cpu",
             weights_only=True,
             mmap=zipfile.is_zipfile(file_copy.path),  # not for older formats
         )
+        return content[part] if part else content
 
     with _damage_named("file that contains only tensors", path):
         shapes = {n: tuple(t.shape) for n, t in sorted(opened().items())}
@@ -306,7 +316,7 @@ def _open_file(folder: str) -> tuple[Tensors, str]:
         "`git lfs pull` in the folder downloads it.",
         path=path,
     )
-    opener = {SAFETENSORS: _open_safetensors, PICKLE: _open_pickle}
+    opener = {SAFETENSORS: _open_safetensors, PICKLE: open_pickle}
     return opener.get(names[0], _open_h5)(path), path
 
 
@@ -324,6 +334,13 @@ def encoder_alone(tensors: Tensors, path: str) -> Tensors:
     return Tensors(
         shapes, lambda n: tensors.read(prefix + n.removeprefix(BACKBONE))
     )
+
+
+def as_whole(tensors: Tensors, config: AlbertConfig, path: str) -> Tensors:
+    """Return a file's tensors in float32, without those that repeat others."""
+    tensors = _as_float32(tensors, path)
+    tensors = _without_copies(tensors, path)
+    return _without_identity(tensors, config, path)
 
 
 def open_weights(
@@ -347,9 +364,7 @@ def open_weights(
         read = tensors.read
         shapes = {BACKBONE + n: s for n, s in tensors.shapes.items()}
         tensors = Tensors(shapes, lambda n: read(n.removeprefix(BACKBONE)))
-    tensors = _as_float32(tensors, path)
-    tensors = _without_copies(tensors, path)
-    return _without_identity(tensors, config, path), path
+    return as_whole(tensors, config, path), path
 
 
 def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
@@ -398,6 +413,18 @@ def architecture_of(tensors: Tensors) -> str:
     return "AlbertModel"
 
 
+def with_projection(
+    arrays: dict[str, np.ndarray], config: AlbertConfig
+) -> dict[str, np.ndarray]:
+    """Add the projection that our model lacks if both widths are equal."""
+    if config.embedding_size != config.hidden_size:
+        return arrays
+    width = config.hidden_size
+    identity = np.eye(width, dtype=np.float32), np.zeros(width, np.float32)
+    names = PROJECTION + "weight", PROJECTION + "bias"
+    return arrays | dict(zip(names, identity, strict=True))
+
+
 def write(
     folder: str,
     config: AlbertConfig,
@@ -416,10 +443,7 @@ def write(
     if head and head["architectures"][0] in WITHOUT_POOLER:
         arrays = {n: a for n, a in arrays.items() if ".pooler." not in n}
     head = head or {"architectures": [architecture_of(tensors)]}
-    if config.embedding_size == config.hidden_size:
-        width = config.hidden_size
-        arrays[PROJECTION + "weight"] = np.eye(width, dtype=np.float32)
-        arrays[PROJECTION + "bias"] = np.zeros(width, np.float32)
+    arrays = with_projection(arrays, config)
     if head["architectures"] == ["AlbertModel"]:
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
     values = config_json(config) | head

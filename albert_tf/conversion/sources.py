@@ -3,10 +3,11 @@
 import dataclasses
 import math
 import os
+from collections.abc import Callable
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.conversion import huggingface, tf1
+from albert_tf.conversion import huggingface, plbert, tf1
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface_heads import (
     WITHOUT_POOLER,
@@ -22,6 +23,7 @@ from albert_tf.conversion.tokenizer_files import find_vocabulary
 from albert_tf.conversion.variable_names import (
     HUGGING_FACE,
     MODEL_DIR,
+    PLBERT,
     Layout,
     StoredTensor,
 )
@@ -29,6 +31,7 @@ from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
 from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.tasks.tables import shown
 from albert_tf.tasks.task import Task
+from albert_tf.text.symbols import SymbolTable, table_in
 from albert_tf.text.tokenizers import (
     Tokenizer,
     tokenizer_from_files,
@@ -41,6 +44,7 @@ from albert_tf.training.optimizer import AVERAGE
 HEAD_TITLES = dict(
     zip(PRETRAINING_HEADS, ("masked-LM", "sentence-order"), strict=True)
 )
+PHONEME_HEADS = {f"{head}/": head[:-1] for head in plbert.HEADS}
 ENCODER, TF1_ENCODER = "albert/", "bert/"
 # {V: {H: (L, A)}} of the released models. No shape reveals L or A. Xlarge has
 # 32 heads by the paper's rule H / 64, in TF-Hub's version 2 and in albert_zh,
@@ -89,6 +93,7 @@ class Source:
       warnings: warnings to print.
       folder: the model directory or the folder of the weights.
       task: the task for which the model was fine-tuned, or None.
+      symbols: the table of a phoneme model, or None.
     """
 
     layout: Layout
@@ -99,6 +104,7 @@ class Source:
     warnings: list[str]
     folder: str = ""
     task: Task | None = None
+    symbols: SymbolTable | None = None
 
 
 def find_tokenizer(folders: list[str]) -> Tokenizer | None:
@@ -151,17 +157,21 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
     shapes = {n: tuple(s) for n, s in checkpoints.read_table(prefix).items()}
     finetuned = is_finetuned(folder) and not how.encoder_only
     task = load_task(folder) if finetuned else None
+    symbols = table_in(folder)
     head = {
         n: StoredTensor(n, s)
         for n, s in shapes.items()
-        if task and is_of_head(n)
+        if (task or symbols) and is_of_head(n)
     }
     tensors = Tensors(shapes, checkpoints.reader(prefix))
     # In fine-tuned models, frozen variables have no slots. No layout stores
     # weight averages.
-    left_out = OPTIMIZER if task else AVERAGE
+    left_out = OPTIMIZER if task or symbols else AVERAGE
+    kept = MODEL_DIR.step if symbols else ""
     averaged = any(name.startswith(AVERAGE) for name in shapes)
-    tensors = tensors.where(lambda name: not name.startswith(left_out))
+    tensors = tensors.where(
+        lambda name: name == kept or not name.startswith(left_out)
+    )
     if how.encoder_only:
         tensors = tensors.where(lambda name: name.startswith(ENCODER))
     config_file = how.config_file or files.join(folder, CONFIG_FILE)
@@ -175,6 +185,7 @@ def open_model_dir(prefix: str, how: Reading) -> Source:
         [f"the weight averages are omitted; see {BEST}/"] * averaged,
         folder,
         task,
+        symbols,
     )
 
 
@@ -229,6 +240,28 @@ def open_huggingface(path: str, how: Reading) -> Source:
         modules.tokenizer(tokenizer) if modules else tokenizer,
         warnings + more + (modules.warnings if modules else []),
         task=task,
+        symbols=table_in(folder),
+    )
+
+
+def open_plbert(path: str, how: Reading) -> Source:
+    """Open a folder of PL-BERT or StyleTTS 2, with its heads."""
+    config, warnings = plbert.read_config(path)
+    if how.config_file:
+        config, warnings = AlbertConfig.from_json_file(how.config_file), []
+    tensors, weights = plbert.open_weights(path, config)
+    if how.encoder_only:
+        backbone = huggingface.BACKBONE
+        tensors = tensors.where(lambda name: name.startswith(backbone))
+    head = plbert.head_places(tensors.shapes, config)
+    return Source(
+        PLBERT,
+        weights,
+        config,
+        from_layout(tensors, config, PLBERT, weights, head),
+        None,
+        warnings,
+        symbols=plbert.table_of(path, config),
     )
 
 
@@ -237,9 +270,22 @@ def is_huggingface(path: str) -> bool:
     return huggingface.is_folder(encoder_folder(path))
 
 
+# {whether a folder is of a kind: its reader}
+FOLDERS = {
+    is_huggingface: open_huggingface,
+    plbert.is_folder: open_plbert,
+}
+
+
+def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
+    """Return the reader of another library's folder, None for other paths."""
+    found = (reader for is_kind, reader in FOLDERS.items() if is_kind(path))
+    return next(found, None)
+
+
 def is_model(path: str) -> bool:
     """Return whether a path contains model weights of any kind."""
-    return is_huggingface(path) or tf1.find_prefix(path) is not None
+    return bool(reader_of(path)) or tf1.find_prefix(path) is not None
 
 
 # {file that identifies a different kind of folder: description and advice}
@@ -287,13 +333,14 @@ def open_source(path: str, how: Reading | None = None) -> Source:
       InputError: if there is no model, or its parts are inconsistent.
     """
     how = how or Reading()
-    huggingface_folder = is_huggingface(path)
-    prefix = None if huggingface_folder else tf1.find_prefix(path)
+    reader = reader_of(path)
+    prefix = None if reader else tf1.find_prefix(path)
     require(
-        huggingface_folder or prefix is not None,
+        reader or prefix is not None,
         "`input` must be a folder with a model (a TF1 checkpoint, a model "
-        "directory, or a Hugging Face folder with its weights in one file, "
-        f"{' or '.join(huggingface.WEIGHTS)}) or a checkpoint "
+        "directory, a Hugging Face folder with its weights in one file, "
+        f"{' or '.join(huggingface.WEIGHTS)}, or PL-BERT's {plbert.CONFIG} "
+        f"and {plbert.WEIGHTS}) or a checkpoint "
         f"prefix.{what_else(path)}",
         input=path,
     )
@@ -302,8 +349,8 @@ def open_source(path: str, how: Reading | None = None) -> Source:
         is_tf1 = tf1.OBJECT_GRAPH not in shapes
     rule = "`task` requires a TF1 checkpoint, which has no labels."
     require(not how.task or (prefix and is_tf1), rule, task=how.task)
-    if huggingface_folder:
-        return open_huggingface(path, how)
+    if reader:
+        return reader(path, how)
     if is_tf1:
         return open_tf1(prefix, how)
     require(
@@ -380,11 +427,15 @@ def describe_source(source: Source) -> list[str]:
         lines.append(f"step: {int(source.tensors.read(MODEL_DIR.step))}")
     if source.task:
         lines.append(_task_line(source.task))
-    if source.tokenizer:
+    heads = HEAD_TITLES
+    if source.symbols:
+        lines.append(f"symbols: {len(source.symbols.symbols)}")
+        heads = PHONEME_HEADS
+    elif source.tokenizer:
         lines.append(f"tokenizer: {source.tokenizer.description()}")
     else:
         warnings = [*warnings, "no vocabulary next to the weights"]
-    for head, title in HEAD_TITLES.items():
+    for head, title in heads.items():
         if not source.task and not any(n.startswith(head) for n in weights):
             warnings = [*warnings, f"no {title} head, so the output has none"]
     return lines + [f"warning: {w}" for w in source.warnings + warnings]

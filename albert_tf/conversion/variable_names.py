@@ -159,6 +159,7 @@ HUGGING_FACE = Layout(
     advice=" It must have exactly the weights of its `architectures`; "
     "transformers would initialize missing ones at random.",
 )
+PLBERT = Layout("folder of PL-BERT or StyleTTS 2", HUGGING_FACE.column)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,7 +274,7 @@ def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
     )
     norm = config.embedding_norm
     require(
-        layout not in (GOOGLE, HUGGING_FACE) or norm != "hidden",
+        layout not in (GOOGLE, HUGGING_FACE, PLBERT) or norm != "hidden",
         f"A {layout.title} cannot store albert_zh's first architecture; "
         "`embedding_norm` must be embedding.",
         embedding_norm=norm,

@@ -10,6 +10,7 @@ A `seed` (see `ops.py`) means training; None means inference.
 import types
 from collections.abc import Mapping
 
+import keras
 import tensorflow as tf
 
 from albert_tf.model import ops
@@ -397,6 +398,11 @@ class AlbertForPretraining(AlbertNetwork):
         self.albert = self.sublayer(AlbertModel, "albert")
         self.mlm = self.sublayer(MaskedLMHead, "mlm")
         self.sop = self.sublayer(SentenceOrderHead, "sop")
+
+    @property
+    def output_bias(self) -> keras.Variable:
+        """The bias [V] of the masked-LM logits."""
+        return self.mlm.output_bias
 
     def call(
         self,

@@ -16,7 +16,7 @@ from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import FLAG_FILE
 from albert_tf.model.albert import AlbertModel
-from albert_tf.model.config import CONFIG_FILE, PRETRAINING_HEADS, AlbertConfig
+from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.training import checkpoint_files, distribution
 from albert_tf.training.checkpoint_files import (
     damage_named,
@@ -53,9 +53,13 @@ def present(
 
     The variables of these heads are omitted.
     """
-    parts = {f"{name.split('/')[0]}/" for name in stored}
-    absent = tuple(head for head in PRETRAINING_HEADS if head not in parts)
+
+    def parts(names: Iterable[str]) -> dict[str, None]:
+        return dict.fromkeys(f"{name.split('/')[0]}/" for name in names)
+
     table = named_variables(model).items()
+    heads = parts(name for name, _ in table).keys() - {"albert/"}
+    absent = tuple(sorted(heads - parts(stored).keys()))
     return {n: v for n, v in table if not n.startswith(absent)}, absent
 
 

@@ -4,6 +4,7 @@ Warnings read only the history, so they do not slow down training steps.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -113,17 +114,31 @@ def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
     return {}
 
 
-def loss_notes(settled: list[dict]) -> dict[str, str]:
-    """Warn if the losses since warm-up are flat or rising."""
+def loss_notes(
+    settled: list[dict],
+    what: str = "MLM",
+    loss: str = "mlm_loss",
+    accuracy: str = "mlm_accuracy",
+    frequencies_only: float = FREQUENCIES_ONLY,
+) -> dict[str, str]:
+    """Warn if the losses since warm-up are flat or rising.
+
+    Args:
+      settled: the rows since warm-up.
+      what: the name of the loss in the warning.
+      loss, accuracy: the names of the columns of the rows.
+      frequencies_only: accuracy near that of a model that knows only the
+        frequencies.
+    """
     notes = {}
     halves = windows(settled, 2)
     if len(halves) == 2:
-        first, second = (mean(half, "mlm_loss") for half in halves)
-        learns = mean(halves[1], "mlm_accuracy") > FREQUENCIES_ONLY
+        first, second = (mean(half, loss) for half in halves)
+        learns = mean(halves[1], accuracy) > frequencies_only
         if first - second < FLAT_FALL * first and not learns:
             notes["flat_loss"] = (
-                f"MLM loss is flat ({first:.3f}, then {second:.3f}): the "
-                "model has learnt only word frequencies. Lower or raise the "
+                f"{what} loss is flat ({first:.3f}, then {second:.3f}): the "
+                "model has learnt only frequencies. Lower or raise the "
                 "learning rate, or lengthen the warm-up"
             )
     losses = [mean(window, "loss") for window in windows(settled, 10)]
@@ -157,6 +172,7 @@ class Monitor:
       num_warmup_steps: warnings ignore the steps before this one.
       peak_flops: peak FLOP/s of all devices together; None if unknown.
       masked_share: share of the records' tokens to predict, if known.
+      by_frequency: metrics of a model that knows only the frequencies.
     """
 
     tokens: int
@@ -165,6 +181,7 @@ class Monitor:
     num_warmup_steps: int = 0
     peak_flops: float | None = None
     masked_share: float | None = None
+    by_frequency: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def scalars(self, examples_per_second: float) -> dict[str, float]:
         """Return tokens per second, and the share of the devices' peak."""
@@ -186,5 +203,41 @@ class Monitor:
         enough = max(ENOUGH_STEPS, ENOUGH_EXAMPLES // self.batch)
         if sum(row["steps"] for row in settled) < enough:
             return notes
+        return notes | self.settled_notes(settled)
+
+    def settled_notes(self, settled: list[dict]) -> dict[str, str]:
+        """Return {kind: warning} for enough rows since warm-up."""
         recent = windows(settled, 4)[-1]
-        return notes | sentence_order_notes(recent) | loss_notes(settled)
+        return sentence_order_notes(recent) | loss_notes(settled)
+
+
+def label_notes(rows: list[dict]) -> dict[str, str]:
+    """Warn about labels that teach a phoneme model nothing."""
+    rows = [row for row in rows if "steps" in row]
+    notes, last = {}, rows[-1] if rows else {}
+    if last and not last["trained_share"]:
+        notes["nothing_trained"] = (
+            "No symbol is predicted: no word was masked. Make the records "
+            "again with a larger masked_lm_prob"
+        )
+    if last and last["word_accuracy"] > TOO_GOOD:
+        notes["labels_alike"] = (
+            f"Word accuracy is {last['word_accuracy']:.4f}, too good for real "
+            "text: all words have the same label, or the records are memorised"
+        )
+    return notes
+
+
+class PhonemeMonitor(Monitor):
+    """Measurements of a run on phonemes."""
+
+    def notes(self, rows: list[dict]) -> dict[str, str]:
+        """Return {kind: warning} for the rows of the history so far."""
+        return label_notes(rows) | super().notes(rows)
+
+    def settled_notes(self, settled: list[dict]) -> dict[str, str]:
+        """Return {kind: warning} for enough rows since warm-up."""
+        accuracy = "masked_symbol_accuracy"
+        known = self.by_frequency[accuracy] + CHANCE_MARGIN
+        of_symbols = "Symbol", "symbols_loss", accuracy, known
+        return loss_notes(settled, *of_symbols)

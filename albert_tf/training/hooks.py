@@ -10,7 +10,6 @@ from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files, checkpoints, history
 from albert_tf.training.health import Monitor, masked_spread
 from albert_tf.training.history import HEALTH
-from albert_tf.training.objectives import masked_states
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
@@ -73,13 +72,14 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
         metadata.max_predictions_per_seq,
     )
     masked = metadata.statistics.get("masked_share")
-    return Monitor(
+    return trainer.objective.monitor(
         metadata.max_seq_length,
         flops,
         phase.batch_size,
         max(trainer.optimizer.config.peak_step, run.phase_begun),
         peak_flops,
         masked if phase.masked_lm_prob is None else None,
+        metadata.statistics.get("by_frequency", {}),
     )
 
 
@@ -115,9 +115,10 @@ class MeasureSpread(Hook):
 
     def after(self, run, window):
         if run.step >= self.every:  # false at an earlier last step
-            evaluator = run.trainer.at_depth(run.phase.layers).evaluator
+            trainer = run.trainer.at_depth(run.phase.layers)
+            states = trainer.objective.masked_states
             spread = masked_spread(
-                **evaluator.predict(self.batches, masked_states)
+                **trainer.evaluator.predict(self.batches, states)
             )
             if spread is not None:
                 window.values["masked_spread"] = spread

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 from albert_tf.base import files
 from albert_tf.base.settings import FLAG_FILE
+from albert_tf.data.records.metadata import PHONEMES
 from albert_tf.model.config import CONFIG_FILE
+from albert_tf.text.symbols import SYMBOLS_FILE
 from albert_tf.training.history import HISTORY_FILE, History
 from albert_tf.training.phases import folders
 
@@ -19,6 +21,7 @@ MARK = "<!-- Written by albert_tf; remove this line to keep what you edit. -->"
 # Hugging Face pipelines, by kind of task.
 PIPELINES = {
     "": "fill-mask",
+    PHONEMES: "feature-extraction",
     "classification": "text-classification",
     "multilabel": "text-classification",
     "regression": "text-classification",
@@ -29,6 +32,7 @@ PIPELINES = {
 }
 CLASSES = {
     "": "AutoModelForMaskedLM",
+    PHONEMES: "AutoModel",
     "token_classification": "AutoModelForTokenClassification",
     "question_answering": "AutoModelForQuestionAnswering",
     "multiple_choice": "AutoModelForMultipleChoice",
@@ -120,6 +124,11 @@ def loading(form: str, kind: str, name: str) -> str:
             f'tokenizer = AutoTokenizer.from_pretrained("{name}")\n'
             f'model = {cls}.from_pretrained("{name}")'
         )
+    if kind == PHONEMES:
+        return (
+            f"python -m albert_tf.convert_checkpoint --input={name} "
+            "--output=converted --to=huggingface"
+        )
     if kind:
         return (
             f"python -m albert_tf.export --model_dir={name} --export_dir=served"
@@ -145,8 +154,12 @@ def head_of(form: str, kind: str) -> list[str]:
     ]
 
 
-def purpose_of(task: Mapping) -> str:
+def purpose_of(task: Mapping, kind: str) -> str:
     """Describe the task for which a model was trained, and its labels."""
+    if kind == PHONEMES:
+        return (
+            ", pretrained with masked phonemes and the words that they spell."
+        )
     if not task:
         return ", pretrained with masked words and the order of sentences."
     sentence = f" for the task {task['name']} ({task['kind']})."
@@ -185,13 +198,14 @@ def card(folder: str, source: str, form: str) -> str:
     config = read_if_there(source, CONFIG_FILE)
     config = config or read_if_there(folder, "config.json")
     task = read_if_there(source, "task.json")
-    kind = task.get("kind", "")
+    spoken = source and files.exists(files.join(source, SYMBOLS_FILE))
+    kind = task.get("kind", PHONEMES if spoken else "")
     path, flags = files.join(source, FLAG_FILE), ""
     if source and files.exists(path):
         flags = files.read_text(path, "The flagfile").strip()
     sources = sources_of(read_flags(source)) if source else {}
     trained_on = [f"- {what}: {value}" for what, value in sources.items()]
-    language = "bash" if form == "model_dir" and task else "python"
+    language = "bash" if form == "model_dir" and kind else "python"
     sections = {
         "Trained on": trained_on or NO_SOURCES,
         "Metrics": metrics_table(metrics_of(source) if source else {}),
@@ -200,7 +214,11 @@ def card(folder: str, source: str, form: str) -> str:
     if flags:
         sections["Flags of the run"] = ["```", flags, "```"]
     lines = [*head_of(form, kind), MARK, "", f"# {name}", ""]
-    lines += [f"An ALBERT ({shape_of(config)}){purpose_of(task)}", "", LICENCE]
+    lines += [
+        f"An ALBERT ({shape_of(config)}){purpose_of(task, kind)}",
+        "",
+        LICENCE,
+    ]
     for title, content in sections.items():
         lines += ["", f"## {title}", "", *content]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""ALBERT's pretraining objective: masked words and sentence order."""
+"""Objectives of pretraining: those of ALBERT and of PL-BERT."""
 
 import dataclasses
 
@@ -7,28 +7,15 @@ import tensorflow as tf
 from albert_tf.model import ops
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import cross_entropy, hits
+from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.training.evaluator import Batch
+from albert_tf.training.health import Monitor, PhonemeMonitor
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
     """Return example weights [B], 0 for examples with a single segment."""
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
-
-
-def masked_states(
-    model: AlbertForPretraining, batch: Batch
-) -> dict[str, tf.Tensor]:
-    """Return the arguments of `health.masked_spread`."""
-    keys = "input_ids", "input_mask", "segment_ids"
-    positions = batch["masked_lm_positions"]
-    outputs = model.albert(*(batch[k] for k in keys), places=positions)
-    return {
-        # Workers cannot gather bfloat16 tensors.
-        "states": tf.cast(outputs["sequence_output"], tf.float32),  # [B, P, H]
-        "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
-        "weights": batch["masked_lm_weights"],
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +32,23 @@ class PretrainingObjective:
 
     terms = ("mlm", "sop")
     metrics = ("mlm_accuracy", "sop_accuracy")
+    monitor = Monitor
+
+    @staticmethod
+    def masked_states(
+        model: AlbertForPretraining, batch: Batch
+    ) -> dict[str, tf.Tensor]:
+        """Return the arguments of `health.masked_spread`."""
+        keys = "input_ids", "input_mask", "segment_ids"
+        positions = batch["masked_lm_positions"]
+        outputs = model.albert(*(batch[k] for k in keys), places=positions)
+        states = outputs["sequence_output"]  # [B, P, H]
+        return {
+            # Workers cannot gather bfloat16 tensors.
+            "states": tf.cast(states, tf.float32),
+            "ids": tf.gather(batch["input_ids"], positions, batch_dims=1),
+            "weights": batch["masked_lm_weights"],
+        }
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Return the numbers of predictions and pairs."""
@@ -87,3 +91,73 @@ class PretrainingObjective:
                 tf.reduce_sum(weights),
             )
         return sums, metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class PhonemeObjective:
+    """The loss of masked symbols plus that of all words, as in PL-BERT.
+
+    Symbols are predicted in the masked words, words at every position.
+
+    Attributes:
+      mask_id: id of the mask.
+      layers: number of layers to run; None for all.
+    """
+
+    mask_id: int
+    layers: int | None = None
+
+    terms = ("symbols", "words")
+    metrics = (
+        *("symbol_accuracy", "masked_symbol_accuracy", "word_accuracy"),
+        "trained_share",
+    )
+    monitor = PhonemeMonitor
+
+    @staticmethod
+    def masked_states(
+        model: AlbertForPhonemes, batch: Batch
+    ) -> dict[str, tf.Tensor]:
+        """Return the arguments of `health.masked_spread`."""
+        outputs = model.albert(batch["input_ids"], batch["input_mask"])
+        return {
+            "states": tf.cast(outputs["sequence_output"], tf.float32),
+            "ids": batch["input_ids"],
+            "weights": batch["symbol_weights"],
+        }
+
+    def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Return the numbers of trained symbols and of positions."""
+        return {
+            "symbols": tf.reduce_sum(batch["symbol_weights"]),
+            "words": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32)),
+        }
+
+    def losses(self, model: AlbertForPhonemes, batch: Batch, seed):
+        """Return both loss sums and the metrics.
+
+        Symbols count as masked if the mask replaces them: unchanged ones could
+        be copied.
+        """
+        ids, labels = batch["input_ids"], batch["symbol_ids"]
+        outputs = model(ids, batch["input_mask"], seed=seed, layers=self.layers)
+        logits = outputs["symbol_logits"]  # [B, T, V]
+        words = model.word_scores(outputs["sequence_output"], batch["word_ids"])
+        trained = batch["symbol_weights"]
+        real = tf.cast(batch["input_mask"], tf.float32)
+        masked = trained * tf.cast(ids == self.mask_id, tf.float32)
+        right = hits(logits, labels)
+        means = (
+            (right, real),
+            (right, masked),
+            (words[1], real),
+            (trained, real),
+        )
+        metrics = {
+            name: (tf.reduce_sum(x * weights), tf.reduce_sum(weights))
+            for name, (x, weights) in zip(self.metrics, means, strict=True)
+        }
+        return {
+            "symbols": tf.reduce_sum(cross_entropy(logits, labels) * trained),
+            "words": tf.reduce_sum(words[0] * real),
+        }, metrics

@@ -20,8 +20,9 @@ from project_file import PROJECT
 import albert_tf
 from albert_tf.base import packages
 from albert_tf.base.errors import InputError
-from albert_tf.conversion.huggingface import _open_pickle
-from albert_tf.data import file_kinds
+from albert_tf.conversion import plbert
+from albert_tf.conversion.huggingface import open_pickle
+from albert_tf.data import file_kinds, phonemize
 from albert_tf.data.builder import boundaries, build
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.text_formats import ReadingConfig
@@ -81,20 +82,24 @@ USES = {
     "nltk": lambda path: squad_metrics.latin_tokenizer(),
     "onnx": lambda path: onnx_file.convert(None, None),
     "onnxruntime": lambda path: onnx_file.convert(None, None),
+    "phonemizer": lambda path: phonemize.speaker("de"),
     "pyarrow": parquet,
     "scipy": lambda path: informed_start.start_words(None, "", None),
     "sentencex": lambda path: ReadingConfig(split_sentences="en"),
     "sklearn": lambda path: informed_start.start_words(None, "", None),
     "tensorflow_text": lambda path: TextGraph(vocabularies.english()),
     "tf2onnx": lambda path: onnx_file.convert(None, None),
-    "torch": lambda path: _open_pickle(str(path)),
+    "torch": lambda path: open_pickle(str(path)),
+    "yaml": lambda path: plbert.read_config(str(path)),
     "zstandard": zstd,
 }
 
 
 def test_every_package_has_a_use():
     """Only matplotlib may be missing without an error."""
-    assert {*USES, "matplotlib"} == set(packages.SOURCES)
+    # Whoever needs phonemizer needs espeakng_loader.
+    others = {"matplotlib", "espeakng_loader"}
+    assert {*USES} | others == set(packages.SOURCES)
 
 
 @pytest.mark.parametrize("module", USES)
@@ -133,7 +138,7 @@ def test_extras_install_what_they_are_named_for():
             assert installs & {*distributions.get(module, installs)}, module
     (everything,) = extras["all"]
     listed = set(re.search(r"\[(.*)\]", everything)[1].split(","))
-    assert set(named) - listed == {"beam", "convert"}
+    assert set(named) - listed == {"beam", "convert", "phonemes"}
 
 
 # Modules that need a package; other modules import them only on use.

@@ -12,7 +12,7 @@ from tiny_records import serialized, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
-from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.masking import DYNAMIC, MaskingConfig
 from albert_tf.data.records import checks, input_pipeline, metadata, tfrecord
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.text.tokenizers import load_tokenizer
@@ -210,11 +210,12 @@ def test_no_two_readers_share_a_mask(kinds, monkeypatch):
     """Masks follow from positions, which are global to all readers."""
 
     def positions_read(data_dir, metadata, seed):
-        return lambda positions, *_: {"sentence_order_labels": positions}
+        return lambda positions, *_: {"input_ids": positions[:, None]}
 
-    monkeypatch.setattr(input_pipeline, "masker", positions_read)
+    readers = input_pipeline.READERS
+    monkeypatch.setitem(readers, DYNAMIC, positions_read)
     positions = [
-        batch["sentence_order_labels"].tolist()
+        batch["input_ids"][:, 0].tolist()
         for shard in range(3)
         for batch in batches(kinds, 2, 4, start=60, num_shards=3, shard=shard)
     ]

@@ -31,6 +31,8 @@ SMALL_MODEL = {
     "max_position_embeddings": 64,
 }
 MOST_LAYERS = 4
+# Recipes for records of phonemes.
+OF_PHONEMES = ("phonemes_one_hour", "plbert")
 
 SMALL_RUN = {
     "num_train_steps": STEPS,
@@ -124,6 +126,8 @@ def distinct_recipes() -> dict[str, list[str]]:
     """Return {name: recipes that are equal after reduction}."""
     groups: dict[str, list[str]] = {}
     for path in sorted(RECIPES.glob("*.flags")):
+        if path.stem in OF_PHONEMES:
+            continue
         # Model names do not affect training.
         key = json.dumps(made_small(path.stem), sort_keys=True)
         groups.setdefault(key, []).append(path.stem)
@@ -198,6 +202,36 @@ def pretrain(
     return Trace(recipes, watch.rows, result.metrics["eval"])
 
 
+def pretrain_on_phonemes(folder: Path) -> Trace:
+    """Pretrain on rows of the text, of which each letter is a phoneme."""
+    lines = texts.write_text(folder).read_text().splitlines()
+    words = [line.split() for line in lines]
+    rows = [{"words": x, "phonemes": x, "document": 0} for x in words if x]
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    records = str(folder / "records")
+    albert_tf.create_pretraining_data(
+        task="phonemes",
+        input_file=str(path),
+        output_dir=records,
+        max_seq_length=TOKENS,
+        eval_fraction=0.1,
+        symbols="auto",
+        num_processes=1,
+    )
+    settings, model = made_small("plbert")
+    settings |= {"learning_rate": 0.001, "num_warmup_steps": 10}
+    watch = Watch()
+    result = albert_tf.pretrain(
+        data_dir=records,
+        albert_config_file=write_model(folder, model),
+        output_dir=str(folder / "output"),
+        hooks=[watch],
+        **settings,
+    )
+    return Trace([*OF_PHONEMES], watch.rows, result.metrics["eval"])
+
+
 def finetune(folder: Path, task: str) -> Trace:
     """Fine-tune a small model on a task."""
     model = made_small("base")[1] | {"initializer_range": 0.2}
@@ -236,6 +270,7 @@ def all_runs() -> dict[str, Callable[[Path], Trace]]:
         **{name: of(*names) for name, names in distinct_recipes().items()},
         "two_replicas": of("base", num_cpu_replicas=2),
         "compat_google": of("base", records=google, **google),
+        "phonemes": pretrain_on_phonemes,
         "next_sentence": of("domain", records={"random_next_sentence": True}),
         **{f"task_{task}": of_task(task) for task in TASKS},
     }

@@ -7,7 +7,7 @@ from tiny_pretraining import run
 
 from albert_tf.training.health import COLLAPSED_SPREAD, masked_spread
 from albert_tf.training.history import HEALTH, History
-from albert_tf.training.objectives import masked_states
+from albert_tf.training.objectives import PretrainingObjective
 
 
 def test_a_healthy_model_spreads_its_states():
@@ -18,7 +18,7 @@ def test_a_healthy_model_spreads_its_states():
     batch = goldens.random_inputs(config)
     batch["input_ids"][:, :4], batch["masked_lm_positions"][:] = 4, range(4)
     batch["masked_lm_weights"] = np.ones([3, 4], np.float32)
-    found = masked_states(model, batch)
+    found = PretrainingObjective.masked_states(model, batch)
     assert found["states"].dtype == tf.float32
     assert found["states"].shape[:2] == (3, 4)
     found = {name: np.asarray(value) for name, value in found.items()}

@@ -13,14 +13,16 @@ ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "pretraining"
 DOMAIN = "domain"
 FILES = sorted(path.stem for path in FOLDER.glob("*.flags"))
+PLBERT = "plbert"
 HOURS = {
     "one_hour": 1,
+    "phonemes_one_hour": 1,
     "one_night": 8,
     "one_gpu_day": 24,
     "one_tpu_day": 24,
 }
 # Of new models, as published.
-NAMES = [name for name in FILES if name not in (DOMAIN, *HOURS)]
+NAMES = [name for name in FILES if name not in (DOMAIN, PLBERT, *HOURS)]
 
 # Parses each file with the flags of pretrain.py, all in one process.
 SCRIPT = """
@@ -96,6 +98,26 @@ def test_a_budget_is_left_its_choices(parsed, name):
     text = (FOLDER / f"{name}.flags").read_text()
     assert not any(re.search(rf"^--{flag}\b", text, re.M) for flag in chosen)
     assert published["budget_hours"] == 0
+
+
+def test_phonemes_are_trained_as_published(parsed):
+    """The recipe has the settings in yl4579/PL-BERT and its AdamW's own."""
+    values = parsed[PLBERT]
+    config = json.loads((ROOT / values["albert_config_file"]).read_text())
+    expected = {"vocab_size": 178, "hidden_size": 768, "num_hidden_layers": 12}
+    expected |= {"intermediate_size": 2048, "num_attention_heads": 12}
+    assert {k: config[k] for k in expected} == expected
+    expected = {
+        "optimizer": "adamw",
+        "learning_rate": 1e-4,
+        "schedule": "constant",
+        "train_batch_size": 192,
+        "num_train_steps": 1_000_000,
+        "weight_decay_rate": 0.0,
+        "bias_correction": True,
+        "clip_norm": 0.0,
+    }
+    assert {k: values[k] for k in expected} == expected
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):

@@ -12,7 +12,9 @@ import vocabularies
 
 from albert_tf.data.records.metadata import PIECE_COUNTS_FILE
 from albert_tf.model.albert import AlbertForPretraining
+from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.text.normalization import TextConfig
+from albert_tf.text.symbols import SymbolTable
 from albert_tf.text.tokenizers import WordPieceTokenizer
 from albert_tf.training import checkpoints
 from albert_tf.training.pretraining import warm_start
@@ -145,3 +147,38 @@ def test_another_order_of_pieces_is_the_same_model(tmp_path):
     expected = source(ids)["mlm_logits"].numpy()
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     assert (order != np.arange(len(order))).any()
+
+
+def test_symbols_are_those_of_the_same_name(tmp_path):
+    """Rows and both heads follow the symbols; new symbols are named."""
+    words = ("one", "two")
+    old = SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3, "b": 4}).with_words(
+        words
+    )
+    new = SymbolTable({"$": 0, "b": 1, " ": 2, "ç": 3, "a": 4, "M": 5})
+    sizes = {"initializer_range": 0.3, "vocab_size": 8}
+    config = dataclasses.replace(tiny.CONFIG, **sizes)
+    source = AlbertForPhonemes(config, 4)
+    source.symbols.bias.assign(np.arange(8.0))
+    source.config.save(str(tmp_path))
+    old.save(str(tmp_path))
+    checkpoints.save(str(tmp_path), checkpoints.named_variables(source))
+
+    def start(new):
+        model = AlbertForPhonemes(config, len(new.words))
+        moved = read_transplant(str(tmp_path), new, str(tmp_path), 8)
+        weights = str(tmp_path), config, moved
+        return model, warm_start.start_weights(model, *weights, new)
+
+    model, lines = start(new.with_words(words))
+    ids, mask = np.array([[3, 2, 4, 1]], np.int32), np.ones((1, 4), np.int32)
+    moved = np.array([[4, 2, 1, 5]], np.int32)
+    before = source(ids, mask, 0 * ids)["symbol_logits"].numpy()
+    after = model(moved, mask, 0 * ids)["symbol_logits"].numpy()
+    assert np.std(before) > 0.1
+    np.testing.assert_allclose(
+        after[..., [0, 5, 2, 4, 1]], before[..., :5], atol=1e-5
+    )
+    np.testing.assert_array_equal(model.words.kernel, source.words.kernel)
+    assert lines[-1].endswith("3 new: ç")
+    assert "a new words head" in "".join(start(new.with_words(["one"]))[1])

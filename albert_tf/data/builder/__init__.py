@@ -10,6 +10,8 @@ with `data.masking` (or `released`) and encodes them with `records.tfrecord`.
 
 Finally, `statistics` reports the result and warns about problems.
 
+`phoneme_build` makes records of phonemes instead, from rows of a table.
+
 Every process receives a `build_settings.BuildSpec`. `local_runner` and
 `beam_runner` run the same stages on one machine and on many. `build_folder`
 recognises an unfinished build, which resumes from `shards` and finished files.

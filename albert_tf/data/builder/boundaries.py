@@ -158,7 +158,8 @@ def _spaced(line: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+$", line)
 
 
-def _chinese(line: str) -> Iterable[str]:
+def chinese(line: str) -> Iterable[str]:
+    """Cut a line into Chinese words; joined, these equal the line."""
     import jieba
 
     jieba.setLogLevel(logging.WARNING)
@@ -170,7 +171,7 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "english": _encode,
     "wordpiece": _encode,
     "unicode": _encode_unicode,
-    "chinese": functools.partial(_encode_by_words, _chinese),
+    "chinese": functools.partial(_encode_by_words, chinese),
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 

@@ -7,19 +7,23 @@ import importlib
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.base.processes import Workers, available
-from albert_tf.base.remote_files import RemoteError
-from albert_tf.data.builder import boundaries, text_blocks
-from albert_tf.data.builder.build_folder import BuildFolder
+from albert_tf.data.builder import (
+    boundaries,
+    phoneme_build,
+    text_blocks,
+)
+from albert_tf.data.builder.build_folder import BuildFolder, disk_errors
 from albert_tf.data.builder.build_settings import BuildConfig, BuildSpec
 from albert_tf.data.builder.held_out import HeldOut
 from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.phoneme_build import PhonemesConfig
 from albert_tf.data.builder.second_pass import FileJob, file_jobs
 from albert_tf.data.builder.statistics import report, summarize, warnings
 from albert_tf.data.builder.text_blocks import check_files, input_paths
@@ -40,7 +44,9 @@ from albert_tf.data.masking import (
 from albert_tf.data.records import metadata
 from albert_tf.data.records.metadata import (
     EVAL,
+    PHONEMES,
     TRAIN,
+    WORDS,
     Metadata,
     write_piece_counts,
 )
@@ -232,21 +238,6 @@ def _make(
     metadata.write(recipe.build.output_dir)
 
 
-@contextlib.contextmanager
-def _disk_errors(output_dir: str) -> Iterator[None]:
-    """Explain what to do if a file cannot be read or written."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None and not isinstance(error, RemoteError):
-            raise  # the message already explains this
-        raise OSError(
-            f"A file could not be read or written ({error}); fix the cause "
-            "(free disk space if it is full) and run the same command again "
-            f"to resume. Received: output_dir={output_dir}"
-        ) from None
-
-
 def run(
     build: BuildConfig,
     tokenization: TokenizerConfig,
@@ -269,7 +260,7 @@ def run(
     if not build.pipeline_options:  # a Beam launcher opens no text
         check_files(paths, reading)
     # Workers start up while the tokenizer loads.
-    with make_runner(build) as runner, _disk_errors(build.output_dir):
+    with make_runner(build) as runner, disk_errors(build.output_dir):
         tokenizer = build_tokenizer(tokenization)
         check_text(tokenization, tokenizer)
         recipe = make_recipe(build, tokenizer, pairs, masking, reading, paths)
@@ -361,20 +352,55 @@ def in_files(
             files.remove_folder(folder)
 
 
-@program.command(
-    BuildConfig, TokenizerConfig, PairsConfig, MaskingConfig, ReadingConfig
+def _of_words(
+    config, tokenization, pairs, masking, reading, _
+) -> tuple[Metadata, str]:
+    with in_files(config, reading) as (config, reading, skipped):
+        metadata = run(config, tokenization, pairs, masking, reading, skipped)
+    return metadata, summary(metadata, pairs, masking)
+
+
+def _of_phonemes(
+    config, _, pairs, masking, reading, phonemes
+) -> tuple[Metadata, str]:
+    values = vars(config) | vars(pairs) | masking.written() | vars(phonemes)
+    metadata = phoneme_build.build(config, phonemes, values)
+    return metadata, phoneme_build.summary(metadata)
+
+
+# {task: function from the settings to metadata and a summary}
+BUILDERS = {WORDS: _of_words, PHONEMES: _of_phonemes}
+CLASSES = (
+    BuildConfig,
+    TokenizerConfig,
+    PairsConfig,
+    MaskingConfig,
+    ReadingConfig,
+    PhonemesConfig,
 )
+
+
+def _unused(task: str) -> set[str]:
+    """Return the settings that only the other task uses."""
+    own = {field.name for field in dataclasses.fields(PhonemesConfig)}
+    every = {f.name for cls in CLASSES for f in dataclasses.fields(cls)}
+    return own if task == WORDS else every - own - phoneme_build.SHARED
+
+
+@program.command(*CLASSES, tells=True)
 def create_pretraining_data(
-    config, tokenization, pairs, masking, reading
+    config, *settings, set_by_user: Set[str] = frozenset()
 ) -> Records:
-    """Create TFRecords for pretraining from text.
+    """Create TFRecords for pretraining from text or phonemes.
 
     The keywords are the flags of `create_pretraining_data.py`; `input_file`
     may be a list of paths, or a table in memory.
     """
-    with in_files(config, reading) as (config, reading, skipped):
-        metadata = run(config, tokenization, pairs, masking, reading, skipped)
-    print(summary(metadata, pairs, masking))
+    unused = sorted(_unused(config.task) & set_by_user)
+    rule = f"`task={config.task}` does not use these settings."
+    require(not unused, rule, settings=", ".join(unused))
+    metadata, text = BUILDERS[config.task](config, *settings)
+    print(text)
     return Records(config.output_dir, metadata)
 
 

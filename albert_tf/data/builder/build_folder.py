@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder.shards import PROGRESS_FILE
 from albert_tf.data.file_kinds import BadData
 from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
@@ -21,6 +22,21 @@ STRICT = {"on_bad_text": "fail"}
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@contextlib.contextmanager
+def disk_errors(output_dir: str) -> Iterator[None]:
+    """Explain what to do if a file cannot be read or written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None and not isinstance(error, RemoteError):
+            raise  # its message already explains that
+        raise OSError(
+            f"A file could not be read or written ({error}); fix the cause "
+            "(free disk space if it is full) and run the same command again "
+            f"to resume. Received: output_dir={output_dir}"
+        ) from None
 
 
 class BuildFolder:

@@ -19,7 +19,7 @@ from albert_tf.base.settings import (
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.text_formats import CORPUS, ReadingConfig
 from albert_tf.data.masking import MaskingConfig
-from albert_tf.data.records.metadata import id_type
+from albert_tf.data.records.metadata import TASKS, WORDS, id_type
 from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -30,6 +30,13 @@ class BuildConfig:
 
     input_file: str | InMemoryTable = variant(CORPUS)
     output_dir: str = variant(OUTPUT_DIR)
+    task: str = setting(
+        WORDS,
+        "What the records are made of: words, text to tokenize; or phonemes, "
+        "rows of a table with the words of a sentence and their phonemes.",
+        choices=TASKS,
+        group=EXAMPLES,
+    )
     dupe_factor: int | None = setting(
         None,
         "Number of times each document is used, with new pairs and masks each "
@@ -100,8 +107,8 @@ class BuildConfig:
 BUILDER_VERSION = 8
 
 # Settings that do not affect the output. The text affects it, but not the
-# text's location.
-OUTPUT_SAME = """input_file output_dir num_processes scratch_dir
+# text's location. The task is omitted because only `words` uses this identity.
+OUTPUT_SAME = """task input_file output_dir num_processes scratch_dir
 pipeline_options""".split()
 
 

@@ -16,6 +16,7 @@ from albert_tf.data.records.metadata import (
     Metadata,
     RecordFile,
     entry_path,
+    id_limits,
     id_type,
     static_sizes,
 )
@@ -44,12 +45,12 @@ def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
 
 
 def _wrong_static(feature, metadata: Metadata) -> str:
-    """Describe the fault in a static record; return "" if there is none."""
+    """Describe the fault in a padded record; return "" if there is none."""
     if wrong := _wrong_sizes(feature, static_sizes(metadata)):
         return wrong
-    highest, size = max(feature["input_ids"]), metadata.vocab_size
-    if 0 < size <= highest:
-        return f"`input_ids` contains {highest}, beyond a vocabulary of {size}"
+    for name, size in id_limits(metadata).items():
+        if 0 < size <= (highest := max(feature[name])):
+            return f"`{name}` contains {highest}, beyond a vocabulary of {size}"
     return ""
 
 
@@ -74,7 +75,7 @@ def _first_fault(
     path: str, metadata: Metadata, split: str, limit: int | None = None
 ) -> str:
     """Describe the first fault in a file, or in its first `limit` records."""
-    dynamic = metadata.masking(split) == DYNAMIC
+    dynamic = metadata.form(split) == DYNAMIC
     wrong_in = _wrong_dynamic if dynamic else _wrong_static
     for number, record in enumerate(islice(tfrecord.read(path), limit)):
         try:

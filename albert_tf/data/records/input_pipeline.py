@@ -3,23 +3,33 @@
 Glossary: B batch, T tokens, P predictions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.masking import DYNAMIC
+from albert_tf.data.draws import Draws
+from albert_tf.data.masking import DYNAMIC, STATIC
+from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import (
     EVAL,
+    PHONEMES,
     TRAIN,
     Metadata,
     RecordFile,
+    id_limits,
     paths_of,
     static_sizes,
 )
-from albert_tf.data.records.parsing import masker, parse_examples
-from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
+from albert_tf.data.records.parsing import (
+    Called,
+    masker,
+    parse_examples,
+    require_all,
+)
+from albert_tf.data.records.record_stream import SHUFFLE_BLOCK, tokenizer_beside
 
 # Requests to remote storage have a high latency, so each request reads a lot.
 READ_BYTES = 8 << 20
@@ -55,6 +65,50 @@ def parse(
     }
     labels = batch.pop("next_sentence_labels")  # [B, 1]
     return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
+
+
+def parse_phonemes(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Parse a batch of phoneme records: symbol_ids, word_ids int32 [B, T]."""
+    batch = parse_examples(names, serialized, _features(metadata))
+    for name, limit in id_limits(metadata).items():
+        sound = tf.reduce_all(batch[name] < limit, axis=1)
+        fault = require_all(sound, names, f"`{name}` has ids beyond {limit}")
+        with tf.control_dependencies([fault]):
+            batch[name] = tf.cast(batch[name], tf.int32)
+    return batch
+
+
+def phoneme_masker(data_dir: str, metadata: Metadata, seed: int) -> Callable:
+    """Return a function that makes masked batches of phoneme records.
+
+    It takes the same arguments as the result of `masker`. It returns input_ids,
+    input_mask, symbol_ids, the ids before masking, and word_ids, int32 [B, T],
+    and symbol_weights, float32 [B, T], 1 at the symbols of chosen words.
+    """
+    table = tokenizer_beside(data_dir, metadata)
+    pad, mask = (table.symbols[role] for role in (table.pad, table.mask))
+    config = metadata.masking_config()
+
+    @Called
+    def masked(positions, ids, labels):
+        draws = Draws(seed, positions)
+        ids, chosen = mask_words(ids, labels, config, mask, draws)
+        return ids, chosen.astype(np.float32)
+
+    def read(positions, names, serialized):
+        batch = parse_phonemes(names, serialized, metadata)
+        ids, types = batch["symbol_ids"], (tf.int32, tf.float32)
+        inputs = positions, ids, batch["word_ids"]
+        new, weights = tf.numpy_function(masked, inputs, types, stateful=False)
+        return batch | {
+            "input_ids": tf.ensure_shape(new, ids.shape),
+            "input_mask": tf.cast(ids != pad, tf.int32),
+            "symbol_weights": tf.ensure_shape(weights, ids.shape),
+        }
+
+    return read
 
 
 def _fail(path: tf.Tensor) -> tf.Tensor:
@@ -191,8 +245,8 @@ def _share(
 
 
 def _with_weights(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    labels = batch["sentence_order_labels"]
-    return batch | {"example_weights": tf.ones_like(labels, tf.float32)}
+    first = batch["input_ids"][:, 0]
+    return batch | {"example_weights": tf.ones_like(first, tf.float32)}
 
 
 def batch_spec(
@@ -210,11 +264,13 @@ def batch_spec(
     return {k: tf.TensorSpec(x.shape, x.dtype) for k, x in batch.items()}
 
 
-def _reader(data_dir: str, metadata: Metadata, seed: int):
-    """Return a function from positions, names and examples [B] to a batch."""
-    if metadata.masking(TRAIN) == DYNAMIC:
-        return masker(data_dir, metadata, seed)
+def _parser(data_dir: str, metadata: Metadata, seed: int):
     return lambda _, names, serialized: parse(names, serialized, metadata)
+
+
+# {form of records: function that returns a reader, from positions, names and
+# examples [B] to a batch}
+READERS = {STATIC: _parser, DYNAMIC: masker, PHONEMES: phoneme_masker}
 
 
 def train_batches(
@@ -247,7 +303,7 @@ def train_batches(
     row, total = _row(data_dir, metadata, TRAIN), metadata.count(TRAIN)
     stream = _share(row, total, seed, first, num_shards, shard)
     batches = stream.enumerate(first).batch(batch_size, drop_remainder=True)
-    read = _reader(data_dir, metadata, seed)
+    read = READERS[metadata.form(TRAIN)](data_dir, metadata, seed)
     return batches.map(
         lambda places, record: _with_weights(
             read(places * num_shards + shard, *record)
@@ -262,12 +318,14 @@ def eval_batches(
 ) -> tf.data.Dataset:
     """Return the held-out examples once, in order; see `parse`.
 
+    Phonemes are masked here, in the same way each time.
+
     Zeros pad the last batch; `example_weights` [B] is 1 for examples and 0 for
     padding.
     """
 
     def pad(batch):
-        missing = batch_size - tf.shape(batch["sentence_order_labels"])[0]
+        missing = batch_size - tf.shape(batch["example_weights"])[0]
         return {
             name: tf.ensure_shape(
                 tf.pad(value, [[0, missing]] + [[0, 0]] * (value.ndim - 1)),
@@ -278,9 +336,11 @@ def eval_batches(
 
     def read(places, serialized):
         names = _names(row, places)
-        return pad(_with_weights(parse(names, serialized, metadata)))
+        return pad(_with_weights(reader(places, names, serialized)))
 
     row = _row(data_dir, metadata, EVAL)
+    seed = metadata.settings.get("random_seed", 0)
+    reader = READERS[metadata.form(EVAL)](data_dir, metadata, seed)
     return (
         _records(row, 0, metadata.count(EVAL))
         .enumerate()

@@ -12,6 +12,10 @@ dynamic: unmasked and compact. `token_ids` is a byte string, the little-endian
 
 Held-out records are always static, so that their masks stay the same.
 
+Phoneme records are padded and unmasked, held-out ones too: `symbol_ids`, and
+`word_ids`, the label of each position's word. The masks of held-out ones depend
+only on their position.
+
 Glossary: T tokens, P predictions.
 """
 
@@ -33,6 +37,9 @@ from albert_tf.data.records import tfrecord
 METADATA_FILE = "metadata.json"
 VERSION = 1
 TRAIN, EVAL = "train", "eval"
+# What records are made of.
+WORDS, PHONEMES = TASKS = ("words", "phonemes")
+LABELS = "word_labels"  # in the statistics of phonemes: the number of labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +84,15 @@ class Metadata:
         """Return `DYNAMIC` if the split is masked while it is read."""
         written = self.settings.get("masking", STATIC)
         return written if split == TRAIN else STATIC
+
+    @property
+    def task(self) -> str:
+        """One of `TASKS`."""
+        return self.settings.get("task", WORDS)
+
+    def form(self, split: str) -> str:
+        """Return the form of a split's records: `PHONEMES` or the masking."""
+        return PHONEMES if self.task == PHONEMES else self.masking(split)
 
     def masked_at(self, rate: float) -> "Metadata":
         """Return the metadata of dynamic records masked at a different rate."""
@@ -140,8 +156,18 @@ def load_metadata(data_dir: str) -> Metadata:
         ) from None
 
 
+def id_limits(metadata: Metadata) -> dict[str, int]:
+    """Return {feature of ids: the limit of its ids}, 0 if unknown."""
+    if metadata.task == PHONEMES:
+        labels = metadata.statistics[LABELS]
+        return {"symbol_ids": metadata.vocab_size, "word_ids": labels}
+    return {"input_ids": metadata.vocab_size}
+
+
 def static_sizes(metadata: Metadata) -> dict[str, int]:
-    """Return the number of values of each feature in a static record."""
+    """Return the number of values of each feature in a padded record."""
+    if metadata.task == PHONEMES:
+        return dict.fromkeys(id_limits(metadata), metadata.max_seq_length)
     tokens = ("input_ids", "input_mask", "segment_ids")
     predictions = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     return (

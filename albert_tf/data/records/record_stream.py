@@ -24,7 +24,7 @@ from albert_tf.data.records.metadata import (
     id_type,
     static_sizes,
 )
-from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
+from albert_tf.text.symbols import Vocabulary, load_vocabulary
 
 # Number of records that are shuffled together.
 SHUFFLE_BLOCK = 1 << 14
@@ -74,13 +74,13 @@ def permutation(size: int, seed: Sequence[int]) -> np.ndarray:
     return np.argsort(random_integers(seed, size), kind="stable")
 
 
-def tokenizer_beside(data_dir: str, metadata: Metadata) -> Tokenizer:
-    """Return the tokenizer of dynamic records, from the same folder."""
-    tokenizer = load_tokenizer(data_dir)
+def tokenizer_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
+    """Return the tokenizer or symbols beside unmasked records."""
+    tokenizer = load_vocabulary(data_dir)
     require(
         tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
-        "The tokenizer in a folder of unmasked records must be the one that "
-        "made them; make or copy them again.",
+        "The tokenizer in a folder of unmasked records, or its symbols.json, "
+        "must be the one that made them; make or copy them again.",
         data_dir=f"{data_dir} with another",
     )
     return tokenizer

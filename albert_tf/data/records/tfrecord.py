@@ -12,7 +12,7 @@ import functools
 import itertools
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import google_crc32c
@@ -245,6 +245,11 @@ def _join(*columns: list[bytes]) -> list[bytes]:
     ]
 
 
+def encode_ints(features: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Serialise rows of integers [B, n] as one record each; see `ints`."""
+    return _join(*(ints(key, values) for key, values in features.items()))
+
+
 def encode(instances: Instances, masked: Masked) -> list[bytes]:
     """Serialise each instance as a static record."""
     place = np.arange(instances.input_ids.shape[1])
@@ -355,6 +360,21 @@ def _decode_dynamic(feature) -> Example:
     )
 
 
+def _decode_phonemes(feature) -> Example:
+    labels = np.array(feature["word_ids"])
+    length = np.flatnonzero(labels)[-1] + 2  # with the last separator
+    nothing = np.zeros(0, np.int64)
+    return Example(
+        input_ids=np.array(feature["symbol_ids"])[:length],
+        segment_ids=np.zeros(length, np.int64),
+        positions=nothing,
+        labels=nothing,
+        swapped=False,
+        slots=0,
+        length=int(length),
+    )
+
+
 def _decode_static(feature) -> Example:
     def array(name):
         return np.array(feature[name])
@@ -372,16 +392,20 @@ def _decode_static(feature) -> Example:
     )
 
 
+# {feature that only this form of records has: function that decodes it}
+FORMS = {"token_ids": _decode_dynamic, "symbol_ids": _decode_phonemes}
+
+
 def decode(serialized: bytes) -> Example:
-    """Decode a static, dynamic or released record.
+    """Decode a static, dynamic, phoneme or released record.
 
     Raises:
       ValueError: if the bytes are not a pretraining record.
     """
     feature = parse(serialized)
-    decode_form = _decode_dynamic if "token_ids" in feature else _decode_static
+    forms = (form for name, form in FORMS.items() if name in feature)
     try:
-        return decode_form(feature)
+        return next(forms, _decode_static)(feature)
     except (IndexError, TypeError) as error:
         raise ValueError(f"not a pretraining record: {error}") from None
 

@@ -243,7 +243,7 @@ class Budget:
         pretraining = setup.pretraining
         if pretraining.init_checkpoint and not self.earlier:
             return setup
-        given = {*self.fixed, *COMPAT[pretraining.compat]}
+        given = {*self.fixed, *COMPAT[pretraining.compat], *setup.kind.lacks}
         dynamic = run_setup.are_dynamic(setup.folders)
         chosen = budget_rules.choose_start(setup.config, dynamic)
         self.start_choices = {

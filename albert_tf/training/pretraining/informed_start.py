@@ -311,13 +311,14 @@ def start_heads(albert, data_dir: str) -> str:
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
-    """Initialize words, heads and MLM biases of a new model from its records.
+    """Initialize words, heads and output biases of a model from its records.
 
     See `piece_vectors` for the words, and Meister et al.,
     https://arxiv.org/abs/2212.09686, for the biases.
 
     Args:
-      model: an `AlbertForPretraining` with random weights.
+      model: an `AlbertForPretraining` or `AlbertForPhonemes` with random
+        weights.
       data_dir: the folder of records.
       metadata: the records' metadata.
 
@@ -331,6 +332,6 @@ def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
     ]
     counts = read_piece_counts(data_dir, model.config.vocab_size)
     if counts is not None:
-        model.mlm.output_bias.assign(log_frequencies(counts))
-        lines += ["and the MLM bias at the pieces' log frequencies"]
+        model.output_bias.assign(log_frequencies(counts))
+        lines += ["and the output bias at the pieces' log frequencies"]
     return lines

@@ -99,9 +99,11 @@ def start(setup: Setup, trainer: Trainer) -> None:
     else:
         moved = None
         if pretraining.init_state == warm_start.TRANSPLANT:
-            tokenizer = run_setup.tokenizer_of(first, source)
-            moved = read_transplant(source, tokenizer, first, config.vocab_size)
-        lines = warm_start.start_weights(model, source, config, moved)
+            size = config.vocab_size
+            moved = read_transplant(source, setup.vocabulary, first, size)
+        lines = warm_start.start_weights(
+            model, source, config, moved, setup.vocabulary
+        )
     distribution.broadcast(setup.strategy, list(trainer.state().values()))
     print("\n  ".join(lines))
 
@@ -110,15 +112,18 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
     """Return metrics on the last folder's held-out records.
 
     All phases are evaluated on these records, with the same number of layers as
-    in training. `batches` is the number of batches, -1 for all.
+    in training. `batches` is the number of batches, -1 for all. If the records
+    contain them, the metrics of a model that knows only the frequencies follow.
     """
     folder = run.phases[-1].data_dir
     evaluator = run.trainer.at_depth(run.phase.layers).evaluator
-    return evaluator.evaluate(
+    metrics = evaluator.evaluate(
         lambda: input_pipeline.eval_batches(
             folder, folders[folder], batch_size=evaluator.eval_batch_size
         ).take(batches)
     )
+    known = folders[folder].statistics.get("by_frequency", {})
+    return metrics | {f"{k}_by_frequency": v for k, v in known.items()}
 
 
 def make_run(setup: Setup, clock: Clock | None) -> Run:

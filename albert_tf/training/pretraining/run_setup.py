@@ -4,17 +4,20 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from albert_tf.base import settings
 from albert_tf.base.errors import require
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import checks, input_pipeline
 from albert_tf.data.records.metadata import (
     EVAL,
+    PHONEMES,
     TRAIN,
+    WORDS,
     Metadata,
     is_described,
     paths_of,
@@ -23,10 +26,15 @@ from albert_tf.data.records.metadata import (
 from albert_tf.data.records.record_stream import tokenizer_beside
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
-from albert_tf.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_in
+from albert_tf.model.phonemes import AlbertForPhonemes
+from albert_tf.text.symbols import (
+    Vocabulary,
+    load_vocabulary,
+    vocabulary_in,
+)
 from albert_tf.training import checkpoints, distribution, phases
 from albert_tf.training.distribution import DistributionConfig, with_dtype
-from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.pretraining import warm_start
 from albert_tf.training.pretraining.pretraining_settings import (
@@ -39,6 +47,36 @@ from albert_tf.training.training_config import TrainingConfig
 
 # {folder or globs: metadata}, in the order in which the run reads them.
 Folders = dict[str, Metadata]
+
+
+class Kind(NamedTuple):
+    """A kind of pretraining.
+
+    Attributes:
+      model: makes a model of a config, a vocabulary and a dtype policy.
+      objective: makes the objective of a vocabulary.
+      lacks: settings without a meaning, which must keep their defaults.
+    """
+
+    model: Callable
+    objective: Callable
+    lacks: tuple[str, ...] = ()
+
+
+# {task of the records: kind}
+KINDS = {
+    WORDS: Kind(
+        lambda config, _, dtype: AlbertForPretraining(config, dtype),
+        lambda _: PretrainingObjective(),
+    ),
+    PHONEMES: Kind(
+        lambda config, table, dtype: AlbertForPhonemes(
+            config, len(table.words), dtype
+        ),
+        lambda table: PhonemeObjective(table.symbols[table.mask]),
+        lacks=("mask_schedule", "compat"),
+    ),
+}
 
 
 def check_records(config: AlbertConfig, metadata: Metadata) -> None:
@@ -56,17 +94,17 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
         print(f"Note: the records use {size} of {most} word embeddings")
 
 
-def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
-    """Return the tokenizer of a folder's records, None if unknown.
+def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
+    """Return the tokenizer or symbols of a folder's records, None if unknown.
 
     Records of the released code come without a tokenizer. In that case, use the
     tokenizer of the weights' source, if it has one.
     """
     if is_described(data_dir):
-        return load_tokenizer(data_dir)
+        return load_vocabulary(data_dir)
     for folder in filter(None, (data_dir, source)):
-        if tokenizer := tokenizer_in(folder):
-            return tokenizer
+        if vocabulary := vocabulary_in(folder):
+            return vocabulary
     print(
         "Note: no tokenizer is known; a model directory without its files "
         "exports only the signature `ids`"
@@ -80,17 +118,17 @@ def are_dynamic(folders: Folders) -> bool:
 
 
 def check_alike(folders: Folders) -> None:
-    """Check that folders share tokenizer, vocabulary and kind of masking."""
+    """Check that folders share task, vocabulary and kind of masking."""
     kinds = {
-        folder: (m.tokenizer_fingerprint, m.vocab_size, m.masking(TRAIN))
+        folder: (m.tokenizer_fingerprint, m.vocab_size, m.form(TRAIN))
         for folder, m in folders.items()
     }
     first, *_ = kinds.values()
     others = [folder for folder, kind in kinds.items() if kind != first]
     require(
         not others,
-        "The folders of `data_dir` must have one tokenizer, one vocabulary "
-        "and one kind of masking.",
+        "The folders of `data_dir` must have one task, one vocabulary and one "
+        "kind of masking.",
         data_dir=f"{', '.join(others)} unlike {next(iter(kinds))}",
     )
 
@@ -152,12 +190,14 @@ def make_trainer(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
     strategy: tf.distribute.Strategy,
+    kind: Kind = KINDS[WORDS],
+    vocabulary: Vocabulary | None = None,
 ) -> Trainer:
     """Return the trainer of a new model on a strategy."""
     return Trainer(
         strategy,
-        lambda: AlbertForPretraining(config, training.dtype_policy),
-        PretrainingObjective(),
+        lambda: kind.model(config, vocabulary, training.dtype_policy),
+        kind.objective(vocabulary),
         with_compat(with_rate(optimizer, training), compat),
         training,
         per_replica=compat == "google",
@@ -172,7 +212,7 @@ class Setup:
       pretraining, optimizer, training, devices: the settings.
       config: the architecture.
       folders: the folders of records.
-      tokenizer: the tokenizer of the records, None if unknown.
+      vocabulary: the records' tokenizer or symbols, None if unknown.
       strategy: None until the devices are connected.
     """
 
@@ -182,7 +222,7 @@ class Setup:
     devices: DistributionConfig
     config: AlbertConfig
     folders: Folders
-    tokenizer: Tokenizer | None
+    vocabulary: Vocabulary | None
     strategy: tf.distribute.Strategy | None = None
 
     @property
@@ -199,6 +239,11 @@ class Setup:
             new = {k: values[k] for k in vars(config).keys() & values.keys()}
             changed[name] = dataclasses.replace(config, **new)
         return dataclasses.replace(self, **changed)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of pretraining that suits the records."""
+        return KINDS[next(iter(self.folders.values())).task]
 
     @property
     def writes(self) -> bool:
@@ -236,7 +281,8 @@ class Setup:
         """Return the trainer of a new model, initialised from the seed."""
         keras.utils.set_random_seed(self.training.random_seed)
         settings = self.pretraining.compat, self.optimizer, self.training
-        return make_trainer(self.config, *settings, self.strategy)
+        about = self.strategy, self.kind, self.vocabulary
+        return make_trainer(self.config, *settings, *about)
 
     @property
     def batches(self) -> Callable:
@@ -265,12 +311,17 @@ def check_inputs(
         "`do_eval` needs held-out records.",
         data_dir=f"{setup.phases()[-1].data_dir} with none",
     )
-    tokenizer = tokenizer_of(next(iter(folders)), pretraining.init_checkpoint)
+    for name in setup.kind.lacks:
+        usual = settings.field_of(PretrainingConfig, name).default
+        value, rule = getattr(pretraining, name), "Records of phonemes need "
+        rule += f"`{name}` to keep its default, {usual}."
+        require(value == usual, rule, **{name: value})
+    vocabulary = vocabulary_of(next(iter(folders)), pretraining.init_checkpoint)
     source = pretraining.init_checkpoint, pretraining.init_state
-    warm_start.check_warm_start(*source, config, tokenizer)
+    warm_start.check_warm_start(*source, config, vocabulary)
     checkpoints.check_claim(pretraining.output_dir, config)
-    if tokenizer:
-        tokenizer.check_claim(pretraining.output_dir)
+    if vocabulary:
+        vocabulary.check_claim(pretraining.output_dir)
     require(
         pretraining.do_train
         or pretraining.init_checkpoint
@@ -280,7 +331,7 @@ def check_inputs(
         output_dir=pretraining.output_dir,
         init_checkpoint=None,
     )
-    return dataclasses.replace(setup, tokenizer=tokenizer)
+    return dataclasses.replace(setup, vocabulary=vocabulary)
 
 
 # Paths may differ between machines.
@@ -318,8 +369,8 @@ def locked_output(setup: Setup) -> Iterator[None]:
 
     def claim() -> None:
         checkpoints.create_model_dir(setup.pretraining.output_dir, setup.config)
-        if setup.tokenizer:
-            setup.tokenizer.save(setup.pretraining.output_dir)
+        if setup.vocabulary:
+            setup.vocabulary.save(setup.pretraining.output_dir)
 
     if not setup.pretraining.do_train:
         yield

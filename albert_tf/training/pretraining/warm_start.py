@@ -8,14 +8,16 @@ import tensorflow as tf
 from albert_tf.base.errors import require
 from albert_tf.data.records.metadata import log_frequencies, read_piece_counts
 from albert_tf.model.config import BLOCK, AlbertConfig
+from albert_tf.model.phonemes import HEADS
+from albert_tf.text import symbols
 from albert_tf.text.normalization import normalize
 from albert_tf.text.sentencepiece_rules import WORD_MARK
-from albert_tf.text.tokenizers import (
-    TOKENIZER_FILE,
-    Tokenizer,
-    load_tokenizer,
-    tokenizer_in,
+from albert_tf.text.symbols import (
+    Vocabulary,
+    load_vocabulary,
+    vocabulary_in,
 )
+from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
     is_punctuation,
@@ -25,6 +27,7 @@ from albert_tf.training import checkpoint_files, checkpoints
 
 WORDS = "albert/embeddings/word_embeddings"
 BIASES = "mlm/output_bias"
+SYMBOL_HEAD, WORD_HEAD = HEADS
 
 # Both texts count as one language if pieces of both vocabularies cover more
 # than this share of the new text.
@@ -145,9 +148,18 @@ class Transplant:
         biases[~kept] = frequencies[~kept] + shift
         return biases
 
+    def columns(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """Return the same as `means` for columns."""
+        return self.means(old.T, new.T).T
+
     def changes(self) -> dict[str, Callable]:
         """Return {variable: a function (old value, new value) -> value}."""
-        return {WORDS: self.means, BIASES: self.biases}
+        return {
+            WORDS: self.means,
+            BIASES: self.biases,
+            f"{SYMBOL_HEAD}kernel": self.columns,
+            f"{SYMBOL_HEAD}bias": self.means,
+        }
 
     def describe(self) -> str:
         """Describe the origins of the rows."""
@@ -159,19 +171,23 @@ class Transplant:
         )
 
 
+ORIGINS = {symbols.SymbolTable: symbols.origins}
+
+
 def read_transplant(
-    model_dir: str, tokenizer: Tokenizer, data_dir: str, size: int
+    model_dir: str, vocabulary: Vocabulary, data_dir: str, size: int
 ) -> Transplant:
     """Return the transplant from a model directory to a folder of records.
 
     Args:
       model_dir: the source.
-      tokenizer, data_dir: the records' tokenizer and folder.
+      vocabulary, data_dir: the records' tokenizer or symbols, and folder.
       size: number of rows in the new table, V or more.
     """
-    more = [[] for _ in range(size - tokenizer.vocab_size)]
+    more = [[] for _ in range(size - vocabulary.vocab_size)]
+    of_kind = ORIGINS.get(type(vocabulary), origins)
     return Transplant(
-        origins(load_tokenizer(model_dir), tokenizer) + more,
+        of_kind(load_vocabulary(model_dir), vocabulary) + more,
         read_piece_counts(data_dir, size),
     )
 
@@ -216,7 +232,7 @@ def check_warm_start(
     model_dir: str | None,
     state: str,
     target: AlbertConfig,
-    tokenizer: Tokenizer | None,
+    vocabulary: Vocabulary | None,
 ) -> None:
     """Raise an error if the source does not fit the new run.
 
@@ -224,11 +240,11 @@ def check_warm_start(
       model_dir: the source, if any.
       state: one of `STATES`.
       target: the new run's architecture.
-      tokenizer: the tokenizer of the records, if known.
+      vocabulary: the records' tokenizer or symbols, if known.
     """
-    known = model_dir and tokenizer_in(model_dir)
+    known = model_dir and vocabulary_in(model_dir)
     require(
-        state != TRANSPLANT or (known and tokenizer),
+        state != TRANSPLANT or (known and vocabulary),
         "`init_state=transplant` needs an `init_checkpoint` with its "
         "tokenizer, and records with theirs.",
         init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
@@ -248,7 +264,7 @@ def check_warm_start(
         )
     if known and state != TRANSPLANT:
         require(
-            known.fingerprint() == tokenizer.fingerprint(),
+            symbols.have_same_ids(known, vocabulary),
             "`init_checkpoint` must have the tokenizer of the records, or "
             "`init_state` must be transplant, which rebuilds its word "
             "embeddings for theirs.",
@@ -302,21 +318,30 @@ def start_weights(
     model_dir: str,
     target: AlbertConfig,
     transplant: Transplant | None = None,
+    vocabulary: Vocabulary | None = None,
 ) -> list[str]:
     """Load weights from a model directory; return lines that describe them.
 
     A longer position table repeats the source's from its beginning.
 
     Args:
-      model: an `AlbertForPretraining`.
+      model: the model with its pretraining heads.
       model_dir: the source; heads missing there keep their random weights.
       target: the model's architecture.
       transplant: required if the source has a different vocabulary.
+      vocabulary: the run's vocabulary, if known. The word head of a phoneme
+        model is loaded only if the words are the same.
     """
     source = AlbertConfig.from_model_dir(model_dir)
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     stored = checkpoints.read_table(prefix)
+    known = vocabulary_in(model_dir)
+    old, new = (getattr(v, "words", ()) for v in (known, vocabulary))
+    if vocabulary and old != new:
+        stored = {
+            n: s for n, s in stored.items() if not n.startswith(WORD_HEAD)
+        }
     variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
     missing = sorted(set(names.values()) - set(stored))
@@ -334,8 +359,11 @@ def start_weights(
             value = changes[name](value, variable.numpy())
         variable.assign(value)
     lines = describe_warm_start(source, target, names)
-    lines += [f"a new {head[:-1]} head: none is stored" for head in absent]
-    lines += [transplant.describe()] if transplant else []
+    lines += [
+        f"a new {head[:-1]} head: none is stored that fits" for head in absent
+    ]
+    if transplant:
+        lines.append(transplant.describe() + symbols.named(known, vocabulary))
     return [f"Weights of {prefix}", *lines]
 
 

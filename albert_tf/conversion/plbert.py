@@ -1,0 +1,146 @@
+"""PL-BERT's files: `config.yml` and `step_N.t7`, as StyleTTS 2 reads them.
+
+The `net` of the `.t7`, a PyTorch file, has the encoder with Hugging Face's
+names under `module.encoder.`, and two heads. Source: `Utils/PLBERT/util.py` of
+yl4579/StyleTTS2, `model.py` of yl4579/PL-BERT.
+"""
+
+import re
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.base.packages import need
+from albert_tf.conversion import huggingface
+from albert_tf.conversion.huggingface import BACKBONE
+from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.conversion.variable_names import StoredTensor
+from albert_tf.model.config import AlbertConfig
+from albert_tf.text.symbols import SYMBOLS_FILE, SymbolTable, preset, table_in
+
+CONFIG = "config.yml"
+PARAMETERS = "model_params"
+WEIGHTS = "step_*.t7"
+ROOT, ENCODER = "module.", "module.encoder."
+# {our head: its name}
+HEADS = {"symbols": "mask_predictor", "words": "word_predictor"}
+# A buffer that StyleTTS 2 removes, so that it must exist.
+POSITION_IDS = ENCODER + "embeddings.position_ids"
+# The sizes of `AlbertConfig` in transformers that PL-BERT does not set.
+DEFAULTS = {"embedding_size": 128, "hidden_act": "gelu_new"}
+
+
+def is_folder(path: str) -> bool:
+    """Return whether a folder has PL-BERT's files."""
+    there = files.is_folder(path) and files.exists(files.join(path, CONFIG))
+    return there and bool(files.matches(WEIGHTS, path))
+
+
+def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
+    """Read `config.yml`; return the config and warnings."""
+    need(f"`{CONFIG}`", "yaml", path=folder)
+    import yaml
+
+    path = files.join(folder, CONFIG)
+    try:
+        content = yaml.safe_load(files.read_text(path, f"`{CONFIG}`"))
+        values = content[PARAMETERS]
+    except (KeyError, TypeError, yaml.YAMLError):
+        values = None
+    rule = f"`{CONFIG}` must have the sizes of the model in `{PARAMETERS}`."
+    require(isinstance(values, dict), rule, path=path)
+    return huggingface.as_config(DEFAULTS | values, path)
+
+
+def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
+    """Return the symbols in a folder, those of PL-BERT if it has none."""
+    released = preset("plbert")
+    table = table_in(folder) or released
+    require(
+        table.vocab_size <= config.vocab_size
+        and (table != released or config.vocab_size == released.vocab_size),
+        f"`{SYMBOLS_FILE}` must be next to the weights and have their number "
+        "of symbols, unless they are PL-BERT's own.",
+        vocab_size=f"{config.vocab_size} in {folder}",
+    )
+    return table
+
+
+def head_of(table: SymbolTable) -> dict:
+    """Return what `config.json` has besides the sizes; `vocab` is Kokoro's."""
+    ids = {s: i for s, i in table.symbols.items() if s != table.pad}
+    return {"architectures": ["AlbertModel"], "vocab": ids}
+
+
+def head_places(
+    shapes: dict[str, tuple], config: AlbertConfig
+) -> dict[str, StoredTensor]:
+    """Return {our name: place} of the heads.
+
+    Args:
+      shapes: {name: shape}, our names or theirs without `module.`; a head that
+        is not among them has no place.
+      config: the architecture.
+    """
+    places = {}
+    for ours, theirs in HEADS.items():
+        bias = f"{ours}/bias", f"{theirs}.bias"
+        shape = next((shapes[name] for name in bias if name in shapes), None)
+        if shape:
+            kernel = f"{theirs}.weight", (*shape, config.hidden_size), True
+            places[f"{ours}/kernel"] = StoredTensor(*kernel)
+            places[f"{ours}/bias"] = StoredTensor(bias[1], shape)
+    return places
+
+
+def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
+    """Open the file of the last step, with Hugging Face's names.
+
+    Return the tensors and the path of the file.
+    """
+
+    def step(path: str) -> int:
+        number = re.search(r"step_(\d+)\.t7$", path)
+        return int(number[1]) if number else -1
+
+    def ours(name: str) -> str:
+        if name.startswith(ENCODER):
+            return BACKBONE + name.removeprefix(ENCODER)
+        return name.removeprefix(ROOT)
+
+    path = max(files.matches(WEIGHTS, folder), key=step)
+    stored = huggingface.open_pickle(path, "net")
+    names = {ours(name): name for name in stored.shapes}
+    shapes = {new: stored.shapes[old] for new, old in names.items()}
+    tensors = Tensors(shapes, lambda name: stored.read(names[name]))
+    return huggingface.as_whole(tensors, config, path), path
+
+
+def write(
+    folder: str, config: AlbertConfig, tensors: Tensors, step: int
+) -> None:
+    """Write `config.yml` and `step_N.t7` into a folder.
+
+    Args:
+      folder: where to write.
+      config: the architecture.
+      tensors: the weights, under Hugging Face's names.
+      step: N.
+    """
+    need("`to=styletts2`", "torch", "yaml", to="styletts2")
+    import torch
+    import yaml
+
+    def theirs(name: str) -> str:
+        if name.startswith(BACKBONE):
+            return ENCODER + name.removeprefix(BACKBONE)
+        return ROOT + name
+
+    arrays = huggingface.with_projection(tensors.read_all(), config)
+    net = {theirs(n): torch.from_numpy(a) for n, a in arrays.items()}
+    net[POSITION_IDS] = torch.arange(config.max_position_embeddings)[None]
+    with files.opened(files.join(folder, f"step_{step}.t7"), "wb") as file:
+        torch.save({"net": net, "step": step}, file)
+    values = huggingface.config_json(config)
+    del values["model_type"]
+    content = yaml.safe_dump({PARAMETERS: values}, sort_keys=False)
+    files.write_text(files.join(folder, CONFIG), content)

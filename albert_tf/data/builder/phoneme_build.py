@@ -1,0 +1,347 @@
+"""Make phoneme records from rows of words and their phonemes.
+
+Rows are read twice, file by file: first to count symbols and words, then to
+write records. What is held out is chosen part by part; a part has consecutive
+words of one document.
+
+Shapes: B examples, T positions.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.base.processes import Workers, available
+from albert_tf.base.settings import EXAMPLES, Validated, setting
+from albert_tf.data.builder import build_folder
+from albert_tf.data.builder.build_settings import BuildConfig
+from albert_tf.data.builder.statistics import report
+from albert_tf.data.builder.text_blocks import document_hash, input_paths
+from albert_tf.data.masking import DYNAMIC
+from albert_tf.data.records import metadata, tfrecord
+from albert_tf.data.records.metadata import EVAL, TRAIN, Metadata, RecordFile
+from albert_tf.data.row_files import Row
+from albert_tf.data.table_sources import rows_of
+from albert_tf.text import symbols
+from albert_tf.text.symbols import OTHER_LABEL, SEPARATOR_LABEL, SymbolTable
+
+# Increased whenever the same settings and rows would produce other records.
+PHONEME_BUILDER_VERSION = 1
+# Settings that records depend on, and all that phonemes share with words.
+IDENTITY = """task eval_fraction random_seed max_seq_length masked_lm_prob
+mask_same_random symbols num_words""".split()
+SHARED = {*IDENTITY, "input_file", "output_dir", "num_processes"}
+
+PART_WORDS = 1024
+LISTED = 20  # unknown symbols in the statistics
+# {share in the statistics: the most that is usual, and a warning of more}
+WARNINGS = {
+    "unknown_share": (
+        0.001,
+        "symbols are not in the table, and are left out; see `symbols`",
+    ),
+    "other_words_share": (
+        0.3,
+        "words have the label of all others; see `num_words`",
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PhonemesConfig(Validated):
+    """The symbols and words of phoneme records."""
+
+    help_group = EXAMPLES
+
+    symbols: str = setting(
+        "plbert",
+        "For phonemes, the table of symbols: plbert (also StyleTTS 2) or "
+        "kokoro; auto, made from the rows; or a folder with symbols.json.",
+    )
+    num_words: int = setting(
+        30000,
+        "For phonemes, how many words to tell apart: the most frequent ones; "
+        "all others have one label.",
+        minimum=1,
+    )
+
+
+Part = tuple[list[str], list[str]]  # phonemes and words, one by one
+
+
+def part_of(row: Row) -> Part:
+    """Return the words of a row; raise an error if it is malformed."""
+    phonemes = row.values.get("phonemes")
+    words = row.values.get("words", row.values.get("input_ids"))
+
+    def are(values: Any, kind: type) -> bool:
+        listed = isinstance(values, list)
+        return listed and all(type(value) is kind for value in values)
+
+    require(
+        are(phonemes, str)
+        and (are(words, str) or are(words, int) and min(words, default=0) >= 0)
+        and len(phonemes) == len(words),
+        f"{row.where}: a row must have a list of strings `phonemes`, and as "
+        "many strings `words`, or numbers of words from 0, `input_ids`.",
+        phonemes=f"{phonemes!r:.60}",
+        words=f"{words!r:.60}",
+    )
+    return phonemes, list(map(str, words))
+
+
+def read_parts(path: str) -> Iterator[Part]:
+    """Yield the parts of the documents in a file.
+
+    Consecutive rows with the same `document` are one; other rows are documents
+    of their own.
+    """
+    rows = enumerate(rows_of(path))
+    for _, group in itertools.groupby(
+        rows, lambda item: item[1].values.get("document", (item[0],))
+    ):
+        phonemes, words = [], []
+        for _, row in group:
+            more = part_of(row)
+            phonemes, words = phonemes + more[0], words + more[1]
+            if len(words) >= PART_WORDS:
+                yield phonemes, words
+                phonemes, words = [], []
+        if words:
+            yield phonemes, words
+
+
+class Counts(NamedTuple):
+    """Counts of rows: of their symbols, their words, and the words' symbols."""
+
+    symbols: Counter
+    words: Counter
+    spelt: Counter
+
+
+def count(path: str) -> Counts:
+    """Count the rows of a file."""
+    counts = Counts(Counter(), Counter(), Counter())
+    for phonemes, words in read_parts(path):
+        counts.symbols.update("".join(phonemes))
+        counts.words.update(words)
+        for word, symbols_of_word in zip(words, phonemes, strict=True):
+            counts.spelt[word] += len(symbols_of_word)
+    return counts
+
+
+def table_of(config: PhonemesConfig, counts: Counts) -> SymbolTable:
+    """Return the table that the settings ask for, with its words."""
+    if config.symbols in symbols.PRESETS:
+        table = symbols.preset(config.symbols)
+    elif config.symbols == symbols.AUTO:
+        table = symbols.made_of(counts.symbols)
+    else:
+        table = symbols.read_table(config.symbols)
+    ranked = sorted(counts.words, key=lambda x: (-counts.words[x], x))
+    rule = "`input_file` must have at least two different words."
+    require(len(ranked) > 1, rule, words=", ".join(ranked))
+    return table.with_words(ranked[: config.num_words])
+
+
+def lay_out(
+    part: Part, table: SymbolTable, room: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the symbols and labels of as few examples as possible, [B, T].
+
+    Unknown symbols are left out, and so are words without any known one. Longer
+    words than fit are cut.
+    """
+    ids, labels = table.ids, table.labels
+    spelt = [[ids[s] for s in word if s in ids] for word in part[0]]
+    each = [labels.get(word, OTHER_LABEL) for word in part[1]]
+    each = [(x[: room - 1], y) for x, y in zip(spelt, each, strict=True) if x]
+    space = table.symbols[table.separator]
+    text = [i for x, _ in each for i in (*x, space)]
+    words = [i for x, y in each for i in (*[y] * len(x), SEPARATOR_LABEL)]
+    ends = np.cumsum([0] + [len(x) + 1 for x, _ in each])
+    cuts, pad = [0], table.symbols[table.pad]
+    while cuts[-1] < ends[-1]:
+        fits = np.searchsorted(ends, cuts[-1] + room, side="right")
+        cuts.append(int(ends[fits - 1]))
+    shape = len(cuts) - 1, room
+    result = np.full(shape, pad), np.full(shape, SEPARATOR_LABEL)
+    for row, (first, last) in enumerate(itertools.pairwise(cuts)):
+        for rows, values in zip(result, (text, words), strict=True):
+            rows[row, : last - first] = values[first:last]
+    return result
+
+
+def make_file(
+    build: BuildConfig, room: int, table: SymbolTable, job: tuple[str, str, str]
+) -> RecordFile:
+    """Write the records of a split from a file of rows.
+
+    Args:
+      build: the settings.
+      room: T.
+      table: the symbols and words.
+      job: the split, the file of rows and the name of the file of records.
+    """
+    split, source, name = job
+    border, number = build.eval_fraction * 2**64, 0
+
+    def records() -> Iterator[bytes]:
+        nonlocal number
+        for part in read_parts(source):
+            key = document_hash(part[0], build.random_seed)
+            if (key < border) == (split == EVAL):
+                ids, labels = lay_out(part, table, room)
+                number += len(ids)
+                values = {"symbol_ids": ids, "word_ids": labels}
+                yield from tfrecord.encode_ints(values)
+
+    with files.atomic_path(files.join(build.output_dir, name)) as temporary:
+        tfrecord.write(temporary, records())
+        return RecordFile(name, number, files.size(temporary))
+
+
+def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
+    """Return the metrics of a model that knows only the frequencies.
+
+    Args:
+      of_symbols: counts of the symbols of words.
+      of_labels: counts of the labels of positions, separators first.
+    """
+    of_symbols, of_labels = map(np.array, (of_symbols, of_labels))
+
+    def loss(counts: np.ndarray) -> float:
+        shares = counts[counts > 0] / counts.sum()
+        return float(-np.sum(shares * np.log(shares)))
+
+    most, positions = of_symbols.max(), of_labels.sum()
+    return {
+        "symbols_loss": loss(of_symbols),
+        "words_loss": loss(of_labels),
+        "symbol_accuracy": float(max(most, of_labels[0]) / positions),
+        "masked_symbol_accuracy": float(most / of_symbols.sum()),
+        "word_accuracy": float(of_labels.max() / positions),
+    }
+
+
+def statistics_of(table: SymbolTable, counts: Counts) -> dict:
+    """Return the statistics of a build, for its metadata."""
+    words, total = counts.words.total(), counts.symbols.total()
+    unknown = Counter(
+        {s: n for s, n in counts.symbols.items() if s not in table.ids}
+    )
+    own = sum(counts.words[word] for word in table.labels)
+    spelt = [counts.spelt[word] for word in table.labels]
+    others = counts.spelt.total() - sum(spelt)
+    return {
+        "words": words,
+        "different_words": len(counts.words),
+        "other_words_share": 1 - own / words,
+        metadata.LABELS: len(table.words),
+        "symbols": total,
+        "unknown_share": unknown.total() / max(total, 1),
+        "unknown_symbols": {
+            f"{s} U+{ord(s):04X}": n for s, n in unknown.most_common(LISTED)
+        },
+        "by_frequency": by_frequency(
+            [counts.symbols[s] for s in table.ids], [words, others, *spelt]
+        ),
+    }
+
+
+def summary(made: Metadata) -> str:
+    """Return a readable summary of the records, with warnings."""
+    statistics = made.statistics
+    lines = [report(statistics)] + [
+        f"  {split}: {made.count(split):,} records of {made.max_seq_length} "
+        "symbols"
+        for split in made.splits
+    ]
+    lines += [
+        f"Warning: {statistics[share]:.2%} of the {what}"
+        for share, (most, what) in WARNINGS.items()
+        if statistics[share] > most
+    ]
+    return "\n".join(lines)
+
+
+def make_records(
+    build: BuildConfig,
+    config: PhonemesConfig,
+    paths: list[str],
+    identity: dict,
+    workers: Workers,
+) -> None:
+    """Count, choose the table, and write all files; the metadata comes last."""
+    counts = Counts(Counter(), Counter(), Counter())
+    for more in workers.map(count, paths):
+        for total, part in zip(counts, more, strict=True):
+            total.update(part)
+    table = table_of(config, counts)
+    table.save(build.output_dir)
+    of_symbols = np.zeros(table.vocab_size, int)
+    of_symbols[[*table.ids.values()]] = [counts.symbols[s] for s in table.ids]
+    metadata.write_piece_counts(build.output_dir, of_symbols.tolist())
+    jobs = [
+        (split, path, f"{split}-{i:05d}-of-{len(paths):05d}.tfrecord")
+        for split in ((TRAIN, EVAL) if build.eval_fraction else (TRAIN,))
+        for i, path in enumerate(paths)
+    ]
+    room = identity["max_seq_length"]
+    work = functools.partial(make_file, build, room, table)
+    splits = {TRAIN: (), EVAL: ()}
+    for (split, *_), entry in zip(jobs, workers.map(work, jobs), strict=True):
+        splits[split] += (entry,)
+    result = Metadata(
+        max_seq_length=room,
+        max_predictions_per_seq=room,
+        vocab_size=table.vocab_size,
+        tokenizer_fingerprint=table.fingerprint(),
+        splits=splits,
+        settings=identity,
+        statistics=statistics_of(table, counts),
+    )
+    for split, *_ in jobs:
+        rule = f"`input_file` must suffice for {split} records; see "
+        rule += "`eval_fraction`: parts of documents are held out."
+        require(result.count(split), rule, words=counts.words.total())
+    result.write(build.output_dir)
+
+
+def build(
+    build: BuildConfig, config: PhonemesConfig, settings: dict
+) -> Metadata:
+    """Build the phoneme records of files of rows; return their metadata.
+
+    Args:
+      build, config: the settings.
+      settings: {name: value} of all settings.
+    """
+    rule = "`input_file` must name files if task=phonemes."
+    source = build.input_file
+    require(isinstance(source, str), rule, input_file=source)
+    paths = input_paths(source, build.output_dir)
+    number = build.num_processes or available()
+    identity = {k: v for k, v in settings.items() if k in IDENTITY} | {
+        "builder_version": PHONEME_BUILDER_VERSION,
+        "masking": DYNAMIC,
+        "corpus": build_folder.corpus_hash(paths, number),
+    }
+    folder = build_folder.BuildFolder(build.output_dir, None, identity)
+    with (
+        Workers(number, __name__) as workers,
+        build_folder.disk_errors(build.output_dir),
+        files.locked(build.output_dir, "output_dir"),
+    ):
+        if not folder.claim():
+            with folder.given_up_if_refused():
+                make_records(build, config, paths, identity, workers)
+        folder.clean()
+    return metadata.load_metadata(build.output_dir)

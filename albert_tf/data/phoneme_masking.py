@@ -1,0 +1,50 @@
+"""Masks of phonemes: whole words, as in PL-BERT.
+
+The symbols of a word follow each other, then comes a separator. There are no
+special tokens. https://arxiv.org/abs/2301.08810
+
+Glossary: B batch, T positions.
+"""
+
+import numpy as np
+
+from albert_tf.data.draws import Draws
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.text.symbols import SEPARATOR_LABEL
+
+
+def mask_words(
+    ids: np.ndarray,
+    labels: np.ndarray,
+    config: MaskingConfig,
+    mask_id: int,
+    draws: Draws,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mask whole words; return the new ids and where words were chosen, [B, T].
+
+    Random symbols are drawn from the words of the same example.
+
+    Args:
+      ids: [B, T] symbols.
+      labels: [B, T] words, `SEPARATOR_LABEL` at separators and padding.
+      config: the masking settings.
+      mask_id: id of the mask.
+      draws: the source of randomness.
+    """
+    positions, is_symbol = ids.shape[1], labels != SEPARATOR_LABEL
+    word = np.cumsum(~is_symbol, axis=1) - ~is_symbol  # the number of each
+
+    def of_word() -> np.ndarray:
+        """Draw a number for each word; return it at the word's symbols."""
+        return np.take_along_axis(draws.uniform(positions), word, 1)
+
+    chosen = is_symbol & (of_word() < config.masked_lm_prob)
+    kind, (mask_share, keep_share, _) = of_word(), config.shares
+    symbols_first = np.argsort(~is_symbol, axis=1, kind="stable")
+    count = np.maximum(is_symbol.sum(axis=1, keepdims=True), 1)
+    picks = draws.bits(positions) % count
+    source = np.take_along_axis(symbols_first, picks, 1)
+    other = np.take_along_axis(ids, source, 1)
+    other = np.where(kind < mask_share + keep_share, ids, other)
+    other = np.where(kind < mask_share, np.int32(mask_id), other)
+    return np.where(chosen, other, ids), chosen

@@ -1,0 +1,322 @@
+"""Convert text to phonemes with espeak-ng, word by word.
+
+espeak-ng and phonemizer are licensed under GPL-3. They are optional, and only
+`speaker` imports them.
+"""
+
+import dataclasses
+import functools
+import io
+import json
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from albert_tf.base import files, processes, program
+from albert_tf.base.console import SECONDS_BETWEEN_LINES
+from albert_tf.base.errors import near, require
+from albert_tf.base.packages import need
+from albert_tf.base.settings import (
+    OUTPUT_DIR,
+    READING,
+    field_of,
+    setting,
+    variant,
+)
+from albert_tf.data.builder import text_blocks, text_formats
+from albert_tf.data.builder.boundaries import chinese
+from albert_tf.data.builder.build_folder import (
+    BuildFolder,
+    corpus_hash,
+    disk_errors,
+)
+from albert_tf.data.builder.build_settings import OUTPUT_SAME, BuildConfig
+from albert_tf.data.builder.text_formats import Block
+
+# {punctuation mark: its symbol}. A mark is a word of its own; one without a
+# symbol is omitted.
+MARKS = (
+    {mark: mark for mark in ';:,.!?¡¿—…"«»“”()'}
+    | dict(
+        zip("，。、！？：；（）「」『』《》", ",.,!?:;()“”“”«»", strict=True)
+    )
+    | dict(zip("–„[]{}", "—“()()", strict=True))
+    | dict.fromkeys("‘‚‹›", "")
+)
+SYMBOLS = frozenset(MARKS.values())
+_MARK = re.escape("".join(MARKS))
+# Marks before a word, the word, and marks or apostrophes after it.
+_PARTS = re.compile(f"([{_MARK}]*)(.*?)([{_MARK}'’]*)")
+# Marks that need no space before the next word, and single hyphens.
+_BETWEEN = {r"\.{3,}|…": " … ", r"-{2,}|—|(?<!\S)-(?!\S)": " — "}
+
+# {first part of a language code: words that espeak-ng reads as the name of a
+# letter when they stand alone}
+READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
+
+# A process that knows this many words forgets them.
+MOST_KNOWN = 1_000_000
+SHOWN = 10  # of the words without phonemes
+
+# The number of a document: that of its first block, then its place in it.
+DOCUMENT_BITS = 20
+
+# {choice of `word_boundaries`: cuts a sentence into words}
+WORDS = {"segmented": str.split, "chinese": chinese}
+
+
+def _jsonl(rows: list[dict]) -> bytes:
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    return "".join(lines).encode()
+
+
+def _parquet(rows: list[dict]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    texts, file = pyarrow.list_(pyarrow.string()), io.BytesIO()
+    types = {"document": pyarrow.int64(), "words": texts, "phonemes": texts}
+    table = pyarrow.Table.from_pylist(rows, pyarrow.schema(types))
+    pyarrow.parquet.write_table(table, file)
+    return file.getvalue()
+
+
+FORMATS = {"jsonl": _jsonl, "parquet": _parquet}
+
+
+@dataclasses.dataclass(frozen=True)
+class PhonemizeConfig(text_formats.SentencesConfig):
+    """Settings of the conversion of text to phonemes."""
+
+    input_file: str = variant(text_formats.CORPUS, convert=None)
+    output_dir: str = variant(OUTPUT_DIR)
+    language: str = setting(
+        "",
+        "Language of espeak-ng, such as en-us, de or cmn; an unknown one "
+        "prints them all.",
+        required=True,
+        group=READING,
+    )
+    word_boundaries: str = setting(
+        "segmented",
+        "What separates words: segmented splits at spaces, chinese uses jieba.",
+        choices=WORDS,
+        group=READING,
+    )
+    output_format: str = setting(
+        "jsonl", "Format of the output files.", choices=FORMATS
+    )
+    num_processes: int | None = variant(
+        field_of(BuildConfig, "num_processes"),
+        help="Number of processes; does not affect the output.",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.word_boundaries == "chinese":
+            need("`word_boundaries=chinese`", "jieba")
+        if self.output_format == "parquet":
+            need("`output_format=parquet`", "pyarrow")
+        require(
+            not text_blocks.has_pipes(self.input_file),
+            "`input_file` must name files, which a resumed run reads again.",
+            input_file=self.input_file,
+        )
+
+    def path(self, number: int) -> str:
+        """Return the output file of a block."""
+        name = f"phonemes-{number:05d}.{self.output_format}"
+        return files.join(self.output_dir, name)
+
+    def identity(self, paths: list[str]) -> dict:
+        """Return every value that the output depends on."""
+        values = {k: v for k, v in vars(self).items() if k not in OUTPUT_SAME}
+        return values | {"corpus": corpus_hash(paths, processes.available())}
+
+
+def speaker(language: str) -> Callable[[list[str]], list[str]]:
+    """Return a function from words to their phonemes.
+
+    Raises:
+      InputError: espeak-ng or the language is missing.
+    """
+    for package in ("phonemizer", "espeakng_loader"):
+        need("`language`", package, language=language)
+    import espeakng_loader
+    from phonemizer.backend import EspeakBackend
+    from phonemizer.backend.espeak.wrapper import EspeakWrapper
+    from phonemizer.separator import Separator
+
+    EspeakWrapper.set_library(espeakng_loader.get_library_path())
+    EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
+    legal = EspeakBackend.supported_languages()
+    rule = f"`language` must be a language of espeak-ng{near(language, legal)}"
+    rule += f" It has {', '.join(legal)}."
+    require(language in legal, rule, language=language)
+    logging.getLogger("phonemizer").setLevel(logging.CRITICAL)
+    espeak = EspeakBackend(
+        language,
+        # espeak-ng reads the marks inside words and numbers itself.
+        punctuation_marks=re.compile("(?!)"),
+        with_stress=True,
+        language_switch="remove-flags",
+        logger=logging.getLogger("phonemizer"),
+    )
+    separator = Separator(phone="", syllable="", word=" ")
+    readings = READINGS.get(language.partition("-")[0], {})
+
+    def speak(words: list[str]) -> list[str]:
+        said = espeak.phonemize(words, separator=separator, strip=True)
+        return [
+            readings.get(word, " ".join(phonemes.split()))
+            for word, phonemes in zip(words, said, strict=True)
+        ]
+
+    return speak
+
+
+@functools.cache
+def _memory(language: str) -> tuple[Callable, dict[str, str]]:
+    """Return a process's speaker, and {word: phonemes} of words it has read."""
+    return speaker(language), {}
+
+
+def words_of(sentence: str, word_boundaries: str) -> Iterator[str]:
+    """Yield the words of a sentence, and its marks as symbols."""
+    for pattern, symbol in _BETWEEN.items():
+        sentence = re.sub(pattern, symbol, sentence)
+    for run in WORDS[word_boundaries](sentence):
+        before, word, after = _PARTS.fullmatch(run.strip()).groups()
+        marks = ([MARKS.get(mark, "") for mark in x] for x in (before, after))
+        first, last = marks
+        yield from filter(None, (*first, word, *last))
+
+
+def _sentences(
+    config: PhonemizeConfig, number: int, start: int, block: Block, counts
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the document's number and the words of every sentence."""
+    documents = text_blocks.read_documents(block, config, counts)
+    for index, lines in enumerate(documents):
+        goes_on = not index and block.document is not None
+        document = ((start if goes_on else number) << DOCUMENT_BITS) + index
+        language = config.split_sentences
+        for sentence in text_formats.split_sentences(lines, language):
+            yield document, [*words_of(sentence, config.word_boundaries)]
+
+
+def convert_block(
+    config: PhonemizeConfig, item: tuple[int, int, Block]
+) -> tuple[Counter, Counter]:
+    """Write the rows of a block; return counts, also of words not read.
+
+    Args:
+      config: the settings.
+      item: the block's number, the number of the block where its first
+        document starts, and the block.
+    """
+    counts, silent, rows = Counter(), Counter(), []
+    sentences = [*_sentences(config, *item, counts)]
+    speak, known = _memory(config.language)
+    if len(known) > MOST_KNOWN:
+        known.clear()
+    every = dict.fromkeys(word for _, words in sentences for word in words)
+    new = [w for w in every if w not in known and w not in SYMBOLS]
+    known.update(zip(new, speak(new), strict=True))
+    for document, words in sentences:
+        # A symbol is not known: it stands for itself.
+        said = [(word, known.get(word, word)) for word in words]
+        silent.update(word for word, phonemes in said if not phonemes)
+        said = [pair for pair in said if pair[1]]
+        words, phonemes = ([pair[i] for pair in said] for i in range(2))
+        row = {"document": document, "words": words, "phonemes": phonemes}
+        rows += [row] if said else []
+        counts["words"] += len(said)
+    counts["sentences"] += len(rows)
+    content = FORMATS[config.output_format](rows)
+    files.write_bytes(config.path(item[0]), content)
+    return counts, silent
+
+
+def _items(
+    config: PhonemizeConfig, paths: list[str], counts: Counter
+) -> Iterator[tuple[int, int, Block]]:
+    """Yield the arguments of `convert_block` for blocks without a file."""
+    number = start = 0
+    for path in paths:
+        for block in text_blocks.blocks(path, 0, config):
+            start = start if block.document is not None else number
+            if files.exists(config.path(number)):
+                counts["finished"] += 1
+            else:
+                yield number, start, block
+            number += 1
+
+
+def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
+    """Convert all blocks; return counts, also of words not read."""
+    counts, silent = Counter(), Counter()
+    begin = last = time.monotonic()
+    number = config.num_processes or processes.available()
+    convert = functools.partial(convert_block, config)
+    with processes.Workers(number, __name__) as workers:
+        for more, words in workers.map(convert, _items(config, paths, counts)):
+            text_formats.merge(counts, more)
+            silent.update(words)
+            if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                rate = counts["words"] / (last - begin)
+                print(f"{counts['words']:,} words, {rate:,.0f}/s", flush=True)
+    return counts, silent
+
+
+@dataclasses.dataclass(frozen=True)
+class Phonemized:
+    """The result of a conversion, without the files finished by earlier runs.
+
+    Attributes:
+      output_dir: the folder of the files.
+      sentences: the number of sentences.
+      words: the number of words and marks.
+      silent: the number of words omitted because they have no phonemes.
+    """
+
+    output_dir: str
+    sentences: int
+    words: int
+    silent: int
+
+
+@program.command(PhonemizeConfig)
+def phonemize(config: PhonemizeConfig) -> Phonemized:
+    """Convert text to phonemes with espeak-ng, word by word."""
+    speaker(config.language)  # before the text is read
+    paths = text_blocks.input_paths(config.input_file, config.output_dir)
+    text_blocks.check_files(paths, config)
+    folder = config.output_dir
+    with (
+        disk_errors(folder),
+        files.locked(folder, "output_dir"),
+    ):
+        BuildFolder(folder, None, config.identity(paths)).claim()
+        counts, silent = _run(config, paths)
+    text_formats.warn_of_bad_items(counts, config.on_bad_text)
+    earlier = f"; {counts['finished']:,} files were finished before"
+    print(
+        f"{folder}: {counts['sentences']:,} sentences, "
+        f"{counts['words']:,} words and marks"
+        f"{earlier * bool(counts['finished'])}"
+    )
+    if silent:
+        examples = (f"{word} ({n:,})" for word, n in silent.most_common(SHOWN))
+        print(
+            f"Warning: {silent.total():,} words without phonemes are omitted, "
+            f"such as {', '.join(examples)}"
+        )
+    sizes = counts["sentences"], counts["words"], silent.total()
+    return Phonemized(folder, *sizes)
+
+
+cli = phonemize.program.cli

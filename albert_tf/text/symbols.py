@@ -1,0 +1,175 @@
+"""The symbols of phonemes, and the words that a phoneme model predicts.
+
+A symbol is one character. The presets are the tables of PL-BERT and StyleTTS 2
+(`text_utils.py`) and of Kokoro (`vocab` in its `config.json`).
+"""
+
+import dataclasses
+import functools
+import zlib
+from collections.abc import Iterable, Mapping
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.text.tokenizers import (
+    WEIGHTS,
+    Tokenizer,
+    load_tokenizer,
+    tokenizer_in,
+)
+
+# Next to records and weights. Their presence tells a phoneme model from others.
+SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
+
+PAD, MASK, SEPARATOR = "$", "M", " "
+GAP = "_"  # an id without a symbol
+# The symbol of each id. PL-BERT has the apostrophe twice, and uses the last.
+PRESETS = {
+    "plbert": '$;:,.!?¡¿—…"«»“” ABCDEFGHIJKLMNOPQRSTUVWXYZ'
+    "abcdefghijklmnopqrstuvwxyzɑɐɒæɓʙβɔɕçɗɖðʤəɘɚɛɜɝɞɟʄɡɠɢʛɦɧħɥʜɨɪʝɭɬɫɮʟɱɯɰŋɳɲɴø"
+    "ɵɸθœɶʘɹɺɾɻʀʁɽʂʃʈʧʉʊʋⱱʌɣɤʍχʎʏʑʐʒʔʡʕʢǀǁǂǃˈˌːˑʼʴʰʱʲʷˠˤ˞↓↑→↗↘'\u0329'ᵻ",
+    "kokoro": '$;:,.!?__—…"()“” \u0303ʣʥʦʨᵝ\uab67AI___M_O_Q_ST__W_Yᵊ'
+    "abcdef_hijklmnopqrstuvwxyzɑɐɒæ__βɔɕç_ɖðʤə_ɚɛɜ__ɟ_ɡ______ɥ_ɨɪʝ______ɯɰŋɳɲɴø"
+    "_ɸθœ__ɹ_ɾɻ_ʁɽʂʃʈʧ_ʊʋ_ʌɣɤ_χʎ___ʒʔ_______ˈˌː___ʰ_ʲ____↓_→↗↘___ᵻ",
+}
+AUTO = "auto"
+# The labels of separators, and of words outside the table.
+SEPARATOR_LABEL, OTHER_LABEL = 0, 1
+FIRST_WORDS = (SEPARATOR, "<other>")
+
+
+@dataclasses.dataclass(frozen=True)
+class SymbolTable:
+    """Symbols with their ids, and the words of the labels in order.
+
+    It takes the place of a tokenizer beside records and weights.
+
+    Attributes:
+      symbols: {symbol: id}.
+      pad, mask, separator: the symbols of padding, of masked symbols and
+        between words.
+      words: the word of each label; empty if unknown.
+    """
+
+    symbols: Mapping[str, int]
+    pad: str = PAD
+    mask: str = MASK
+    separator: str = SEPARATOR
+    words: tuple[str, ...] = ()
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, used or not."""
+        return max(self.symbols.values()) + 1
+
+    @functools.cached_property
+    def ids(self) -> dict[str, int]:
+        """The {symbol: id} that phonemes may have: all but padding and mask."""
+        reserved = self.pad, self.mask
+        return {s: i for s, i in self.symbols.items() if s not in reserved}
+
+    @functools.cached_property
+    def labels(self) -> dict[str, int]:
+        """The {word: label} of the words that have their own."""
+        return {x: i for i, x in enumerate(self.words) if i > OTHER_LABEL}
+
+    def with_words(self, words: Iterable[str]) -> "SymbolTable":
+        """Return the table with the words of labels from 2."""
+        return dataclasses.replace(self, words=(*FIRST_WORDS, *words))
+
+    def fingerprint(self) -> str:
+        """Return a text that identifies the table, words included."""
+        values = sorted(self.symbols.items()), self.words
+        values += self.pad, self.mask, self.separator
+        return f"symbols {zlib.crc32(repr(values).encode()):08x}"
+
+    def check_claim(self, model_dir: str) -> None:
+        """Raise an error if a folder has a model with another table."""
+        known = files.matches(WEIGHTS, model_dir) and table_in(model_dir)
+        same = not known or known.fingerprint() == self.fingerprint()
+        rule = "`output_dir` must not contain a model with other symbols."
+        require(same, rule, output_dir=model_dir)
+
+    def save(self, folder: str) -> None:
+        """Write `symbols.json` and `words.json`."""
+        self.check_claim(folder)
+        values = dataclasses.asdict(self)
+        words = list(values.pop("words"))
+        files.make_folder(folder)
+        files.write_json(files.join(folder, SYMBOLS_FILE), values)
+        files.write_json(files.join(folder, WORDS_FILE), words)
+
+
+def preset(name: str) -> SymbolTable:
+    """Return a table of `PRESETS`."""
+    listed = enumerate(PRESETS[name])
+    return SymbolTable({s: i for i, s in listed if s != GAP})
+
+
+def made_of(symbols: Iterable[str]) -> SymbolTable:
+    """Return a table of the given symbols, after the three with a role."""
+    pad, mask = [s for s in (PAD, MASK, *"_#@") if s not in {*symbols}][:2]
+    every = dict.fromkeys((pad, mask, SEPARATOR, *sorted(symbols)))
+    return SymbolTable({s: i for i, s in enumerate(every)}, pad, mask)
+
+
+def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
+    """Return the old ids of each new one: of the same symbol, or none."""
+    result = [[] for _ in range(new.vocab_size)]
+    for symbol, i in new.symbols.items():
+        result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
+    return result
+
+
+def read_table(folder: str) -> SymbolTable:
+    """Read the tables in a folder; `words.json` may be missing."""
+    path = files.join(folder, SYMBOLS_FILE)
+    values = files.read_json_object(path, f"`{SYMBOLS_FILE}`")
+    place = files.join(folder, WORDS_FILE)
+    words = files.exists(place) and files.read_json(place, f"`{WORDS_FILE}`")
+    symbols = values.get("symbols")
+    legal = isinstance(symbols, dict) and all(
+        len(s) == 1 and type(i) is int and i >= 0 for s, i in symbols.items()
+    )
+    rule = f"`{SYMBOLS_FILE}` must have the id of each symbol, and the names "
+    rule += "of its symbols `pad`, `mask` and `separator`."
+    roles = {k: values.get(k) for k in ("pad", "mask", "separator")}
+    known = legal and {*roles.values()} <= symbols.keys()
+    require(known, rule, file=path, **roles)
+    return SymbolTable(symbols, **roles, words=tuple(words or ()))
+
+
+def table_in(folder: str) -> SymbolTable | None:
+    """Return the tables in a folder, None if there are none."""
+    there = files.exists(files.join(folder, SYMBOLS_FILE))
+    return read_table(folder) if there else None
+
+
+Vocabulary = Tokenizer | SymbolTable
+
+
+def vocabulary_in(folder: str) -> Vocabulary | None:
+    """Return the symbols or the tokenizer in a folder, None without either."""
+    return table_in(folder) or tokenizer_in(folder)
+
+
+def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
+    """Return a list of the new symbols, "" for tokenizers."""
+    if not isinstance(new, SymbolTable):
+        return ""
+    names = sorted(new.symbols.keys() - old.symbols.keys())
+    return f": {' '.join(names)}" if names else ""
+
+
+def have_same_ids(old: Vocabulary, new: Vocabulary) -> bool:
+    """Return whether two vocabularies have the same ids; words may differ."""
+    first, second = (
+        dataclasses.replace(v, words=()) if isinstance(v, SymbolTable) else v
+        for v in (old, new)
+    )
+    return first.fingerprint() == second.fingerprint()
+
+
+def load_vocabulary(folder: str) -> Vocabulary:
+    """Return the symbols or the tokenizer in a folder."""
+    return table_in(folder) or load_tokenizer(folder)

@@ -1,0 +1,286 @@
+"""Conversion of phoneme models, from and to the files of StyleTTS 2."""
+
+import dataclasses
+import importlib.util
+import json
+
+import goldens
+import numpy as np
+import other_process
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+from conversions import refuse
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion import plbert
+from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.sources import open_source
+from albert_tf.model.config import AlbertConfig
+from albert_tf.model.phonemes import AlbertForPhonemes
+from albert_tf.text.symbols import preset, read_table
+from albert_tf.training import checkpoints
+from albert_tf.training.checkpoints import named_variables
+
+CONFIG = AlbertConfig(
+    vocab_size=178,
+    embedding_size=8,
+    hidden_size=24,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=40,
+    max_position_embeddings=32,
+)
+TABLE = preset("kokoro").with_words(("the", "of", "and"))
+STEP = 37
+ORIGINAL = "config.yml"  # of PL-BERT
+PUBLISHED = """
+model_params:
+    vocab_size: 178
+    hidden_size: 768
+    num_attention_heads: 12
+    intermediate_size: 2048
+    max_position_embeddings: 512
+    num_hidden_layers: 12
+    dropout: 0.1
+"""
+
+
+def randomized(model) -> dict:
+    """Give a model weights that differ everywhere; return its variables."""
+    rng = np.random.default_rng(2)
+    variables = named_variables(model)
+    for variable in variables.values():
+        variable.assign(0.3 * rng.normal(size=variable.shape))
+    return variables
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a phoneme model and the directory of a run's checkpoint."""
+    folder = tmp_path_factory.mktemp("phonemes") / "trained"
+    model = AlbertForPhonemes(CONFIG, len(TABLE.words))
+    weights = randomized(model)
+    slots = {
+        f"optimizer/{name}/{slot}": tf.Variable(tf.ones_like(variable))
+        for name, variable in weights.items()
+        for slot in "mv"
+    }
+    counter = {"optimizer/iterations": tf.Variable(np.int64(STEP))}
+    TABLE.save(str(folder))
+    CONFIG.save(str(folder))
+    checkpoints.save(str(folder), weights | slots | counter, STEP)
+    return model, folder
+
+
+def weights_in(folder) -> dict[str, np.ndarray]:
+    """Return the weights of a model directory, without the step."""
+    source = open_source(str(folder))
+    arrays = source.tensors.read_all()
+    return {n: a for n, a in arrays.items() if not n.startswith("optimizer/")}
+
+
+@pytest.fixture(scope="module")
+def hub(trained, tmp_path_factory):
+    """Return the model as a Hugging Face folder, and the report."""
+    folder = tmp_path_factory.mktemp("hub") / "hub"
+    return folder, convert(str(trained[1]), str(folder), "huggingface")
+
+
+def test_config_json_has_the_symbols(hub):
+    """Kokoro's key has the ids of all symbols but padding."""
+    values = json.loads((hub[0] / "config.json").read_text())
+    ids = dict(TABLE.symbols)
+    assert ids.pop("$") == 0
+    assert values["vocab"] == ids
+    assert values["architectures"] == ["AlbertModel"]
+    assert read_table(str(hub[0])) == TABLE
+    tensors = safetensors.numpy.load_file(hub[0] / "model.safetensors")
+    assert "embeddings.word_embeddings.weight" in tensors
+
+
+def test_hugging_face_keeps_the_encoder(hub, trained, tmp_path):
+    """There and back, the encoder and the symbols are equal."""
+    convert(str(hub[0]), str(tmp_path / "back"), "model_dir")
+    back, before = weights_in(tmp_path / "back"), weights_in(trained[1])
+    encoder = {n: a for n, a in before.items() if n.startswith("albert/")}
+    assert back.keys() == encoder.keys()
+    assert all(np.array_equal(back[n], a) for n, a in encoder.items())
+    assert read_table(str(tmp_path / "back")) == TABLE
+
+
+def test_the_report_names_what_is_lost(hub):
+    """It has the number of symbols, the step and the tensors left out."""
+    report = "\n".join(hub[1])
+    assert f"symbols: {len(TABLE.symbols)}" in report
+    assert f"step: {STEP}" in report
+    assert "or of heads" in report
+    assert "masked-LM" not in report and "no vocabulary" not in report
+
+
+@pytest.mark.parametrize("to", ["tf1", "sentence_transformers"])
+def test_other_formats_have_no_symbols(trained, tmp_path, to):
+    """A phoneme model is only written where its symbols are kept."""
+    refuse(tmp_path, trained[1], "`to` must be one of model_dir", to)
+
+
+def test_a_model_of_words_is_not_for_speech(tmp_path):
+    """A model with a tokenizer has no symbols to write."""
+    model, source = goldens.random_model()[0], tmp_path / "in"
+    model.config.save(str(source))
+    checkpoints.save(str(source), named_variables(model), 0)
+    refuse(tmp_path, source, "styletts2 for no other", "styletts2")
+
+
+def test_the_published_config_is_read(tmp_path):
+    """Sizes that PL-BERT leaves out have transformers' defaults."""
+    (tmp_path / ORIGINAL).write_text(PUBLISHED)
+    config, warnings = plbert.read_config(str(tmp_path))
+    assert (config.embedding_size, config.hidden_act) == (128, "gelu")
+    assert (config.num_hidden_groups, config.inner_group_num) == (1, 1)
+    assert (config.hidden_size, config.intermediate_size) == (768, 2048)
+    assert (config.type_vocab_size, warnings) == (2, [])
+
+
+@pytest.mark.parametrize("text", ["model: 1", "[", "model_params: 3", "7"])
+def test_a_config_without_sizes_is_an_error(tmp_path, text):
+    """Any other content of `config.yml` is one line to the user."""
+    (tmp_path / ORIGINAL).write_text(text)
+    with pytest.raises(InputError, match="`model_params`. Received: path="):
+        plbert.read_config(str(tmp_path))
+
+
+def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
+    """Without a file, a model of any other size has unknown symbols."""
+    released = AlbertConfig(vocab_size=178)
+    assert plbert.table_of(str(tmp_path), released) == preset("plbert")
+    with pytest.raises(InputError, match="`symbols.json` must"):
+        plbert.table_of(str(tmp_path), AlbertConfig(vocab_size=200))
+    TABLE.save(str(tmp_path))
+    assert plbert.table_of(str(tmp_path), released) == TABLE
+    with pytest.raises(InputError, match="`symbols.json` must"):
+        plbert.table_of(str(tmp_path), AlbertConfig(vocab_size=90))
+
+
+def test_files_of_pl_bert_are_recognised(tmp_path):
+    """The config alone is no model, and both files are one."""
+    (tmp_path / ORIGINAL).write_text(PUBLISHED)
+    assert not plbert.is_folder(str(tmp_path))
+    refuse(tmp_path, tmp_path, "PL-BERT's config.yml")
+    (tmp_path / "step_3.t7").write_bytes(b"")
+    assert plbert.is_folder(str(tmp_path))
+
+
+def with_pytorch(test):
+    """Mark a test that `make interchange` runs."""
+    return pytest.mark.slow(pytest.mark.interchange(test))
+
+
+@pytest.fixture(scope="module")
+def there():
+    """Return a function that calls `transformers_side` by name."""
+    for package in ("torch", "transformers"):  # found, not imported here
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"could not import {package}")
+    with other_process.calling("transformers_side") as call:
+        yield call
+
+
+@pytest.fixture(scope="module")
+def speech(there, trained, tmp_path_factory):
+    """Return the model in the files of StyleTTS 2."""
+    folder = tmp_path_factory.mktemp("speech") / "out"
+    report = convert(str(trained[1]), str(folder), "styletts2")
+    assert "omitted" not in " ".join(report)
+    return folder
+
+
+def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids and masks of rows, as StyleTTS 2 and Kokoro make them."""
+    rng = np.random.default_rng(3)
+    lengths = [20, 20, 20] if not padded else [20, 13, 4]
+    rows = [rng.integers(1, 178, n) for n in lengths]
+    if around:
+        rows = [[0, *row, 0] for row in rows]
+    longest = max(map(len, rows))
+    ids = [[*row, *[0] * (longest - len(row))] for row in rows]
+    mask = [[i < len(row) for i in range(longest)] for row in rows]
+    return np.array(ids, np.int32), np.array(mask, np.int32)
+
+
+@with_pytorch
+@pytest.mark.parametrize("around", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("target", ["encode", "plbert_states"])
+def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
+    """Both loaders give our states, also in padded rows and in Kokoro's."""
+    ids, mask = batch(padded, around)
+    model = trained[0]
+    ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
+    folder = hub[0] if target == "encode" else speech
+    wrong, theirs = there(target, str(folder), ids, mask)
+    assert not any(wrong.values())
+    used = mask.astype(bool)
+    assert np.std(ours[used]) > 0.1
+    np.testing.assert_allclose(theirs[used], ours[used], atol=1e-5)
+
+
+@with_pytorch
+def test_speech_files_keep_everything(speech, trained, tmp_path):
+    """There and back, encoder, heads, symbols and words are equal."""
+    assert {p.name for p in speech.iterdir()} == {
+        "config.yml",
+        f"step_{STEP}.t7",
+        "symbols.json",
+        "words.json",
+    }
+    convert(str(speech), str(tmp_path / "back"), "model_dir")
+    back, before = weights_in(tmp_path / "back"), weights_in(trained[1])
+    assert back.keys() == before.keys()
+    assert all(np.array_equal(back[n], a) for n, a in before.items())
+    assert read_table(str(tmp_path / "back")) == TABLE
+    assert AlbertConfig.from_model_dir(str(tmp_path / "back")) == CONFIG
+
+
+@with_pytorch
+def test_the_release_is_read(there, tmp_path):
+    """Files of PL-BERT's notebook become a model with both heads."""
+    there("make_plbert", str(tmp_path / "in"), 6, 20)
+    convert(str(tmp_path / "in"), str(tmp_path / "out"), "model_dir")
+    config = AlbertConfig.from_model_dir(str(tmp_path / "out"))
+    model = AlbertForPhonemes(config, 6)
+    checkpoints.restore_weights(model, str(tmp_path / "out"))
+    assert read_table(str(tmp_path / "out")) == preset("plbert")
+    ids, mask = batch(padded=True, around=False)
+    ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
+    (tmp_path / "in" / "step_9.t7").unlink()  # an older step
+    _, theirs = there("plbert_states", str(tmp_path / "in"), ids, mask)
+    used = mask.astype(bool)
+    np.testing.assert_allclose(theirs[used], ours[used], atol=1e-5)
+
+
+@with_pytorch
+def test_the_encoder_alone_is_read(speech, tmp_path):
+    """`encoder_only` leaves both heads out."""
+    convert(str(speech), str(tmp_path / "out"), "model_dir", encoder_only=True)
+    assert all(n.startswith("albert/") for n in weights_in(tmp_path / "out"))
+
+
+@with_pytorch
+def test_widths_may_be_equal(there, tmp_path):
+    """A model without a projection has the identity in the files."""
+    config = dataclasses.replace(CONFIG, embedding_size=24)
+    model = AlbertForPhonemes(config, 3)
+    arrays = {n: v.numpy() for n, v in randomized(model).items()}
+    TABLE.save(str(tmp_path / "in"))
+    config.save(str(tmp_path / "in"))
+    checkpoints.save(str(tmp_path / "in"), named_variables(model), 0)
+    convert(str(tmp_path / "in"), str(tmp_path / "out"), "styletts2")
+    ids, mask = batch(padded=True, around=True)
+    ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
+    wrong, theirs = there("plbert_states", str(tmp_path / "out"), ids, mask)
+    assert not any(wrong.values())
+    np.testing.assert_allclose(theirs[mask > 0], ours[mask > 0], atol=1e-5)
+    convert(str(tmp_path / "out"), str(tmp_path / "back"), "model_dir")
+    back = weights_in(tmp_path / "back")
+    assert all(np.array_equal(back[n], a) for n, a in arrays.items())

@@ -1,0 +1,199 @@
+"""Records of phonemes contain the words of the rows, and nothing else."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import tiny_phonemes
+from tiny_phonemes import build, examples, make_rows, words_of, write_rows
+
+from albert_tf.base.errors import InputError
+from albert_tf.text.symbols import read_table
+
+ROWS = make_rows()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Return the folder of the rows' records, their metadata and summary."""
+    folder = tmp_path_factory.mktemp("phonemes")
+    path = write_rows(folder / "rows.jsonl", ROWS)
+    return folder / "out", *build(folder / "out", path)
+
+
+def test_words_are_those_of_the_rows(built):
+    """All words are there once, in order, with their phonemes and labels."""
+    folder, metadata, _ = built
+    table = read_table(str(folder))
+    found = [words_of(e, table) for e in examples(folder)]
+    counts = Counter(word for words in found for word in words)
+    pairs = [
+        (p, w if w in table.labels else "<other>")
+        for row in ROWS
+        for p, w in zip(row["phonemes"], row["words"], strict=True)
+    ]
+    assert counts == Counter(pairs)
+    text = " ".join(p for p, _ in pairs)
+    for words in found:
+        assert " ".join(p for p, _ in words) in text
+    ranked = Counter(w for row in ROWS for w in row["words"]).most_common()
+    assert len(table.words) == 42 == metadata.statistics["word_labels"]
+    least = ranked[39][1]
+    assert {w for w, n in ranked if n > least} <= {*table.labels}
+
+
+def test_examples_are_laid_out_as_described(built):
+    """A separator with label 0 ends each word; padding follows the last."""
+    folder, metadata, _ = built
+    table = read_table(str(folder))
+    separator, pad = table.symbols[" "], table.symbols["$"]
+    found = examples(folder)
+    assert len(found) == metadata.count("train") + metadata.count("eval")
+    for ids, labels in found:
+        assert len(ids) == len(labels) == 32
+        real = ids != pad
+        assert real[: real.sum()].all() and ids[real][-1] == separator
+        np.testing.assert_array_equal(labels == 0, ~real | (ids == separator))
+
+
+def test_documents_are_packed_and_not_mixed(built):
+    """Examples are full but for a word, and have words of one document."""
+    folder, *_ = built
+    table = read_table(str(folder))
+    texts = [
+        " ".join(p for r in ROWS if r["document"] == d for p in r["phonemes"])
+        for d in range(30)
+    ]
+    found = examples(folder)
+    for example in found:
+        text = " ".join(p for p, _ in words_of(example, table))
+        assert any(text in whole for whole in texts)
+    least = sum(-(-len(text) // 32) for text in texts)
+    assert len(found) < 1.4 * least
+
+
+def test_held_out_documents_are_others(built):
+    """No document is in both splits, and the share is near the one asked."""
+    folder, metadata, _ = built
+    table = read_table(str(folder))
+    sides = [
+        {" ".join(map(str, words_of(e, table))) for e in examples(folder, s)}
+        for s in ("train*", "eval*")
+    ]
+    assert not sides[0] & sides[1]
+    share = metadata.count("eval") / (len(sides[0]) + len(sides[1]))
+    assert 0.05 < share < 0.4
+
+
+def test_records_do_not_depend_on_processes(built, tmp_path):
+    """Two processes write the same bytes; a finished build is left alone."""
+    folder, metadata, _ = built
+    path = folder.parent / "rows.jsonl"
+    again, _ = build(tmp_path / "out", path, num_processes=2)
+    assert again == metadata
+    for left in folder.glob("*.tfrecord"):
+        assert left.read_bytes() == (tmp_path / "out" / left.name).read_bytes()
+    times = {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    build(folder, path)
+    assert times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
+    with pytest.raises(InputError, match="num_words: 40 then, 41 now"):
+        build(folder, path, num_words=41)
+
+
+def test_unknown_symbols_are_counted_and_named(tmp_path):
+    """They are left out, and so are words without any other symbol."""
+    rows = [
+        {"words": ["a", "b", "c"], "phonemes": ["ɑ☃M", "☃", f"{'b' * 40}"]}
+        for _ in range(4)
+    ]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    metadata, shown = build(tmp_path / "out", path, eval_fraction=0)
+    assert metadata.statistics["unknown_symbols"] == {
+        **{"☃ U+2603": 8, "M U+004D": 4}
+    }
+    assert "☃ U+2603" in shown and "Warning: 6.82% of the symbols" in shown
+    table = read_table(str(tmp_path / "out"))
+    found = [words_of(e, table) for e in examples(tmp_path / "out")]
+    assert found == 4 * [[("ɑ", "a")], [("b" * 31, "c")]]
+    metadata, _ = build(
+        tmp_path / "auto", path, eval_fraction=0, symbols="auto"
+    )
+    assert metadata.statistics["unknown_symbols"] == {}
+
+
+def test_the_layout_of_public_data_is_read(tmp_path):
+    """Parquet with numbers of words gives labels by their frequency."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "phonemes": [["hɑ", "ti", "."], ["ti"]],
+        "input_ids": [[41, 7, 3], [7]],
+    }
+    path = tmp_path / "data.parquet"
+    parquet.write_table(pyarrow.table(columns), path)
+    build(tmp_path / "out", path, eval_fraction=0, num_words=2)
+    table = read_table(str(tmp_path / "out"))
+    assert table.words == (" ", "<other>", "7", "3")
+    found = [words_of(e, table) for e in examples(tmp_path / "out")]
+    assert found == [
+        [("hɑ", "<other>"), ("ti", "7"), (".", "3")],
+        [("ti", "7")],
+    ]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"words": ["a"], "phonemes": ["a", "b"]},
+        {"words": ["a"], "phonemes": "a"},
+        {"words": ["a", 1], "phonemes": ["a", "b"]},
+        {"input_ids": [3, -1], "phonemes": ["a", "b"]},
+        {"phonemes": ["a", "b"]},
+    ],
+)
+def test_a_malformed_row_is_named(tmp_path, row):
+    """The error has the file and the line, and nothing is left behind."""
+    path = write_rows(tmp_path / "rows.jsonl", [*ROWS[:2], row])
+    with pytest.raises(InputError, match=r"rows.jsonl:3: a row must have"):
+        build(tmp_path / "out", path)
+    assert [p.name for p in (tmp_path / "out").iterdir()] == []
+
+
+def test_useless_rows_are_an_error(tmp_path):
+    """One label for all words teaches nothing; a split may not be empty."""
+    alike = [{"words": ["a", "a"], "phonemes": ["ɑ", "i"]}] * 3
+    path = write_rows(tmp_path / "alike.jsonl", alike)
+    with pytest.raises(InputError, match="two different words"):
+        build(tmp_path / "out", path)
+    path = write_rows(tmp_path / "one.jsonl", ROWS[:1])
+    with pytest.raises(InputError, match="must suffice for eval records"):
+        build(tmp_path / "out", path, eval_fraction=0.001)
+
+
+def test_settings_of_another_task_are_refused(tmp_path):
+    """A setting without an effect is an error, in both directions."""
+    with pytest.raises(InputError, match="Received: settings=ngram"):
+        build(tmp_path, tmp_path, ngram=2)
+    with pytest.raises(InputError, match="settings=num_words"):
+        tiny_phonemes.create_pretraining_data(
+            input_file="x", output_dir=str(tmp_path), num_words=3
+        )
+
+
+def test_frequencies_are_those_of_the_records(built):
+    """Their loss and accuracy are counted again from the records."""
+    folder, metadata, _ = built
+    found = examples(folder)
+    ids = np.concatenate([x[y != 0] for x, y in found])
+    labels = np.concatenate([y[x != 0] for x, y in found])
+
+    def entropy(values):
+        shares = np.unique(values, return_counts=True)[1] / len(values)
+        return -np.sum(shares * np.log(shares)), shares.max()
+
+    (symbols, best), (words, most) = entropy(ids), entropy(labels)
+    known = metadata.statistics["by_frequency"]
+    np.testing.assert_allclose(known["symbols_loss"], symbols)
+    np.testing.assert_allclose(known["words_loss"], words)
+    np.testing.assert_allclose(known["masked_symbol_accuracy"], best)
+    np.testing.assert_allclose(known["word_accuracy"], most)

@@ -1,0 +1,94 @@
+"""Masks of phonemes, compared with their description."""
+
+import numpy as np
+import pytest
+
+from albert_tf.data.draws import Draws
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.phoneme_masking import mask_words
+
+MASK = 99
+CONFIG = MaskingConfig(masked_lm_prob=0.3)
+
+
+def batch(rows=2000, positions=40, seed=0):
+    """Return ids from 1 to 20, different in each half, and labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(1, 9, (rows, positions)).astype(np.int32)
+    labels[rng.random(labels.shape) < 0.2] = 0
+    ids = rng.integers(1, 11, labels.shape).astype(np.int32)
+    ids[rows // 2 :] += 10
+    lengths = rng.integers(positions // 2, positions, (rows, 1))
+    labels[np.arange(positions) >= lengths] = 0
+    return ids, labels
+
+
+def masked(ids, labels, first=0, config=CONFIG):
+    draws = Draws(5, first + np.arange(len(ids)))
+    return mask_words(ids, labels, config, MASK, draws)
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """Return the outcome of each word: its ids before and after, chosen."""
+    ids, labels = batch()
+    after, chosen = masked(ids, labels)
+    words = []
+    for row in zip(ids, labels, after, chosen, strict=True):
+        ends = np.flatnonzero(row[1] == 0)
+        words += np.split(np.stack(row), ends, axis=1)
+    return [np.stack([x for x in w.T if x[1]]) for w in words if w[1].any()]
+
+
+def test_whole_words_are_chosen(outcomes):
+    """A word is chosen as a whole, a share of all words, no separator."""
+    shares = [word[:, 3].mean() for word in outcomes]
+    assert {*shares} == {0.0, 1.0}
+    assert abs(np.mean(shares) - 0.3) < 4 * (0.21 / len(shares)) ** 0.5
+    ids, labels = batch()
+    after, chosen = masked(ids, labels)
+    assert not chosen[labels == 0].any()
+    np.testing.assert_array_equal(after[~chosen], ids[~chosen])
+
+
+def test_outcomes_have_their_shares(outcomes):
+    """0.8 of the chosen words become masks, 0.1 random symbols, 0.1 stay."""
+    chosen = [word for word in outcomes if word[0, 3] and len(word) > 2]
+    masks = [(word[:, 2] == MASK).mean() for word in chosen]
+    assert {*masks} == {0.0, 1.0}
+    stay = [(word[:, 2] == word[:, 0]).all() for word in chosen]
+    error = 4 * (0.25 / len(chosen)) ** 0.5
+    assert abs(np.mean(masks) - 0.8) < error
+    assert abs(np.mean(stay) - 0.1) < error
+
+
+def test_random_symbols_come_from_the_same_example(outcomes):
+    """They are symbols of its words, each equally likely."""
+    ids, labels = batch()
+    after, chosen = masked(ids, labels)
+    changed = chosen & (after != ids) & (after != MASK)
+    upper = np.repeat(np.arange(len(ids)) >= len(ids) // 2, ids.shape[1])
+    assert ((after > 10) == upper.reshape(ids.shape))[changed].all()
+    only = np.full([500, 8], 3, np.int32)
+    names = np.tile([1, 1, 0, 2, 2, 2, 0, 0], (500, 1)).astype(np.int32)
+    only[names == 0] = 7
+    after, chosen = masked(only, names)
+    assert {*after[chosen].tolist()} == {3, MASK}  # never a separator
+
+
+def test_masks_depend_on_the_position_alone():
+    """An example gets the same masks in any batch."""
+    ids, labels = batch(rows=9)
+    whole, _ = masked(ids, labels)
+    part, _ = masked(ids[4:], labels[4:], first=4)
+    np.testing.assert_array_equal(whole[4:], part)
+    assert (whole != masked(ids, labels, first=1)[0]).any()
+
+
+def test_shares_are_settings():
+    """The released shares may be changed, up to no masks at all."""
+    ids, labels = batch(rows=200)
+    stay = MaskingConfig(masked_lm_prob=0.9, mask_same_random=("0", "1", "0"))
+    after, chosen = masked(ids, labels, config=stay)
+    np.testing.assert_array_equal(after, ids)
+    assert chosen.any()

@@ -1,0 +1,274 @@
+"""Conversion of text to phonemes, with a package in the place of phonemizer."""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+import albert_tf
+from albert_tf import InputError
+from albert_tf.data import phonemize
+from albert_tf.data.builder import text_blocks
+
+FAKE = {
+    "espeakng_loader.py": "get_library_path = get_data_path = str",
+    "phonemizer/__init__.py": "",
+    "phonemizer/separator.py": "Separator = dict",
+    "phonemizer/backend/__init__.py": """
+from pathlib import Path
+
+class EspeakBackend:
+    def __init__(self, language, **kwargs):
+        self.language = language
+
+    @staticmethod
+    def supported_languages():
+        return {"de": "German", "en-us": "English"}
+
+    def phonemize(self, text, separator, strip):
+        with open(Path(__file__).with_name("words"), "a") as file:
+            file.write("".join(f"{word}\\n" for word in text))
+        said = ["  ".join(w) if w.isdigit() else f"ˈ{w}" for w in text]
+        return ["" if "*" in phonemes else phonemes for phonemes in said]
+""",
+    "phonemizer/backend/espeak/__init__.py": "",
+    "phonemizer/backend/espeak/wrapper.py": """
+class EspeakWrapper:
+    set_library = set_data_path = staticmethod(lambda path: None)
+""",
+}
+TEXT = """Ein Haus, ein *** Wort.
+Noch 12 Worte!
+
+*** ***
+Ein Ende
+"""
+
+
+@pytest.fixture
+def spoken(tmp_path, monkeypatch) -> Path:
+    """Put a package into phonemizer's place; return its log of words."""
+    folder = tmp_path / "site"
+    for name, code in FAKE.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(code)
+
+    def loaded() -> list[str]:
+        return [n for n in sys.modules if n.startswith(("phonem", "espeak"))]
+
+    for name in loaded():
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(folder)
+    phonemize._memory.cache_clear()
+    yield folder / "phonemizer" / "backend" / "words"
+    phonemize._memory.cache_clear()
+    for name in loaded():
+        del sys.modules[name]
+
+
+@pytest.fixture
+def convert(tmp_path, spoken):
+    """Return a function that converts a text and returns its folder."""
+
+    def run(text: str = TEXT, folder: str = "out", **settings) -> Path:
+        (tmp_path / "text.txt").write_text(text)
+        given = {"language": "de", "num_processes": 1} | settings
+        albert_tf.phonemize(
+            input_file=str(tmp_path / "text.txt"),
+            output_dir=str(tmp_path / folder),
+            **given,
+        )
+        return tmp_path / folder
+
+    return run
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Cut the text into many blocks."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(text_blocks, "LINE_BYTES", 16)
+
+
+def rows_in(folder: Path) -> list[dict]:
+    """Return the rows of all files in a folder."""
+    paths = sorted(folder.glob("phonemes-*.jsonl"))
+    lines = [line for p in paths for line in p.read_text().splitlines()]
+    return [json.loads(line) for line in lines]
+
+
+def grouped(rows: list[dict]) -> list[list[list[str]]]:
+    """Return the words of the sentences of each document."""
+    groups = itertools.groupby(rows, lambda row: row["document"])
+    return [[row["words"] for row in group] for _, group in groups]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("„Ja“, sagt er...", ["“", "Ja", "“", ",", "sagt", "er", "…"]),
+        ("don't 3.14 (U.S.)", ["don't", "3.14", "(", "U.S", ".", ")"]),
+        ("so--or - well-known", ["so", "—", "or", "—", "well-known"]),
+        ("‘it’s’ the dogs' ¿qué?", "it’s the dogs ¿ qué ?".split()),
+    ],
+)
+def test_marks_are_words_of_their_own(sentence, words):
+    """Marks around words are apart, and marks inside them are not."""
+    assert [*phonemize.words_of(sentence, "segmented")] == words
+
+
+def test_chinese_marks_are_folded(monkeypatch):
+    """Words come from a segmenter, and its marks become symbols."""
+    cut = "我们|走|，|好| |。".split("|")
+    monkeypatch.setitem(phonemize.WORDS, "chinese", lambda line: cut)
+    words = [*phonemize.words_of("", "chinese")]
+    assert words == ["我们", "走", ",", "好", "."]
+
+
+def test_a_row_is_a_sentence_with_its_document(convert):
+    """Words and phonemes correspond, and silent words are in neither list."""
+    assert rows_in(convert()) == [
+        {
+            "document": 0,
+            "words": ["Ein", "Haus", ",", "ein", "Wort", "."],
+            "phonemes": ["ˈEin", "ˈHaus", ",", "ˈein", "ˈWort", "."],
+        },
+        {
+            "document": 0,
+            "words": ["Noch", "12", "Worte", "!"],
+            "phonemes": ["ˈNoch", "1 2", "ˈWorte", "!"],
+        },
+        {
+            "document": 1,
+            "words": ["Ein", "Ende"],
+            "phonemes": ["ˈEin", "ˈEnde"],
+        },
+    ]
+
+
+def test_silent_words_are_counted(convert, capsys):
+    """The warning has the number of words without phonemes and examples."""
+    convert("** a *** ***\n")
+    printed = capsys.readouterr().out
+    assert "1 sentences, 1 words" in printed
+    assert "3 words without phonemes" in printed
+    assert "*** (2), ** (1)" in printed
+
+
+def test_parquet_has_the_same_rows(convert):
+    """The formats differ in nothing else."""
+    folder = convert(folder="parquet", output_format="parquet")
+    (path,) = folder.glob("phonemes-*")
+    assert pyarrow.parquet.read_table(path).to_pylist() == rows_in(convert())
+
+
+def test_a_word_is_read_once(convert, spoken, small_blocks):
+    """Words that occurred before are not read again, in later blocks either."""
+    convert("so so la\n\n" + "la so ti\n" * 3)
+    assert sorted(spoken.read_text().split()) == ["la", "so", "ti"]
+
+
+def test_an_article_is_not_a_letter(convert):
+    """`a` has its reading in a sentence, in English alone."""
+    assert rows_in(convert("a\n", "en", language="en-us"))[0]["phonemes"] == [
+        "ɐ"
+    ]
+    assert rows_in(convert("a\n"))[0]["phonemes"] == ["ˈa"]
+
+
+def test_few_words_are_remembered(convert, monkeypatch):
+    """Rows do not depend on how many words a process remembers."""
+    whole = rows_in(convert())
+    monkeypatch.setattr(phonemize, "MOST_KNOWN", 1)
+    assert rows_in(convert(folder="forgetful")) == whole
+
+
+LONG = TEXT + "\n" + "Viele Worte hier\n" * 4 + "\nEin Ende\n\nNoch eins\n"
+
+
+def test_documents_do_not_depend_on_blocks(convert, small_blocks, monkeypatch):
+    """A document in several blocks has one number."""
+    cut = rows_in(folder := convert(LONG))
+    assert len([*folder.glob("phonemes-*.jsonl")]) > 5
+    monkeypatch.undo()
+    assert grouped(cut) == grouped(rows_in(convert(LONG, "whole")))
+
+
+def test_output_does_not_depend_on_processes(convert, small_blocks):
+    """Two processes write the same files as one."""
+    one, two = convert(LONG), convert(LONG, "two", num_processes=2)
+    names = {path.name for path in one.iterdir()}
+    assert names == {path.name for path in two.iterdir()}
+    for name in names:
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+
+
+def test_a_run_resumes(convert, small_blocks, spoken):
+    """Finished files are kept; others are written, with the same bytes."""
+    folder = convert(LONG)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    lost = sorted(folder.glob("phonemes-*.jsonl"))[2]
+    kept = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
+    lost.unlink()
+    spoken.unlink()
+    phonemize._memory.cache_clear()
+    assert convert(LONG) == folder
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert {p: p.stat().st_mtime_ns for p in kept} == kept
+    assert {*spoken.read_text().split()} < {*LONG.split()}
+
+
+def test_an_interrupted_run_leaves_whole_files(
+    convert, small_blocks, monkeypatch, tmp_path
+):
+    """An interruption while a file is written leaves no part of it."""
+    whole = {p.name: p.read_bytes() for p in convert(LONG, "whole").iterdir()}
+    rename, calls = phonemize.files.rename, itertools.count()
+
+    def interrupted(*paths):
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        rename(*paths)
+
+    monkeypatch.setattr(phonemize.files, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        convert(LONG)
+    left = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+    assert 1 < len(left) < len(whole)
+    assert left.items() < whole.items()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"language": "en-us"}, "language: de then, en-us now"),
+        ({"output_format": "parquet"}, "output_format: jsonl then"),
+        ({"text": "Ein anderer Text\n"}, "corpus: "),
+    ],
+)
+def test_other_settings_need_another_folder(convert, change, message):
+    """A folder is not continued with other settings or text."""
+    convert()
+    with pytest.raises(InputError, match=message):
+        convert(**change)
+
+
+def test_an_unknown_language_is_an_error(convert):
+    """The message has the nearest language and all of them."""
+    with pytest.raises(InputError, match="did you mean `en-us`.* de, en-us"):
+        convert(language="en")
+
+
+@pytest.mark.interchange
+def test_espeak_reads_words(tmp_path):
+    """Stress, numbers and the letters of a language come from espeak-ng."""
+    pytest.importorskip("phonemizer")
+    speak = phonemize.speaker("de")
+    words = "Straße 1990 Meeting ***".split()
+    straight = speak(words)
+    assert straight[0] == "ʃtɾˈɑːsə"
+    assert " " in straight[1] and not set("()") & set("".join(straight))
+    assert speak(words[::-1])[::-1] == straight

@@ -1,0 +1,92 @@
+"""Rows of random words and their phonemes, and their records."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+
+from albert_tf.data.builder.build import create_pretraining_data
+from albert_tf.data.records import tfrecord
+
+LETTERS = "abdegiklmnoprstuvz"
+MODEL = {
+    "vocab_size": 178,
+    "embedding_size": 4,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+}
+
+
+def spell(word):
+    """Return the phonemes of a word: symbols that no word has."""
+    return word.replace("a", "ɑ").replace("e", "ɛ").replace("z", "ˈʒ")
+
+
+def make_rows(documents=30, seed=0):
+    """Return rows of documents with several sentences each."""
+    rng = np.random.default_rng(seed)
+    words = ["".join(rng.choice([*LETTERS], n)) for n in rng.integers(1, 7, 60)]
+    rows = []
+    for document in range(documents):
+        for _ in range(rng.integers(1, 8)):
+            picks = np.minimum(rng.exponential(12, rng.integers(3, 12)), 59)
+            chosen = [words[int(i)] for i in picks]
+            rows.append(
+                {
+                    "document": document,
+                    "words": [*chosen, "."],
+                    "phonemes": [*map(spell, chosen), "."],
+                }
+            )
+    return rows
+
+
+def write_rows(path, rows):
+    """Write rows as JSON lines; return the path."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def build(output, *paths, **settings):
+    """Build records of 32 positions; return their metadata and the summary."""
+    values = {
+        "max_seq_length": 32,
+        "num_words": 40,
+        "eval_fraction": 0.2,
+        "num_processes": 1,
+    }
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        result = create_pretraining_data(
+            task="phonemes",
+            input_file=list(map(str, paths)),
+            output_dir=str(output),
+            **values | settings,
+        )
+    return result.metadata, shown.getvalue()
+
+
+def examples(folder, pattern="*"):
+    """Return the symbols and the labels of the records in a folder."""
+    return [
+        (np.array(feature["symbol_ids"]), np.array(feature["word_ids"]))
+        for path in sorted(folder.glob(f"{pattern}.tfrecord"))
+        for feature in map(tfrecord.parse, tfrecord.read(str(path)))
+    ]
+
+
+def words_of(example, table):
+    """Return the (phonemes, word) of each word of an example, one by one."""
+    ids, labels = example
+    symbols = {i: s for s, i in table.symbols.items()}
+    found, word = [], ""
+    for i, label in zip(ids.tolist(), labels.tolist(), strict=True):
+        if label:
+            word, last = word + symbols[i], label
+        elif word:
+            found.append((word, table.words[last]))
+            word = ""
+    return found

@@ -1,0 +1,313 @@
+"""Pretraining on phonemes: metrics, resuming, warm start, and its faults."""
+
+import json
+import shutil
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_phonemes
+import tiny_pretraining
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.data.records import checks, input_pipeline, tfrecord
+from albert_tf.data.records.metadata import load_metadata
+from albert_tf.training.health import PhonemeMonitor
+from albert_tf.training.objectives import PhonemeObjective
+from albert_tf.training.pretraining import run_setup
+
+TRAINING = {
+    "num_train_steps": 4,
+    "num_warmup_steps": 1,
+    "train_batch_size": 8,
+    "eval_batch_size": 16,
+    "steps_per_loop": 2,
+    "eval_steps": 4,
+    "optimizer": "adamw",
+    "learning_rate": 0.01,
+}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Return a folder with records and a model config."""
+    folder = tmp_path_factory.mktemp("phonemes")
+    rows = tiny_phonemes.make_rows()
+    path = tiny_phonemes.write_rows(folder / "rows.jsonl", rows)
+    tiny_phonemes.build(folder / "records", path)
+    (folder / "model.json").write_text(json.dumps(tiny_phonemes.MODEL))
+    return folder
+
+
+def pretrain(folder, output, **settings):
+    """Pretrain on the records in a folder; return the result."""
+    paths = {
+        "data_dir": str(folder / "records"),
+        "albert_config_file": str(folder / "model.json"),
+        "output_dir": str(output),
+    }
+    traced_once = tiny_pretraining.traced_once
+    with mock.patch.object(run_setup, "make_trainer", traced_once):
+        return albert_tf.pretrain(**paths | TRAINING | settings)
+
+
+@pytest.fixture(scope="module")
+def trained(records):
+    """Return the result of an uninterrupted run."""
+    return pretrain(records, records / "trained")
+
+
+def test_a_resumed_run_ends_with_the_same_bits(records, trained, tmp_path):
+    """Weights, slots and metrics are those of an uninterrupted run."""
+    pretrain(records, tmp_path, stop_step=2)
+    again = pretrain(records, tmp_path)
+    tiny_pretraining.assert_same_bits(trained.output_dir, tmp_path)
+    assert again.metrics == trained.metrics
+
+
+def test_metrics_are_beside_those_of_frequencies(records, trained):
+    """Evaluation reports accuracies, and what frequencies alone reach."""
+    values = trained.metrics["eval"]
+    known = load_metadata(str(records / "records")).statistics["by_frequency"]
+    for name, value in known.items():
+        assert values[f"{name}_by_frequency"] == value
+        assert values[name] >= 0.0
+    assert 0.05 < values["trained_share"] < 0.3
+    assert abs(values["words_loss"] - np.log(42)) < 1.5
+
+
+def test_the_directory_says_that_it_is_of_phonemes(records, trained):
+    """Tables are beside the weights, and the card names the task."""
+    for name in ("symbols.json", "words.json"):
+        mine = (records / "trained" / name).read_bytes()
+        assert mine == (records / "records" / name).read_bytes()
+    card = (records / "trained" / "README.md").read_text()
+    assert "masked phonemes" in card and "feature-extraction" in card
+
+
+def test_held_out_masks_are_always_the_same(records):
+    """Neither the batch nor the seed of a run changes them."""
+    folder = str(records / "records")
+    metadata = load_metadata(folder)
+
+    def read(size):
+        batches = input_pipeline.eval_batches(folder, metadata, batch_size=size)
+        rows = [b["input_ids"] for b in batches.as_numpy_iterator()]
+        return np.concatenate(rows)[: metadata.count("eval")]
+
+    np.testing.assert_array_equal(read(4), read(7))
+    seeds = [
+        next(
+            input_pipeline.train_batches(
+                folder, metadata, batch_size=8, seed=seed, start=start
+            ).as_numpy_iterator()
+        )
+        for seed, start in ((1, 0), (1, 0), (2, 0))
+    ]
+    np.testing.assert_array_equal(*(b["input_ids"] for b in seeds[:2]))
+    assert (seeds[0]["input_ids"] != seeds[2]["input_ids"]).any()
+
+
+class Fixed:
+    """A model whose outputs are given."""
+
+    def __init__(self, symbols, words):
+        self.symbols, self.words = symbols, words
+
+    def __call__(self, ids, mask, seed, layers):
+        states = tf.zeros([*ids.shape, 1])
+        return {"symbol_logits": self.symbols, "sequence_output": states}
+
+    def word_scores(self, states, labels):
+        return self.words
+
+
+def test_metrics_by_hand():
+    """Sums and weights of a batch of five positions and padding."""
+    mask_id = 3
+    batch = {
+        "input_ids": tf.constant([[3, 3, 1, 2, 1, 0]]),
+        "symbol_ids": tf.constant([[2, 1, 1, 2, 1, 0]]),
+        "input_mask": tf.constant([[1, 1, 1, 1, 1, 0]]),
+        "word_ids": tf.constant([[2, 2, 0, 3, 0, 0]]),
+        "symbol_weights": tf.constant([[1.0, 1, 0, 1, 0, 0]]),
+    }
+    predicted = tf.constant([[2, 2, 1, 0, 1, 0]])
+    logits = 2.0 * tf.one_hot(predicted, 4)
+    words = (
+        tf.constant([[1.0, 2, 3, 4, 5, 100]]),
+        tf.constant([[1.0, 0, 1, 1, 1, 1]]),
+    )
+    objective = PhonemeObjective(mask_id)
+    sums, metrics = objective.losses(Fixed(logits, words), batch, None)
+    right, wrong = (np.log(np.exp(2) + 3) - x for x in (2, 0))
+    np.testing.assert_allclose(sums["symbols"], right + 2 * wrong, rtol=1e-6)
+    assert sums["words"] == 15
+    assert objective.weights(batch) == {"symbols": 3.0, "words": 5.0}
+    assert metrics == {
+        "symbol_accuracy": (3.0, 5.0),
+        "masked_symbol_accuracy": (1.0, 2.0),
+        "word_accuracy": (4.0, 5.0),
+        "trained_share": (3.0, 5.0),
+    }
+
+
+def test_heads_are_kept_only_with_their_words(
+    records, trained, tmp_path, capsys
+):
+    """Other words need a new word head, other symbols a transplant."""
+    rows = records / "rows.jsonl"
+    tiny_phonemes.build(tmp_path / "few", rows, num_words=20)
+    tiny_phonemes.build(tmp_path / "auto", rows, symbols="auto")
+    settings = {
+        "init_checkpoint": trained.output_dir,
+        "hooks": [tiny_pretraining.Look(lambda run: None)],
+    }
+
+    def start(name, number, **more):
+        data = {"data_dir": str(tmp_path / name)} if name else {}
+        pretrain(records, tmp_path / number, **settings, **data, **more)
+        return capsys.readouterr().out
+
+    assert "head" not in start("", "1")
+    assert "a new words head" in start("few", "2")
+    with pytest.raises(InputError, match="must have the tokenizer of the"):
+        start("auto", "3")
+    text = start("auto", "4", init_state="transplant")
+    assert "head" not in text and "are the old vocabulary's" in text
+
+
+def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
+    """Symbols have vectors of their neighbours, and biases of frequencies."""
+    metadata = load_metadata(str(records / "records"))
+    counts = json.loads((records / "records" / "piece_counts.json").read_text())
+    found = []
+
+    def look(run):
+        found.append(run.trainer.weights["symbols/bias"].numpy())
+
+    pretrain(
+        records,
+        tmp_path,
+        initial_weights="informed",
+        hooks=[tiny_pretraining.Look(look)],
+    )
+    assert len(counts) == metadata.vocab_size
+    smooth = np.array(counts) + 1.0
+    np.testing.assert_allclose(
+        found[0], np.log(smooth / smooth.sum()), rtol=1e-5
+    )
+    known = np.sum(np.array(counts) > 20)
+    printed = capsys.readouterr().out
+    number = int(printed.split("and ")[1].split(" pieces")[0])
+    assert known <= number <= np.sum(np.array(counts) > 0) + 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"mask_schedule": "0.3:0.5,0.15"},
+        {"compat": "google"},
+    ],
+)
+def test_settings_of_words_are_refused(records, tmp_path, settings):
+    """Phonemes have no mask schedule and no released code."""
+    with pytest.raises(InputError, match=f"`{[*settings][0]}` to keep its"):
+        pretrain(records, tmp_path, **settings)
+
+
+def damaged(records, folder, name, value):
+    """Copy the records, with a value at the end of most training records.
+
+    The first ones are checked before a run, and remain.
+    """
+    shutil.copytree(records / "records", folder / "records")
+    shutil.copy(records / "model.json", folder)
+    (path,) = (folder / "records").glob("train*")
+    every = [dict(tfrecord.parse(x)) for x in tfrecord.read(str(path))]
+    for each in every[checks.FIRST :]:
+        each[name] = [*each[name][:-1], value]
+    rows = {key: np.array([e[key] for e in every]) for key in every[0]}
+    tfrecord.write(str(path), tfrecord.encode_ints(rows))
+    metadata = folder / "records" / "metadata.json"
+    values = json.loads(metadata.read_text())
+    values["splits"]["train"][0]["bytes"] = path.stat().st_size
+    metadata.write_text(json.dumps(values))
+    return path
+
+
+@pytest.mark.parametrize("name, value", [("symbol_ids", 178), ("word_ids", 42)])
+def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
+    """The error has the file, the record and the id."""
+    path = damaged(records, tmp_path, name, value)
+    message = rf"{path}, record \d+.*`{name}` contains {value}, beyond"
+    with pytest.raises(InputError, match=message):
+        pretrain(tmp_path, tmp_path / "model")
+
+
+def test_tables_must_be_those_of_the_records(records, tmp_path):
+    """A changed table is an error before training."""
+    shutil.copytree(records / "records", tmp_path / "records")
+    path = tmp_path / "records" / "words.json"
+    words = json.loads(path.read_text())
+    path.write_text(json.dumps([*words[:-1], "another"]))
+    shutil.copy(records / "model.json", tmp_path)
+    with pytest.raises(InputError, match=r"or its symbols.json, must be"):
+        pretrain(tmp_path, tmp_path / "model")
+
+
+def rows(count=100, **changes):
+    """Return training rows of a healthy run, from functions of progress."""
+
+    def value(at, x):
+        return float(at(x)) if callable(at) else float(at)
+
+    healthy = {
+        "symbols_loss": lambda x: 3 - x,
+        "masked_symbol_accuracy": lambda x: 0.1 + 0.2 * x,
+        "word_accuracy": lambda x: 0.2 + 0.5 * x,
+        "trained_share": 0.12,
+        "loss": lambda x: 9 - 3 * x,
+    } | changes
+    return [
+        {"step": 50 * (i + 1), "steps": 50, "split": "train"}
+        | {k: value(v, i / count) for k, v in healthy.items()}
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes, kinds",
+    [
+        ({}, set()),
+        ({"trained_share": 0.0}, {"nothing_trained"}),
+        ({"word_accuracy": 0.999}, {"labels_alike"}),
+        (
+            {"symbols_loss": 3.0, "masked_symbol_accuracy": 0.1},
+            {"flat_loss"},
+        ),
+        ({"loss": lambda x: 5 + 3 * x}, {"diverged"}),
+        ({"masked_spread": 1e-5}, {"collapsed"}),
+    ],
+)
+def test_each_fault_has_its_warning(changes, kinds):
+    """A healthy run has none."""
+    monitor = PhonemeMonitor(
+        256, 1e9, 64, by_frequency={"masked_symbol_accuracy": 0.1}
+    )
+    assert set(monitor.notes(rows(**changes))) == kinds
+
+
+def test_a_run_warns_of_records_without_masks(records, tmp_path, monkeypatch):
+    """No trained position: the warning is printed and kept in the history."""
+    shutil.copytree(records / "records", tmp_path / "records")
+    shutil.copy(records / "model.json", tmp_path)
+    path = tmp_path / "records" / "metadata.json"
+    values = json.loads(path.read_text())
+    values["settings"]["masked_lm_prob"] = 0.001
+    path.write_text(json.dumps(values))
+    result = pretrain(tmp_path, tmp_path / "model", stop_step=2)
+    kinds = {r.get("kind") for r in result.history.rows if "kind" in r}
+    assert "nothing_trained" in kinds
