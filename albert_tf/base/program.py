@@ -297,7 +297,7 @@ class Program:
         return field.metadata["required"] and field.name not in self.optional
 
     def default(self, field: dataclasses.Field) -> Any:
-        """Return the default of a setting, None if it is required."""
+        """Return the default of a setting, or None if it is required."""
         if self.required(field):
             return None
         return self.defaults.get(field.name, field.default)

@@ -159,7 +159,7 @@ def load_ensemble(
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:
-    """Return an ensemble's mean threshold, None if a member has no threshold.
+    """Return an ensemble's mean threshold, or None if a member has none.
 
     The null odds of averaged logits are close to the mean of the members' odds.
     """

@@ -247,7 +247,7 @@ class ClassTask(SentenceTask):
         return (len(self.labels),)
 
     def shares(self, labels: list) -> np.ndarray | None:
-        """Return labels as shares [N, C], None if labels are classes."""
+        """Return labels as shares [N, C], or None if labels are classes."""
         return shares_in(labels, self.labels, self.many_label_columns)
 
     def with_shares(self, examples, labels):

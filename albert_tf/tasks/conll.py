@@ -198,7 +198,7 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
 def tag_of(
     cells: list[str], number: str, tagged: bool, where: str
 ) -> str | None:
-    """Return the tag on a line, None if there is no tag.
+    """Return the tag on a line, or None if there is no tag.
 
     Args:
       cells: the cells of the line.

@@ -370,7 +370,7 @@ def write_answers(
     if questions may have no answer, and `errors.tsv` if answers are known.
 
     Args:
-      path: the first file's path, without extension.
+      path: the first file's path, without the extension.
       examples: the questions.
       predictions: the predicted answers.
       threshold: the null odds above which there is no answer.

@@ -200,7 +200,7 @@ class Task(abc.ABC):
 
     @property
     def head_kind(self) -> str:
-        """The key of the task's layers in `MODELS`, and of its loss."""
+        """The key of the task's layers in `MODELS` and its loss in `HEADS`."""
         return self.kind
 
     @property

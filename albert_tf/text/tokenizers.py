@@ -465,7 +465,7 @@ def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
 
 
 def tokenizer_in(folder: str) -> Tokenizer | None:
-    """Return the tokenizer in a folder, None if there is none."""
+    """Return the tokenizer in a folder, or None if there is none."""
     path = files.join(folder, TOKENIZER_FILE)
     return load_tokenizer(folder) if files.exists(path) else None
 

@@ -82,7 +82,7 @@ def read_facts(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """An error for an unreadable checkpoint, caused by TensorFlow's error."""
+    """An error for an unreadable checkpoint, chained to TensorFlow's error."""
 
 
 def _damage() -> tuple[type[Exception], ...]:

@@ -156,7 +156,7 @@ def test_spans_that_are_not_in_the_text(change, message):
     ],
 )
 def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
-    """Predictions of the test split are also written in official form."""
+    """Predictions for the test split are also written in official form."""
     task = find(name)
     label = task.labels[1]
     write_submission(str(tmp_path / stem), task.submissions, ["3"], [label])

@@ -387,7 +387,7 @@ class ReadingConfig(SentencesConfig):
 
 
 def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:
-    """Yield the sentences in lines, stripped and non-blank."""
+    """Yield the stripped, non-blank sentences in lines."""
     if language is None:
         yield from lines
         return

@@ -57,7 +57,7 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
 
 
 def tokenizer_of(data_dir: str, source: str | None) -> Tokenizer | None:
-    """Return the tokenizer of a folder's records, None if unknown.
+    """Return the tokenizer of a folder's records, or None if unknown.
 
     Records of the released code come without a tokenizer. In that case, use the
     tokenizer of the weights' source, if it has one.
