@@ -18,7 +18,7 @@ library""".split()
 
 
 def room(module: str) -> str:
-    """Return the room of a module name without `albert_tf.`, "" if none."""
+    """Return the room of a module name without `albert_tf.`, or "" if none."""
     return module.rpartition(".")[0].split(".")[0]
 
 

@@ -303,7 +303,7 @@ class Program:
         return self.defaults.get(field.name, field.default)
 
     def default_words(self, field: dataclasses.Field) -> str:
-        """Return a setting's default in words, "" if there is no default."""
+        """Return a setting's default in words, or "" if there is no default."""
         value = self.default(field)
         own = "" if field.name in self.defaults else field.metadata["means"]
         means = self.means.get(field.name, own)

@@ -203,7 +203,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return the content of a tokenizer's JSON file, {} if it is missing."""
+    """Return the content of a tokenizer's JSON file, or {} if it is missing."""
     path, what = files.join(folder, name), f"`{name}`"
     return files.read_json_object(path, what) if files.exists(path) else {}
 

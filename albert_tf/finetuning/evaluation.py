@@ -52,7 +52,7 @@ class TaskEvaluator:
         self.outputs = outputs or task.head.measured_outputs
 
     def evaluate(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
-        """Return a split's metrics, {} without labels, and its predictions."""
+        """Return a split's metrics ({} without labels) and its predictions."""
         size = self.model.eval_batch_size
         outputs = self.model.predict(
             lambda: evaluation_batches(split.features, size, self.bucketed),

@@ -126,7 +126,7 @@ class SentenceTask(Task):
 
     @abc.abstractmethod
     def parse_label(self, values: list, where: str) -> Any:
-        """Parse the label in a row's label columns, None if it is missing.
+        """Parse the label in a row's label columns; None if it is missing.
 
         Raises:
           InputError: if the label is malformed.
@@ -300,7 +300,7 @@ class Classification(ClassTask):
 
 
 class MultiLabel(ClassTask):
-    """Any number of several classes, independently.
+    """Any number of classes, each independent of the others.
 
     Labels are in one column, as a JSON list or separated by commas, or in
     several columns of 0 and 1 named after the classes. An empty cell means no

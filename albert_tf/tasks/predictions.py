@@ -110,7 +110,7 @@ def sibling(path: str, name: str) -> str:
 
 
 def submission_path(path: str, submissions: dict[str, str]) -> str:
-    """Return the path of the submission file, "" if there is none.
+    """Return the path of the submission file, or "" if there is none.
 
     Args:
       path: as for `sibling`; only test data has a submission file.

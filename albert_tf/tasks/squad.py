@@ -326,7 +326,7 @@ class AnswerPrediction:
     null_odds: float | None  # higher if no answer is likelier; None if unused
 
     def text(self, threshold: float | None) -> str:
-        """Return the answer, "" if the null odds exceed a threshold."""
+        """Return the answer, or "" if the null odds exceed a threshold."""
         known = None not in (threshold, self.null_odds)
         return "" if known and self.null_odds > threshold else self.best[0].text
 

@@ -411,7 +411,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
 
     Raises:
       InputError: if the file is missing, empty, not UTF-8, in an unknown format
-        or malformed; the message gives file and line.
+        or malformed; the message names the file and the line.
     """
     if is_table(path):
         yield from rows_of(path)

@@ -432,7 +432,7 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
 
 
 def description_beside(path: str, kind: str) -> dict:
-    """Return the `tokenizer.json` next to a vocabulary, {} if there is none.
+    """Return the `tokenizer.json` next to a vocabulary, or {} if there is none.
 
     Files of this name from other libraries lack this type and are ignored.
     """

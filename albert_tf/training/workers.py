@@ -57,7 +57,7 @@ def read_cluster() -> dict[str, list[str]]:
 
 
 def fault(address: str, seconds: float) -> str:
-    """Return the reason why an address does not answer, "" if it answers.
+    """Return the reason why an address does not answer, or "" if it answers.
 
     Args:
       address: HOST:PORT, with an optional grpc:// prefix.
