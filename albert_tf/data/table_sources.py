@@ -404,7 +404,7 @@ def texts_in(
       bad: the handler of rows without text.
 
     Raises:
-      InputError: if a cell has no text; the message names source and row.
+      InputError: if a cell has no text; the message locates it.
     """
     found = False
     for row in rows:

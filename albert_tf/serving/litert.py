@@ -69,7 +69,7 @@ def require_quantizer(precision: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide memory warnings, and progress bars that no option hides."""
+    """Hide progress bars (one cannot be disabled) and memory warnings."""
     with (
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),

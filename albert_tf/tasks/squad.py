@@ -323,7 +323,7 @@ class AnswerPrediction:
     """The n best answers, and the odds that there is no answer."""
 
     best: list[Answer]
-    null_odds: float | None  # higher if no answer is likelier; None if unused
+    null_odds: float | None  # higher if unanswerable; None if unused
 
     def text(self, threshold: float | None) -> str:
         """Return the answer, or "" if the null odds exceed a threshold."""

@@ -117,8 +117,8 @@ def decision_threshold(
 
     The threshold is halfway between the odds of the last question to answer and
     of the next, so that no answer depends on rounding; the official threshold
-    is the odds of the last question. Outside the range of
-    the odds, the threshold is 0, or at least 1 away from the nearest odds.
+    is the odds of the last question. Outside the range of the
+    odds, the threshold is 0, or 1 away from the nearest odds.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
@@ -142,7 +142,7 @@ def squad2(
     Args:
       answers: the answers to each question.
       predictions: the best answer to each question, assuming that it has one.
-      null_odds: larger if no answer is more probable.
+      null_odds: larger if a question is more probably unanswerable.
       threshold: the null odds above which there is no answer; None means
         `decision_threshold`.
     """

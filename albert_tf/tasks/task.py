@@ -287,7 +287,7 @@ class Task(abc.ABC):
           path: the file or folder.
 
         Raises:
-          InputError: if data is malformed; the message names the line.
+          InputError: if data is malformed; the message locates it.
         """
 
     def for_model(self, trained: "Task") -> "Task":

@@ -11,7 +11,7 @@ from albert_tf.training.evaluator import Batch
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return example weights [B], or 0 for examples with a single segment."""
+    """Return example weights [B]; 0 for examples with a single segment."""
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
 
