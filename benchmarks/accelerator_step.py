@@ -89,7 +89,7 @@ def random_batch(file: StepFile, rng: np.random.Generator) -> dict:
 
 
 def peak(device, dtype: str) -> float:
-    """Return a device's peak FLOP/s, NaN if unknown."""
+    """Return a device's peak FLOP/s, or NaN if unknown."""
     for part, rates in PEAKS.items():
         if part in device.device_kind:
             return rates[dtype != "bfloat16"] * 1e12

@@ -98,7 +98,7 @@ def _one_hot(values: np.ndarray, width: int) -> sparse.csr_array:
 
 
 def _one_hot_bins(values: np.ndarray) -> sparse.csr_array:
-    """Return, one-hot, the quantile bin of each value, of `BINS`."""
+    """Return the quantile bin of each value as a one-hot row of `BINS`."""
     edges = np.quantile(values, np.arange(1, BINS) / BINS)
     return _one_hot(np.searchsorted(edges, values), BINS)
 
@@ -165,9 +165,9 @@ def balanced_accuracy(
 def measure(segments: Segments, next_sentence: bool = False) -> dict:
     """Return the accuracy on unseen labels, with 95 % intervals.
 
-    `balanced_accuracy`, the mean over the two labels, is that of the form
-    classifier, and `words_balanced_accuracy` that of the word classifier. Both
-    are null with fewer than `LEAST_OF_A_LABEL` records of either label.
+    `balanced_accuracy`, a mean over the two labels, rates the form classifier,
+    and `words_balanced_accuracy` rates the word classifier. Both are null
+    with fewer than `LEAST_OF_A_LABEL` records of either label.
     """
     swapped = segments.swapped
     number, ones = len(swapped), int(swapped.sum())

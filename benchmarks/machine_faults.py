@@ -9,7 +9,7 @@ with a traceback. The faults:
 
 disk full in a build, disk full in a run: from one write on, all writes fail,
   the first of them in the middle of a file.
-killed build, killed run: SIGKILL at one write, or at one call of a hook.
+killed build, killed run: SIGKILL at one write, or at one call to a hook.
 short reads: reads return fewer bytes than were asked for.
 jumping clock: the time of day jumps in both directions, and the monotonic
   clock forward, during a run with `max_hours`.
@@ -69,7 +69,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @dataclasses.dataclass
 class Layer:
-    """Counts the calls of an operation, and breaks one.
+    """Counts the calls to an operation, and breaks one.
 
     Attributes:
       place: the call to break, counted from 1; 0 breaks none.
@@ -160,7 +160,7 @@ def subclasses(cls: type) -> list[type]:
 
 @contextlib.contextmanager
 def counted_hooks(layer: Layer) -> Iterator[None]:
-    """Let a layer see every call of a hook."""
+    """Let a layer see every call to a hook."""
 
     def counted(function):
         def call(*args, **kwargs):
@@ -407,7 +407,7 @@ class Faults:
         return list(range(1 + offset, calls + 1, step))
 
     def at_each(self, counted, work, compare, kills: bool) -> Iterator[str]:
-        """Break each call of an operation in turn."""
+        """Break each call to an operation in turn."""
         statuses = (-signal.SIGKILL,) if kills else (0, 1)
         for place in self.places(counted, work):
             output, layer = self.new_folder(), Layer(place, kills)

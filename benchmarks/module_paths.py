@@ -53,7 +53,7 @@ def import_everything() -> None:
 
 
 def module_of(frame) -> str | None:
-    """Return the module of this package that a frame runs, None if none."""
+    """Return the module of this package that a frame runs, or None."""
     path = frame.f_code.co_filename
     name = frame.f_globals.get("__name__", "")
     generated = "autograph_generated" in path and name.startswith("albert_tf.")

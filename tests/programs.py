@@ -2,7 +2,7 @@
 
 A server, forked right after the import of TensorFlow, forks a process for each
 program. Apart from the import, the process is like a new `python`, without
-devices and flags.
+devices or flags.
 """
 
 import functools

@@ -32,7 +32,7 @@ HEADS = "setting", "type", "default", "legal values", "required", "commands"
 
 
 def definitions() -> int:
-    """Return the number of calls of `setting` in the package."""
+    """Return the number of calls to `setting` in the package."""
     return sum(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", QUICK)
 def test_damaged_files_are_refused_or_read(folder, name):
-    """Damage causes only `InputError`, in time, and no file changes."""
+    """Damage only causes `InputError`, within a time limit; no file changes."""
     trials.make(name, folder)
     valid = trials.valid_folder(name, folder)
     for number in range(2):

@@ -18,7 +18,7 @@ library""".split()
 
 
 def room(module: str) -> str:
-    """Return the room of a module name without `albert_tf.`, "" if none."""
+    """Return the room of a module name without `albert_tf.`, or "" if none."""
     return module.rpartition(".")[0].split(".")[0]
 
 
@@ -90,7 +90,7 @@ def test_imports_point_down():
 
 
 def test_tests_mirror_the_rooms():
-    """The tests of a room are in the folder of the same name."""
+    """The tests of a package are in the folder of the same name."""
     folders = {p.parent.name for p in (ROOT / "tests").rglob("test_*.py")}
     assert folders - {"tests"} <= {*ROOMS, "commands", "demo"}
 

@@ -8,7 +8,7 @@ class InputError(ValueError):
     """A mistake in user input: a flag, a file, a config or a record.
 
     The message is self-contained: the rule with names in backticks, then
-    `Received: name=value`, the legal choices, and file and line for data.
+    `Received: name=value`, the legal choices, and the file and line for data.
     Command-line programs print it as one line and exit with status 1.
     """
 

@@ -40,7 +40,7 @@ def is_installed(module: str) -> bool:
 
 
 def lacking(use: str, *modules: str) -> str:
-    """Return a sentence that names missing packages, "" if there are none.
+    """Return a sentence that names missing packages, or "" if there are none.
 
     Args:
       use: the purpose that needs the modules, as the subject of the sentence.

@@ -297,13 +297,13 @@ class Program:
         return field.metadata["required"] and field.name not in self.optional
 
     def default(self, field: dataclasses.Field) -> Any:
-        """Return the default of a setting, None if it is required."""
+        """Return the default of a setting, or None if it is required."""
         if self.required(field):
             return None
         return self.defaults.get(field.name, field.default)
 
     def default_words(self, field: dataclasses.Field) -> str:
-        """Return a setting's default in words, "" if there is no default."""
+        """Return a setting's default in words, or "" if there is no default."""
         value = self.default(field)
         own = "" if field.name in self.defaults else field.metadata["means"]
         means = self.means.get(field.name, own)

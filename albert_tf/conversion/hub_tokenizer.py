@@ -166,7 +166,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return the packing in `tokenizer.json`, None if it equals ours."""
+    """Return the packing in `tokenizer.json`, or None if it equals ours."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]

@@ -46,7 +46,7 @@ WITHOUT_POOLER = (
 def head_places(
     task: Task | None, config: AlbertConfig
 ) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} for a task's head, {} without a head."""
+    """Return {our name: stored tensor} for a task's head, or {} without one."""
     name = HEADS[task.kind][1] if task else ""
     if not name:
         return {}
@@ -262,7 +262,7 @@ def _pooling(values: dict, path: str) -> str:
 
 
 def _prompt(settings: dict) -> str:
-    """Return the prompt that settings select, "" if there is none."""
+    """Return the prompt that settings select, or "" if there is none."""
     prompts = settings.get("prompts") or {}
     return prompts.get(settings.get("default_prompt_name")) or ""
 

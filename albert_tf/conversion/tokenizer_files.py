@@ -153,7 +153,7 @@ class HubFiles:
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 
     def flags(self, *names: str) -> dict[str, bool]:
-        """Return those of the named boolean settings that the files set."""
+        """Return the named boolean settings that the files set."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
         flags = {n: files.flag_in(self.settings, n, path) for n in names}
         return {name: x for name, x in flags.items() if x is not None}

@@ -84,7 +84,7 @@ def scored(proto, config: TextConfig) -> list[list]:
 
 
 def unigram(tokenizer: Tokenizer) -> dict | None:
-    """Return the rules of a SentencePiece model, None for a BPE model."""
+    """Return the rules of a SentencePiece model, or None for a BPE model."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     spec = proto.normalizer_spec
     if proto.trainer_spec.model_type != UNIGRAM:
@@ -187,7 +187,7 @@ def special_pieces(tokenizer: Tokenizer) -> list[dict]:
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
-    """Return the content of `tokenizer.json`, None if it cannot exist."""
+    """Return the content of `tokenizer.json`, or None if it cannot exist."""
     makers = {"sentencepiece": unigram, "wordpiece": wordpiece}
     rules = makers[tokenizer.kind](tokenizer)
     if rules is None:
@@ -203,7 +203,7 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return the content of a tokenizer's JSON file, {} if it is missing."""
+    """Return the content of a tokenizer's JSON file, or {} if it is missing."""
     path, what = files.join(folder, name), f"`{name}`"
     return files.read_json_object(path, what) if files.exists(path) else {}
 

@@ -300,7 +300,7 @@ OBJECTS: dict[tuple[str, str], Callable] = {
 
 
 def _reader(data: Any) -> Callable | None:
-    """Return the function that yields an object's rows, None if none does."""
+    """Return the function that yields an object's rows, or None."""
     for (library, name), read in OBJECTS.items():
         kind = getattr(sys.modules.get(library), name, None)
         if kind and isinstance(data, kind):
@@ -404,7 +404,7 @@ def texts_in(
       bad: the handler of rows without text.
 
     Raises:
-      InputError: if a cell has no text; the message names source and row.
+      InputError: if a cell has no text; the message locates it.
     """
     found = False
     for row in rows:

@@ -193,7 +193,7 @@ def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
 def _explain(
     error: RuntimeError, config: TrainTokenizerConfig, counts: Counter
 ) -> InputError:
-    """Translate a trainer error to an error about the user's settings."""
+    """Translate a trainer error into an error about the user's settings."""
     message = str(error)
     size = f"Received: vocab_size={config.vocab_size}"
     if match := re.search(r"too high.*<= (\d+)", message):

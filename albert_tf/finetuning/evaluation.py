@@ -52,7 +52,7 @@ class TaskEvaluator:
         self.outputs = outputs or task.head.measured_outputs
 
     def evaluate(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
-        """Return a split's metrics, {} without labels, and its predictions."""
+        """Return a split's metrics ({} without labels) and its predictions."""
         size = self.model.eval_batch_size
         outputs = self.model.predict(
             lambda: evaluation_batches(split.features, size, self.bucketed),
@@ -159,7 +159,7 @@ def load_ensemble(
 
 
 def mean_threshold(directories: Sequence[str]) -> float | None:
-    """Return an ensemble's mean threshold, None if a member has no threshold.
+    """Return an ensemble's mean threshold, or None if a member has none.
 
     The null odds of averaged logits are close to the mean of the members' odds.
     """

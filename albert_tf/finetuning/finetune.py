@@ -46,7 +46,7 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the evaluator of the final model, None if told to stop.
+    """Train; return the evaluator of the final model, or None if told to stop.
 
     Args:
       s: the settings, with every number of steps filled in.

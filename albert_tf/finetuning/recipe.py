@@ -159,7 +159,7 @@ def group_number(config: AlbertConfig) -> int:
 
 
 def group_of(name: str, config: AlbertConfig) -> int | None:
-    """Return the layer group of a variable, None outside the layers.
+    """Return the layer group of a variable, or None outside the layers.
 
     If only attention or only feed-forward layers are shared, shared variables
     belong to the highest group that uses them.

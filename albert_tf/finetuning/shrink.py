@@ -223,7 +223,7 @@ def with_layers(model: Model, layers: int) -> Model:
 
 
 def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
-    """Return the job of a fine-tuned model, None if not needed.
+    """Return the job of a fine-tuned model, or None if not needed.
 
     The job contains the examples to evaluate, if any.
     """

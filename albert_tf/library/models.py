@@ -16,7 +16,7 @@ from albert_tf.text.packing import checked_texts
 
 @registered
 class Classifier(ClassModel):
-    """A model that predicts one class, or any number with `multilabel=True`.
+    """A model that predicts one class, or several with `multilabel=True`.
 
     Labels are class names or numbers; with `multilabel`, lists of names, or a 0
     or 1 for each class. Rows of probabilities, one-hot or soft, work too.
@@ -81,7 +81,7 @@ class Embedder(TaskModel):
 class MultipleChoice(ClassModel):
     """A model that picks a choice; columns `context`, `question`, `choices`.
 
-    Labels are the numbers of choices, from 0. `predict` returns probabilities,
+    Labels are choice numbers, counted from 0. `predict` returns probabilities,
     float32 [N, C], with 0 for missing choices.
     """
 

@@ -93,7 +93,7 @@ class SelfAttention(ConfiguredLayer):
           x: hidden states [B, T, H].
           input_mask: int32 [B, T], 1 at tokens and 0 at padding.
           seed: see the module docstring.
-          places: int32 [B, P], positions whose outputs to compute. Default:
+          places: int32 [B, P], positions at which to compute outputs. Default:
             all, P = T.
           compiled: whether to use the fused training ops of `ops`.
         """
@@ -299,7 +299,7 @@ class AlbertModel(AlbertNetwork):
           seed: see the module docstring.
           return_all: whether to return the outputs of every block.
           layers: number of layers to run; None means all.
-          places: int32 [B, P], positions whose outputs to compute; the last
+          places: int32 [B, P], positions for the outputs; the last
             block computes only these and [CLS]. None means all, P = T.
 
         Returns:

@@ -316,7 +316,7 @@ def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Return weighted means over the last axis, 0 if all weights are 0."""
+    """Return weighted means over the last axis, or 0 if all weights are 0."""
     total = tf.reduce_sum(values * weights, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 

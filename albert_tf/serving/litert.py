@@ -69,7 +69,7 @@ def require_quantizer(precision: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide progress bars (one has no option for this) and memory warnings."""
+    """Hide progress bars (one cannot be disabled) and memory warnings."""
     with (
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),

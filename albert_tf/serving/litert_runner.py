@@ -1,6 +1,6 @@
 """A LiteRT model with its tokenizer and task, without TensorFlow.
 
-Shapes: N rows, B rows per call of the model, T tokens, P masks per call.
+Shapes: N rows, B rows per call to the model, T tokens, P masks per call.
 """
 
 import dataclasses

@@ -86,7 +86,7 @@ def warm_up_records(made: dict[str, Arrays]) -> list[bytes]:
 
 
 def ask(signatures, record: bytes) -> None:
-    """Run a request of a warm-up file."""
+    """Run a request from a warm-up file."""
     log = make_message("PredictionLog").FromString(record)
     request = log.predict_log.request
     name = request.model_spec.signature_name or "serving_default"

@@ -126,7 +126,7 @@ class SentenceTask(Task):
 
     @abc.abstractmethod
     def parse_label(self, values: list, where: str) -> Any:
-        """Parse the label in a row's label columns, None if it is missing.
+        """Parse the label in a row's label columns; None if it is missing.
 
         Raises:
           InputError: if the label is malformed.
@@ -247,7 +247,7 @@ class ClassTask(SentenceTask):
         return (len(self.labels),)
 
     def shares(self, labels: list) -> np.ndarray | None:
-        """Return labels as shares [N, C], None if labels are classes."""
+        """Return labels as shares [N, C], or None if labels are classes."""
         return shares_in(labels, self.labels, self.many_label_columns)
 
     def with_shares(self, examples, labels):
@@ -300,7 +300,7 @@ class Classification(ClassTask):
 
 
 class MultiLabel(ClassTask):
-    """Any number of several classes, independently.
+    """Any number of classes, each independent of the others.
 
     Labels are in one column, as a JSON list or separated by commas, or in
     several columns of 0 and 1 named after the classes. An empty cell means no

@@ -198,7 +198,7 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
 def tag_of(
     cells: list[str], number: str, tagged: bool, where: str
 ) -> str | None:
-    """Return the tag on a line, None if there is no tag.
+    """Return the tag on a line, or None if there is no tag.
 
     Args:
       cells: the cells of the line.
@@ -216,7 +216,7 @@ def tag_of(
 
 
 def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
-    """Return the number of a column, "" if name and header do not define it.
+    """Return the number of a column, or "" if name and header do not define it.
 
     Args:
       name: the requested column, a number or a name in the header; "" for none.
@@ -326,7 +326,7 @@ def read_conll(
         "" for a column with a usual name.
 
     Raises:
-      InputError: if a line lacks a column; the message gives file and line.
+      InputError: if a line lacks a column; the message names the line.
     """
     if is_table(path) or kind_of(path) in (JSONL, JSON):
         rows = read_rows(path, Columns())

@@ -170,7 +170,7 @@ class Embedding(Task):
         return self.columns
 
     def _score(self, row: Row, part: str) -> float | None:
-        """Return the score of a pair, None if it is optional and absent."""
+        """Return the score of a pair, or None if it is optional and absent."""
         (column,) = self.columns.label
         if column not in row.values and (
             part == "predict" or self.columns.label == USUAL.label

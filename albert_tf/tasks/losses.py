@@ -159,7 +159,7 @@ class ClassHead(Head):
 
 
 class SetHead(ClassHead):
-    """Any number of several classes, independently."""
+    """Any number of classes, each independent of the others."""
 
     label_dtype, label_rank = "float32", 2
 

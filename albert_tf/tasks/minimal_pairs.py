@@ -78,7 +78,7 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
     """Return the pairs in the input files, none of which may be the output.
 
     Raises:
-      InputError: if a line is malformed; the message gives its location.
+      InputError: if a line is malformed; the message states its location.
     """
     pairs, output = [], config.output_file
     for path in files.glob(config.input_file, "`input_file`"):

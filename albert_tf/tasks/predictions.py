@@ -101,7 +101,7 @@ def sibling(path: str, name: str) -> str:
     """Return the path of a different output file of the same split.
 
     Args:
-      path: the path of the predictions without extension, such as
+      path: the path of the predictions without the extension, such as
         `DIR/eval_predictions` or `DIR/predictions_mismatched`.
       name: the replacement for "predictions" in the file name.
     """
@@ -110,7 +110,7 @@ def sibling(path: str, name: str) -> str:
 
 
 def submission_path(path: str, submissions: dict[str, str]) -> str:
-    """Return the path of the submission file, "" if there is none.
+    """Return the path of the submission file, or "" if there is none.
 
     Args:
       path: as for `sibling`; only test data has a submission file.

@@ -323,10 +323,10 @@ class AnswerPrediction:
     """The n best answers, and the odds that there is no answer."""
 
     best: list[Answer]
-    null_odds: float | None  # higher if no answer is likelier; None if unused
+    null_odds: float | None  # higher if unanswerable; None if unused
 
     def text(self, threshold: float | None) -> str:
-        """Return the answer, "" if the null odds exceed a threshold."""
+        """Return the answer, or "" if the null odds exceed a threshold."""
         known = None not in (threshold, self.null_odds)
         return "" if known and self.null_odds > threshold else self.best[0].text
 
@@ -370,7 +370,7 @@ def write_answers(
     if questions may have no answer, and `errors.tsv` if answers are known.
 
     Args:
-      path: the first file's path, without extension.
+      path: the first file's path, without the extension.
       examples: the questions.
       predictions: the predicted answers.
       threshold: the null odds above which there is no answer.

@@ -32,7 +32,7 @@ def normalize_answer(text: str) -> str:
 
 
 def overlap_f1(common: int, predicted: int, expected: int) -> float:
-    """Return the F1 of the token overlap, 0 if no token is shared."""
+    """Return the F1 of the token overlap, or 0 if no token is shared."""
     if common == 0:
         return 0.0
     precision, recall = common / predicted, common / expected
@@ -60,7 +60,7 @@ def exact(answer: str, prediction: str) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, 0 for no values."""
+    """Return the mean, or 0 for no values."""
     return sum(values) / len(values) if values else 0.0
 
 
@@ -117,8 +117,8 @@ def decision_threshold(
 
     The threshold is halfway between the odds of the last question to answer and
     of the next, so that no answer depends on rounding; the official threshold
-    is the odds of the last question. Beyond all odds, the threshold is 0, or 1
-    away from them.
+    is the odds of the last question. Outside the range of the
+    odds, the threshold is 0, or 1 away from the nearest odds.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
@@ -142,7 +142,7 @@ def squad2(
     Args:
       answers: the answers to each question.
       predictions: the best answer to each question, assuming that it has one.
-      null_odds: larger if no answer is more probable.
+      null_odds: larger if a question is more probably unanswerable.
       threshold: the null odds above which there is no answer; None means
         `decision_threshold`.
     """

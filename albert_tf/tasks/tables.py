@@ -25,7 +25,7 @@ LARGEST = float(np.finfo(np.float32).max)  # the largest legal label
 
 
 def label_text(value: Any, where: str) -> str | None:
-    """Return a label as text, None if it is missing.
+    """Return a label as text, or None if it is missing.
 
     A JSON number or boolean is converted to its JSON text, so that 1 and "1",
     or true and "true", are the same label. Whole numbers have no decimal point.
@@ -43,7 +43,7 @@ def label_text(value: Any, where: str) -> str | None:
 
 
 def label_number(value: Any, where: str) -> float | None:
-    """Return a label as a number, None if it is missing."""
+    """Return a label as a number, or None if it is missing."""
     text = label_text(value, where)
     if text is None:
         return None
@@ -75,7 +75,7 @@ def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
 
 
 def class_texts(value: Any, where: str) -> list[str] | None:
-    """Return the classes in a cell, which may contain any number.
+    """Return the classes in a cell, which may contain any number of them.
 
     The cell contains a list, possibly as JSON, or texts separated by commas. An
     empty cell is an empty set, as tables have no other notation for it; null
@@ -152,7 +152,7 @@ def shown(labels: Sequence[str], most: int = 20) -> str:
 def shares_in(
     labels: Sequence, classes: Sequence[str], are_sets: bool
 ) -> np.ndarray | None:
-    """Return the shares of classes [N, C], None if labels are classes.
+    """Return the shares of classes [N, C], or None if labels are classes.
 
     Args:
       labels: labels of N examples; a row of numbers contains a share per class.
@@ -411,7 +411,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
 
     Raises:
       InputError: if the file is missing, empty, not UTF-8, in an unknown format
-        or malformed; the message gives file and line.
+        or malformed; the message names the file and the line.
     """
     if is_table(path):
         yield from rows_of(path)

@@ -230,5 +230,5 @@ def column_in(
 
 
 def name_in_table(column: str, usual: str) -> str:
-    """Return a column's name in a table; a number means the default."""
+    """Return a column's name in a table, or the default for a number."""
     return usual if not column or column.isdecimal() else column

@@ -200,7 +200,7 @@ class Task(abc.ABC):
 
     @property
     def head_kind(self) -> str:
-        """The key of the task's layers in `MODELS`, and of its loss."""
+        """The key of the task's layers in `MODELS` and its loss in `HEADS`."""
         return self.kind
 
     @property
@@ -287,7 +287,7 @@ class Task(abc.ABC):
           path: the file or folder.
 
         Raises:
-          InputError: if data is malformed; the message gives file and line.
+          InputError: if data is malformed; the message locates it.
         """
 
     def for_model(self, trained: "Task") -> "Task":

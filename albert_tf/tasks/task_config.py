@@ -125,7 +125,7 @@ class TaskConfig(Validated):
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig(Validated):
-    """The data set, and the folder or the user's files with its examples."""
+    """The data set, and the folder or files that contain its examples."""
 
     task: str | None = setting(
         None,

@@ -208,9 +208,9 @@ def pair_lengths(
 class TextGraph(tf.Module):
     """A graph that converts raw strings to ids and model inputs.
 
-    To load a SavedModel that contains the graph, `tensorflow` and
-    `tensorflow_text` are needed. Bytes that are not UTF-8 count as U+FFFD, as
-    in `bytes.decode("utf-8", "replace")`.
+    Loading a SavedModel that contains the graph requires `tensorflow` and
+    `tensorflow_text`. Bytes that are not UTF-8 count as U+FFFD, as in
+    `bytes.decode("utf-8", "replace")`.
 
     The graph works until the next `tf.random.set_seed`, when TensorFlow frees
     the SentencePiece model; a graph loaded from a SavedModel is not affected.

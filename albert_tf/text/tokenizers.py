@@ -432,7 +432,7 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
 
 
 def description_beside(path: str, kind: str) -> dict:
-    """Return the `tokenizer.json` next to a vocabulary, {} if there is none.
+    """Return the `tokenizer.json` next to a vocabulary, or {} if there is none.
 
     Files of this name from other libraries lack this type and are ignored.
     """
@@ -465,7 +465,7 @@ def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
 
 
 def tokenizer_in(folder: str) -> Tokenizer | None:
-    """Return the tokenizer in a folder, None if there is none."""
+    """Return the tokenizer in a folder, or None if there is none."""
     path = files.join(folder, TOKENIZER_FILE)
     return load_tokenizer(folder) if files.exists(path) else None
 

@@ -221,7 +221,7 @@ def largest(
     tried: dict[int, Compiled],
     memory: int,
 ) -> int:
-    """Return the largest of `sizes` that fits, 0 if none does.
+    """Return the largest of `sizes` that fits, or 0 if none does.
 
     The search compiles both this size and the next larger one, which does not
     fit.

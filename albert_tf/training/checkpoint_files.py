@@ -2,9 +2,9 @@
 
 A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`,
 which is written after them and contains facts about the run. The folder's
-`checkpoint` file lists the checkpoints and is written last, so a kill at any
-moment leaves earlier checkpoints intact. TensorFlow stores a checksum of every
-variable and of the index; this module imports TensorFlow only to read
+`checkpoint` file lists the checkpoints and is written last, so a process killed
+at any moment leaves earlier checkpoints intact. TensorFlow stores a checksum of
+every variable and of the index; this module imports TensorFlow only to read
 checkpoints.
 """
 
@@ -82,7 +82,7 @@ def read_facts(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """An error for an unreadable checkpoint, caused by TensorFlow's error."""
+    """An error for an unreadable checkpoint, chained to TensorFlow's error."""
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -114,7 +114,7 @@ def read_all(prefix: str) -> None:
 
 
 def fault(prefix: str, read: Callable[[str], None]) -> str:
-    """Describe the fault in a checkpoint's files, "" if they are intact."""
+    """Describe the fault in a checkpoint's files; "" if they are intact."""
     try:
         read_facts(prefix)
     except InputError:

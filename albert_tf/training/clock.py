@@ -35,7 +35,7 @@ class Pace:
         return max(1, min(int(most / seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
-        """Record the time of some steps, except in the call that compiles."""
+        """Record the duration of steps, except in the call that compiles."""
         if self.compiled:
             self.seconds = seconds / steps
         self.compiled = True

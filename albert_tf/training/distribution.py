@@ -222,7 +222,7 @@ def all_sum(value):
 def peak_flops(
     config: DistributionConfig, strategy: tf.distribute.Strategy
 ) -> float | None:
-    """Return the peak FLOP/s of all replicas together, None if unknown."""
+    """Return the peak FLOP/s of all replicas together, or None if unknown."""
     peak = config.peak_tflops
     for gpu in [] if peak else tf.config.list_physical_devices("GPU")[:1]:
         name = tf.config.experimental.get_device_details(gpu)["device_name"]

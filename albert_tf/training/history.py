@@ -92,7 +92,7 @@ class RunResult:
     def history(self) -> History | None:
         """The training history; None if nothing was trained.
 
-        None after several seeds, too: each has its own history in `seed_N`.
+        It is also None after several seeds, each with a history in `seed_N`.
         """
         if files.exists(files.join(self.output_dir, HISTORY_FILE)):
             return History.read(self.output_dir)

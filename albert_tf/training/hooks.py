@@ -212,7 +212,7 @@ class KeepAverage(Hook):
     """Keep the averaged weights whenever a checkpoint is saved.
 
     Programs that load the model read these averages rather than the weights
-    that a resumed run needs. This hook must come before `Save`. At SIGTERM
+    that a resumed run needs. This hook must come before `Save`. On SIGTERM
     there is time only for the checkpoint, which contains the averages too.
 
     Args:

@@ -13,7 +13,7 @@ from albert_tf.training.health import Monitor, PhonemeMonitor
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return example weights [B], 0 for examples with a single segment."""
+    """Return example weights [B]; 0 for examples with a single segment."""
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
 

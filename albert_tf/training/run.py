@@ -265,7 +265,7 @@ class Run:
         return distribution.of_chief(self.trainer.strategy, max(steps, 1))
 
     def _measure(self, steps: int, seconds: float) -> None:
-        """Report the time of some steps to the clock and the pace."""
+        """Pass the duration of some steps to `clock` and `pace`."""
         compiles = self.phase.shape not in self.compiled
         self.compiled.add(self.phase.shape)
         self.clock.measure(steps, seconds, not self.pace.compiled, compiles)
@@ -328,7 +328,7 @@ class Hook:
 
 
 class StopOnSignal(Hook):
-    """Stop at SIGTERM, which precedes a machine's preemption, and at Ctrl-C.
+    """Stop on SIGTERM, which precedes a machine's preemption, and on Ctrl-C.
 
     A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
     `with` block and in other threads, signals keep their usual meaning. A

@@ -57,7 +57,7 @@ def read_cluster() -> dict[str, list[str]]:
 
 
 def fault(address: str, seconds: float) -> str:
-    """Return the reason why an address does not answer, "" if it answers.
+    """Return the reason why an address does not answer, or "" if it answers.
 
     Args:
       address: HOST:PORT, with an optional grpc:// prefix.
@@ -136,9 +136,9 @@ def wait_for_workers(workers: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def ended_from_outside() -> Iterator[None]:
-    """End this process at Ctrl-C, or if the block takes too long.
+    """End this process on Ctrl-C, or if the block takes too long.
 
-    TensorFlow does not release Python's global lock while it connects workers,
+    TensorFlow holds Python's global interpreter lock while it connects workers,
     and the first worker waits an hour for the others. TensorFlow also makes the
     process ignore SIGTERM; the earlier handlers are restored after the block.
     """

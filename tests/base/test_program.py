@@ -49,7 +49,7 @@ def test_nothing_is_collected_at_the_end():
 
 
 def test_a_users_environment_wins(monkeypatch):
-    """A program sets only those TensorFlow variables that the user has not."""
+    """A program sets only TensorFlow variables that the user has not set."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     with program.quiet_start():

@@ -31,7 +31,7 @@ def check(folder):
     [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
-    """A program's folder without optional files, or an empty folder, may go."""
+    """A program's folder, even without optional files, may be replaced."""
     check(write(tmp_path, *names))
     check(str(tmp_path / "new"))
 

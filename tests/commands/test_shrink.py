@@ -1,4 +1,4 @@
-"""Smaller model directories compute the same outputs as fewer layers."""
+"""A shrunken model computes what the original computes with fewer layers."""
 
 import dataclasses
 

@@ -69,7 +69,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """A vocabulary depends only on corpus and settings, even if sampled."""
+    """A vocabulary depends only on its text and settings, even if sampled."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)

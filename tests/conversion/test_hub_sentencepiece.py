@@ -134,7 +134,7 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 
 
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
-    """By default, quotes made of two marks become one."""
+    """By default, doubled quotation marks become a single one."""
     content = vocabularies.sentencepiece_model()
     (tmp_path / "spiece.model").write_bytes(content)
     assert read_tokenizer(str(tmp_path))[0].config.replace_quotes

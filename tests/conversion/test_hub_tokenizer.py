@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders: special pieces and layout."""
+"""Tokenizers in Hugging Face folders: special pieces and layout."""
 
 import json
 

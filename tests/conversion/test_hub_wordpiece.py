@@ -1,4 +1,4 @@
-"""WordPiece vocabularies of Hugging Face folders: settings and rules."""
+"""WordPiece vocabularies in Hugging Face folders: settings and rules."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Fine-tuned models of Hugging Face's classes load with their heads."""
+"""Fine-tuned models in Hugging Face's classes load with their heads."""
 
 import json
 import pathlib

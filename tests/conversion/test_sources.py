@@ -30,7 +30,7 @@ def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
 
 
 def shipped(name: str) -> AlbertConfig:
-    """Return a config of `configs/models`."""
+    """Return a config from `configs/models`."""
     return AlbertConfig.from_json_file(str(MODELS / f"{name}.json"))
 
 

@@ -184,7 +184,7 @@ def test_segmented_english_pieces():
 
 @pytest.mark.parametrize("make", [vocabularies.english, vocabularies.chinese])
 def test_every_rule_gives_the_same_ids(make):
-    """Rules affect only boundaries; the start of a sentence begins a word."""
+    """Rules affect only word boundaries; every sentence starts a new word."""
     tokenizer = make()
     texts = ["The cat's 1,000 unaffable cafés", "中文 un", "[ ] -"]
     expected = np.concatenate(tokenizer.encode_batch(texts))

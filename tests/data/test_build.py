@@ -250,7 +250,7 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
 
 
 def test_another_version_is_refused(corpus, whole, tmp_path):
-    """Records of a different builder version are an error for that alone."""
+    """Records from a different builder version are an error for that alone."""
     metadata = json.loads((whole[0] / "metadata.json").read_text())
     metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))

@@ -78,7 +78,7 @@ def choose(how, paths, fraction):
 
 
 def read(how, path, found, split):
-    """Return the text of a split in a shard, None if it is empty."""
+    """Return the text of a split in a shard, or None if it is empty."""
     documents = read_shard(path, how.id_type)
     if documents is None:
         return None

@@ -53,7 +53,7 @@ def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
 
 
 def test_held_out_batches_are_those_of_the_pipeline(corpus):
-    """Held-out records are read once, in order, and the last batch padded."""
+    """Held-out records are read once, in order; the last batch is padded."""
     folder = str(corpus / "dynamic")
     metadata = read_metadata(folder)
     theirs = input_pipeline.eval_batches(folder, metadata, batch_size=SIZE)

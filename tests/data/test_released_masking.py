@@ -55,7 +55,7 @@ def counted(values, classes):
 
 
 def same(first, second):
-    """Return the p-value that two rows of counts have the same shares."""
+    """Return a p-value for the hypothesis that two rows have equal shares."""
     both = np.stack([first, second])
     return stats.chi2_contingency(both[:, both.sum(axis=0) > 10]).pvalue
 

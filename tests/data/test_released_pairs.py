@@ -77,7 +77,7 @@ def theirs(lists, passes, next_sentence=False):
 
 
 def same(first, second, classes):
-    """Return the p-value that two samples have the same distribution."""
+    """Return a p-value for the hypothesis of equal distributions."""
     both = np.stack(
         [np.bincount(x, minlength=classes) for x in (first, second)]
     )

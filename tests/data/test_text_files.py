@@ -66,7 +66,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
 
 @pytest.mark.parametrize("block_bytes", [16, 1 << 20])
 def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
-    """Errors for bytes that are not UTF-8 contain file, line and byte."""
+    """Errors for bytes that are not UTF-8 name the file, line and byte."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     content = b"good line\n\nsecond document\nbad \xff\xfe\nlast\n"
     path = write(tmp_path / "x.txt", content)
@@ -147,7 +147,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
 )
 @pytest.mark.parametrize("block_bytes", [20, 1 << 20])
 def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
-    """Errors for bad objects contain file and line, with any blocks."""
+    """Errors for bad objects name the file and the line, with any blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = '{"text": "a b c"}\n\n{"text": "d"}\n'
     path = write(tmp_path / "x.jsonl", good + line + "\n" + good)

@@ -51,7 +51,7 @@ def print_table(table: dict[str, Counter]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the fuzz; return the exit status."""
+    """Run the fuzzing; return the exit status."""
     parser = argparse.ArgumentParser("fuzz", description=__doc__)
     parser.add_argument("readers", nargs="*", help="by default all")
     parser.add_argument("--seconds", type=float, default=600)

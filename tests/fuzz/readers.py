@@ -82,7 +82,7 @@ class Reader:
         return sorted(str(x) for x in names if self.mutators(str(x)))
 
     def mutators(self, name: str) -> dict[str, Mutator]:
-        """Return the mutators of a file, {} if it is not to be damaged."""
+        """Return the mutators of a file, or {} if it is not to be damaged."""
         return next(
             (m for p, m in self.targets.items() if fnmatch.fnmatch(name, p)), {}
         )

@@ -5,8 +5,8 @@ project. Tags of other schemes are first rewritten as IOBES tags.
 https://www.clips.uantwerpen.be/conll2000/chunking/output.html
 """
 
-# B, I, O and E are the letters of the script. S, always a chunk by itself,
-# and that E ends every chunk, are those of its successors for IOBES.
+# B, I, O and E are the letters of the script. As in its successors for IOBES, S
+# is always a chunk by itself, and E ends every chunk.
 ENDS = {"BB", "BO", "IB", "IO", "EE", "EI", "EO", "EB"}
 STARTS = {"BB", "IB", "OB", "OI", "EE", "EI", "OE", "EB"}
 AS_IOBES = str.maketrans("MLUW", "IESS")

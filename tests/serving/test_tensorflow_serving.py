@@ -78,7 +78,7 @@ def echo(tmp_path_factory):
 
 @pytest.fixture
 def write(echo, monkeypatch):
-    """Return a function that writes the files to `echo`."""
+    """Return a function that writes the files into the folder `echo`."""
     monkeypatch.setattr(
         tensorflow_serving, "requests", lambda _: {"classify": HELLO}
     )

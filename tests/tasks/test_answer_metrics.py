@@ -39,7 +39,7 @@ def test_what_is_compared(text, expected):
     ],
 )
 def test_the_threshold_keeps_its_distance(answers, odds, expected):
-    """The threshold is halfway between two odds, or well beyond all odds."""
+    """The threshold is halfway between two odds, or far outside their range."""
     answers = [[text] if text else [] for text in answers]
     predictions = ["a"] * len(answers)
     assert decision_threshold(answers, predictions, odds) == expected

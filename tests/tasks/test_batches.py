@@ -1,4 +1,4 @@
-"""Batches depend only on seed and position, bucketed or not."""
+"""Batches depend only on the seed and the position, bucketed or not."""
 
 import numpy as np
 import pytest

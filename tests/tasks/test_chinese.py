@@ -130,7 +130,7 @@ def test_spans_are_marked(first, second, expected):
     ],
 )
 def test_spans_that_are_not_in_the_text(change, message):
-    """The error gives the location of a missing or malformed field."""
+    """The error states the location of a missing or malformed field."""
     spans = {k: v for k, v in change.items() if k in WSC["target"]}
     row = {"target": WSC["target"] | spans, "text": WSC["text"]} | change
     with pytest.raises(InputError, match=f"f:1: .*{message}"):
@@ -156,7 +156,7 @@ def test_spans_that_are_not_in_the_text(change, message):
     ],
 )
 def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
-    """Predictions of the test split are also written in official form."""
+    """Predictions for the test split are also written in official form."""
     task = find(name)
     label = task.labels[1]
     write_submission(str(tmp_path / stem), task.submissions, ["3"], [label])

@@ -270,7 +270,7 @@ def test_the_file_of_predictions(tmp_path):
 
 
 def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
-    """The number of outputs depends on kind and labels."""
+    """The number of outputs depends on the kind of task and the labels."""
     labels = {"classification": "xyz", "multilabel": "xyz", "regression": "123"}
     for name in labels:
         task, _ = trained(tmp_path, name, *labels[name])

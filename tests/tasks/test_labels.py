@@ -32,7 +32,7 @@ def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
 @pytest.mark.parametrize("part", ["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_label_is_no_class(tmp_path, name, part):
-    """Null, NaN and empty texts are errors with file and line."""
+    """Null, NaN and empty texts are errors that name the file and the line."""
     for missing in (None, float("nan"), "", " \t", "nan", "NaN"):
         with pytest.raises(
             InputError,
@@ -113,7 +113,7 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, message):
-    """The error states file and line, the rule and the value."""
+    """The error states the file, the line, the rule and the value."""
     with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{message}"):
         read(tmp_path, name, ["1", label])
 

@@ -35,7 +35,7 @@ def by_hand(labels, guesses, kind):
 
 
 def f1_by_hand(right, wrong, missed):
-    """Return 2 TP / (2 TP + FP + FN), 0 if all are 0."""
+    """Return 2 TP / (2 TP + FP + FN), or 0 if all are 0."""
     return 2 * right / max(2 * right + wrong + missed, 1)
 
 

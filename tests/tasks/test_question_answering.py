@@ -226,7 +226,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """Below all odds, no question has an answer; above them, all have one."""
+    """A threshold below all odds allows no answer; one above allows all."""
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)

@@ -73,7 +73,7 @@ CELL = texts(*HEADS, without="\t\n\r\0", most=6)
     end=st.sampled_from(["\n", "\r\n"]),
 )
 def test_tsv(folder, table, end):
-    """Cells of a TSV file may contain any text without tabs and line ends."""
+    """Cells of a TSV file may contain any text without tabs or line ends."""
     content = "".join("\t".join(cells) + end for cells in (NAMES, *table))
     (folder / "x.tsv").write_text(content, encoding="utf-8", newline="")
     rows = [row.values for row in read_rows(str(folder / "x.tsv"), Columns())]

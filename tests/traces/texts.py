@@ -134,7 +134,7 @@ class Rows:
 
 
 def write_task(path: Path, kind: str, number: int, seed: int) -> str:
-    """Write examples of a kind of task; return the path with extension."""
+    """Write examples of a kind of task; return the path with its extension."""
     rows = Rows(seed)
     if kind == "token_classification":
         path = path.with_suffix(".conll")

@@ -1,4 +1,4 @@
-"""Runs that end in time, on machines with a simulated clock."""
+"""Runs that end on time, on machines with a simulated clock."""
 
 import dataclasses
 import itertools
@@ -189,8 +189,8 @@ SCHEDULES = {
 def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
     """All phases compile for 10 s each, and all have steps.
 
-    A run ends in time if its phases compile in less than half of it; any
-    other is late by what they need and a hundredth of the planned steps.
+    A run ends on time if its phases compile in less than half of it; any
+    other run is late by their time plus a hundredth of the planned steps.
     """
     machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
     ends = SCHEDULES[name]

@@ -60,7 +60,7 @@ def test_a_tpu_must_be_named():
 
 
 def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
-    """The error contains the resolver's reason and the name."""
+    """The error contains the resolver's reason and the TPU's name."""
 
     def resolver(name, **_):
         raise ValueError(f"no TPU called {name}\nmore lines")

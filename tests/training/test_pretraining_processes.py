@@ -269,7 +269,7 @@ def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
 def test_a_stop_of_one_worker_stops_and_resumes_both(
     two_workers, data_dir, config, tmp_path
 ):
-    """At SIGTERM to one, both save and exit 0; the result is bit-identical."""
+    """If one receives SIGTERM, both save and exit 0; the bits are identical."""
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     processes = start_workers(line)

@@ -183,7 +183,7 @@ def test_a_source_that_does_not_fit_is_refused(
 def test_a_model_is_evaluated_on_records_of_its_tokenizer(
     data_dir, trained, tmp_path
 ):
-    """Records of a different tokenizer are an error."""
+    """Records made with a different tokenizer are an error."""
     path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
     described = output / "tokenizer.json"
     described.write_text(described.read_text().replace("released", "strip"))

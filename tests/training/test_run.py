@@ -287,7 +287,7 @@ def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
 def test_a_time_budget_stops_with_a_checkpoint(
     unbroken, tmp_path, capfd, monkeypatch
 ):
-    """The run ends in time, says how to resume, and resumes bit for bit."""
+    """The run ends on time, prints how to resume, and resumes bit for bit."""
     ticks = itertools.count(1)  # times of a clock
     monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)
     stopped = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
@@ -311,7 +311,7 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
 
 @pytest.mark.parametrize("line", ["{broken", "[1]", "7", '{"loss": 1.0}', ""])
 def test_a_damaged_history_is_one_error(line, tmp_path):
-    """The error names file and line; an unfinished last line is dropped."""
+    """The error names the line; an unfinished last line is dropped."""
     row = '{"step": 1, "split": "train", "steps": 1}\n'
     path = tmp_path / "history.jsonl"
     path.write_text(f"{row}{line}\n{row}")

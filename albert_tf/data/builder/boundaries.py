@@ -196,7 +196,7 @@ def beyond_english(character: str) -> bool:
 
 
 def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
-    """Return the rule, None for the default; resolve `auto` by vocabulary."""
+    """Return the rule, or None for the default; resolve `auto`."""
     if rule != AUTO or tokenizer.kind != "sentencepiece":
         return None if rule == AUTO else rule
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))

@@ -326,7 +326,7 @@ def in_files(
     """Yield settings whose text is in files, and counts of skipped rows.
 
     While the block runs, in-memory tables, standard input and pipes are files
-    in this build's own folder, because every process reads the text, and twice.
+    in this build's own folder, because every process reads the text twice.
     """
     source = config.input_file
     named = isinstance(source, str)

@@ -118,7 +118,7 @@ def _frames(data: bytes, id_type: np.dtype) -> Iterator[Documents]:
 
 
 def read_shard(path: str, id_type: np.dtype) -> Documents | None:
-    """Return all parts of a shard, None if it is empty."""
+    """Return all parts of a shard, or None if it is empty."""
     frames = list(_frames(files.read_bytes(path), id_type))
     return concatenate(frames) if frames else None
 

@@ -60,7 +60,7 @@ FIRST = "first: "
 
 
 def first_bad_item(counts: Counter) -> str:
-    """Return the error of the first bad item, "" if there is none."""
+    """Return the error of the first bad item, or "" if there is none."""
     found = (key for key in counts if key.startswith(FIRST))
     return next(found, "").removeprefix(FIRST)
 
@@ -74,7 +74,7 @@ def merge(counts: Counter, more: Counter) -> None:
 
 
 def bad_items(counts: Mapping[str, int]) -> str:
-    """Return the number of bad items of each kind as text, "" if none."""
+    """Return the number of bad items of each kind as text, or "" if none."""
     numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
     return ", ".join(
         f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"
@@ -116,7 +116,7 @@ class BadItems:
         """Raise the error, or count it and return replacement text or None.
 
         Args:
-          error: the error, which names file and line.
+          error: the error, which names the file and the line.
           line: the bytes of a line that is not UTF-8.
           name: the count to increment for any other item.
         """
@@ -155,7 +155,7 @@ class Format:
 
 
 def _after_blank_line(buffer: bytes) -> int:
-    """Return the end of the last blank line in a buffer, 0 if there is none."""
+    """Return the end of a buffer's last blank line, or 0 if there is none."""
     end = buffer.rfind(b"\n")
     while end >= 0:
         begin = buffer.rfind(b"\n", 0, end) + 1
@@ -387,7 +387,7 @@ class ReadingConfig(SentencesConfig):
 
 
 def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:
-    """Yield the sentences in lines, stripped and non-blank."""
+    """Yield the stripped, non-blank sentences in lines."""
     if language is None:
         yield from lines
         return

@@ -144,8 +144,8 @@ def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
     """Convert TensorFlow errors that name a record file to `InputError`.
 
     `input_pipeline` ensures that all errors from damaged records name their
-    file. Other errors, such as compiler errors, pass unchanged, and no record
-    is read for them.
+    file. Other errors, such as compiler errors, pass unchanged, without
+    reading any record.
     """
     try:
         yield

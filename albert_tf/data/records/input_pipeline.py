@@ -48,11 +48,11 @@ def _features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
 def parse(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
-    """Parse a batch of static examples to int32, and float32 for weights.
+    """Parse a batch of static examples; weights are float32, the rest int32.
 
     Args:
       names, serialized: [B] string, see `parse_examples`.
-      metadata: defines T and P; records of different lengths are errors.
+      metadata: defines T and P; records of other lengths are errors.
 
     Returns:
       input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,

@@ -309,7 +309,7 @@ def write_piece_counts(data_dir: str, counts: list[int]) -> None:
 
 
 def read_piece_counts(data_dir: str, vocab_size: int) -> np.ndarray | None:
-    """Return the piece counts [V] of a model's vocabulary, None if unknown.
+    """Return the piece counts [V] of a model's vocabulary, or None if unknown.
 
     Records of the released code and of earlier builders have no counts.
     """

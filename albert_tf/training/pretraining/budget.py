@@ -182,7 +182,7 @@ def measured_choices(
 
 
 class Budget:
-    """The time budget of a run; time starts when this object is created.
+    """The time budget of a run, counted from the creation of this object.
 
     Args:
       hours: hours for the run; 0 for no budget, in which case the methods do

@@ -95,7 +95,7 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
 
 
 def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
-    """Return the tokenizer or symbols of a folder's records, None if unknown.
+    """Return the tokenizer or symbols of a folder's records, or None.
 
     Records of the released code come without a tokenizer. In that case, use the
     tokenizer of the weights' source, if it has one.
