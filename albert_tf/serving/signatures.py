@@ -268,7 +268,9 @@ class Encoder:
             self.segment = graph_function(self.text_graph, [strings])
         self._compiled = albert
         if config.jit_compile:
-            self._compiled = tf.function(albert, jit_compile=True)
+            self._compiled = tf.function(
+                albert, jit_compile=True, autograph=False
+            )
         # A SavedModel stores a function once, however many others call it.
         self.encode = graph_function(self.outputs)
         self.pool = graph_function(self.pooled)
