@@ -1,6 +1,10 @@
 """Load the fixtures of all tests in the processes that run tests."""
 
+import pytest
 from slow_cases import pytest_collection_modifyitems  # noqa: F401
+
+# A folder's conftest.py may import it first.
+pytest.register_assert_rewrite("shared_fixtures")
 
 
 def pytest_configure(config):
