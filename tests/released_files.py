@@ -14,15 +14,13 @@ HISTORICAL = {
 
 
 def write_saver(prefix: str, table: dict[str, np.ndarray]) -> None:
-    """Write a checkpoint with TF1's own Saver."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = [
-            tf.compat.v1.get_variable(name, initializer=tf.constant(value))
-            for name, value in table.items()
-        ]
-        session.run(tf.compat.v1.global_variables_initializer())
-        saver = tf.compat.v1.train.Saver(variables)
-        saver.save(session, prefix, write_meta_graph=False, write_state=False)
+    """Write a checkpoint with the operation of TF1's own Saver."""
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=list(table),
+        shape_and_slices=[""] * len(table),
+        tensors=list(map(tf.constant, table.values())),
+    )
 
 
 def read_all(prefix: str) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
+from albert_tf.training.clock import Clock
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.objectives import PretrainingObjective
 from albert_tf.training.optimizer import OptimizerConfig
@@ -128,6 +129,7 @@ def traced_once(
     trainer, first = _TRAINERS[key]
     for name, variable in trainer.state().items():
         variable.assign(first[name])
+    trainer.rate.follow(Clock(trainer.rate.end))
     trainer.training = dataclasses.replace(trainer.training, **cadence)
     return trainer
 

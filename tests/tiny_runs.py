@@ -30,11 +30,12 @@ DEFAULTS = {
 @contextlib.contextmanager
 def eagerly():
     """Run without graphs: a few steps take less time than tracing."""
+    before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
         yield
     finally:
-        tf.config.run_functions_eagerly(False)
+        tf.config.run_functions_eagerly(before)
 
 
 def build(**values):

@@ -8,11 +8,12 @@ single piece.
 """
 
 import base64
+import functools
 import json
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sentencepiece import sentencepiece_model_pb2
 
@@ -46,6 +47,12 @@ def character_class(characters: Iterable[str]) -> str:
     return f"[{''.join(texts)}]"
 
 
+@functools.cache
+def class_of(test: Callable[[str], object]) -> str:
+    """Return a regular expression for the characters that pass a test."""
+    return character_class(filter(test, map(chr, range(sys.maxunicode + 1))))
+
+
 def replace(pattern: str, content: str) -> dict:
     """Return the rule that replaces a pattern with a text."""
     regex = {"Regex": pattern}
@@ -54,13 +61,11 @@ def replace(pattern: str, content: str) -> dict:
 
 def text_rules(config: TextConfig) -> list[dict]:
     """Return the rules equivalent to `normalization.normalize`."""
-    every = [chr(i) for i in range(sys.maxunicode + 1)]
-    spaces = character_class(filter(str.isspace, every))
-    rules = [replace(f"{spaces}+", " ")]
+    rules = [replace(f"{class_of(str.isspace)}+", " ")]
     if config.replace_quotes:
         rules.append(replace("``|''", '"'))
     if config.strip_accents:
-        marks = character_class(filter(unicodedata.combining, every))
+        marks = class_of(unicodedata.combining)
         rules += [{"type": "NFKD"}, replace(marks, "")]
     if config.do_lower_case:
         rules += [replace(FINAL_SIGMA, "ς"), {"type": "Lowercase"}]

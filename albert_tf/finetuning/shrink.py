@@ -71,7 +71,7 @@ def importances(
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]
 
-    @tf.function(input_signature=[examples.element_spec])
+    @tf.function(input_signature=[examples.element_spec], autograph=False)
     def step(batch):
         with tf.GradientTape() as tape:
             sums, _ = objective.losses(model, batch, None)

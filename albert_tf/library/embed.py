@@ -139,7 +139,7 @@ def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
             x = encoded["hidden_states"][layer - 1]
         return SENTENCE[pooling](tf.cast(x, tf.float32), batch["input_mask"])
 
-    return tf.function(step, reduce_retracing=True)
+    return tf.function(step, reduce_retracing=True, autograph=False)
 
 
 def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:

@@ -123,6 +123,7 @@ def batches_in_memory(
     make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)
 
+    @tf.autograph.experimental.do_not_convert
     def batch(indices):
         chosen = None if weighted is None else tf.gather(weighted, indices)
         return for_keras(make(indices), chosen, keep)
@@ -144,8 +145,12 @@ def batches_by_length(
     order = np.argsort(-example_lengths(features), kind="stable")
     make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-    batches = indices.map(lambda i: for_keras(make(i), None)[:1])
-    return batches, np.argsort(order)
+
+    @tf.autograph.experimental.do_not_convert
+    def inputs(indices):
+        return for_keras(make(indices), None)[:1]
+
+    return indices.map(inputs), np.argsort(order)
 
 
 def batches_of_text(

@@ -171,7 +171,9 @@ def xla_compiled(
         many values, each of which would be compiled.
     """
     alone = tf.function(
-        in_float32(function) if wide else function, jit_compile=True
+        in_float32(function) if wide else function,
+        jit_compile=True,
+        autograph=False,
     )
 
     @functools.wraps(function)

@@ -267,7 +267,9 @@ class Encoder:
             self.segment = graph_function(self.text_graph, [strings])
         self._compiled = albert
         if config.jit_compile:
-            self._compiled = tf.function(albert, jit_compile=True)
+            self._compiled = tf.function(
+                albert, jit_compile=True, autograph=False
+            )
         # A SavedModel stores a function once, no matter how many others call
         # it.
         self.encode = graph_function(self.outputs)

@@ -59,6 +59,7 @@ def batcher(
         longest = tf.reduce_max(row_lengths)
         return tf.minimum(-(-longest // step) * step, most) if step else most
 
+    @tf.autograph.experimental.do_not_convert
     def batch(indices):
         rows = rows_of(features, indices)  # [B] or [B, C]
         row_lengths = tf.gather(lengths, rows)
@@ -94,6 +95,7 @@ def training_order(number: int, seed: int, start: int) -> tf.data.Dataset:
     """
     epoch, skipped = divmod(start, number)
 
+    @tf.autograph.experimental.do_not_convert
     def permutation(epoch):
         return tf.random.experimental.stateless_shuffle(
             tf.range(number, dtype=tf.int64), [seed, epoch], alg="philox"
@@ -124,6 +126,7 @@ def bucketed_order(
     with tf.device("CPU"):
         lengths = tf.constant(lengths)
 
+    @tf.autograph.experimental.do_not_convert
     def arrange(number, indices):
         order = tf.argsort(tf.gather(lengths, indices), stable=True)
         sorted_groups = tf.reshape(tf.gather(indices, order), [groups, group])
@@ -193,6 +196,7 @@ def evaluation_batches(
     )
     make = batcher(features, step=int(bucketed))
 
+    @tf.autograph.experimental.do_not_convert
     def numbered(indices):
         return make(indices) | {"example_numbers": tf.cast(indices, tf.int32)}
 

@@ -111,7 +111,9 @@ class Scorer:
     def __init__(self, model: AlbertForPretraining, tokenizer: Tokenizer):
         self.model, self.tokenizer = model, tokenizer
         inputs = [tf.TensorSpec([None, None], tf.int32)] * 2
-        self.compute = tf.function(self._losses, input_signature=inputs)
+        self.compute = tf.function(
+            self._losses, input_signature=inputs, autograph=False
+        )
 
     def _losses(self, ids, places):
         """Return -log p [R, 1] of the pieces at masked positions [R, 1]."""

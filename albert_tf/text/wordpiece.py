@@ -6,9 +6,10 @@ character map of a SentencePiece model, for offsets and for the graph.
 """
 
 import bisect
+import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -150,7 +151,8 @@ def separated(text: str, config: TextConfig) -> str:
     return "".join([f" {c} " if is_punctuation(c) else c for c in folded])
 
 
-def rules_model(pieces: Sequence[str], config: TextConfig) -> bytes:
+@functools.lru_cache(maxsize=8)
+def rules_model(pieces: tuple[str, ...], config: TextConfig) -> bytes:
     """Return a SentencePiece character model that separates words.
 
     The model's pieces are a space and the characters of a vocabulary. The

@@ -203,7 +203,7 @@ def on_devices(strategy: tf.distribute.Strategy, function: Callable):
 
     # TensorFlow warns if a `def` is traced often; `partial` creates a new
     # function each time.
-    return tf.function(functools.partial(run))
+    return tf.function(functools.partial(run), autograph=False)
 
 
 def all_sum(value):

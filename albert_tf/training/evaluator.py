@@ -159,7 +159,7 @@ class Evaluator:
             kept = {name: batch[name] for name in KEPT if name in batch}
             return outputs(self.model, batch) | kept
 
-        @functools.partial(tf.function, input_signature=[spec])
+        @functools.partial(tf.function, input_signature=[spec], autograph=False)
         def step(batch):
             values = self.strategy.run(replica, (batch,))
             return {

@@ -91,13 +91,19 @@ def summed_steps(
     def run(iterator, steps):
         for variable, value in zip(sums, nothing, strict=True):
             variable.assign(value)
-        for _ in tf.range(steps):
+
+        def body(done):
             strategy.run(step, (next(iterator),))
+            return (done + 1,)
+
+        tf.while_loop(lambda done: done < steps, body, (0,))
         return StepSums(*map(tf.identity, sums))
 
     # TensorFlow warns if a `def` is traced often. `partial` creates a new
-    # function for each depth, which needs its own trace.
-    return tf.function(functools.partial(run))
+    # function for each depth, which needs its own trace. AutoGraph would take
+    # longer to convert the step's functions than TensorFlow takes to trace
+    # them.
+    return tf.function(functools.partial(run), autograph=False)
 
 
 def add(left: list[tf.Tensor], right: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -206,7 +212,9 @@ class Trainer:
 
     def _compiled_gradients(self):
         return tf.function(
-            self._micro_gradients, jit_compile=self.xla.whole or None
+            self._micro_gradients,
+            jit_compile=self.xla.whole or None,
+            autograph=False,
         )
 
     def evaluated_weights(self) -> contextlib.AbstractContextManager:

@@ -10,6 +10,7 @@ import programs
 import pytest
 import tensorflow as tf
 from reference import albert_numpy
+from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.embed import EmbedConfig, embed_texts
@@ -60,9 +61,12 @@ def made(pretrained_dir, source, tmp_path):
     def make(**values):
         path = str(tmp_path / "new" / "x.npy")  # in a folder to create
         # The model can take 24 tokens.
-        sizes = {"max_seq_length": 20, "batch_size": 2}
+        sizes = {"max_seq_length": 20, "batch_size": 4}
         text = values.pop("input_file", source)
-        embed_texts(EmbedConfig(pretrained_dir, text, path, **sizes, **values))
+        with eagerly():
+            embed_texts(
+                EmbedConfig(pretrained_dir, text, path, **sizes, **values)
+            )
         return np.load(path)
 
     return make

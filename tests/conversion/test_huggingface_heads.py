@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -50,11 +51,19 @@ def foreign(folder, **changes) -> pathlib.Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def converted(pretrained_dir, tmp_path_factory):
+    """Return a folder with a classifier with three classes in both forms."""
+    folder = tmp_path_factory.mktemp("classifier")
+    finetuned(folder / "ours", pretrained_dir, "classification", LABELS)
+    convert(str(folder / "ours"), str(folder / "hf"), "huggingface")
+    return folder
+
+
 @pytest.fixture
-def classifier(pretrained_dir, tmp_path):
-    """Return the folder of a classifier with three classes."""
-    finetuned(tmp_path / "ours", pretrained_dir, "classification", LABELS)
-    convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
+def classifier(converted, tmp_path):
+    """Return a copy of the classifier's folder, to be changed."""
+    shutil.copytree(converted, tmp_path, dirs_exist_ok=True)
     return tmp_path / "hf"
 
 

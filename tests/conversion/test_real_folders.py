@@ -122,8 +122,15 @@ def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
     return release(tmp_path / "in", golden.config, with_slots(table))
 
 
-@pytest.mark.parametrize("scope", ["", "module/"])
-@pytest.mark.parametrize("number", [3, 1])
+@pytest.mark.parametrize(
+    "number, scope",
+    [
+        (3, ""),
+        (1, "module/"),
+        pytest.param(3, "module/", marks=pytest.mark.slow),
+        pytest.param(1, "", marks=pytest.mark.slow),
+    ],
+)
 def test_heads_of_run_classifier(number, scope, golden, tmp_path):
     """Logits equal the release's; the optimizer is dropped."""
     rng = np.random.default_rng(number)
@@ -356,6 +363,7 @@ def sentence_folder(tmp_path, golden, **changes):
         ({"pooling_mode": "max", "embedding_dimension": 32}, "max"),
     ],
 )
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("unit", [True, False])
 def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
     """Vectors are pooled and scaled as the modules specify."""
@@ -379,6 +387,7 @@ def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
         np.testing.assert_allclose(vector, wanted, atol=1e-5)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("pooling", "unit"), [("cls", False), ("max", True), ("mean", False)]
 )

@@ -101,7 +101,7 @@ def model_of(text):
 SCRIPTS = ["vi", "hi", "ja", "zh", "ru", "th", "fr", "en", "sw"]
 
 
-@pytest.mark.slow_after(4)
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
     """With `auto`, no letter with a piece in the vocabulary is lost."""

@@ -18,6 +18,8 @@ from albert_tf.tasks.registry import find
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.history import History
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 
 @pytest.fixture(scope="module")
 def seeds(pretrained, opinions, tmp_path_factory):

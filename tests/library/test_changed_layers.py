@@ -19,7 +19,7 @@ from albert_tf.model.task_heads import AlbertForBeamSpans
 from albert_tf.training import checkpoint_files, checkpoints
 
 TEXTS, NAMES = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
-BATCH = {"batch_size": 8, "shuffle": False, "verbose": 0}
+BATCH = {"batch_size": 16, "shuffle": False, "verbose": 0}
 
 
 def probabilities(model):
@@ -27,9 +27,9 @@ def probabilities(model):
     return tf.nn.softmax(model(model.tokenizer(TEXTS))).numpy()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def low_rank(shallow):
-    """A model with low-rank matrices, trained for an epoch."""
+    """A model with low-rank matrices, trained for an epoch or more."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(
         shallow, LABELS, lora_rank=3, classifier_dropout=0.0

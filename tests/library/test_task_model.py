@@ -128,7 +128,7 @@ def test_a_file_has_everything(classifier, tmp_path, monkeypatch):
 
     With `overwrite=False`, Keras asks before it replaces a file.
     """
-    texts, labels = columns(33, 2)
+    texts, labels = columns(8, 2)
     classifier.fit(texts, labels, verbose=0)
     classifier.save(tmp_path / "film.keras")
     again = keras.models.load_model(tmp_path / "film.keras")
@@ -200,7 +200,7 @@ def test_weights_of_examples_and_classes_count(classifier):
 def test_another_loss_and_a_share_to_evaluate_on(classifier):
     """Keras's losses and metrics receive numbers and logits."""
     keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    texts, labels = columns(40, 1)
+    texts, labels = columns(20, 1)
     own = classifier.evaluate(texts, labels, verbose=0, return_dict=True)
     classifier.compile(
         AdamW(RATE), loss=keras_loss, metrics=["accuracy"], run_eagerly=True

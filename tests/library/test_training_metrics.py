@@ -302,7 +302,7 @@ def test_xla_leaves_out_tokens_without_a_tag():
     auc = measures.AUC(num_thresholds=500)
     metric = Adapted(auc, head)
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def compiled(tags, logits, weights):
         y, y_pred, shares = words_only(head, tags, logits, weights)
         metric.update_state(tags, logits, weights)

@@ -20,6 +20,8 @@ from albert_tf.model.ops import (
 from albert_tf.training.keras_optimizers import AdamW
 from albert_tf.training.optimizer import FUSED_SIZE
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
 
 

@@ -30,7 +30,7 @@ def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
             )
         return tape.gradient(y, x)
 
-    run = tf.function(lambda: strategy.run(replica))
+    run = tf.function(lambda: strategy.run(replica), autograph=False)
     return run.get_concrete_function().graph.as_graph_def()
 
 

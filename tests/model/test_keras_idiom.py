@@ -157,7 +157,7 @@ def test_two_replicas_drop_different_units():
         model = LAYERS["classifier"]()
         model(BATCH)
 
-    @tf.function
+    @tf.function(autograph=False)
     def outputs():
         return strategy.run(lambda: model(BATCH, training=True))
 

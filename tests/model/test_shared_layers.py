@@ -43,7 +43,7 @@ def results(config, loop, dtype="float32", jit=False, eager=False):
         gradients = tape.gradient(loss, list(variables.values()))
         return out["mlm_logits"], [tf.convert_to_tensor(g) for g in gradients]
 
-    step = run if eager else tf.function(run, jit_compile=jit)
+    step = run if eager else tf.function(run, jit_compile=jit, autograph=False)
     logits, gradients = step(tf.constant([3, 4]))
     return logits.numpy(), dict(zip(variables, gradients, strict=True))
 
@@ -144,7 +144,7 @@ def nodes(layers):
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(model(*inputs)["sequence_output"])
@@ -163,7 +163,7 @@ def test_the_graph_of_a_loop_does_not_grow_with_depth():
 def kept(call):
     """Return the number of tensors that a 3-layer loop keeps for backward."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(x):
         with tf.GradientTape() as tape:
             tape.watch(x)

@@ -7,6 +7,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,9 +25,11 @@ LIMITS = {
 
 
 @pytest.fixture(scope="module")
-def model(exported_dir):
-    """The exported model that the page uses."""
-    return playground_model.ExportedModel(exported_dir)
+def model(exported_dir, exported):
+    """The exported model that the page uses; it is loaded only once."""
+    load = {exported_dir: exported}.__getitem__
+    with mock.patch.object(tf.saved_model, "load", load):
+        return playground_model.ExportedModel(exported_dir)
 
 
 @pytest.fixture(scope="module")

@@ -96,6 +96,7 @@ def test_absent_heads_are_not_served(
     assert "sop_logits" not in server.call("text", strings(["a"]))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("name", "places", "absent"),
     [("fill_mask", 2, ["sentence-order head"]), ("sentence_order", 0, [])],

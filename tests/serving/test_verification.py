@@ -146,8 +146,14 @@ def test_a_bad_export_is_not_left_behind(
     for name in (form.model, "albert_config.json"):
         (tmp_path / "out" / name).write_text("earlier")
 
+    contents = []
+
+    def converted(server, config):
+        contents.append(contents[0] if contents else convert(server, config))
+        return contents[0]
+
     def write(server, config, folder):
-        export.write_file(form.model, convert, server, config, folder)
+        export.write_file(form.model, converted, server, config, folder)
 
     monkeypatch.setitem(export.FORMATS, to, form._replace(write=write))
     for out in ("out", "new"):

@@ -46,7 +46,9 @@ def test_spans_are_alike_in_a_graph(head, number):
     found = candidates(head, outputs, begins, inside, number, 2)
     tensors = {name: tf.constant(x) for name, x in outputs.items()}
     masks = tf.constant(begins), tf.constant(inside)
-    graph = tf.function(lambda x: candidates(head, x, *masks, number, 2))
+    graph = tf.function(
+        lambda x: candidates(head, x, *masks, number, 2), autograph=False
+    )
     for ours, theirs in zip(found, graph(tensors), strict=True):
         np.testing.assert_array_equal(ours, theirs.numpy())
     legal = np.isfinite(found.start_score + found.end_score)

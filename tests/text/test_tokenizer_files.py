@@ -117,6 +117,7 @@ def test_fingerprint_depends_on_everything(tmp_path):
     assert len(prints) == 6
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "pad, unk", [("[PAD]", "[UNK]"), ("<PAD>", "⁇"), ("<pad>", "[UNK]")]
 )

@@ -43,8 +43,7 @@ class Die(Hook):
 
 def go(folder, clock, dies_at=99):
     """Train at half a second per step; return the run and its variables."""
-    settings = TrainingConfig(**tiny.TRAINING)
-    trainer = tiny.traced_once(tiny.make_trainer, settings, "on a course")
+    trainer = tiny.new_trainer()
     make_steps = trainer.run_steps
 
     def run_steps(iterator, steps):

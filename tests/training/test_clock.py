@@ -209,7 +209,7 @@ def test_the_steps_follow_the_pace():
     steps = []
     for pace in (0.5, 1.0):
         machine = Machine(lambda share, pace=pace: pace, 0.0, 0.0, 0.0)
-        simulation = Simulation(machine)
+        simulation = Simulation(machine, hours=HOURS / 3)
         simulation.process()
         steps.append(simulation.step)
     assert steps[0] / steps[1] == pytest.approx(2, rel=0.02)

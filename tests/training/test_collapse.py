@@ -4,10 +4,12 @@ import goldens
 import numpy as np
 import tensorflow as tf
 from tiny_pretraining import run
+from tiny_runs import eagerly
 
 from albert_tf.training.health import COLLAPSED_SPREAD, masked_spread
 from albert_tf.training.history import HEALTH, History
 from albert_tf.training.objectives import PretrainingObjective
+from albert_tf.training.pretraining import pretrain
 
 
 def test_a_healthy_model_spreads_its_states():
@@ -25,18 +27,20 @@ def test_a_healthy_model_spreads_its_states():
     assert masked_spread(**found) > COLLAPSED_SPREAD
 
 
-def test_a_collapse_is_told_a_hundred_steps_after_the_warmup(
-    data_dir, config, tmp_path, capsys
+@eagerly()
+def test_a_collapse_is_told_once_the_model_has_settled(
+    data_dir, config, tmp_path, capsys, monkeypatch
 ):
     """A collapse is reported once, in the log and the history."""
+    monkeypatch.setattr(pretrain, "SETTLED_STEPS", 10)
     output = tmp_path / "model"
-    settings = {"num_train_steps": 102, "num_warmup_steps": 2}
+    settings = {"num_train_steps": 12, "num_warmup_steps": 2}
     settings |= {"eval_steps": 1000, "optimizer": "adamw"}
     run(data_dir, config[0], output, **settings, learning_rate=1.0)
     history = History.read(str(output))
     noted = [row for row in history.rows if row["split"] == HEALTH]
-    assert [r["kind"] for r in noted if r["step"] == 102] == ["collapsed"]
+    assert [r["kind"] for r in noted if r["step"] == 12] == ["collapsed"]
     at, spreads = history.column("train", "masked_spread")
-    assert at == [102] and spreads[0] < COLLAPSED_SPREAD
-    said = "Warning at step 102: The model has collapsed"
+    assert at == [12] and spreads[0] < COLLAPSED_SPREAD
+    said = "Warning at step 12: The model has collapsed"
     assert capsys.readouterr().err.count(said) == 1

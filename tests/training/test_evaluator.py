@@ -44,6 +44,7 @@ def outputs(model, batch):
     return {"tokens": ids[..., None] * [1.0, 2.0], **encoded}
 
 
+@eagerly()
 def test_sorted_batches_change_no_output(features):
     """Outputs come in the examples' order, padded with zeros."""
     evaluator = Evaluator(
@@ -122,6 +123,7 @@ def padded_batches(examples=20):
     return tf.data.Dataset.from_tensor_slices(data).batch(16)
 
 
+@eagerly()
 def test_each_host_makes_its_own_batches():
     """A host makes batches under its device; together, hosts have all examples.
 
@@ -139,13 +141,13 @@ def test_each_host_makes_its_own_batches():
     one = loss_evaluator(make_strategy(DistributionConfig()))
     exact = {k: x[:20] for k, x in tiny.make_data(1).items()}
     one.eval_batch_size = 20
-    with eagerly():
-        expected = one.evaluate(
-            lambda: tf.data.Dataset.from_tensor_slices(exact).batch(20)
-        )
+    expected = one.evaluate(
+        lambda: tf.data.Dataset.from_tensor_slices(exact).batch(20)
+    )
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@eagerly()
 def test_outputs_of_two_hosts_stand_in_order(features):
     """Each host's half of each batch returns to its position."""
     evaluator = Evaluator(
@@ -178,6 +180,7 @@ def test_one_program_evaluates_on_hosts_in_other_processes():
     assert two["ids"] == one["ids"]
 
 
+@eagerly()
 def test_examples_of_one_segment_have_words_and_no_order():
     """Single segments' labels have no effect; without pairs, SOP loss is 0."""
     evaluator = loss_evaluator(make_strategy(DistributionConfig()))

@@ -238,6 +238,7 @@ class Kill(Hook):
             raise RuntimeError("killed")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("save_steps", [7, 99])
 def test_evaluations_outlive_a_kill(tmp_path, save_steps):
     """After a resume, the history has each printed evaluation once."""

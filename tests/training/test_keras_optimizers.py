@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.training.keras_optimizers import AdamW, Lamb, WarmupDecay
@@ -77,6 +78,7 @@ def test_rows_of_a_table_count_as_a_whole_gradient():
 
 
 @pytest.mark.parametrize("rule", RULES)
+@eagerly()
 def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
     """A `.keras` file restores moments, schedule and hyperparameters."""
     x, y = np.ones((4, 3), "f4"), np.zeros((4, 2), "f4")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
+from tiny_runs import eagerly
 
 from albert_tf.training.optimizer import (
     FUSED_SIZE,
@@ -130,6 +131,7 @@ def test_released_schedule_equals_the_recorded_rates():
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])
+@eagerly()
 def test_three_steps_equal_the_released_ones(rule):
     """Weights equal those after the released code's first and third step.
 

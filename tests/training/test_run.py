@@ -125,6 +125,7 @@ def test_a_second_interrupt_does_not_save(tmp_path):
     assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-7")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_handlers_are_back_after_an_error(tmp_path, number):
     """After an error, signals have the caller's handlers again."""

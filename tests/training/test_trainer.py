@@ -25,16 +25,13 @@ def one_replica():
     return trained()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kwargs",
     [
-        pytest.param({"replicas": 2}, marks=pytest.mark.slow),
-        pytest.param(
-            {"gradient_accumulation_steps": 4}, marks=pytest.mark.slow
-        ),
         {"replicas": 2, "gradient_accumulation_steps": 2},
-        pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
-        pytest.param({"jit_compile": False}, marks=pytest.mark.slow),
+        {"jit_compile": True},
+        {"jit_compile": False},
     ],
     ids=str,
 )
@@ -42,6 +39,14 @@ def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
     """Replicas, micro-batches and XLA produce the same weights and slots."""
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
+
+
+@eagerly()
+def test_replicas_and_micro_batches_add_up_to_the_batch():
+    """Without graphs, too, the weights and slots after a step are equal."""
+    whole = trained(1)
+    cut = trained(1, replicas=2, gradient_accumulation_steps=2)
+    assert tiny.largest_difference(whole, cut) < 2e-6
 
 
 PIECES = {
@@ -102,6 +107,7 @@ def test_loss_falls():
     assert abs(before["mlm_loss"] - np.log(tiny.CONFIG.vocab_size)) < 0.1
 
 
+@eagerly()
 def test_dropout_differs_between_replicas_and_steps():
     """An example has a different mask on each replica and at each step."""
     changes = {"hidden_dropout_prob": 0.5, "num_hidden_layers": 1}
@@ -117,7 +123,6 @@ def test_dropout_differs_between_replicas_and_steps():
     losses = []
     local = trainer.strategy.experimental_local_results
 
-    @tf.function
     def step(batch):
         def replica(batch):
             context = tf.distribute.get_replica_context()
@@ -134,6 +139,7 @@ def test_dropout_differs_between_replicas_and_steps():
     assert len(set(losses)) == 4
 
 
+@eagerly()
 def test_prediction_keeps_the_order_of_examples_over_replicas():
     """Outputs gathered from two replicas are in the order of the inputs."""
     trainer = tiny.make_trainer(replicas=2)

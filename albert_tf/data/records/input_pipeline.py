@@ -117,6 +117,7 @@ def _fail(path: tf.Tensor) -> tf.Tensor:
         return tf.identity(path)
 
 
+@tf.autograph.experimental.do_not_convert
 def _file_records(
     path: tf.Tensor, first: tf.Tensor, last: tf.Tensor
 ) -> tf.data.Dataset:
@@ -236,6 +237,7 @@ def _share(
     epoch_now, offset = divmod(start, end - begin)
     skip = offset - offset % SHUFFLE_BLOCK
 
+    @tf.autograph.experimental.do_not_convert
     def epoch_records(epoch):
         skipped = tf.where(epoch == epoch_now, tf.constant(skip, tf.int64), 0)
         return _epoch(epoch, row, begin + skipped, end, seed)
@@ -255,7 +257,7 @@ def batch_spec(
     """Return the specs of batches of T tokens and P predictions."""
     metadata = Metadata(tokens, predictions, 0, "", {})
 
-    @tf.function
+    @tf.function(autograph=False)
     def read(names, serialized):
         return _with_weights(parse(names, serialized, metadata))
 
@@ -304,12 +306,13 @@ def train_batches(
     stream = _share(row, total, seed, first, num_shards, shard)
     batches = stream.enumerate(first).batch(batch_size, drop_remainder=True)
     read = READERS[metadata.form(TRAIN)](data_dir, metadata, seed)
+
+    @tf.autograph.experimental.do_not_convert
+    def make(places, record):
+        return _with_weights(read(places * num_shards + shard, *record))
+
     return batches.map(
-        lambda places, record: _with_weights(
-            read(places * num_shards + shard, *record)
-        ),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
+        make, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
     ).prefetch(tf.data.AUTOTUNE)
 
 
@@ -334,6 +337,7 @@ def eval_batches(
             for name, value in batch.items()
         }
 
+    @tf.autograph.experimental.do_not_convert
     def read(places, serialized):
         names = _names(row, places)
         return pad(_with_weights(reader(places, names, serialized)))
