@@ -7,7 +7,7 @@ import pytest
 import tiny_tasks
 import vocabularies
 from fuzz import mutators, trials
-from fuzz.readers import READERS
+from fuzz.trials import READERS
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
@@ -15,8 +15,12 @@ from albert_tf.data.records import tfrecord
 from albert_tf.text.normalization import check_model
 from albert_tf.text.tokenizers import load_tokenizer
 
-QUICK = [name for name, reader in READERS.items() if reader.quick]
+CASES = [
+    pytest.param(name, marks=[] if reader.quick else pytest.mark.slow)
+    for name, reader in READERS.items()
+]
 DEEP = b"[" * mutators.DEPTH
+LEVELS = b'{"vocab_size": %b1%b}' % (b"[" * 400, b"]" * 400)
 LENGTH = struct.pack("<Q", 2**63)
 HUGE = LENGTH + struct.pack("<I", tfrecord.masked_crc32c(LENGTH))
 # {reader: contents of files that once raised another error}
@@ -24,6 +28,7 @@ FAILED = {
     "static records": {"metadata.json": DEEP, "piece_counts.json": DEEP},
     "records without metadata": {"train-00000-of-00004.tfrecord": HUGE},
     "model directory": {"albert_config.json": DEEP},
+    "TF1 release": {"albert_config.json": LEVELS},
     "run files": {"metadata.json": DEEP},
     "sentence-transformers": {"tokenizer.json": DEEP},
     "table": {"saved/state.json": b"[]"},
@@ -36,7 +41,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", CASES)
 def test_damaged_files_are_refused_or_read(folder, name):
     """Damage causes no error but `InputError`, in time, and no file changes."""
     trials.make(name, folder)

@@ -19,10 +19,12 @@ import traceback
 from collections.abc import Iterator
 from multiprocessing import Pipe
 
-from fuzz.readers import READERS, Reader
+from fuzz import user_files, written_files
+from fuzz.written_files import Reader
 
 from albert_tf.base.errors import InputError
 
+READERS = written_files.READERS | user_files.READERS
 SECONDS = 2.0  # of processor time for one input, beyond that of an intact one
 BYTES = 1 << 30  # of memory for one input, beyond that of the libraries
 # The most that may be reserved, including thread stacks.

@@ -1,26 +1,21 @@
-"""Everything that reads a file or a request, with valid files to damage.
+"""What programs write, here and elsewhere, with valid files to damage.
 
 A reader reads as its program would. It raises an `InputError`, or one of its
 `refusals` where another library defines the format, or accepts the file.
 """
 
-import base64
 import dataclasses
 import fnmatch
 import functools
-import importlib.util
 import json
 import pathlib
 import sys
-from collections import Counter
 from collections.abc import Callable
 from unittest import mock
 
 import h5py
 import keras
-import numpy as np
 import safetensors.numpy
-import tensorflow as tf
 import tiny
 import tiny_pretraining
 import tiny_records
@@ -28,16 +23,12 @@ import tiny_tasks
 import vocabularies
 from fuzz import mutators
 from fuzz.mutators import Mutator
-from google.protobuf.message import DecodeError
 
 import albert_tf
 from albert_tf.base import program
 from albert_tf.conversion import sources
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.describe import size_report
-from albert_tf.data import file_kinds
-from albert_tf.data.builder import text_blocks
-from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.records import (
     checks,
     inspect_records,
@@ -46,15 +37,11 @@ from albert_tf.data.records import (
     tfrecord,
 )
 from albert_tf.data.records import input_pipeline as pipeline
-from albert_tf.library.embed import read_texts
 from albert_tf.model.config import CONFIG_FILE
-from albert_tf.serving.litert_runner import fields_of
 from albert_tf.tasks.registry import KINDS, find, load_task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints, model_card
 from albert_tf.training.history import HISTORY_FILE, History
-
-SENTENCES = "the film is good\nit was 1,000 naïve\n\nso bad a plot\nfine one\n"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +73,19 @@ class Reader:
         return next(
             (m for p, m in self.targets.items() if fnmatch.fnmatch(name, p)), {}
         )
+
+
+class Refused(Exception):
+    """A program ended with an error message."""
+
+
+@functools.cache
+def words():
+    """Return a WordPiece tokenizer."""
+    pieces = [*tiny_tasks.PIECES, *"bcd"]
+    content = "\n".join(pieces).encode()
+    config = vocabularies.TextConfig()
+    return vocabularies.WordPieceTokenizer(content, config)
 
 
 # Pretraining records.
@@ -144,7 +144,8 @@ def _read_pipeline(folder, name):
 # Model directories.
 
 
-def _model_dir(folder):
+def model_dir(folder):
+    """Write a model directory with one layer."""
     words = folder.parent / f"{folder.name}.words"
     words.mkdir()
     tokenizer = tiny_tasks.make_tokenizer(words)
@@ -210,21 +211,7 @@ def _read_task(folder, name):
     query = {"text": "a", "text_pair": "", "context": "c d", "question": "d"}
     query |= {"choices": ["a", "b"]}
     example = task.example(**{name: query[name] for name in task.fields})
-    task.features([example], _words())
-
-
-def _convert(task, examples):
-    """Convert examples to features; programs require at least one."""
-    if examples:
-        task.features(examples, _words())
-
-
-@functools.cache
-def _words():
-    pieces = [*tiny_tasks.PIECES, *"bcd"]
-    content = "\n".join(pieces).encode()
-    config = vocabularies.TextConfig()
-    return vocabularies.WordPieceTokenizer(content, config)
+    task.features([example], words())
 
 
 def _run_files(folder):
@@ -248,10 +235,6 @@ def _read_run_files(folder, name):
     found = History.read(str(folder))
     found.last("eval")
     found.column("train", "loss")
-
-
-class Refused(Exception):
-    """A program ended with an error message."""
 
 
 def _read_flagfile(folder, name):
@@ -284,7 +267,7 @@ def _hub(folder, spiece=True):
         config = dataclasses.replace(tiny.CONFIG, **changes)
         tiny_tasks.write_model(made, config, tokenizer)
     else:
-        _model_dir(made)
+        model_dir(made)
     convert(str(made), str(folder), "huggingface")
     special = {"mask_token": {"content": "[MASK]"}, "cls_token": "[CLS]"}
     (folder / "special_tokens_map.json").write_text(json.dumps(special))
@@ -335,286 +318,17 @@ def _read_source(folder, name):
 def _release(folder):
     made = folder.parent / f"{folder.name}.made"
     made.mkdir()
-    _model_dir(made)
+    model_dir(made)
     convert(str(made), str(folder), "tf1")
 
 
-# Tables and texts.
-
-
-def _tables(folder):
-    rows = tiny_tasks.opinions(6, 1)
-    tiny_tasks.write_tsv(folder / "t.tsv", ("text", "label"), *rows)
-    lines = ['text,label\n"a ""b"", c",x\n', '"two\nlines",y\n']
-    (folder / "t.csv").write_text("".join(lines))
-    objects = [{"text": text, "label": label} for text, label in rows]
-    lines = [json.dumps(row) + "\n" for row in objects]
-    (folder / "t.jsonl").write_text("".join(lines))
-    _arrow_tables(folder, objects)
-
-
-def _arrow_tables(folder, objects):
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.Table.from_pylist(objects)
-    labels = {"_type": "ClassLabel", "names": ["bad", "good"]}
-    numbers = [int(row["label"] == "good") for row in objects]
-    table = table.set_column(1, "label", pyarrow.array(numbers))
-    info = {"info": {"features": {"label": labels}}}
-    noted = {b"huggingface": json.dumps(info).encode()}
-    table = table.replace_schema_metadata(noted)
-    pyarrow.parquet.write_table(table, folder / "t.parquet")
-    (folder / "saved").mkdir()
-    path = folder / "saved" / "data.arrow"
-    with pyarrow.OSFile(str(path), "wb") as sink:
-        with pyarrow.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-    state = {"_data_files": [{"filename": "data.arrow"}]}
-    (folder / "saved" / "state.json").write_text(json.dumps(state))
-
-
-def _read_table(folder, name):
-    path = folder / name
-    source = str(path.parent if path.parent != folder else path)
-    find("classification").read("train", source)
-
-
-def _read_table_texts(folder, name):
-    path = folder / name
-    path = path.parent if path.parent != folder else path
-    _read_blocks(folder, str(path.relative_to(folder)))
-
-
-def _task_tables(folder):
-    rows = {
-        "multilabel.csv": 'text,label\na,"x,y"\nb,"[""x""]"\n',
-        "regression.tsv": "text\tlabel\na\t0.5\nb\t1e3\n",
-        "embedding.tsv": "text\ttext_pair\tlabel\na\tb\t0.5\nc\td\t0.1\n",
-        "token_classification.jsonl": '{"tokens": ["a", "b"], "ner_tags": '
-        '["O", "B-x"]}\n{"tokens": "[\\"c\\"]", "ner_tags": "O"}\n',
-        "multiple_choice.jsonl": '{"context": "a", "question": "b", '
-        '"choices": ["c", "d"], "label": "A"}\n',
-        "question_answering.jsonl": '{"id": 1, "context": "a b", '
-        '"question": "c", "answers": {"text": ["b"], "answer_start": [2]}}\n'
-        '{"id": "y", "context": "a b", "question": "c", "answers": "[\\"a\\"]"'
-        "}\n",
-        "race.txt": '{"article": "a b", "questions": ["c"], "options": '
-        '[["d", "e", "f", "g"]], "answers": ["A"], "id": "h"}\n',
-        "cluewsc2020.json": '{"target": {"span1_text": "a", "span1_index": 0, '
-        '"span2_text": "b", "span2_index": 2}, "text": "a b", "label": '
-        '"true", "id": 1}\n',
-    }
-    for name, text in rows.items():
-        (folder / name).write_text(text)
-
-
-TASK_OF = {"race": "race", "cluewsc2020": "cluewsc"}
-
-
-def _read_task_table(folder, name):
-    kind = name.split(".")[0]
-    task = find(TASK_OF.get(kind, kind))
-    for part in ("predict", "train"):
-        examples = task.read(part, str(folder / name))
-    _convert(task.fitted(examples), examples)
-
-
-def _squad(folder):
-    answers = [
-        {"text": "b", "answer_start": 2},
-        {"text": "c d", "answer_start": 4},
-    ]
-    qas = [
-        {"id": "1", "question": "q", "answers": answers[:1]},
-        {"id": "2", "question": "r", "answers": answers, "is_impossible": 0},
-        {"id": "3", "question": "r", "answers": [], "is_impossible": True},
-    ]
-    paragraphs = [{"context": "a b c d e", "qas": qas}]
-    content = {"version": "2.0", "data": [{"paragraphs": paragraphs}]}
-    (folder / "squad.json").write_text(json.dumps(content))
-
-
-def _read_squad(folder, name):
-    for version in ("squad-2.0", "squad-1.1"):
-        task = find(version)
-        for part in ("predict", "eval", "train"):
-            if version == "squad-2.0" or part == "predict":
-                examples = task.read(part, str(folder / name))
-        _convert(task, examples)
-
-
-def _conll(folder):
-    text = "-DOCSTART- -X- O O\n\nthe DT B-NP O\nfilm NN I-NP B-a\n\nis V O O\n"
-    (folder / "train.conll").write_text(text)
-    text = "# text = a b\n1\ta\ta\tX\t_\t_\t0\t_\t_\t_\n2\tb\tb\tY" + "\t_" * 6
-    (folder / "train.conllu").write_text(text + "\n\n")
-    text = "sentence_id\tword\ttag\n1\ta\tO\n1\tb\tB-x\n2\tc\tO\n"
-    (folder / "words.tsv").write_text(text)
-    (folder / "words.csv").write_text(text.replace("\t", ","))
-
-
-def _read_conll(folder, name):
-    task = find("token_classification")
-    for part in ("predict", "train"):
-        examples = task.read(part, str(folder / name))
-    _convert(task.fitted(examples), examples)
-
-
-def _texts(folder):
-    data = SENTENCES.encode() * 3
-    (folder / "text.txt").write_bytes(data)
-    ends = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ"}
-    if importlib.util.find_spec("zstandard"):
-        ends[".zst"] = b"\x28\xb5\x2f\xfd"
-    for ending, magic in ends.items():
-        _, pack = mutators.PACKED[magic]
-        (folder / f"text.txt{ending}").write_bytes(pack(data))
-
-
-def _read_blocks(folder, name):
-    (path,) = text_blocks.input_paths(str(folder / name), None)
-    for choice in ("fail", "skip", "replace"):
-        config = ReadingConfig(on_bad_text=choice)
-        try:
-            text_blocks.check_files([path], config)
-            counts = Counter()
-            for block in text_blocks.blocks(path, 1, config):
-                text_blocks.read_documents(block, config, counts)
-        except file_kinds.BadData:
-            if choice == "skip" and name.startswith("text"):
-                raise AssertionError("skip did not skip") from None
-
-
-def _read_text(folder, name):
-    _read_blocks(folder, name)
-    list(read_texts(str(folder / name)))
-
-
-# Requests.
-
-
-def _requests(folder):
-    lines = [
-        {"text": "a good film"},
-        {"text": "a [MASK] film", "text_pair": ""},
-        {"question": "is it?", "context": "it is.", "choices": ["a", "b"]},
-    ]
-    text = "".join(json.dumps(x) + "\n" for x in lines)
-    (folder / "litert.jsonl").write_text(text + "plain text\n")
-
-
-def _read_requests(folder, name):
-    text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
-    for line in text.splitlines():
-        for kind in KINDS.values():
-            try:
-                query = fields_of(line, kind.fields)
-            except albert_tf.InputError:
-                continue
-            task = find(kind.kind).updated(max_seq_length=16)
-            task.features([task.example(**query)], _words())
-
-
-def _signature_requests(folder):
-    made = folder.parent / f"{folder.name}.made"
-    made.mkdir()
-    _model_dir(made)
-    albert_tf.export(model_dir=str(made), export_dir=str(folder / "model"))
-    calls = {
-        "text": {"text": ["a good film", "b"]},
-        "text_pair": {"text": ["a"], "text_pair": ["b"]},
-        "ids": {
-            "input_ids": [[2, 5, 3]],
-            "input_mask": [[1, 1, 1]],
-            "segment_ids": [[0, 0, 0]],
-        },
-        "fill_mask": {"text": ["the [MASK] film"]},
-    }
-    for name, inputs in calls.items():
-        body = {"signature_name": name, "inputs": inputs}
-        (folder / f"{name}.json").write_text(json.dumps(body))
-    example = tiny_records.serialized(text=["a film"], text_pair=["b"])
-    body = {"examples": [base64.b64encode(example).decode()]}
-    body = {"signature_name": "tf_example", "inputs": body}
-    (folder / "tf_example.json").write_text(json.dumps(body))
-
-
-_LOADED = {}
-
-
-def _signatures(folder):
-    """Return the signatures, loaded once: the model is not damaged."""
-    if not _LOADED:
-        from albert_tf.serving.playground_model import ExportedModel
-
-        model = ExportedModel(str(folder / "model"))
-        _LOADED["page"] = model
-        _LOADED["signatures"] = model._loaded.signatures
-    return _LOADED["signatures"]
-
-
-def _tensor(value, spec):
-    """Return a value of a request as TensorFlow Serving passes it on."""
-    if spec.name == "examples":
-        value = [base64.b64decode(x) for x in value]
-    return tf.constant(value, spec.dtype)
-
-
-def _read_signature_request(folder, name):
-    signatures = _signatures(folder)
-    try:
-        body = json.loads((folder / name).read_bytes())
-        inputs, asked = dict(body["inputs"]), body["signature_name"]
-        served = signatures[asked]
-        specs = served.structured_input_signature[1]
-        values = {k: _tensor(v, specs[k]) for k, v in inputs.items()}
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise Refused("the server cannot parse it") from error
-    except (AttributeError, OverflowError, tf.errors.OpError) as error:
-        raise Refused("no tensors") from error
-    served(**values)
-
-
-def _read_page_request(folder, name):
-    from albert_tf.serving.playground import VisitorError, make_ask
-
-    _signatures(folder)
-    try:
-        body = json.loads((folder / name).read_bytes())
-        asked, inputs = body["signature_name"], dict(body["inputs"])
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise Refused("no JSON") from error
-    page = _LOADED["page"]
-    if not isinstance(asked, str) or asked not in page.inputs:
-        raise Refused("no tool")
-    cells = [x[0] if isinstance(x, list) and x else x for x in inputs.values()]
-    try:
-        make_ask(page, asked, dict(inputs))(*cells)
-    except VisitorError as error:
-        raise Refused(str(error)) from None
-
-
-def _warm_up(folder):
-    from albert_tf.serving import tensorflow_serving
-
-    _signature_requests(folder)
-    inputs = {"text": np.array(["a film"], object)}
-    records = tensorflow_serving.warm_up_records({"text": inputs})
-    tfrecord.write(str(folder / "warm_up"), records)
-
-
-def _read_warm_up(folder, name):
-    from albert_tf.serving import tensorflow_serving
-
-    for record in tfrecord.read(str(folder / name)):
-        tensorflow_serving.ask(_signatures(folder), record)
+# Weights in Keras's own format.
 
 
 def _keras_files(folder):
     made = folder.parent / f"{folder.name}.made"
     made.mkdir()
-    _model_dir(made)
+    model_dir(made)
     albert_tf.Albert.load(str(made)).save(str(folder / "model.keras"))
 
 
@@ -622,7 +336,6 @@ def _read_keras(folder, name):
     keras.models.load_model(str(folder / name))
 
 
-OF_SERVER = (Refused, ValueError, TypeError, tf.errors.OpError)
 READERS = {
     "static records": Reader(
         _static_records,
@@ -654,7 +367,7 @@ READERS = {
         quick=False,
     ),
     "checkpoint": Reader(
-        _model_dir,
+        model_dir,
         {
             "ckpt-*.json": mutators.JSON,
             "ckpt-*": mutators.ANY,
@@ -663,7 +376,7 @@ READERS = {
         _read_checkpoint,
     ),
     "model directory": Reader(
-        _model_dir,
+        model_dir,
         {"*.json": mutators.JSON, "vocab.txt": mutators.TEXT},
         _read_model_dir,
     ),
@@ -708,62 +421,6 @@ READERS = {
             "*.json": mutators.JSON,
         },
         _read_source,
-    ),
-    "table": Reader(
-        _tables,
-        {
-            "*.jsonl": mutators.JSON,
-            "*.json": mutators.JSON,
-            "*.?sv": mutators.TEXT,
-            "*": mutators.ANY,
-        },
-        _read_table,
-    ),
-    "table of texts": Reader(
-        _tables,
-        {
-            "*.jsonl": mutators.JSON,
-            "*.json": mutators.JSON,
-            "*.?sv": mutators.TEXT,
-            "*.*": mutators.ANY,
-        },
-        _read_table_texts,
-    ),
-    "table of a task": Reader(
-        _task_tables,
-        {"*.?sv": mutators.TEXT, "*": mutators.JSON},
-        _read_task_table,
-    ),
-    "SQuAD": Reader(_squad, {"*.json": mutators.JSON}, _read_squad),
-    "CoNLL": Reader(_conll, {"*": mutators.TEXT}, _read_conll),
-    "text": Reader(
-        _texts,
-        {"*.txt": mutators.TEXT, "*": mutators.COMPRESSED},
-        _read_text,
-    ),
-    "LiteRT request": Reader(
-        _requests, {"*.jsonl": mutators.JSON}, _read_requests
-    ),
-    "SavedModel request": Reader(
-        _signature_requests,
-        {"model/*": {}, "*.json": mutators.JSON},
-        _read_signature_request,
-        OF_SERVER,
-        quick=False,
-    ),
-    "playground request": Reader(
-        _signature_requests,
-        {"model/*": {}, "fill_mask.json": mutators.JSON},
-        _read_page_request,
-        (Refused,),
-        quick=False,
-    ),
-    "warm-up requests": Reader(
-        _warm_up,
-        {"warm_up": mutators.RECORDS},
-        _read_warm_up,
-        (*OF_SERVER, DecodeError),
-        quick=False,
     ),
     ".keras": Reader(
         _keras_files,
