@@ -9,7 +9,7 @@ from project_file import ROOT
 def test_faults_change_no_bits():
     """After each kind of fault, a second start leads to the same bits."""
     script = ROOT / "benchmarks/machine_faults.py"
-    done = programs.run(script, "--runs=2")
+    done = programs.run(script, "--runs=1")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if "equal bits" in line]
     assert len(rows) == 9

@@ -10,6 +10,7 @@ import functools
 import json
 import pathlib
 import sys
+import tempfile
 from collections.abc import Callable
 from unittest import mock
 
@@ -144,13 +145,21 @@ def _read_pipeline(folder, name):
 # Model directories.
 
 
+@functools.cache
+def _model_files() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        tokenizer = tiny_tasks.make_tokenizer(folder)
+        (folder / "words.txt").unlink()
+        config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=1)
+        tiny_tasks.write_model(folder, config, tokenizer)
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def model_dir(folder):
     """Write a model directory with one layer."""
-    words = folder.parent / f"{folder.name}.words"
-    words.mkdir()
-    tokenizer = tiny_tasks.make_tokenizer(words)
-    config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=1)
-    tiny_tasks.write_model(folder, config, tokenizer)
+    for name, content in _model_files().items():
+        (folder / name).write_bytes(content)
 
 
 def _read_checkpoint(folder, name):
@@ -246,7 +255,12 @@ def _read_flagfile(folder, name):
     for flag in program.FLAGS:
         program.FLAGS[flag].unparse()
     argv = ["pretrain", f"--flagfile={folder / name}"]
-    with mock.patch.object(sys, "argv", argv):
+    # absl takes seconds to find names that are similar to a very long one.
+    similar = "absl.flags._helpers.get_flag_suggestions"
+    with (
+        mock.patch.object(sys, "argv", argv),
+        mock.patch(similar, lambda *_: []),
+    ):
         try:
             program.run(lambda: pretraining.from_flags() and None)
         except SystemExit as error:
