@@ -16,8 +16,9 @@ the tests that execute any line of the module, and all tests of the room, run.
 
 Each mutant's tests run in a process forked after the import of TensorFlow. It
 is ended when one test has used more processor time than any intact test does,
-so a busy machine ends none. Results are printed as they come. A run that was
-interrupted is continued with the same `--folder` and with `--start`.
+so a busy machine ends none. Results are printed as they come, in the order in
+which mutants are drawn: to continue a run that was interrupted, pass the same
+`--folder`, and the number of its results as `--start`.
 """
 
 import argparse
@@ -38,7 +39,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -175,12 +176,15 @@ def start_worker(folder: Path) -> None:
 class Watch:
     """Ends the process in a test that needs too long; notes what fails."""
 
+    def __init__(self):
+        self.failed = FAILED.resolve()  # tests may change the directory
+
     def pytest_runtest_logstart(self, nodeid, location):
         signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
 
     def pytest_runtest_logreport(self, report):
         if report.failed:
-            FAILED.write_text(report.nodeid)
+            self.failed.write_text(report.nodeid)
 
     pytest_collectreport = pytest_runtest_logreport
 
@@ -290,8 +294,7 @@ def main() -> None:
             path, line, code = mutant
             tests = select(path, line, covering)
             running[pool.submit(outcome, path, code, tests)] = mutant
-        for future in as_completed(running):
-            path, line, code = running[future]
+        for future, (path, line, code) in running.items():
             counts[room(path)][future.result()] += 1
             show(path, line, code, future.result())
     print_counts(counts)
