@@ -376,8 +376,8 @@ class Task:
 class Trials:
     """Trials of faults; each yields its outcome."""
 
-    def __init__(self, world: World, runs: int):
-        self.world, self.runs, self.draw = world, runs, random.Random(0)
+    def __init__(self, world: World, runs: int, seed: int):
+        self.world, self.runs, self.draw = world, runs, random.Random(seed)
         self.tasks = {
             "build": Task(world.build, record_bytes, world.records),
             "run": Task(world.train, last_bits, world.model),
@@ -421,8 +421,8 @@ class Trials:
     def under(self, fault, task: str, **settings) -> Iterator[str]:
         """Let a whole program run under a fault, which must not break it."""
         task = self.tasks[task]
-        for number in range(self.runs):
-            output, draw = self.new_folder(), random.Random(number)
+        for _ in range(self.runs):
+            output, draw = self.new_folder(), random.Random(self.draw.random())
 
             def action(output=output, draw=draw):
                 with fault(draw):
@@ -458,7 +458,7 @@ FAULTS: dict[str, Callable[[Trials], Iterator[str]]] = {
 }
 
 
-def attack(faults: list[str], runs: int) -> int:
+def attack(faults: list[str], runs: int, seed: int) -> int:
     """Make the trials, print a table; return the number that failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -470,7 +470,7 @@ def attack(faults: list[str], runs: int) -> int:
             ended = run(action)
             if ended.status:
                 raise ChildProcessError(ended.output)
-        trials = Trials(world, runs)
+        trials = Trials(world, runs, seed)
         for fault in faults:
             start, outcomes = time.monotonic(), Counter()
             for outcome in FAULTS[fault](trials):
@@ -489,8 +489,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("faults", nargs="*", help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--runs", type=int, default=50, help="of each kind")
+    parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    return 1 if attack(asked.faults or [*FAULTS], asked.runs) else 0
+    faults = asked.faults or [*FAULTS]
+    return 1 if attack(faults, asked.runs, asked.seed) else 0
 
 
 if __name__ == "__main__":
