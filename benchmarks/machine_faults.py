@@ -53,7 +53,7 @@ with program.quiet_start():
     from albert_tf.training.history import History
     from albert_tf.training.run import Hook
 
-SECONDS = 120  # a process that takes longer hangs
+SECONDS = 600  # a process that takes longer hangs, even on a busy machine
 STEPS = 4
 SETTINGS = {
     "num_train_steps": STEPS,

@@ -29,7 +29,7 @@ SECONDS = 2.0  # of processor time for one input, beyond that of an intact one
 BYTES = 1 << 30  # of memory for one input, beyond that of the libraries
 # The most that may be reserved, including thread stacks.
 RESERVED = 4 << 30
-HANG = 30.0  # seconds after which a trial is ended
+HANG = 120.0  # seconds after which a trial is ended, even on a busy machine
 # Errors about paths that a file names.
 ABOUT_PATHS = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
