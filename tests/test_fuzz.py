@@ -57,6 +57,18 @@ def test_damaged_files_are_refused_or_read(folder, name):
         (valid / file).write_bytes(intact)
 
 
+def test_a_record_has_its_length(tmp_path):
+    """A false length is damage even if both checksums are right.
+
+    TensorFlow's reader would write to memory that it did not get.
+    """
+    path = tmp_path / "x.tfrecord"
+    tfrecord.write(str(path), [b"record"])
+    path.write_bytes(HUGE + path.read_bytes()[len(HUGE) :])
+    with pytest.raises(InputError, match="damaged or truncated in record 0"):
+        list(tfrecord.read(str(path)))
+
+
 def test_damaged_character_maps_are_refused():
     """No number in a map leads SentencePiece beyond the map's end."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
