@@ -1,5 +1,6 @@
 """Damaged files and requests are refused with a message, or read."""
 
+import dataclasses
 import struct
 
 import numpy as np
@@ -12,8 +13,10 @@ from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import tfrecord
+from albert_tf.tasks.registry import find
 from albert_tf.text.normalization import check_model
 from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoint_files
 
 CASES = [
     pytest.param(name, marks=[] if reader.quick else pytest.mark.slow)
@@ -67,6 +70,21 @@ def test_a_record_has_its_length(tmp_path):
     path.write_bytes(HUGE + path.read_bytes()[len(HUGE) :])
     with pytest.raises(InputError, match="damaged or truncated in record 0"):
         list(tfrecord.read(str(path)))
+
+
+def test_a_huge_number_of_choices_is_refused():
+    """The number of choices in `task.json` is limited: each is a row."""
+    with pytest.raises(InputError, match="must be from 0 to 1000"):
+        dataclasses.replace(find("multiple_choice"), number=10**20)
+
+
+def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
+    """A damaged `checkpoint` file counts as a missing one."""
+    state = b'model_checkpoint_path: "ckpt-1\0"\n'
+    (tmp_path / "checkpoint").write_bytes(state)
+    (tmp_path / "ckpt-3.json").touch()
+    found = checkpoint_files.listed(str(tmp_path))
+    assert found == [checkpoint_files.prefix(str(tmp_path), 3)]
 
 
 def test_damaged_character_maps_are_refused():
