@@ -65,8 +65,7 @@ def main(arguments: list[str]) -> int:
     table: dict[str, Counter] = defaultdict(Counter)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        end = time.monotonic() + asked.seconds
-        for number, name in enumerate(names):
+        for name in names:
             try:
                 trials.in_child(trials.make, name, folder)
             except ChildProcessError:
@@ -77,9 +76,8 @@ def main(arguments: list[str]) -> int:
                 valid = trials.valid_folder(name, folder)
                 show(trials.trial(reader, valid, asked.seed), asked.seed)
                 return 0
-            now = time.monotonic()
-            share = (end - now) / (len(names) - number)
-            table[name] = attack(name, folder, now + share, asked)
+            end = time.monotonic() + asked.seconds / len(names)
+            table[name] = attack(name, folder, end, asked)
     print_table(table)
     return 1 if sum(table.values(), Counter())[trials.FAILED] else 0
 
