@@ -7,13 +7,14 @@ starts it again without the fault, and compares the records or the checkpoint
 with those of an unbroken one. A broken program must end with one line, never
 with a traceback. The faults:
 
-disk full in a build, disk full in a run: from one write on, all writes fail,
-  the first of them in the middle of a file.
-killed build, killed run: SIGKILL at one write, or at one call to a hook.
-short reads: reads return fewer bytes than were asked for.
-jumping clock: the time of day jumps in both directions, and the monotonic
+full-disk-build, full-disk-run: from one write on, all writes fail, the first
+  of them in the middle of a file.
+killed-build, killed-run: SIGKILL at one write, or at one call to a hook.
+short-reads-build, short-reads-run: reads return fewer bytes than were asked
+  for.
+jumping-clock: the time of day jumps in both directions, and the monotonic
   clock forward, during a run with `max_hours`.
-SIGINT, SIGTERM: the signal arrives at a random moment of a run.
+sigint, sigterm: the signal arrives at a random moment of a run.
 
 A trial is a process forked after the import of TensorFlow. It runs eagerly,
 which is faster for a few steps.
@@ -23,6 +24,7 @@ import argparse
 import contextlib
 import dataclasses
 import errno
+import glob
 import io
 import os
 import pathlib
@@ -51,8 +53,8 @@ with program.quiet_start():
     from albert_tf.training.history import History
     from albert_tf.training.run import Hook
 
-SECONDS = 120  # a process that takes longer hangs
-STEPS = 8
+SECONDS = 600  # a process that takes longer hangs, even on a busy machine
+STEPS = 4
 SETTINGS = {
     "num_train_steps": STEPS,
     "train_batch_size": 4,
@@ -60,7 +62,7 @@ SETTINGS = {
     "eval_steps": 4,
     "do_eval": True,
     "save_checkpoints_steps": 2,
-    "steps_per_loop": 2,
+    "steps_per_loop": 1,
     "num_warmup_steps": 2,
     "learning_rate": 0.01,
 }
@@ -88,10 +90,15 @@ class Layer:
             os.kill(os.getpid(), signal.SIGKILL)
         return 0 < self.place <= self.calls and not self.kills
 
-    def check(self) -> None:
-        """Count a call; raise an error if it must fail."""
-        if self.broken():
-            raise FULL
+    def around(self, function: Callable) -> Callable:
+        """Return a function whose calls are counted, and fail if they must."""
+
+        def call(*args, **kwargs):
+            if self.broken():
+                raise FULL
+            return function(*args, **kwargs)
+
+        return call
 
 
 class Writer(io.RawIOBase):
@@ -124,32 +131,23 @@ def counted_writes(layer: Layer) -> Iterator[None]:
     def open_counted(path, mode):
         if mode == "rb":
             return opened(path, mode)
-        layer.check()
-        return Writer(opened(path, mode), layer)
+        return Writer(layer.around(opened)(path, mode), layer)
 
     def write_counted(prefix, variables):
         full = layer.broken()
         write(prefix, variables)
         if full:
-            for path in pathlib.Path(prefix).parent.glob(f"{prefix}.data*"):
+            for path in map(pathlib.Path, glob.glob(f"{prefix}.data*")):
                 os.truncate(path, path.stat().st_size // 2)
             message = "No space left on device"
             raise tf.errors.ResourceExhaustedError(None, None, message)
 
-    def counted(function):
-        def call(*args, **kwargs):
-            layer.check()
-            return function(*args, **kwargs)
-
-        return call
-
-    with contextlib.ExitStack() as stack:
-        for name in ("rename", "copy", "make_folder"):
-            changed = counted(getattr(files, name))
-            stack.enter_context(mock.patch.object(files, name, changed))
-        change = mock.patch.object
-        stack.enter_context(change(files, "opened", open_counted))
-        stack.enter_context(change(checkpoints, "_write", write_counted))
+    names = "rename", "copy", "make_folder"
+    changed = {name: layer.around(getattr(files, name)) for name in names}
+    with (
+        mock.patch.multiple(files, opened=open_counted, **changed),
+        mock.patch.object(checkpoints, "_write", write_counted),
+    ):
         yield
 
 
@@ -161,18 +159,10 @@ def subclasses(cls: type) -> list[type]:
 @contextlib.contextmanager
 def counted_hooks(layer: Layer) -> Iterator[None]:
     """Let a layer see every call to a hook."""
-
-    def counted(function):
-        def call(*args, **kwargs):
-            layer.check()
-            return function(*args, **kwargs)
-
-        return call
-
     with contextlib.ExitStack() as stack:
         for cls in subclasses(Hook):
             for name in {"begin", "after", "end"} & vars(cls).keys():
-                changed = counted(vars(cls)[name])
+                changed = layer.around(vars(cls)[name])
                 stack.enter_context(mock.patch.object(cls, name, changed))
         yield
 
@@ -349,23 +339,49 @@ def last_bits(folder: pathlib.Path) -> dict[str, bytes]:
     return bits | {"history": repr(rows).encode()}
 
 
-def same(read: Callable, left: pathlib.Path, right: pathlib.Path) -> bool:
-    """Compare two results, in a process of its own."""
-
-    def compare():
-        raise SystemExit(0 if read(left) == read(right) else 3)
-
-    return run(compare).status == 0
-
-
 EQUAL, FAILED = "equal bits", "FAILED"
+Action = Callable[[pathlib.Path], None]
 
 
-class Faults:
-    """Trials of every kind of fault, by name; each returns its outcome."""
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What a trial breaks.
 
-    def __init__(self, world: World, runs: int):
-        self.world, self.runs, self.draw = world, runs, random.Random(0)
+    Attributes:
+      work: writes to a folder.
+      read: returns what must be equal.
+      whole: the folder of the unbroken program.
+    """
+
+    work: Action
+    read: Callable[[pathlib.Path], dict[str, bytes]]
+    whole: pathlib.Path
+
+    def judged(self, output: pathlib.Path, broken: Ended, statuses) -> str:
+        """Resume a broken program without the fault, and compare."""
+        if "Traceback" in broken.output or broken.status not in statuses:
+            return f"{FAILED}, status {broken.status}: {broken.output[-1500:]}"
+        resumed = run(lambda: self.work(output))
+        if resumed.status:
+            return f"{FAILED} to resume: {resumed.output[-1500:]}"
+
+        def compare():
+            raise SystemExit(self.read(output) != self.read(self.whole))
+
+        equal = run(compare).status == 0
+        shutil.rmtree(output)
+        return EQUAL if equal else f"{FAILED}: other bits"
+
+
+class Trials:
+    """Trials of faults; each yields its outcome."""
+
+    def __init__(self, world: World, runs: int, seed: int):
+        self.world, self.runs, self.draw = world, runs, random.Random(seed)
+        self.tasks = {
+            "build": Task(world.build, record_bytes, world.records),
+            "run": Task(world.train, last_bits, world.model),
+        }
         self.number = 0
 
     def new_folder(self) -> pathlib.Path:
@@ -373,96 +389,51 @@ class Faults:
         self.number += 1
         return self.world.folder / f"trial-{self.number}"
 
-    def judged(self, output, work, compare, broken: Ended, statuses) -> str:
-        """Resume a broken program without the fault, and compare."""
-        if "Traceback" in broken.output or broken.status not in statuses:
-            return f"{FAILED}, status {broken.status}: {broken.output[-1500:]}"
-        resumed = run(lambda: work(output))
-        read, whole = compare
-        if resumed.status:
-            return f"{FAILED} to resume: {resumed.output[-1500:]}"
-        equal = same(read, output, whole)
-        shutil.rmtree(output, ignore_errors=True)
-        return EQUAL if equal else f"{FAILED}: other bits"
-
-    def places(self, counted, work) -> list[int]:
-        """Return the calls to break: all, or an even choice of them."""
+    def places(self, counted, work: Action) -> list[int]:
+        """Draw the calls to break; return all if there are not more."""
         layer, output = Layer(), self.new_folder()
 
         def count():
-            with counted(layer):
-                work(output)
-
-        def action():
             try:
-                count()
+                with counted(layer):
+                    work(output)
             except SystemExit:
                 pass
             print(f"calls={layer.calls}")
 
-        text = run(action).output
-        calls = int(text.rpartition("calls=")[2])
-        step = max(1, -(-calls // self.runs))
-        offset = self.draw.randrange(step)
-        return list(range(1 + offset, calls + 1, step))
+        calls = int(run(count).output.rpartition("calls=")[2])
+        drawn = self.draw.sample(range(1, calls + 1), min(calls, self.runs))
+        return sorted(drawn)
 
-    def at_each(self, counted, work, compare, kills: bool) -> Iterator[str]:
+    def at_each(self, counted, task: str, kills: bool) -> Iterator[str]:
         """Break each call to an operation in turn."""
+        task = self.tasks[task]
         statuses = (-signal.SIGKILL,) if kills else (0, 1)
-        for place in self.places(counted, work):
+        for place in self.places(counted, task.work):
             output, layer = self.new_folder(), Layer(place, kills)
 
             def action(output=output, layer=layer):
                 with counted(layer):
-                    work(output)
+                    task.work(output)
 
-            yield self.judged(output, work, compare, run(action), statuses)
+            yield task.judged(output, run(action), statuses)
 
-    @property
-    def of_builds(self):
-        """The work and the comparison of builds."""
-        return self.world.build, (record_bytes, self.world.records)
-
-    @property
-    def of_runs(self):
-        """The work and the comparison of runs."""
-        return self.world.train, (last_bits, self.world.model)
-
-    def disk_full_in_build(self) -> Iterator[str]:
-        yield from self.at_each(counted_writes, *self.of_builds, False)
-
-    def disk_full_in_run(self) -> Iterator[str]:
-        yield from self.at_each(counted_writes, *self.of_runs, False)
-
-    def killed_build(self) -> Iterator[str]:
-        yield from self.at_each(counted_writes, *self.of_builds, True)
-
-    def killed_run(self) -> Iterator[str]:
-        yield from self.at_each(counted_hooks, *self.of_runs, True)
-
-    def short_reads(self) -> Iterator[str]:
-        for number in range(self.runs):
-            work, compare = self.of_runs if number % 2 else self.of_builds
-            output, draw = self.new_folder(), random.Random(number)
-
-            def action(output=output, draw=draw, work=work):
-                with short_reads(draw):
-                    work(output)
-
-            yield self.judged(output, work, compare, run(action), (0,))
-
-    def jumping_clock(self) -> Iterator[str]:
-        for number in range(self.runs):
-            output, draw = self.new_folder(), random.Random(number)
+    def under(self, fault, task: str, **settings) -> Iterator[str]:
+        """Let a whole program run under a fault, which must not break it."""
+        task = self.tasks[task]
+        for _ in range(self.runs):
+            output, draw = self.new_folder(), random.Random(self.draw.random())
 
             def action(output=output, draw=draw):
-                with jumping_clock(draw):
-                    self.world.train(output, max_hours=2)
+                with fault(draw):
+                    task.work(output, **settings)
 
-            yield self.judged(output, *self.of_runs, run(action), (0,))
+            yield task.judged(output, run(action), (0,))
 
-    def _signals(self, number: signal.Signals, statuses) -> Iterator[str]:
-        whole = run(lambda: self.world.train(self.new_folder())).seconds
+    def signals(self, number: signal.Signals, statuses) -> Iterator[str]:
+        """Send a signal at random moments of a run."""
+        task = self.tasks["run"]
+        whole = run(lambda: task.work(self.new_folder())).seconds
         for _ in range(self.runs):
             output, delay = self.new_folder(), self.draw.uniform(0.05, whole)
 
@@ -470,26 +441,24 @@ class Faults:
                 time.sleep(delay)
                 os.kill(process, number)
 
-            def action(output=output):
-                self.world.train(output)
-
-            broken = run(action, send)
-            yield self.judged(output, *self.of_runs, broken, statuses)
-
-    def sigint(self) -> Iterator[str]:
-        yield from self._signals(signal.SIGINT, (0, 130))
-
-    def sigterm(self) -> Iterator[str]:
-        yield from self._signals(signal.SIGTERM, (0, -signal.SIGTERM))
+            broken = run(lambda output=output: task.work(output), send)
+            yield task.judged(output, broken, statuses)
 
 
-KINDS = [
-    n for n, f in vars(Faults).items() if callable(f) and f.__doc__ is None
-]
-KINDS = [name for name in KINDS if not name.startswith("_")]
+FAULTS: dict[str, Callable[[Trials], Iterator[str]]] = {
+    "full-disk-build": lambda t: t.at_each(counted_writes, "build", False),
+    "full-disk-run": lambda t: t.at_each(counted_writes, "run", False),
+    "killed-build": lambda t: t.at_each(counted_writes, "build", True),
+    "killed-run": lambda t: t.at_each(counted_hooks, "run", True),
+    "short-reads-build": lambda t: t.under(short_reads, "build"),
+    "short-reads-run": lambda t: t.under(short_reads, "run"),
+    "jumping-clock": lambda t: t.under(jumping_clock, "run", max_hours=2),
+    "sigint": lambda t: t.signals(signal.SIGINT, (0, 130)),
+    "sigterm": lambda t: t.signals(signal.SIGTERM, (0, -signal.SIGTERM)),
+}
 
 
-def attack(kinds: list[str], runs: int) -> int:
+def attack(faults: list[str], runs: int, seed: int) -> int:
     """Make the trials, print a table; return the number that failed."""
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
@@ -501,26 +470,29 @@ def attack(kinds: list[str], runs: int) -> int:
             ended = run(action)
             if ended.status:
                 raise ChildProcessError(ended.output)
-        for kind in kinds:
+        trials = Trials(world, runs, seed)
+        for fault in faults:
             start, outcomes = time.monotonic(), Counter()
-            for outcome in getattr(Faults(world, runs), kind)():
+            for outcome in FAULTS[fault](trials):
                 outcomes[outcome.split(",")[0].split(":")[0]] += 1
                 if outcome != EQUAL:
-                    print(f"{kind}: {outcome}", flush=True)
+                    print(f"{fault}: {outcome}", flush=True)
                     failed += 1
             found = ", ".join(f"{n} {what}" for what, n in outcomes.items())
             seconds = time.monotonic() - start
-            print(f"{kind:20} {found} ({seconds:.0f} s)", flush=True)
+            print(f"{fault:20} {found} ({seconds:.0f} s)", flush=True)
     return failed
 
 
 def main() -> int:
     """Read the arguments; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}")
+    parser.add_argument("faults", nargs="*", help=f"of {', '.join(FAULTS)}")
     parser.add_argument("--runs", type=int, default=50, help="of each kind")
+    parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    return 1 if attack(asked.kinds or KINDS, asked.runs) else 0
+    faults = asked.faults or [*FAULTS]
+    return 1 if attack(faults, asked.runs, asked.seed) else 0
 
 
 if __name__ == "__main__":

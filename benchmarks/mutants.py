@@ -13,6 +13,12 @@ module, then those of its room, then one of each other file. Coverage does not
 see what runs at import or in AutoGraph's copy of a function, so for such lines
 the tests that execute any line of the module, and all tests of the room, run.
 "Survived" is an upper bound: other tests may detect a mutant.
+
+Each mutant's tests run in a process forked after the import of TensorFlow. It
+is ended when one test has used more processor time than any intact test does,
+so a busy machine ends none. Results are printed as they come, in the order in
+which mutants are drawn: to continue a run that was interrupted, pass the same
+`--folder`, and the number of its results as `--start`.
 """
 
 import argparse
@@ -21,23 +27,33 @@ import collections
 import contextlib
 import difflib
 import functools
+import importlib
 import itertools
 import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import pytest
 from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
-from cosmic_ray.testing import run_tests
 from coverage import CoverageData
 
-PACKAGE, TIMED_OUT = "albert_tf", "timeout"
+PACKAGE = "albert_tf"
+KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
+BROKEN = "not tested"
+FAILED = Path("failed.txt")
+CPU_SECONDS = 300  # for one test; the slowest takes 15
+HANG = 3600  # seconds after which the tests of a mutant wait for nothing
 # {file: {line: tests}}, tests as pytest names them.
 Covering = dict[Path, dict[int, set[str]]]
 
@@ -104,13 +120,15 @@ def room(path: Path) -> str:
 
 
 def covering_tests(processes: int) -> Covering:
-    """Run the default suite in this folder; return the tests of each line.
+    """Return the tests of each line: run the default suite in this folder.
 
-    What a fixture executes counts for all tests of the file that first used it.
+    A second call reads the result of the first. What a fixture executes counts
+    for all tests of the file that first used it.
     """
     command = f"-m pytest -q -n {processes} --dist loadfile --cov-report="
     options = f"--cov={PACKAGE} --cov-context=test"
-    subprocess.run([sys.executable, *command.split(), *options.split()])
+    if not Path(".coverage").exists():
+        subprocess.run([sys.executable, *command.split(), *options.split()])
     data, covering = CoverageData(".coverage"), {}
     data.read()
     for name in data.measured_files():
@@ -135,23 +153,117 @@ def select(path: Path, line: int, covering: Covering) -> list[str]:
     return sorted(chosen, key=lambda t: (path.stem not in t, own not in t, t))
 
 
-def enter_copy(root: Path) -> None:
+def copy_commit(root: Path, folder: Path) -> None:
     """Make a copy of the last commit, and work in it."""
-    folder = tempfile.mkdtemp()
-    subprocess.run(["git", "clone", "-q", root, folder], check=True)
+    if not folder.exists():
+        subprocess.run(["git", "clone", "-q", root, folder], check=True)
     os.chdir(folder)
-    os.environ["PYTHONPATH"] = folder
+    os.environ["PYTHONPATH"] = str(folder)
 
 
-def outcome(path: Path, code: str, tests: list[str], seconds: float) -> str:
-    """Run tests on a mutant; return `killed`, `survived` or `timeout`."""
-    old, names = path.read_text(), Path("tests.txt")
-    path.write_text(code)
-    names.write_text("\n".join(tests))
-    command = f"{sys.executable} -m pytest -qx -p no:cacheprovider @{names}"
-    result, printed = run_tests(command, seconds)
-    path.write_text(old)
-    return printed if printed == TIMED_OUT else result.value
+def start_worker(folder: Path) -> None:
+    """Work in a copy of a folder, and import what is slow to import."""
+    copy = Path(tempfile.mkdtemp()) / folder.name
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
+    os.chdir(copy)
+    os.environ["PYTHONPATH"] = str(copy)
+    # Otherwise a file of the same size and second would pass for its mutant.
+    sys.dont_write_bytecode = True
+    for name in ("tensorflow", "tensorflow_text", "hypothesis", "h5py"):
+        importlib.import_module(name)
+
+
+class Watch:
+    """Ends the process in a test that needs too long; notes what fails."""
+
+    def __init__(self):
+        self.failed = FAILED.resolve()  # tests may change the directory
+
+    def pytest_runtest_logstart(self, nodeid, location):
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.failed.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def run_tests(tests: list[str], *options: str) -> tuple[int, str]:
+    """Run tests in a forked process until one fails.
+
+    Returns:
+      The exit status, negative if the process was killed, and the test or the
+      file that failed.
+    """
+    FAILED.unlink(missing_ok=True)
+    process = os.fork()
+    if not process:
+        os.setsid()
+        log = os.open("mutant.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        options = ("-qx", "-p", "no:cacheprovider", *options)
+        os._exit(pytest.main([*options, *tests], plugins=[Watch()]))
+    end = time.monotonic() + HANG
+    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+        if time.monotonic() > end:
+            os.kill(process, signal.SIGPROF)
+        time.sleep(0.2)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)  # programs that tests started
+    failed = FAILED.read_text() if FAILED.exists() else ""
+    return os.waitstatus_to_exitcode(ended[1]), failed
+
+
+def outcome(path: Path, code: str, tests: list[str]) -> str:
+    """Run tests on a mutant; return what they did.
+
+    A test that fails on the intact code too, for example because it does not
+    work alone, does not count.
+    """
+    old, options = path.read_text(), []
+    while True:
+        path.write_text(code)
+        status, failed = run_tests(tests, *options)
+        path.write_text(old)
+        if status in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return SURVIVED
+        if status == -signal.SIGPROF:
+            return TIMEOUT
+        if not run_tests([failed] if failed else tests)[0]:
+            return KILLED
+        if not failed:
+            return BROKEN
+        options.append(f"--deselect={failed}")
+
+
+def interval(noticed: int, number: int, z: float = 1.96) -> tuple[float, float]:
+    """Return Wilson's interval of a share."""
+    share, square = noticed / number, z * z / number
+    middle, width = share + square / 2, share * (1 - share) + square / 4
+    spread = z * (width / number) ** 0.5
+    return (middle - spread) / (1 + square), (middle + spread) / (1 + square)
+
+
+def show(path: Path, line: int, code: str, result: str) -> None:
+    """Print a mutant's result, and its change if no test failed."""
+    print(f"{path}:{line}: {result}", flush=True)
+    if result != KILLED:
+        old = path.read_text().split("\n")
+        changed = difflib.unified_diff(old, code.split("\n"), n=0)
+        print(*list(changed)[3:], sep="\n", flush=True)
+
+
+def print_counts(counts: dict[str, Counter]) -> None:
+    """Print the results of each room, and the share that was noticed."""
+    for name, count in sorted(counts.items()):
+        print(f"{name}: {', '.join(f'{n} {o}' for o, n in count.items())}")
+    total = sum(counts.values(), Counter())
+    noticed, number = total[KILLED] + total[TIMEOUT], total.total()
+    low, high = interval(noticed, number)
+    share = f"{noticed / number:.0%} (95 %: {low:.0%} to {high:.0%})"
+    print(f"{noticed} of {number} noticed: {share}", flush=True)
 
 
 def main() -> None:
@@ -159,38 +271,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--start", type=int, default=0, help="mutants to skip")
     parser.add_argument("--rooms", nargs="*", help="default: all")
-    parser.add_argument("--seconds", type=float, default=900, help="for one")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help="for the copy; kept")
     asked = parser.parse_args()
-    root = Path(__file__).parents[1]
-    enter_copy(root)
+    folder = (asked.folder or Path(tempfile.mkdtemp()) / "copy").resolve()
+    copy_commit(Path(__file__).resolve().parents[1], folder)
     covering = covering_tests(asked.processes)
     paths = [
         path
         for path in sorted(Path(PACKAGE).rglob("*.py"))
         if not asked.rooms or room(path) in asked.rooms
     ]
-    drawn = list(itertools.islice(draw(paths, asked.seed), asked.number))
-    counts = collections.defaultdict(collections.Counter)
+    mutants = draw(paths, asked.seed)
+    counts = collections.defaultdict(Counter)
     with ProcessPoolExecutor(
-        asked.processes, initializer=enter_copy, initargs=[root]
+        asked.processes, initializer=start_worker, initargs=[folder]
     ) as pool:
-        running = [
-            pool.submit(
-                outcome, path, code, select(path, line, covering), asked.seconds
-            )
-            for path, line, code in drawn
-        ]
-        for (path, line, code), future in zip(drawn, running, strict=True):
+        running = {}
+        for mutant in itertools.islice(mutants, asked.start, asked.number):
+            path, line, code = mutant
+            tests = select(path, line, covering)
+            running[pool.submit(outcome, path, code, tests)] = mutant
+        for future, (path, line, code) in running.items():
             counts[room(path)][future.result()] += 1
-            print(f"{path}:{line}: {future.result()}", flush=True)
-            if future.result() != "killed":
-                old = path.read_text().split("\n")
-                changed = difflib.unified_diff(old, code.split("\n"), n=0)
-                print(*list(changed)[3:], sep="\n")
-    for name, count in sorted(counts.items()):
-        print(f"{name}: {', '.join(f'{n} {o}' for o, n in count.items())}")
+            show(path, line, code, future.result())
+    print_counts(counts)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Damaged files and requests are rejected with a message, or read."""
 
+import dataclasses
 import struct
 
 import numpy as np
@@ -7,16 +8,22 @@ import pytest
 import tiny_tasks
 import vocabularies
 from fuzz import mutators, trials
-from fuzz.readers import READERS
+from fuzz.trials import READERS
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import tfrecord
+from albert_tf.tasks.registry import find
 from albert_tf.text.normalization import check_model
 from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoint_files
 
-QUICK = [name for name, reader in READERS.items() if reader.quick]
+CASES = [
+    pytest.param(name, marks=[] if reader.quick else pytest.mark.slow)
+    for name, reader in READERS.items()
+]
 DEEP = b"[" * mutators.DEPTH
+LEVELS = b'{"vocab_size": %b1%b}' % (b"[" * 400, b"]" * 400)
 LENGTH = struct.pack("<Q", 2**63)
 HUGE = LENGTH + struct.pack("<I", tfrecord.masked_crc32c(LENGTH))
 # {reader: contents of files that once raised another error}
@@ -24,9 +31,11 @@ FAILED = {
     "static records": {"metadata.json": DEEP, "piece_counts.json": DEEP},
     "records without metadata": {"train-00000-of-00004.tfrecord": HUGE},
     "model directory": {"albert_config.json": DEEP},
+    "TF1 release": {"albert_config.json": LEVELS},
     "run files": {"metadata.json": DEEP},
     "sentence-transformers": {"tokenizer.json": DEEP},
     "table": {"saved/state.json": b"[]"},
+    "table of a task": {"regression.tsv": b"text\tlabel" + b"\t" * 10**5},
 }
 
 
@@ -36,7 +45,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", CASES)
 def test_damaged_files_are_refused_or_read(folder, name):
     """Damage only causes `InputError`, within a time limit; no file changes."""
     trials.make(name, folder)
@@ -50,6 +59,33 @@ def test_damaged_files_are_refused_or_read(folder, name):
         with pytest.raises(InputError):
             READERS[name].read(valid, file)
         (valid / file).write_bytes(intact)
+
+
+def test_a_record_has_its_length(tmp_path):
+    """A false length is damage even if both checksums are right.
+
+    TensorFlow's reader would write to memory that it did not get.
+    """
+    path = tmp_path / "x.tfrecord"
+    tfrecord.write(str(path), [b"record"])
+    path.write_bytes(HUGE + path.read_bytes()[len(HUGE) :])
+    with pytest.raises(InputError, match="damaged or truncated in record 0"):
+        list(tfrecord.read(str(path)))
+
+
+def test_a_huge_number_of_choices_is_refused():
+    """The number of choices in `task.json` is limited: each is a row."""
+    with pytest.raises(InputError, match="must be from 0 to 1000"):
+        dataclasses.replace(find("multiple_choice"), number=10**20)
+
+
+def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
+    """A damaged `checkpoint` file counts as a missing one."""
+    state = b'model_checkpoint_path: "ckpt-1\0"\n'
+    (tmp_path / "checkpoint").write_bytes(state)
+    (tmp_path / "ckpt-3.json").touch()
+    found = checkpoint_files.listed(str(tmp_path))
+    assert found == [checkpoint_files.prefix(str(tmp_path), 3)]
 
 
 def test_damaged_character_maps_are_refused():

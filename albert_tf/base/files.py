@@ -8,6 +8,7 @@ does not need TensorFlow.
 import contextlib
 import fcntl
 import io
+import itertools
 import json
 import os
 import posixpath
@@ -330,6 +331,9 @@ def write_json(path: str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+JSON_LEVELS = 100  # functions that convert a value recurse into it
+
+
 def json_value(text: str | bytes) -> Any:
     """Parse JSON.
 
@@ -337,9 +341,17 @@ def json_value(text: str | bytes) -> Any:
       ValueError: if the text is malformed, too deep or contains a huge number.
     """
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("too many levels") from None
+    level = [value]
+    for _ in range(JSON_LEVELS):
+        nested = (x for x in level if isinstance(x, dict | list))
+        parts = (x.values() if isinstance(x, dict) else x for x in nested)
+        level = list(itertools.chain.from_iterable(parts))
+        if not level:
+            return value
+    raise ValueError("too many levels")
 
 
 def parse_json(text: str, path: str, what: str) -> Any:

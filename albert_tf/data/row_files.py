@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.base import files
@@ -142,7 +143,7 @@ def header_names(where: str, values: list[str], header: bool) -> list[str]:
     if not header:
         return [str(i + 1) for i in range(len(values))]
     names = [name.strip() for name in values]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, n in Counter(names).items() if n > 1)
     rule = f"{where}: the column names in the header must be unique."
     require(not twice, rule, twice=", ".join(twice))
     return names

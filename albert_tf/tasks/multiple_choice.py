@@ -38,6 +38,7 @@ from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_CHOICES = 1000  # each is a row for the model
 BLANK = "_"  # the gap for the choice in RACE questions
 
 
@@ -238,6 +239,10 @@ class MultipleChoice(Task):
     number: int = 0
     main_metric: str = "accuracy"
     config: TaskConfig = DEFAULTS
+
+    def __post_init__(self):
+        rule = f"`number` of choices must be from 0 to {MOST_CHOICES}."
+        require(0 <= self.number <= MOST_CHOICES, rule, number=self.number)
 
     def renamed(self, columns):
         layout, columns = self.layout, dict(columns)

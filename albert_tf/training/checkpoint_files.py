@@ -25,7 +25,7 @@ FILES = (
 # The files of a checkpoint; `_temp` is the folder of an unfinished write.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
 # A path in the `checkpoint` file, which lists the newest checkpoint first.
-_LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "(.*)"', re.M)
+_LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "([^\0\n]*)"', re.M)
 
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
 _ESCAPES = {".": "..", "/": ".S"}  # escapes of `tf.train.Checkpoint` in names

@@ -16,7 +16,6 @@ from albert_tf.base import program
 
 with program.quiet_start():
     from fuzz import trials
-    from fuzz.readers import READERS
 
 
 def show(outcome: trials.Outcome, seed: str) -> None:
@@ -60,23 +59,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", help="repeat one trial in this process")
     parser.add_argument("--verbose", action="store_true")
     asked = parser.parse_args(arguments)
-    names = asked.readers or [*READERS]
+    names = asked.readers or [*trials.READERS]
     if asked.seed:
         names = [asked.seed.rpartition(" ")[0]]
     table: dict[str, Counter] = defaultdict(Counter)
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        begin = time.monotonic()
-        for number, name in enumerate(names):
+        for name in names:
             try:
                 trials.in_child(trials.make, name, folder)
             except ChildProcessError:
+                table[name][trials.FAILED] += 1
                 continue
             if asked.seed:
+                reader = trials.READERS[name]
                 valid = trials.valid_folder(name, folder)
-                show(trials.trial(READERS[name], valid, asked.seed), asked.seed)
+                show(trials.trial(reader, valid, asked.seed), asked.seed)
                 return 0
-            end = begin + asked.seconds * (number + 1) / len(names)
+            end = time.monotonic() + asked.seconds / len(names)
             table[name] = attack(name, folder, end, asked)
     print_table(table)
     return 1 if sum(table.values(), Counter())[trials.FAILED] else 0

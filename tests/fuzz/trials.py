@@ -19,15 +19,17 @@ import traceback
 from collections.abc import Iterator
 from multiprocessing import Pipe
 
-from fuzz.readers import READERS, Reader
+from fuzz import user_files, written_files
+from fuzz.written_files import Reader
 
 from albert_tf.base.errors import InputError
 
+READERS = written_files.READERS | user_files.READERS
 SECONDS = 2.0  # of processor time for one input, beyond that of an intact one
 BYTES = 1 << 30  # of memory for one input, beyond that of the libraries
 # The most that may be reserved, including thread stacks.
 RESERVED = 4 << 30
-HANG = 30.0  # seconds after which a trial is ended
+HANG = 120.0  # seconds after which a trial is ended, even on a busy machine
 # Errors about paths that a file names.
 ABOUT_PATHS = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),

@@ -70,7 +70,7 @@ def model(shallow):
 
 def test_the_table_is_whole():
     """Every Keras callback has a row in the table."""
-    assert set(CALLBACKS) == {n for n in dir(calls) if n[0].isupper()}
+    assert set(CALLBACKS) >= {n for n in dir(calls) if n[0].isupper()}
 
 
 @pytest.mark.slow_after(2)

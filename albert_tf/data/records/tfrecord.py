@@ -71,7 +71,9 @@ def _record(file: BinaryIO, head: bytes) -> bytes | None:
     length = _checked(head)
     if length is None:
         return None
-    return _checked(_read(file, LENGTH.unpack(length)[0] + CHECKSUM.size))
+    size = LENGTH.unpack(length)[0] + CHECKSUM.size
+    framed = _read(file, size)
+    return _checked(framed) if len(framed) == size else None
 
 
 def read(path: str) -> Iterator[bytes]:

@@ -1,0 +1,446 @@
+"""What programs write, here and elsewhere, with valid files to damage.
+
+A reader reads as its program would. It raises an `InputError`, or one of its
+`refusals` where another library defines the format, or accepts the file.
+"""
+
+import dataclasses
+import fnmatch
+import functools
+import json
+import pathlib
+import sys
+import tempfile
+from collections.abc import Callable
+from unittest import mock
+
+import h5py
+import keras
+import safetensors.numpy
+import tiny
+import tiny_pretraining
+import tiny_records
+import tiny_tasks
+import vocabularies
+from fuzz import mutators
+from fuzz.mutators import Mutator
+
+import albert_tf
+from albert_tf.base import program
+from albert_tf.conversion import sources
+from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.describe import size_report
+from albert_tf.data.records import (
+    checks,
+    inspect_records,
+    metadata,
+    piece_vectors,
+    tfrecord,
+)
+from albert_tf.data.records import input_pipeline as pipeline
+from albert_tf.model.config import CONFIG_FILE
+from albert_tf.tasks.registry import KINDS, find, load_task
+from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.training import checkpoints, model_card
+from albert_tf.training.history import HISTORY_FILE, History
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """A reader of files.
+
+    Attributes:
+      make: writes valid files to a folder.
+      targets: {pattern of file names to damage: {name: mutator}}.
+      read: reads a folder in which the named file was damaged.
+      refusals: exceptions that another library documents for its format.
+      quick: whether the fixed seeds of the default suite include it.
+    """
+
+    make: Callable[[pathlib.Path], None]
+    targets: dict[str, dict[str, Mutator]]
+    read: Callable[[pathlib.Path, str], None]
+    refusals: tuple[type[Exception], ...] = ()
+    quick: bool = True
+
+    def names(self, folder: pathlib.Path) -> list[str]:
+        """Return the files to damage."""
+        paths = (p for p in folder.rglob("*") if p.is_file())
+        names = (path.relative_to(folder) for path in paths)
+        return sorted(str(x) for x in names if self.mutators(str(x)))
+
+    def mutators(self, name: str) -> dict[str, Mutator]:
+        """Return the mutators of a file, or {} if it is not to be damaged."""
+        return next(
+            (m for p, m in self.targets.items() if fnmatch.fnmatch(name, p)), {}
+        )
+
+
+class Refused(Exception):
+    """A program ended with an error message."""
+
+
+@functools.cache
+def words():
+    """Return a WordPiece tokenizer."""
+    pieces = [*tiny_tasks.PIECES, *"bcd"]
+    content = "\n".join(pieces).encode()
+    config = vocabularies.TextConfig()
+    return vocabularies.WordPieceTokenizer(content, config)
+
+
+# Pretraining records.
+
+
+def _static_records(folder):
+    tiny_records.write_records(folder)
+    (folder / "piece_counts.json").write_text(json.dumps([1] * 128))
+
+
+def _built_records(folder):
+    """Build dynamic training records, and static held-out ones."""
+    spiece = folder.parent / f"{folder.name}.model"
+    spiece.write_bytes(vocabularies.sentencepiece_model())
+    text = folder.parent / f"{folder.name}.txt"
+    documents = [f"the cat s at cafe {i}\nthe 12, cat\n" for i in range(40)]
+    text.write_text("\n".join(documents))
+    build = tiny_pretraining.build_records
+    build(text, folder, spiece, 16, masking="dynamic")
+
+
+def _read_records(folder, name):
+    """Read the metadata and the records in Python."""
+    found = metadata.read_metadata(str(folder))
+    checks.check_files(str(folder), found)
+    found.masking_config()
+    metadata.read_piece_counts(str(folder), 128)
+    config = inspect_records.TokenizerConfig()
+    for split in ("train", "eval"):
+        for path in metadata.paths_of(str(folder), found, split):
+            tokenizer = inspect_records.find_tokenizer(path, config)
+            for example in tfrecord.decoded(path):
+                inspect_records.show(example, tokenizer)
+    piece_vectors.read_tokens(str(folder), found)
+
+
+def _read_records_alone(folder, name):
+    """Read the records without their metadata."""
+    found = metadata.read_metadata(str(folder))
+    checks.check_files(str(folder), found)
+
+
+def _read_pipeline(folder, name):
+    """Read batches as training and evaluation do."""
+    where = str(folder)
+    found = metadata.read_metadata(where)
+    checks.check_files(where, found)
+    with checks.errors_explained(where, found):
+        batches = pipeline.train_batches(where, found, batch_size=4, seed=1)
+        for _ in batches.take(8):
+            pass
+        for _ in pipeline.eval_batches(where, found, batch_size=4):
+            pass
+
+
+# Model directories.
+
+
+@functools.cache
+def _model_files() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        tokenizer = tiny_tasks.make_tokenizer(folder)
+        (folder / "words.txt").unlink()
+        config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=1)
+        tiny_tasks.write_model(folder, config, tokenizer)
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def model_dir(folder):
+    """Write a model directory with one layer."""
+    for name, content in _model_files().items():
+        (folder / name).write_bytes(content)
+
+
+def _read_checkpoint(folder, name):
+    prefix = checkpoints.for_inference(str(folder))
+    read = checkpoints.reader(prefix)
+    for variable in checkpoints.read_table(prefix):
+        read(variable)
+    checkpoints.fingerprint(str(folder))
+
+
+def _read_model_dir(folder, name):
+    opened = sources.open_source(str(folder))
+    sources.describe_source(opened)
+    opened.tensors.read_all()
+    size_report(str(folder / CONFIG_FILE))
+    if opened.tokenizer:
+        opened.config.check_pieces(opened.tokenizer.vocab_size, "model")
+        _use_tokenizer(opened.tokenizer)
+
+
+TEXTS = ("the good film, 1,000 x", "naïve Σ \0 中文", "")
+
+
+def _use_tokenizer(tokenizer):
+    for text in TEXTS:
+        ids, *_ = tokenizer.encode_with_offsets(text)
+        tokenizer.decode(ids)
+    tokenizer([*TEXTS], max_length=8)
+    tokenizer.fingerprint()
+
+
+def _sentencepiece(folder):
+    content = vocabularies.sentencepiece_model()
+    (folder / "spiece.model").write_bytes(content)
+    rules = {"do_lower_case": False, "strip_accents": False}
+    values = {"type": "sentencepiece", "digit_comma": "released", **rules}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+
+
+def _read_tokenizer(folder, name):
+    _use_tokenizer(load_tokenizer(str(folder)))
+
+
+def _tasks(folder):
+    description = {"classification": ("a", "b"), "multilabel": ("a", "b")}
+    for name, kind in KINDS.items():
+        labels = description.get(name, ("O", "B-x"))
+        task = find(name)
+        if kind.has_classes:
+            task = dataclasses.replace(task, labels=labels)
+        (folder / name).mkdir()
+        task.save(str(folder / name))
+
+
+def _read_task(folder, name):
+    task = load_task(str((folder / name).parent))
+    task = task.updated(max_seq_length=16)
+    query = {"text": "a", "text_pair": "", "context": "c d", "question": "d"}
+    query |= {"choices": ["a", "b"]}
+    example = task.example(**{name: query[name] for name in task.fields})
+    task.features([example], words())
+
+
+def _run_files(folder):
+    flags = {"data_dir": "x", "output_dir": "y", "albert_config_file": "z"}
+    lines = [f"--{name}={value}" for name, value in flags.items()]
+    lines += ["--num_train_steps=4", "--learning_rate=0.1", "--optimizer=lamb"]
+    (folder / "run.flags").write_text("\n".join(lines) + "\n")
+    rows = [
+        {"step": step, "split": split, "loss": 0.5, "steps": 2}
+        for step in (2, 4)
+        for split in ("train", "eval")
+    ]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (folder / HISTORY_FILE).write_text("".join(lines))
+    (folder / "metadata.json").write_text('{"settings": {"a": 1}}')
+
+
+def _read_run_files(folder, name):
+    model_card.read_flags(str(folder))
+    model_card.read_if_there(str(folder), "metadata.json")
+    found = History.read(str(folder))
+    found.last("eval")
+    found.column("train", "loss")
+
+
+def _read_flagfile(folder, name):
+    """Parse the flags as the program does."""
+    pretraining = albert_tf.pretrain.program
+    if "num_train_steps" not in program.FLAGS:
+        pretraining.define_flags()
+    program.FLAGS.unparse_flags()
+    for flag in program.FLAGS:
+        program.FLAGS[flag].unparse()
+    argv = ["pretrain", f"--flagfile={folder / name}"]
+    # absl takes seconds to find names that are similar to a very long one.
+    similar = "absl.flags._helpers.get_flag_suggestions"
+    with (
+        mock.patch.object(sys, "argv", argv),
+        mock.patch(similar, lambda *_: []),
+    ):
+        try:
+            program.run(lambda: pretraining.from_flags() and None)
+        except SystemExit as error:
+            if error.code:
+                raise Refused(f"status {error.code}") from None
+
+
+# Models of other projects.
+
+
+def _hub(folder, spiece=True):
+    made = folder.parent / f"{folder.name}.made"
+    made.mkdir()
+    if spiece:
+        _sentencepiece(made)
+        tokenizer = load_tokenizer(str(made))
+        changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
+        config = dataclasses.replace(tiny.CONFIG, **changes)
+        tiny_tasks.write_model(made, config, tokenizer)
+    else:
+        model_dir(made)
+    convert(str(made), str(folder), "huggingface")
+    special = {"mask_token": {"content": "[MASK]"}, "cls_token": "[CLS]"}
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+
+
+def _sentence_transformer(folder):
+    _hub(folder, spiece=False)
+    rows = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "x.Pooling", "path": "1_Pooling"},
+        {"type": "x.Normalize", "path": "2_Normalize"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(rows))
+    (folder / "1_Pooling").mkdir()
+    pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": 0}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    settings = {"max_seq_length": 8, "do_lower_case": True}
+    path = folder / "sentence_bert_config.json"
+    path.write_text(json.dumps(settings))
+    settings = {"prompts": {"query": "q: "}, "default_prompt_name": "query"}
+    path = folder / "config_sentence_transformers.json"
+    path.write_text(json.dumps(settings))
+    values = json.loads((folder / "config.json").read_text())
+    values["architectures"] = ["AlbertModel"]
+    (folder / "config.json").write_text(json.dumps(values))
+
+
+def _classifier(folder):
+    """Write a hub folder with a head, and weights as HDF5."""
+    _hub(folder, spiece=False)
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    with h5py.File(folder / "tf_model.h5", "w") as file:
+        for name, array in tensors.items():
+            parts = ["a", *name.split(".")]
+            file["/".join(parts) + ":0"] = array
+
+
+def _read_source(folder, name):
+    opened = sources.open_source(str(folder))
+    sources.describe_source(opened)
+    opened.tensors.read_all()
+    vocabularies = ".txt", ".model", "tokenizer.json", "tokenizer_config.json"
+    if opened.tokenizer and name.endswith(vocabularies):
+        _use_tokenizer(opened.tokenizer)
+
+
+def _release(folder):
+    made = folder.parent / f"{folder.name}.made"
+    made.mkdir()
+    model_dir(made)
+    convert(str(made), str(folder), "tf1")
+
+
+# Weights in Keras's own format.
+
+
+def _keras_files(folder):
+    made = folder.parent / f"{folder.name}.made"
+    made.mkdir()
+    model_dir(made)
+    albert_tf.Albert.load(str(made)).save(str(folder / "model.keras"))
+
+
+def _read_keras(folder, name):
+    keras.models.load_model(str(folder / name))
+
+
+READERS = {
+    "static records": Reader(
+        _static_records,
+        {"*.tfrecord": mutators.RECORDS, "*.json": mutators.JSON},
+        _read_records,
+    ),
+    "records without metadata": Reader(
+        lambda folder: (
+            _static_records(folder),
+            (folder / "metadata.json").unlink(),
+        ),
+        {"*.tfrecord": mutators.RECORDS},
+        _read_records_alone,
+    ),
+    "dynamic records": Reader(
+        _built_records,
+        {
+            "*.tfrecord": mutators.RECORDS,
+            "metadata.json": mutators.JSON,
+            "piece_counts.json": mutators.JSON,
+            "spiece.model": mutators.SENTENCEPIECE,
+        },
+        _read_records,
+    ),
+    "pipeline": Reader(
+        _built_records,
+        {"*.tfrecord": mutators.RECORDS, "metadata.json": mutators.JSON},
+        _read_pipeline,
+        quick=False,
+    ),
+    "checkpoint": Reader(
+        model_dir,
+        {
+            "ckpt-*.json": mutators.JSON,
+            "ckpt-*": mutators.ANY,
+            "checkpoint": mutators.TEXT,
+        },
+        _read_checkpoint,
+    ),
+    "model directory": Reader(
+        model_dir,
+        {"*.json": mutators.JSON, "vocab.txt": mutators.TEXT},
+        _read_model_dir,
+    ),
+    "spiece.model": Reader(
+        _sentencepiece,
+        {"spiece.model": mutators.SENTENCEPIECE, "*.json": mutators.JSON},
+        _read_tokenizer,
+    ),
+    "task.json": Reader(_tasks, {"*.json": mutators.JSON}, _read_task),
+    "run files": Reader(
+        _run_files,
+        {"run.flags": mutators.TEXT, "*.json*": mutators.JSON},
+        _read_run_files,
+    ),
+    "run.flags": Reader(
+        _run_files,
+        {"run.flags": mutators.TEXT},
+        _read_flagfile,
+        (Refused,),
+        quick=False,
+    ),
+    "hub folder": Reader(
+        _hub,
+        {
+            "*.json": mutators.JSON,
+            "*.safetensors": mutators.SAFETENSORS,
+            "spiece.model": mutators.SENTENCEPIECE,
+        },
+        _read_source,
+    ),
+    "sentence-transformers": Reader(
+        _sentence_transformer,
+        {"*.json": mutators.JSON, "vocab.txt": mutators.TEXT},
+        _read_source,
+    ),
+    "h5": Reader(_classifier, {"*.h5": mutators.ANY}, _read_source),
+    "TF1 release": Reader(
+        _release,
+        {
+            "model.ckpt*": mutators.ANY,
+            "checkpoint": mutators.TEXT,
+            "*.json": mutators.JSON,
+        },
+        _read_source,
+    ),
+    ".keras": Reader(
+        _keras_files,
+        {"*.keras": mutators.ZIP},
+        _read_keras,
+        (Exception,),  # Keras reads these files, with errors of every kind
+        quick=False,
+    ),
+}

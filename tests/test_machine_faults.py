@@ -1,0 +1,15 @@
+"""Builds and runs that a fault of the machine breaks can be resumed."""
+
+import programs
+import pytest
+from project_file import ROOT
+
+
+@pytest.mark.slow
+def test_faults_change_no_bits():
+    """After each kind of fault, a second start leads to the same bits."""
+    script = ROOT / "benchmarks/machine_faults.py"
+    done = programs.run(script, "--runs=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line for line in done.stdout.splitlines() if "equal bits" in line]
+    assert len(rows) == 9
