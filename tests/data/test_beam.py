@@ -114,7 +114,7 @@ def test_beam_goes_on(corpus, monkeypatch):
     finished = {p: p.stat().st_mtime_ns for p in files_in(corpus / "beam")}
     words = (corpus / "b.txt").read_text()
     (corpus / "b.txt").write_text(words.replace("w7", "w8", 1))
-    with pytest.raises(InputError, match=r"other settings.*\(corpus: "):
+    with pytest.raises(InputError, match=r"different settings.*\(corpus: "):
         run(corpus, "beam", pipeline_options=BEAM)
     assert files_in(corpus / "beam") == list(finished)
     (corpus / "b.txt").write_text(words)

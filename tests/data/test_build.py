@@ -212,7 +212,7 @@ def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
 def test_other_settings_are_refused(corpus, whole, changes):
     """In a folder built with different flags, an error names the flag."""
     (name,) = changes
-    with pytest.raises(InputError, match=f"other settings.*{name}"):
+    with pytest.raises(InputError, match=f"different settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))
 
 
@@ -241,7 +241,7 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
     """A different corpus, and a folder with foreign records, are errors."""
-    with pytest.raises(InputError, match="other settings.*corpus"):
+    with pytest.raises(InputError, match="different settings.*corpus"):
         changes = {"input_file": f"{corpus}/a.txt"}
         build.run(*settings(corpus, whole[0], **changes))
     (tmp_path / "train-00000-of-00001.tfrecord").write_text("mine")

@@ -125,7 +125,7 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: load("/nowhere"), "`path` must be a folder"),
         (lambda a, path: load(path, max_length=99), "`max_length` must be at"),
         (lambda a, path: a({"input_ids": np.ones([1, 99], "i4")}), "at most"),
-        (lambda a, path: a.fill_mask("no mask"), "must have a"),
+        (lambda a, path: a.fill_mask("no mask"), "must contain"),
         (lambda a, path: a.tokenizer([1, 2]), "`texts` must be a list of str"),
         (lambda a, path: a.tokenizer("film"), "`texts` must be a list of str"),
         (

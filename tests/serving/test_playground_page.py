@@ -128,7 +128,7 @@ def test_any_text_is_only_text(model, text):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["no mask"], "must have [MASK]"),
+        (["no mask"], "must contain [MASK]"),
         ([" "], "must not be empty"),
         (["[MASK]" + "a" * 500], "500 characters. Received: characters=506"),
         (["a " * 200 + "[MASK]"], "longer than"),
