@@ -44,8 +44,7 @@ def batcher(
     longest row's length rounded up to a multiple of the step.
     """
     most = features.max_seq_length
-    # Graphs capture the tensors created here; arrays would be copied into
-    # graphs.
+    # Graphs capture these tensors; they would copy arrays.
     with tf.device("CPU"):
         first = tf.constant(features.row_splits[:-1])
         lengths = tf.constant(features.lengths)

@@ -67,7 +67,6 @@ def summed_steps(
       iterations: the number of updates so far.
       names: the number of names in a report.
     """
-
     nothing = StepSums(
         tf.zeros([2, names]),
         tf.zeros([]),
@@ -100,9 +99,8 @@ def summed_steps(
         return StepSums(*map(tf.identity, sums))
 
     # TensorFlow warns if a `def` is traced often. `partial` creates a new
-    # function for each depth, which needs its own trace. AutoGraph would take
-    # longer to convert the step's functions than TensorFlow takes to trace
-    # them.
+    # function for each depth, which needs its own trace. AutoGraph's conversion
+    # would take longer than tracing.
     return tf.function(functools.partial(run), autograph=False)
 
 

@@ -143,7 +143,10 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
             "`collect` has no keyword `modl_dir`; did you mean `mode",
         ),
         ({"train_stp": 1}, "did you mean `train_step`?"),
-        ({"verbose": 1}, "`collect` has no keyword `verbose`. Received: verbose=1"),
+        (
+            {"verbose": 1},
+            "`collect` has no keyword `verbose`. Received: verbose=1",
+        ),
         ({}, "`model_dir` must be given."),
         ({"model_dir": ""}, "`model_dir` must be given."),
         ({"model_dir": None}, "`model_dir` must be given. Received: none"),

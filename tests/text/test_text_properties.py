@@ -154,6 +154,7 @@ BYTE = re.compile("<0x..>")
 @examples(40)
 @given(text=TEXT)
 @example(text=TEXTS[2])
+@example(text="\x1b½")
 def test_spans_have_the_text_of_their_pieces(kind, text):
     """Spans are in order; the text up to each span normalises to its pieces."""
     tokenizer = tokenizer_of(kind)
@@ -166,7 +167,9 @@ def test_spans_have_the_text_of_their_pieces(kind, text):
         if id in tokenizer.not_words or BYTE.fullmatch(piece):
             return
         so_far += piece.removeprefix("##").replace("▁", "")
-        if start < end:
+        # The first of several pieces of one character may cover dropped
+        # characters before it.
+        if normalized(tokenizer, text[start:end]).strip():
             wanted = normalized(tokenizer, text[:end])
             assert squeezed(so_far) == squeezed(wanted)
 

@@ -339,9 +339,7 @@ def start_weights(
     known = vocabulary_in(model_dir)
     old, new = (getattr(v, "words", ()) for v in (known, vocabulary))
     if vocabulary and old != new:
-        stored = {
-            n: s for n, s in stored.items() if not n.startswith(WORD_HEAD)
-        }
+        stored = {n: stored[n] for n in stored if not n.startswith(WORD_HEAD)}
     variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
     missing = sorted(set(names.values()) - set(stored))
