@@ -141,6 +141,8 @@ def _line(name: str, value: object) -> str:
         value = f"{value:.2%}"
     elif isinstance(value, int):
         value = f"{value:,}"
+    elif isinstance(value, float):
+        value = f"{round(value, 4)}"
     return f"  {name.replace('_', ' '):<26}{value}"
 
 
@@ -150,7 +152,8 @@ def report(statistics: dict) -> str:
     for name, value in statistics.items():
         if isinstance(value, dict):
             # Records of earlier versions may have more groups.
-            groups += ["", f"  {TITLES.get(name, name)}", report(value)]
+            title = TITLES.get(name, name.replace("_", " "))
+            groups += ["", f"  {title}", report(value)] if value else []
         else:
             lines.append(_line(name, value))
     return "\n".join(lines + groups)
