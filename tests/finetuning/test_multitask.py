@@ -308,7 +308,7 @@ def test_a_run_that_is_refused_changes_nothing(
     """
     source, values, named = {
         "another model": (finished[0], {}, "must not contain a model"),
-        "other lengths": (together[0], {"max_seq_length": 9}, "other labels"),
+        "other lengths": (together[0], {"max_seq_length": 9}, "different task"),
     }[kind]
     output = shutil.copytree(source, tmp_path / "o")
     before = contents(output)
