@@ -87,7 +87,9 @@ def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
     wanted = [[float(row[f"p({x})"]) for x in LABELS] for row in rows]
     np.testing.assert_allclose(found, wanted, atol=2e-6)
     assert model.classify(texts) == [row["prediction"] for row in rows]
-    with pytest.raises(InputError, match="no keyword `precison`; .* `precision`"):
+    with pytest.raises(
+        InputError, match="no keyword `precison`; .* `precision`"
+    ):
         model.export(str(tmp_path / "saved"), precison="int8")
     model.export(str(tmp_path / "saved"))
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures
