@@ -1,6 +1,6 @@
 """PL-BERT's files: `config.yml` and `step_N.t7`, as StyleTTS 2 reads them.
 
-The `net` of the `.t7`, a PyTorch file, has the encoder with Hugging Face's
+The `net` in the `.t7`, a PyTorch file, contains the encoder with Hugging Face's
 names under `module.encoder.`, and two heads. Source: `Utils/PLBERT/util.py` of
 yl4579/StyleTTS2, `model.py` of yl4579/PL-BERT.
 """
@@ -30,7 +30,7 @@ DEFAULTS = {"embedding_size": 128, "hidden_act": "gelu_new"}
 
 
 def is_folder(path: str) -> bool:
-    """Return whether a folder has PL-BERT's files."""
+    """Return whether a folder contains PL-BERT's files."""
     there = files.is_folder(path) and files.exists(files.join(path, CONFIG))
     return there and bool(files.matches(WEIGHTS, path))
 
@@ -52,7 +52,7 @@ def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
 
 
 def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
-    """Return the symbols in a folder, those of PL-BERT if it has none."""
+    """Return the symbols in a folder, or else PL-BERT's symbols."""
     released = preset("plbert")
     table = table_in(folder) or released
     require(
@@ -66,7 +66,7 @@ def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
 
 
 def head_of(table: SymbolTable) -> dict:
-    """Return what `config.json` has besides the sizes; `vocab` is Kokoro's."""
+    """Return the further keys of `config.json`; Kokoro reads `vocab`."""
     ids = {s: i for s, i in table.symbols.items() if s != table.pad}
     return {"architectures": ["AlbertModel"], "vocab": ids}
 

@@ -21,7 +21,7 @@ MOST_LOGITS = 1 << 24
 
 
 def count_slices(positions: int, classes: int) -> int:
-    """Return into how many equal slices to cut a batch's positions."""
+    """Return the number of equal slices of a batch's positions."""
     every = range(1, positions + 1)
     return next(
         n
@@ -58,7 +58,7 @@ def sliced_scores(
     both = tf.map_fn(
         lambda part: kept(*part, kernel, bias),
         (parts, tf.range(slices)),
-        parallel_iterations=1,  # the point is memory
+        parallel_iterations=1,  # one slice in memory
         fn_output_signature=tf.float32,
     )  # [S, 2, B * T / S]
     both = tf.reshape(tf.transpose(both, [1, 0, 2]), [2, *labels.shape])

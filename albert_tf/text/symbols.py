@@ -18,7 +18,7 @@ from albert_tf.text.tokenizers import (
     tokenizer_in,
 )
 
-# Next to records and weights. Their presence tells a phoneme model from others.
+# Next to records and weights. Only phoneme models have them.
 SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
 
 PAD, MASK, SEPARATOR = "$", "M", " "
@@ -42,7 +42,7 @@ FIRST_WORDS = (SEPARATOR, "<other>")
 class SymbolTable:
     """Symbols with their ids, and the words of the labels in order.
 
-    It takes the place of a tokenizer beside records and weights.
+    A table replaces the tokenizer next to records and weights.
 
     Attributes:
       symbols: {symbol: id}.
@@ -84,7 +84,7 @@ class SymbolTable:
         return f"symbols {zlib.crc32(repr(values).encode()):08x}"
 
     def check_claim(self, model_dir: str) -> None:
-        """Raise an error if a folder has a model with another table."""
+        """Raise an error if a folder contains a model with other symbols."""
         known = files.matches(WEIGHTS, model_dir) and table_in(model_dir)
         same = not known or known.fingerprint() == self.fingerprint()
         rule = "`output_dir` must not contain a model with other symbols."

@@ -1,4 +1,4 @@
-"""Objectives of pretraining: those of ALBERT and of PL-BERT."""
+"""Pretraining objectives of ALBERT and PL-BERT."""
 
 import dataclasses
 
@@ -95,7 +95,7 @@ class PretrainingObjective:
 
 @dataclasses.dataclass(frozen=True)
 class PhonemeObjective:
-    """The loss of masked symbols plus that of all words, as in PL-BERT.
+    """Loss of masked symbols plus loss of all words, as in PL-BERT.
 
     Symbols are predicted in the masked words, words at every position.
 
