@@ -1,8 +1,8 @@
-"""A fine-tuning run: a model directory and a task in, a model directory out.
+"""Fine-tuning of a model directory on a task, evaluation and prediction.
 
 The final weights, in `best/` of the output directory, have the best main
-metric. After training without `do_eval`, they are the last weights or their
-average.
+metric. After training without `do_eval`, they are the last weights or the
+weight average.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the evaluator of the final model, or None if told to stop.
+    """Train; return the final model's evaluator, or None if told to stop.
 
     Args:
       s: the settings, with every number of steps filled in.
@@ -125,7 +125,7 @@ def summary(runs: dict[int, Metrics]) -> Metrics:
 def write_summary(
     output_dir: str, task: str, best_metric: tuple[str, str], runs: dict
 ) -> Metrics:
-    """Write `metrics.json` for all seeds; return the summary.
+    """Write the `metrics.json` of all seeds; return the summary.
 
     Args:
       output_dir: the folder that contains the runs' folders.
