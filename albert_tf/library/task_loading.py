@@ -1,4 +1,4 @@
-"""The task of a loaded model, whether fine-tuned or with a new head."""
+"""The task of a loaded model, fine-tuned or with a new head."""
 
 import dataclasses
 from collections.abc import Sequence
