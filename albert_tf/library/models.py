@@ -73,7 +73,7 @@ class Embedder(TaskModel):
     kinds = ("embedding",)
 
     def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
-        """Return the vectors of texts, float32 [N, H]; no progress bar."""
+        """Return the vectors of texts, float32 [N, H]; show no progress bar."""
         return self.predict(texts, **{"verbose": 0} | kwargs)
 
 

@@ -80,7 +80,7 @@ class Albert(ModelWithTokenizer):
         for name in self.heads:
             head = HEADS[name](config, name=name, dtype=self.dtype_policy)
             head.build()
-            head.trainable = False  # calls, and so `fit`, do not use heads
+            head.trainable = False  # calls and `fit` do not use heads
             setattr(self, name, head)
 
     @classmethod
