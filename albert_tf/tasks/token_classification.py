@@ -1,8 +1,8 @@
-"""A tag for every word, for instance to mark entities.
+"""Classification of words by tags, for instance to mark entities.
 
 A word is represented by its first piece. A long sentence is split into several
-overlapping rows; each word counts in the row that has the most context for it.
-Shapes: N rows, T tokens, C tags.
+overlapping rows; a word's tag comes from the row in which the word has the most
+context. Shapes: N rows, T tokens, C tags.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ def tags_of(sentences: Sequence[Sentence]) -> set[str]:
 def note_tags(
     sentences: Sequence[Sentence], scheme: str, source: object
 ) -> None:
-    """Print how many tags lack a prefix or cannot follow the previous tag.
+    """Print how many tags lack a prefix, or cannot follow the previous tag.
 
     Args:
       sentences: the sentences of the file.
@@ -123,13 +123,13 @@ def note_tags(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenClassification(Task):
-    """Token classification; data sets differ in files and columns.
+    """The task of tagging words; data sets differ in files and columns.
 
     Attributes:
-      word_column: number or name of the word column, "" for the default.
-      tag_column: number or name of the tag column, "" for the default.
-      id_column: name of the column of sentence names, "" for the default.
-      labels: the tags; () to take them from the training examples.
+      word_column: number or name of the word column, or "" for the default.
+      tag_column: number or name of the tag column, or "" for the default.
+      id_column: name of the column of sentence names, or "" for the default.
+      labels: the tags; () to use the tags of the training examples.
       scheme: how tags mark entities: a key of `conll.SCHEMES`, or
         `conll.CLASSES`; it depends on the labels.
     """
@@ -181,7 +181,7 @@ class TokenClassification(Task):
 
     @property
     def window(self) -> tuple[int, int]:
-        """The number of tokens in a window, and between starts of windows."""
+        """The size of a window, and the distance between windows, in tokens."""
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 
