@@ -280,7 +280,7 @@ class MultipleChoice(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Leave half of the input for the context, and room for [SEP]."""
+        """Return a `max_qa_length` that leaves half a row for the context."""
         length = config.max_seq_length
         most = min(length // 2, length - 3)
         return {"max_qa_length": min(config.max_qa_length, most)}
@@ -333,7 +333,7 @@ class MultipleChoice(Task):
         return [Prediction(int(row.argmax()), row) for row in shares]
 
     def for_queries(self):
-        """Drop the number of choices, to compute only a query's own choices."""
+        """Return a copy of the task that computes only a query's choices."""
         return dataclasses.replace(self, number=0)
 
     def example(self, question, context, choices):

@@ -356,7 +356,7 @@ class QuestionAnswering(Task):
         return prediction.text(self.config.null_score_diff_threshold or 0.0)
 
     def answer(self, query, prediction, top):
-        """Return the answer, or "" if there is none, and the best spans."""
+        """Return the answer, "" if there is no answer, and the best spans."""
         best = prediction.best[:top]
         answers = [
             {

@@ -357,7 +357,7 @@ class Columns:
         return bool(self.no_label) and cells == [self.no_label]
 
     def texts(self, row: Row, number: int) -> tuple[str, str, str]:
-        """Return the name and both texts of the example in a row.
+        """Return an example's name, text and second text from a row.
 
         Args:
           row: the row.

@@ -153,7 +153,7 @@ class Task(abc.ABC):
         return task
 
     def _check_data(self, data: DataConfig, columns: dict) -> None:
-        """Raise an error for columns or a main metric that do not apply."""
+        """Raise an error if columns or the main metric do not apply."""
         for name, value in columns.items():
             rule = f"`{name}` does not apply to tasks of kind {self.kind}."
             require(name in self.data_takes, rule, **{name: value})
@@ -198,7 +198,7 @@ class Task(abc.ABC):
 
     @property
     def head_kind(self) -> str:
-        """The key of the task's layers in `MODELS` and its loss in `HEADS`."""
+        """The task's key in `MODELS`, for its layers, and in `HEADS`."""
         return self.kind
 
     @property
@@ -328,7 +328,7 @@ class Task(abc.ABC):
         return softmax(logits)
 
     def served(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs that serving adds to the head's outputs."""
+        """Return additional outputs for serving, given the head's outputs."""
         return {}
 
     @abc.abstractmethod
@@ -363,7 +363,7 @@ class Task(abc.ABC):
     def write_predictions(
         self, path: str, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> list[str]:
-        """Write files whose paths begin with `path`; return their paths."""
+        """Write files whose paths begin with `path`; return a list of paths."""
 
     # A query, {field: value}, and its answer.
 

@@ -57,7 +57,7 @@ class Tags:
 def encode_words(
     sentences: Sequence[Sentence], tokenizer: Tokenizer
 ) -> list[list[np.ndarray]]:
-    """Return the ids of every word, the unknown piece if it has no pieces."""
+    """Return the ids of every word, or the unknown piece if there are none."""
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
     known = {
@@ -174,7 +174,7 @@ class TokenClassification(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Reduce a stride that is set, so that windows still overlap."""
+        """Return a stride, if one is set, that still lets windows overlap."""
         stride = usual_stride(config.max_seq_length - 2)
         own = config.doc_stride
         return {"doc_stride": min(own, stride)} if own else {}
