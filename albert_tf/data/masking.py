@@ -255,7 +255,7 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return thresholds [N - 1]: a draw above k of them means n = k + 1."""
+        """Return thresholds [N - 1]; a draw that reaches k of them is k + 1."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 

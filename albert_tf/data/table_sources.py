@@ -65,7 +65,7 @@ class InMemoryTable:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return the position of a row, and of its label if separate."""
+        """Return the position of a row, and of its label if it is separate."""
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch
@@ -115,7 +115,7 @@ def data_files(path: str) -> list[str]:
 
 
 def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
-    """Return {column: class names} for columns of class labels or lists.
+    """Return {column: class names} for columns of classes or lists of classes.
 
     Args:
       features: the features of a `datasets` data set, as JSON.
@@ -409,7 +409,7 @@ def texts_in(
     """
     found = False
     for row in rows:
-        if not found:  # only the first row: fields of JSON objects may differ
+        if not found:  # only the first row: JSON objects may lack fields
             _require_column(row.where, column, list(row.values))
             found = True
         text = row.values.get(column)

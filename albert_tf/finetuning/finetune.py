@@ -81,7 +81,7 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Train in a locked output directory; return its job and the evaluator."""
+    """Train in a locked output directory; return the job and the evaluator."""
     s = s.planned(len(job.train[0].features))
 
     def claim():

@@ -159,7 +159,7 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, most: int
 ) -> int:
-    """Return `batcher`'s `step` for training rows of at most `most` tokens."""
+    """Return the `step` of `batcher` for rows of at most `most` tokens."""
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)
     if padded or is_tpu(strategy):
@@ -263,7 +263,7 @@ def make_trainer(
 
 
 class KeepThreshold(KeepBest):
-    """Save the threshold of the best evaluation, next to its weights.
+    """A `KeepBest` that also saves the threshold of the best evaluation.
 
     Args:
       every, metric: see `KeepBest`.
