@@ -425,7 +425,7 @@ def command(
 
     Args:
       *classes: dataclasses of `setting` fields.
-      **about: further attributes of `Program`.
+      **about: other attributes of `Program`.
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:

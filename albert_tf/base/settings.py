@@ -111,7 +111,7 @@ def variant(field: Any, default: Any = dataclasses.MISSING, **changes) -> Any:
     Args:
       field: the field.
       default: the new default.
-      **changes: further arguments of `setting`.
+      **changes: other arguments of `setting`.
     """
     if default is dataclasses.MISSING:
         default = field.default
@@ -309,7 +309,7 @@ def facts(config: Any, change: str = "") -> dict[str, RunFact]:
 
     Args:
       config: a dataclass of `setting` fields.
-      change: overrides the `change` of every field.
+      change: a value to use instead of the `change` of each field.
     """
     table = {}
     for field in dataclasses.fields(config):
