@@ -44,7 +44,7 @@ def step_of(tensors: Tensors) -> int:
 
 
 def write_model_dir(folder: str, source: Source) -> int:
-    """Write a model directory; return its number of tensors."""
+    """Write a model directory; return the number of tensors."""
     tensors = source.tensors
     source.config.save(folder)
     for part in (source.task, source.tokenizer, source.symbols):
@@ -55,7 +55,7 @@ def write_model_dir(folder: str, source: Source) -> int:
 
 
 def write_tf1(folder: str, source: Source) -> int:
-    """Write a TF1 checkpoint; return its number of tensors."""
+    """Write a TF1 checkpoint; return the number of tensors."""
     require(
         source.task is None,
         "`to` must be model_dir or huggingface for a fine-tuned model, because "
@@ -73,7 +73,7 @@ def write_tf1(folder: str, source: Source) -> int:
 def write_huggingface(
     folder: str, source: Source, form: str = "huggingface"
 ) -> int:
-    """Write a Hugging Face folder; return its number of tensors.
+    """Write a Hugging Face folder; return the number of tensors.
 
     Args:
       folder: the folder to write to.

@@ -116,7 +116,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
 
 
 def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
-    """Return the lines of the FLOPs table; 15 % of tokens are predicted."""
+    """Return the lines of the FLOPs table; 15% of tokens are predicted."""
     predictions = max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
     total = sum(flops.values())

@@ -318,7 +318,8 @@ class SentencePieceReader:
     def _score_symbols(self) -> None:
         """Let symbols compete with other pieces, as in `tokenizer.json`.
 
-        A SentencePiece model would match symbols before it applies its map.
+        A SentencePiece model would match symbols before it applies its
+        character map.
         """
         scores = dict(self.hub.model["vocab"])
         tokens = self.hub.content["added_tokens"]

@@ -62,7 +62,7 @@ def head_of(task: Task) -> dict:
     """Return the values that describe a task's head in `config.json`.
 
     Raises:
-      InputError: if Hugging Face has no such head.
+      InputError: if Hugging Face's classes have no equivalent head.
     """
     require(
         task.kind in HEADS and task.config.answer_head != "beam",

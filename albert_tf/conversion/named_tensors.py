@@ -32,7 +32,7 @@ class Tensors:
 
     Attributes:
       shapes: {name: shape}.
-      read: returns the array with a given name.
+      read: a function that returns the array with a given name.
     """
 
     shapes: dict[str, Shape]
@@ -92,7 +92,7 @@ def _slots_used(
 def expected_places(
     names: set[str], config: AlbertConfig, layout: Layout
 ) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} for all variables a file must contain.
+    """Return {our name: stored tensor} that a file must contain.
 
     The whole backbone is required. A head or the optimizer's slots are required
     if any part of them is present; the step counter is optional.

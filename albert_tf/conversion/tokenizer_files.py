@@ -112,7 +112,7 @@ class HubFiles:
 
     Attributes:
       folder: the folder that contains the files.
-      content: content of `tokenizer.json`, or {} if there is no such file.
+      content: content of `tokenizer.json`, or {} if the file is missing.
       settings: content of `tokenizer_config.json` and
         `special_tokens_map.json`.
       differences: warnings about behaviour that our tokenizer does not
