@@ -147,7 +147,7 @@ def damaged(path: str, error: object) -> BadData:
 
 
 class _Zstd:
-    """A reader of concatenated Zstandard frames; truncated ones are errors."""
+    """A reader of Zstandard frames that raises an error if one is truncated."""
 
     def __init__(self, file: BinaryIO):
         use = "Reading zstd without `zstd -d FILE` first"

@@ -71,7 +71,7 @@ def lay_out(
       ids: [N], the tokens.
       starts: [N] bool, whether each token begins a word.
       max_seq_length: T.
-      tokenizer: provides the ids of special tokens.
+      tokenizer: the tokenizer, with the ids of special tokens.
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]

@@ -136,7 +136,7 @@ class Sentences:
     exception is stored.
 
     Attributes:
-      counts: the number of `sentences`; the number of `long` ones, which
+      counts: the number of `sentences`; the number of `long` sentences, which
         contain a run that exceeds the trainer's limit; the total `bytes`; and
         the skipped `long_bytes`.
       letters: counts of letters before accents are removed.

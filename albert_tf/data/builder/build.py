@@ -223,7 +223,7 @@ def _make(
     folder: BuildFolder,
     skipped: Counter | None,
 ) -> None:
-    """Run both passes, or finish interrupted ones; write the metadata last."""
+    """Run both passes, or resume them; write the metadata last."""
     text = Counter(skipped)
     counts, held_out = runner.deal(recipe, paths, folder.scratch)
     merge(text, counts)

@@ -65,7 +65,7 @@ def _deal(
       documents: the lines of each document.
       sizes: the tokens per sentence of each document; sentences without tokens
         do not belong to any part.
-      counts: incremented by the number of short documents.
+      counts: the counts, to which the number of short documents is added.
     """
     dealt = []
     for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):

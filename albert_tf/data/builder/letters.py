@@ -11,7 +11,7 @@ from albert_tf.data.builder.boundaries import beyond_english
 from albert_tf.text.normalization import drop_marks
 
 # If a larger share of letters has a mark, marks distinguish words. The share is
-# 0.04 % in English (Wikipedia), and 0.7 % in Italian, a language with few
+# 0.04% in English (Wikipedia), and 0.7% in Italian, a language with few
 # marks.
 MANY_MARKS = 0.002
 

@@ -5,9 +5,9 @@ cut into A and B at a random sentence boundary, and a fair coin decides whether
 to swap the two. Only the text may reveal which came first, so
 
 - no sentence is cut, inside a pair or at its outer ends: the two halves of a
-sentence would be separated exactly if the segments are swapped; - a fair coin
-decides from which end of the text to pack chunks, because a sentence that does
-not fit begins the next chunk and tends to be long.
+  sentence would be separated exactly if the segments are swapped;
+- a fair coin decides from which end of the text to pack chunks, because a
+  sentence that does not fit begins the next chunk and tends to be long.
 
 Glossary: N tokens, S sentences, n pairs; T tokens per example.
 """

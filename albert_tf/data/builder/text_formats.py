@@ -100,7 +100,7 @@ class BadItems:
 
     Args:
       on_bad_text: the setting.
-      counts: incremented for items that are skipped or replaced.
+      counts: the counts, in which skipped and replaced items are counted.
 
     Attributes:
       lines: the number of lines that were not UTF-8.

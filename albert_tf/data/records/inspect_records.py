@@ -54,9 +54,10 @@ def find_paths(patterns: str) -> list[str]:
 
 
 def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
-    """Return the tokenizer that flags name, or else the one beside the file.
+    """Return the tokenizer that flags name, or else the file's tokenizer.
 
-    The result is None if there is no tokenizer.
+    The file's tokenizer is in the file's folder. The result is None if there is
+    no tokenizer.
     """
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)

@@ -12,9 +12,9 @@ dynamic: unmasked and compact. `token_ids` is a byte string, the little-endian
 
 Held-out records are always static, so that their masks stay the same.
 
-Phoneme records, including held-out ones, are padded and unmasked: `symbol_ids`,
-and `word_ids`, the label of each position's word. The masks of a held-out
-record depend only on its position.
+Phoneme records, including held-out records, are padded and unmasked:
+`symbol_ids`, and `word_ids`, the label of each position's word. The masks of a
+held-out record depend only on its position.
 
 Glossary: T tokens, P predictions.
 """
@@ -87,7 +87,7 @@ class Metadata:
 
     @property
     def task(self) -> str:
-        """One of `TASKS`."""
+        """The task of the records, one of `TASKS`."""
         return self.settings.get("task", WORDS)
 
     def form(self, split: str) -> str:

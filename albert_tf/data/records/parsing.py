@@ -68,7 +68,7 @@ QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function for pipelines, whose running calls end before Python exits."""
+    """A function for pipelines; calls in progress end before Python exits."""
 
     def __init__(self, function: Callable):
         self.function = function

@@ -77,7 +77,7 @@ def permutation(size: int, seed: Sequence[int]) -> np.ndarray:
 
 
 def tokenizer_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
-    """Return the tokenizer, or the symbol table, beside unmasked records."""
+    """Return the tokenizer or the symbol table stored with unmasked records."""
     tokenizer = load_vocabulary(data_dir)
     require(
         tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
