@@ -37,7 +37,7 @@ class TaskEvaluator:
       task: the model's task.
       bucketed: whether to sort examples by length, which does not change the
         results.
-      outputs: replaces the head's `measured_outputs`.
+      outputs: a function to use instead of the head's `measured_outputs`.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the final model's evaluator, or None if told to stop.
+    """Train; return the final model's evaluator, or None if stopped early.
 
     Args:
       s: the settings, with every number of steps filled in.
@@ -147,7 +147,7 @@ def write_summary(
 def run_job(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics | None:
-    """Train, evaluate and predict; return None if training was told to stop."""
+    """Train, evaluate and predict; return None if training stopped early."""
     if s.run.do_train:
         job, model = train_in_output_dir(s, job, strategy)
     else:
@@ -239,12 +239,12 @@ RELEASED_NAMES = {
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 
-    Keywords are the flags of `finetune.py`; files of examples may also be
-    tables in memory.
+    The keyword arguments are the flags of `finetune.py`; files of examples may
+    also be tables in memory.
 
     Args:
       *configs: the fields of `Settings`.
-      hooks: called between steps, in addition to the standard hooks.
+      hooks: hooks to call between steps, in addition to the standard hooks.
 
     Returns:
       The directory, the metrics of each split and the run's history.

@@ -114,7 +114,7 @@ class FinetuningTrainer(Trainer):
 
 
 class EarlyStopping(Hook):
-    """A hook that halves the rate on plateaus, and ends the run without gains.
+    """A hook that halves the rate on plateaus, and ends runs without gains.
 
     Both decisions depend only on the history, without the evaluation at
     `stop_step`, so that resumed and uninterrupted runs are equal. This hook

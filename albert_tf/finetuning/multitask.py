@@ -320,7 +320,7 @@ def train(
     sizes: Sequence[int],
     strategy: tf.distribute.Strategy,
 ) -> dict | None:
-    """Train all tasks; return the metrics, or None if told to stop."""
+    """Train all tasks; return the metrics, or None if stopped early."""
     config = next(iter(jobs.values())).config
     tasks = {name: job.task for name, job in jobs.items()}
     trainer = make_trainer(

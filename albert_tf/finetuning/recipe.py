@@ -21,7 +21,7 @@ PARTS = ("embeddings", "encoder", "pooler")
 
 
 def named_weights(entries: Sequence[str]) -> dict[str, float]:
-    """Return {label: weight} from `class_weights`; {} for `balanced`."""
+    """Return {label: weight} from `class_weights`, or {} for `balanced`."""
     table: dict[str, float] = {}
     if tuple(entries) == (BALANCED,):
         return table

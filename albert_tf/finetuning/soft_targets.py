@@ -18,7 +18,7 @@ from albert_tf.training.evaluator import Batch, Objective
 
 
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:
-    """Return weights n / (k n_c) for the k classes that occur, else 1.
+    """Return class weights: n / (k n_c) for the k classes that occur, or 1.
 
     Args:
       labels: the labels of n examples, of which n_c belong to class c.
@@ -202,7 +202,7 @@ def check_targets(recipe: RecipeConfig, task: Task) -> None:
 
 
 def load_teacher(directory: str, job: Job) -> Task:
-    """Return a teacher's task; raise an error if it differs from the job's."""
+    """Return a teacher's task; raise an error if it does not fit the job."""
     task = load_other(directory, "teacher", job)
     same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
     require(
