@@ -91,7 +91,7 @@ class EmbedConfig:
 
 
 def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer's number from 0; fail if there is no such layer."""
+    """Return the layer's number, counted from 0; fail if it does not exist."""
     layers = config.num_hidden_layers * config.inner_group_num
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."

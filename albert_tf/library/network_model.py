@@ -60,7 +60,7 @@ class NetworkModel(ModelWithTokenizer):
     Args:
       config: the architecture.
       task: the task to learn, with its labels.
-      tokenizer: converts strings to ids.
+      tokenizer: the tokenizer, or None for a model that accepts only ids.
       **kwargs: passed to `keras.Model`.
     """
 
@@ -152,7 +152,8 @@ class NetworkModel(ModelWithTokenizer):
             examples; `fit` logs them with the prefix `val_`. Keras's metrics
             receive logits, or probabilities if they need them; your own
             functions receive class numbers and logits.
-          weighted_metrics: further metrics, weighted by the examples' weights.
+          weighted_metrics: additional metrics, weighted by the examples'
+            weights.
           label_smoothing: share of the target to spread evenly over all classes
             during training; needs the task's own loss.
           jit_compile: whether XLA compiles the step; all batches then have

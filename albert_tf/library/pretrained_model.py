@@ -213,7 +213,8 @@ class Albert(ModelWithTokenizer):
           texts: N strings, or a single string.
           pooling: mean over all tokens, cls for the first token, or pooled.
           layer: 0 is the embedding, 1 the first layer and -1 the last layer.
-          max_length: maximum number of tokens in a text. Default: the model's.
+          max_length: maximum number of tokens in a text. Default: the model's
+            value.
           batch_size: number of texts per batch.
         """
         lone = isinstance(texts, str)

@@ -176,7 +176,7 @@ def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
     """Return labels, outputs and weights of tokens; untagged tokens weigh 0.
 
     The tokens of all texts share an axis. No token is removed, because XLA
-    needs fixed shapes. Tasks without tags are unchanged.
+    needs fixed shapes. For tasks without tags, all three are unchanged.
     """
     if not isinstance(head, TagHead):
         return y, y_pred, weights
@@ -194,7 +194,7 @@ def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
     Args:
       head: the task's head.
       y: labels, -1 for tokens without a tag.
-      weights: a weight for each token, 0 for tokens without a tag.
+      weights: the tokens' weights, which are 0 for tokens without a tag.
     """
     if not isinstance(head, TagHead):
         return weights
