@@ -318,7 +318,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
           seed: the dropout seed (see `ops.py`), which this project's training
             loop passes.
           places: int32 [B, P], see `AlbertModel`.
-          **further: the class's `further_inputs`, and options of `compute`.
+          **further: the inputs in `further_inputs`, and options of `compute`.
         """
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
@@ -344,7 +344,7 @@ def unrolled(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
 
 
 def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once per number; the graph contains one copy."""
+    """Apply a layer once per number; the graph contains it only once."""
     if len(numbers) < 2:
         return unrolled(layer, x, numbers)
     _, x = tf.while_loop(

@@ -7,7 +7,7 @@ part of it.
 
 A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
 means inference. Replicas, steps and layers fold their numbers into the seed, so
-that masks differ between them but repeat when a step is repeated.
+that their masks differ, but are the same when a step is repeated.
 
 Shapes: B batch, T tokens, P requested tokens, A heads, D head width, H hidden
 width.
@@ -116,7 +116,7 @@ def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
 
 
 class XlaPolicy(NamedTuple):
-    """The parts of a step that XLA compiles; for a TPU, this is all of it.
+    """The parts of a step that XLA compiles, except for TPUs.
 
     Attributes:
       whole: the forward and backward passes together, in training.
