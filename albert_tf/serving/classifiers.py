@@ -61,7 +61,7 @@ def choice_rows(
 
 
 def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
-    """Return the most probable of choices [B, C], ignoring empty ones.
+    """Return the most probable of choices [B, C], except empty choices.
 
     Returns:
       `choice` int32 [B], the choice's number, counted from 0; `text` [B];

@@ -122,7 +122,7 @@ def write_file(
     config: ExportConfig,
     to: str,
 ) -> None:
-    """Write a model as a single file, beside the files that describe it."""
+    """Write a model as a single file, and the files that describe the model."""
     content = convert(server, config)
     files.write_bytes(files.join(to, name), content)
     for path in asset_paths(config.model_dir, server):

@@ -199,8 +199,8 @@ def convert(server: ServedModel, config) -> bytes:
 
     Args:
       server: the server, with fixed shapes.
-      config: includes `precision`, one of `PRECISIONS`, and for "int8" a
-        `calibration_file` with the task's examples, or text.
+      config: the `ExportConfig`, with a `precision` and, for "int8", a
+        `calibration_file` that contains the task's examples, or text.
     """
     precision, specs = config.precision, server.number_inputs
     is_int8 = precision == "int8"

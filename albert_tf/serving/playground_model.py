@@ -34,7 +34,7 @@ def text_of(value: bytes) -> str:
 
 
 def shares(labels, probabilities) -> dict[str, float]:
-    """Return {label: probability}."""
+    """Return the probabilities of labels as {label: probability}."""
     names = map(text_of, labels)
     return dict(zip(names, map(float, probabilities), strict=True))
 

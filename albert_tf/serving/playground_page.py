@@ -75,7 +75,7 @@ OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
 MOST_CHARACTERS = 20_000  # limit for one field
 MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # for three fields in any script
 CONCURRENT = 2  # number of requests that the model processes at a time
-WAITING = 16  # length of the queue; further requests are rejected
+WAITING = 16  # length of the queue; more requests are rejected
 POLICY = (
     b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
 )

@@ -1,4 +1,4 @@
-"""The signatures of a model directory: basic and head-specific ones.
+"""The signatures of a model directory, basic and specific to its heads.
 
 A pretrained model fills masks and scores sentence order; a fine-tuned model
 performs its task.

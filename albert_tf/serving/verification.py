@@ -35,7 +35,7 @@ MASKED = "The small [MASK] lies behind the old house."
 
 # The largest difference allowed, as a share of the largest number in an output
 # or of 1, whichever is larger. Because 8 bits lose much precision, their limit
-# rejects only outputs that are unrelated to the Python model's.
+# rejects only outputs that are unrelated to the outputs of the Python model.
 LIMITS = {"float32": 1e-3, "float16": 0.1, "dynamic_int8": 1.0, "int8": 1.0}
 
 NONE = 1e5  # larger numbers mark a missing answer
@@ -69,7 +69,7 @@ def id_batch(server: ServedModel) -> Arrays:
 
 
 def requests(server: ServedModel) -> dict[str, Arrays]:
-    """Return {signature: inputs} for all signatures except the basic ones.
+    """Return {signature: inputs} for all signatures that are not basic.
 
     The default signature is included and comes first, even if it is basic.
     """
@@ -121,7 +121,7 @@ def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
 
 
 def arrays(tensors: dict[str, tf.Tensor]) -> Arrays:
-    """Return tensors as arrays."""
+    """Return tensors as NumPy arrays."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
