@@ -41,7 +41,7 @@ class Texts:
     """A text and the texts to compare it with.
 
     Attributes:
-      id: the example's name.
+      id: the id of the example.
       texts: the text alone, with a match, or with a match and a negative.
       score: the rated similarity of the first two texts, or None if unrated.
       known: whether the similarity is known; without a score, the texts match.

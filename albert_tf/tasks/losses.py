@@ -74,7 +74,7 @@ class Head(abc.ABC):
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return {metric: [B]} to show during training, beside the loss."""
+        """Return {metric: [B]} for metrics to show during training."""
         return {}
 
     def label_counts(self, batch: Batch) -> tf.Tensor:

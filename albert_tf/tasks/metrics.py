@@ -1,7 +1,7 @@
 """The official metrics of all tasks.
 
-The results equal those of scikit-learn and SciPy, which are not needed; entity
-metrics equal those of CoNLL's script `conlleval`.
+scikit-learn and SciPy, which are not needed, have the same results; entity
+metrics are equal to the output of CoNLL's script `conlleval`.
 """
 
 import itertools
@@ -31,14 +31,14 @@ def class_sets(*numbers: np.ndarray) -> np.ndarray:
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return each class's F1 for sets [N, C], or 0 for an absent class."""
+    """Return each class's F1 score for sets [N, C], or 0 if it is absent."""
     right = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
     both = np.sum([labels, predictions], axis=(0, 1), dtype=float)
     return np.divide(right, both, np.zeros(len(both)), where=both > 0)
 
 
 def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return F1 of class 1."""
+    """Return the F1 score of class 1."""
     sets = (np.equal(x, 1)[:, None] for x in (labels, predictions))
     return float(f1_of_classes(*sets)[0])
 
@@ -134,7 +134,7 @@ def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
 
 
 def _shares_found(labels: set, predictions: set) -> dict[str, float]:
-    """Return the precision, recall and F1 of a set, 0 if a set is empty."""
+    """Return the precision, recall and F1 score of a predicted set."""
     right = len(labels & predictions)
     both = len(labels) + len(predictions)
     return {

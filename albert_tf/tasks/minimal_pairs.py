@@ -247,7 +247,7 @@ def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
 def minimal_pairs(config: MinimalPairsConfig) -> dict:
     """Score a model on minimal pairs; write and return the accuracies.
 
-    Each paradigm and phenomenon has an `accuracy`, its 95 % interval from `low`
+    Each paradigm and phenomenon has an `accuracy`, its 95% interval from `low`
     to `high`, and the number of `pairs`; the top level contains the mean over
     paradigms.
     """

@@ -105,7 +105,7 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """Return choices as texts; fail unless there are at least two."""
+    """Return choices as texts; fail unless the list has at least two."""
     legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
     # A missing cell is NaN, which does not equal itself.
     legal = legal and all(

@@ -26,7 +26,8 @@ class Question:
       id: the question's name in prediction files.
       text: the question.
       context: the text that contains the answers.
-      answers: the texts of all answers; () if there are none, None if unknown.
+      answers: the texts of all answers, () if there are none, or None if
+        unknown.
       span: start and end of the first answer that occurs in the context, or (0,
         0) if no answer does.
     """

@@ -171,7 +171,7 @@ def sentence_column(names: Iterable[str]) -> str:
 
 
 def have_words(rows: list[Row], column: str, id_column: str) -> bool:
-    """Return whether each row contains a word rather than a sentence.
+    """Return whether each row contains a word, not a sentence.
 
     Words may contain spaces if rows share the name of their sentence.
     """

@@ -257,7 +257,7 @@ class Task(abc.ABC):
         return self
 
     def reopened(self) -> "Task":
-        """Return a copy of the task that can learn from further examples."""
+        """Return a copy of the task that can learn from additional examples."""
         return self
 
     def table_labels(self, labels: list) -> list:
