@@ -195,7 +195,7 @@ class Tokenizer(abc.ABC):
         Args:
           texts: B strings.
           text_pairs: the second text of each pair; "" if there is none.
-          max_length: T; longer rows are truncated. Default: the longest row's.
+          max_length: T; longer rows are cut. Default: the longest row's length.
         """
         max_length = row_length(max_length)
         first = self.encode_batch(checked_texts(texts, "texts"))
