@@ -1,1 +1,1 @@
-"""Compilation of the training step for TPUs, and runs of a step file."""
+"""Compilation of the training step for TPUs, and runs from step files."""
