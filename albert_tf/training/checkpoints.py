@@ -322,7 +322,7 @@ def locked_model_dir(
 def restore_weights(
     model, model_dir: str, only: tuple[str, ...] = ("",)
 ) -> str:
-    """Restore a model's weights from a model directory; return the prefix.
+    """Restore weights from a model directory; return the checkpoint's prefix.
 
     Args:
       model: a built model.

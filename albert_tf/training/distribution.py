@@ -96,9 +96,8 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return a strategy over all GPUs, or over logical CPU devices."""
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
-    # Collectives are numbered per process, so the numbers of a second strategy
-    # would clash with those of the first. Reduction to one device has no such
-    # state.
+    # Collectives are numbered per process, so the numbers of two strategies
+    # would clash. Reduction to one device needs no numbers.
     return tf.distribute.MirroredStrategy(
         [f"CPU:{i}" for i in range(config.num_cpu_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),

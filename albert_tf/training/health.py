@@ -128,8 +128,8 @@ def loss_notes(
       settled: the rows since warm-up.
       what: the name of the loss in the warning.
       loss, accuracy: the names of the columns of the rows.
-      frequencies_only: an accuracy slightly above that of a model that knows
-        only the frequencies.
+      frequencies_only: an accuracy that a model which knows only the
+        frequencies nearly reaches.
     """
     notes = {}
     halves = windows(settled, 2)
@@ -207,7 +207,7 @@ class Monitor:
         return notes | self.settled_notes(settled)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for enough rows since warm-up."""
+        """Return {kind: warning}, given enough rows since warm-up."""
         recent = windows(settled, 4)[-1]
         return sentence_order_notes(recent) | loss_notes(settled)
 
@@ -237,7 +237,7 @@ class PhonemeMonitor(Monitor):
         return label_notes(rows) | super().notes(rows)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for enough rows since warm-up."""
+        """Return {kind: warning}, given enough rows since warm-up."""
         accuracy = "masked_symbol_accuracy"
         known = self.by_frequency[accuracy] + CHANCE_MARGIN
         of_symbols = "Symbol", "symbols_loss", accuracy, known

@@ -61,8 +61,9 @@ class RequireFinite(Hook):
 def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
     """Return the monitor of a run's current phase.
 
-    Losses of different phases are not comparable, so warnings ignore earlier
-    phases. Warnings also ignore mask rates that the user chose.
+    Losses of different phases are not comparable, so the monitor does not
+    compare with earlier phases. It also does not warn about mask rates that the
+    user chose.
     """
     phase, trainer = run.phase, run.trainer
     metadata = phase.metadata

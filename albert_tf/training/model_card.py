@@ -67,7 +67,7 @@ def read_flags(model_dir: str) -> dict[str, str]:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return a JSON object in a folder, or {} if there is no such file."""
+    """Return a JSON object in a folder, or {} if the file is missing."""
     path = files.join(folder, name)
     there = folder and files.exists(path)
     return files.read_json_object(path, f"`{name}`") if there else {}

@@ -136,8 +136,8 @@ class PhonemeObjective:
     def losses(self, model: AlbertForPhonemes, batch: Batch, seed):
         """Return both loss sums and the metrics.
 
-        Symbols count as masked if the mask replaces them: unchanged ones could
-        be copied.
+        Symbols count as masked if the mask replaces them, because unchanged
+        symbols could be copied.
         """
         ids, labels = batch["input_ids"], batch["symbol_ids"]
         outputs = model(ids, batch["input_mask"], seed=seed, layers=self.layers)

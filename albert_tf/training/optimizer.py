@@ -45,8 +45,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
 def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
     """Approximate U V^T of x = U S V^T by Newton-Schulz iterations.
 
-    Matrix products are computed in `dtype`. With bfloat16, as in Jordan's code,
-    the singular values are not further from 1.
+    Matrix products are computed in `dtype`. bfloat16, as in Jordan's code, does
+    not move the singular values away from 1.
     """
     tall = x.shape[0] > x.shape[1]
     x = tf.transpose(x) if tall else x
@@ -206,7 +206,7 @@ def debias(beta: float, t):
 
 
 class Adam(NamedTuple):
-    """Adam's hyperparameters, as a tuple, so that equal ones share a trace."""
+    """Adam's hyperparameters; equal tuples share a trace."""
 
     beta_1: float
     beta_2: float

@@ -255,7 +255,7 @@ class Run:
         return self.phases[min(max(index, now), now + 1)]
 
     def _stretch(self, cadences: Sequence[int]) -> int:
-        """Return how many steps to run next, in all processes."""
+        """Return the number of steps to run next, equal in all processes."""
         step, clock = self.step, self.clock
         last = min(self.last, step + clock.most(step))
         if self._ahead:
@@ -312,8 +312,8 @@ class Hook:
     """The base class of actions between the steps of a run.
 
     Attributes:
-      every: the interval, in steps, at which `after` is called, which is also
-        called at the last step; 0 means at each return to Python.
+      every: the interval, in steps, between calls of `after`, which is also
+        called after the last step; 0 means a call at each return to Python.
     """
 
     every = 0
@@ -416,7 +416,7 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
     Args:
       run: the run, new or resumed.
       batches: see `Trainer.iterator`.
-      hooks: called in order.
+      hooks: the hooks, which are called in order.
 
     Raises:
       KeyboardInterrupt: if Ctrl-C was pressed. The run is saved unless Ctrl-C

@@ -113,7 +113,7 @@ def time_steps(
 
 
 def measure(setup: Setup, most: float) -> tuple[float, float]:
-    """Return the seconds to run a step of the first phase, and to compile one.
+    """Return the seconds to run, and to compile, a step of the first phase.
 
     Args:
       setup: the run.
@@ -157,7 +157,7 @@ def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
 def measured_choices(
     setup: Setup, fixed: Set[str], end: float
 ) -> tuple[dict[str, Choice], float]:
-    """Return the choices and the seconds of a step in the first phase.
+    """Return the choices, and the seconds per step in the first phase.
 
     The batch size depends on the pace, and the pace on the batch size, so both
     are found by iteration.
@@ -257,7 +257,7 @@ class Budget:
         return setup.with_settings(values)
 
     def _choose(self, setup: Setup) -> tuple[dict[str, Any], float]:
-        """Return the choices {setting: value}, and the seconds of a step."""
+        """Return the choices {setting: value}, and the seconds per step."""
         if self.earlier:
             return self.earlier["choices"], self.earlier["step_seconds"]
         end = self.began + self.hours * 3600
@@ -268,9 +268,9 @@ class Budget:
         return values_of(choices), seconds
 
     def choose_settings(self, setup: Setup) -> Setup:
-        """Return a setup with all choices, and create the clock.
+        """Return the setup with every choice made, and create the clock.
 
-        The choices are new, or from an earlier process.
+        The choices of an earlier process, if any, are reused.
         """
         if not self.hours:
             return setup

@@ -145,7 +145,7 @@ def beta_2(means: Resources, values: dict) -> Choice:
 
 
 def warmup_steps(means: Resources, values: dict) -> Choice:
-    """Choose the length of warm-up."""
+    """Choose the number of warm-up steps."""
     steps = max(round(WARMUP_SHARE * values["num_train_steps"]), 1)
     return Choice(steps, f"{WARMUP_SHARE:.0%} of the steps")
 

@@ -191,8 +191,8 @@ def has_room_for_repeats(albert: AlbertModel) -> bool:
 def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the dimensions reserved for positions, and those for words.
 
-    D / 2 dimensions, those of every second short wave, are reserved for
-    positions, and the last D / 2 - 1 dimensions for words.
+    The D / 2 dimensions of every second short wave are reserved for positions,
+    and the last D / 2 - 1 dimensions for words.
     """
     waves_begin = 4 * np.arange(size // 4)
     places = np.sort(np.concatenate([waves_begin, waves_begin + 1]))
@@ -271,7 +271,7 @@ SCALE = 0.1
 
 
 def start_words(model, data_dir: str, metadata: Metadata) -> int:
-    """Initialize word embeddings from neighbours; return how many have any.
+    """Initialize word embeddings from neighbours; return how many were set.
 
     Special and rare pieces keep their random rows. These rows and the rows of
     segments are scaled to the size of the others.

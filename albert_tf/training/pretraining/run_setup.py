@@ -158,7 +158,8 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
     """
     folders = {f: read_metadata(f) for f in phases.folders(data_dir)}
     for folder, metadata in folders.items():
-        # Released records do not name a vocabulary; it must be the model's.
+        # Released records do not name a vocabulary, so it must be the model's
+        # vocabulary.
         size = metadata.vocab_size or config.vocab_size
         checks.check_files(
             folder, dataclasses.replace(metadata, vocab_size=size)
