@@ -5,8 +5,8 @@
 The file is written by `tpu_check --step_file`. `--peer` needs PyTorch and
 transformers: Hugging Face's compiled ALBERT then does the same work in a
 process that takes turns with this process. The outputs of each step are the
-inputs of the next. The outputs of the first step are compared with those of
-JAX's CPU backend.
+inputs of the next. The outputs of the first step are compared with the outputs
+of JAX's CPU backend.
 """
 
 import argparse

@@ -65,7 +65,7 @@ def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
 
 
 def row(part: str, worker: Worker, first: Worker) -> tuple[str, ...]:
-    """Return a row of the table."""
+    """Return the table's row for one worker."""
     return (
         f"{part}, {worker.name}",
         f"{worker.last['examples'] / worker.median:.1f}",

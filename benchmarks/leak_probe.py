@@ -3,13 +3,13 @@
     python benchmarks/leak_probe.py --data_dir=DIR
 
 Two linear classifiers of the label are evaluated on unseen records; without a
-leak, the first classifier has an accuracy of 50 %.
+leak, the first classifier has an accuracy of 50%.
 
 - Form: the last pieces of A and B, their lengths and their similarity. A higher
-accuracy reveals a fault in how pairs are made, such as cut sentences, long
-sentences at the same position, or segments from different texts. - Words: the
-words in which A and B differ, and the first pieces. Words may legitimately
-reveal the order, for example if documents begin alike.
+  accuracy reveals a fault in how pairs are made, such as cut sentences, long
+  sentences at the same position, or segments from different texts.
+- Words: the words in which A and B differ, and the first pieces. Words may
+  legitimately reveal the order, for example if documents begin alike.
 
 In the next-sentence task, the similarity of A and B is the task itself, so it
 is a feature of the second classifier.
@@ -42,14 +42,14 @@ FOLDS = 5
 # With fewer examples of a label, nothing can be learnt.
 LEAST_OF_A_LABEL = 10 * FOLDS
 
-# The quantile for 95 % intervals.
+# The quantile for 95% intervals.
 Z = 1.959964
 
 FIGURES = """balanced_accuracy balanced_interval words_balanced_accuracy
 words_balanced_interval""".split()
 
 # Without a leak, the accuracy of the form classifier is not above this value
-# (measured: 49 to 53 % on novels, an encyclopedia and docstrings).
+# (measured: 49 to 53% on novels, an encyclopedia and docstrings).
 LEAK = 0.53
 
 # Number of bins for similarity and lengths.
@@ -58,7 +58,7 @@ BINS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """The features of A and B."""
+    """The features of n segment pairs, A and B, in their stored order."""
 
     a: sparse.csr_array  # [n, V] counts of words
     b: sparse.csr_array  # [n, V]
@@ -163,7 +163,7 @@ def balanced_accuracy(
 
 
 def measure(segments: Segments, next_sentence: bool = False) -> dict:
-    """Return the accuracy on unseen labels, with 95 % intervals.
+    """Return the accuracy on unseen labels, with 95% intervals.
 
     `balanced_accuracy`, a mean over the two labels, belongs to the form
     classifier, and `words_balanced_accuracy` to the word classifier. Both are

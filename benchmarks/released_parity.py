@@ -65,7 +65,7 @@ class Row:
     largest: float = 0.0
 
     def add(self, ours, theirs) -> None:
-        """Compare two tensors of the same size."""
+        """Update the largest difference with two tensors of the same size."""
         if theirs.size:
             ours = np.asarray(ours, np.float64).reshape(theirs.shape)
             self.largest = max(self.largest, np.abs(ours - theirs).max())
@@ -243,7 +243,7 @@ class Recording:
 
 @program.command(ParityConfig)
 def main(c: ParityConfig) -> None:
-    """Print the table."""
+    """Print the table of differences from the recordings."""
     lines = [("", "", "difference", "bar", "margin")]
     for name in sorted(os.listdir(c.golden)):
         recording = Recording(os.path.join(c.golden, name))

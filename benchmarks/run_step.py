@@ -1,4 +1,4 @@
-"""Train from a step file; check speed, losses, and that resuming is exact.
+"""Train from a step file; report the speed, and check that resuming is exact.
 
     python benchmarks/run_step.py base.zip records runs --steps=400
 

@@ -78,7 +78,7 @@ CASES = {
 
 
 def ours(case: Case, jit: bool) -> Callable[[], float]:
-    """Return a step of the trainer that `pretrain.py` runs."""
+    """Return a function that runs a step of `pretrain.py`'s trainer."""
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -199,7 +199,7 @@ class KerasHub:
 
 
 def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
-    """Return a step of KerasHub; `jit` compiles it with XLA."""
+    """Return a function that runs a step of KerasHub, with XLA if `jit`."""
     import tensorflow as tf
 
     model = KerasHub(case)
@@ -229,7 +229,7 @@ def hugging_face_model(case: Case, form: str):
 
 
 def hugging_face(case: Case, form: str) -> Callable[[], float]:
-    """Return a step of Hugging Face's ALBERT in PyTorch."""
+    """Return a function that runs a step of Hugging Face's ALBERT."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -277,7 +277,7 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
 
 def matrix_product(case: Case, size: int) -> Callable[[], float]:
-    """Return a step that is a matrix product, for the machine's limit."""
+    """Return a function that computes a matrix product, as a speed limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])
