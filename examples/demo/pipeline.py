@@ -84,7 +84,7 @@ TESTED = {"finetuned": "test", "finetuned_random": "test_random"}
 
 
 def arguments(step: str, **values: object) -> list[str]:
-    """Return the arguments of `python` in a step, with `values` filled in."""
+    """Return a step's arguments for `python`, with `values` filled in."""
     return [word.format(**values) for word in shlex.split(step)]
 
 
