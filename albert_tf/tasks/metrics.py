@@ -51,7 +51,7 @@ def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return F1 of all decisions in sets [N, C]."""
+    """Return the F1 score of all decisions in sets [N, C]."""
     sets = (np.reshape(x, [-1, 1]) for x in (labels, predictions))
     return float(f1_of_classes(*sets)[0])
 
