@@ -187,7 +187,7 @@ LICENCE = (
 
 
 def card(folder: str, source: str, form: str) -> str:
-    """Return the card of a folder.
+    """Return the text of a folder's model card.
 
     Args:
       folder: the folder that the card describes.
@@ -226,7 +226,7 @@ def card(folder: str, source: str, form: str) -> str:
 
 
 def write_card(folder: str, source: str, form: str = "model_dir") -> None:
-    """Write a folder's card, unless the user has written one.
+    """Write a folder's model card, unless the user has written one.
 
     Args:
       folder: the folder to write to.

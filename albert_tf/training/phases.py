@@ -312,7 +312,10 @@ def row(phase: Phase) -> tuple[str, ...]:
 
 
 def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
-    """Return the mean FLOPs per example, for shares that are shares of time."""
+    """Return the mean FLOPs per example.
+
+    The share of a phase in the schedule is its share of the training time.
+    """
     each = 0.0
     for phase in phases:
         share = (phase.end - phase.begin) / phases[-1].end

@@ -38,21 +38,22 @@ def released_schedule(
 
 
 def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the polynomial share of the peak rate after a share `done`."""
+    """Return the share of the peak rate that polynomial decay leaves."""
     return (1.0 - done) ** config.poly_power
 
 
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate after a share of half a cosine wave.
+    """Return the share of the peak rate that cosine decay leaves.
 
-    The square equals (1 + cos(pi done)) / 2 but does not round to 0 in the last
-    steps of a long run.
+    `done` is the completed share of the decay. The square of the sine equals (1
+    + cos(pi done)) / 2, but does not round to 0 in the last steps of a long
+    run.
     """
     return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
 
 
 def no_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return 1, the share of a rate that does not decay."""
+    """Return 1: without decay, the whole peak rate remains."""
     return tf.ones_like(done)
 
 
