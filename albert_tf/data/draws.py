@@ -22,10 +22,10 @@ def splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 class Draws:
-    """Random numbers for a batch of examples, different at each call.
+    """Random numbers for a batch of examples, which differ at each call.
 
     Args:
-      seed: the seed of all examples.
+      seed: the seed that all examples share.
       positions: [B], the position of each example in the stream of examples.
     """
 

@@ -12,7 +12,7 @@ from albert_tf.data.masking import Instances
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Segment pairs as token ranges of the documents; each field is [n]."""
+    """Segment pairs as ranges of the documents' tokens; each field is [n]."""
 
     a_start: np.ndarray
     a_end: np.ndarray
@@ -26,7 +26,10 @@ class Pairs:
         return Pairs(*(getattr(self, f.name)[index] for f in fields))
 
     def swap(self, where: np.ndarray, labels: np.ndarray) -> "Pairs":
-        """Exchange A and B wherever `where` [n] is true, and set the labels."""
+        """Return the pairs with A and B swapped where `where` [n] is true.
+
+        `labels` [n] are the new labels.
+        """
         return Pairs(
             np.where(where, self.b_start, self.a_start),
             np.where(where, self.b_end, self.a_end),
@@ -64,11 +67,11 @@ def lay_out(
     """Lay out pairs as [CLS] A [SEP] B [SEP], or [CLS] A [SEP], with padding.
 
     Args:
-      pairs: token ranges, at most T - 3 tokens per pair.
+      pairs: token ranges, with at most T - 3 tokens per pair.
       ids: [N], the tokens.
       starts: [N] bool, whether each token begins a word.
       max_seq_length: T.
-      tokenizer: provides the ids of special tokens.
+      tokenizer: the tokenizer, with the ids of special tokens.
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]

@@ -1,4 +1,4 @@
-"""Every setting of a fine-tuning run."""
+"""The settings of a fine-tuning run."""
 
 import dataclasses
 import math
@@ -164,10 +164,10 @@ class FinetuningConfig:
 
     @property
     def source_dir(self) -> str:
-        """The model directory to read; the first one of an ensemble.
+        """The model directory to read: the first one of an ensemble.
 
-        Without training, this is `model_dir` if it is fine-tuned, otherwise
-        `output_dir`.
+        For a single model, this is `model_dir` if the run trains or `model_dir`
+        is fine-tuned, and otherwise `output_dir`.
         """
         if self.ensemble:
             return self.ensemble[0]
@@ -190,7 +190,7 @@ class FinetuningConfig:
         return one_folder(self.source_dir, self.output_dir)
 
     def check_output(self) -> None:
-        """Raise an error if results would end up with another model's files."""
+        """Raise an error if the output folder contains a different model."""
         source = {"ensemble": ",".join(self.ensemble)}
         require(
             self.in_place or not is_finetuned(self.output_dir),
@@ -202,7 +202,7 @@ class FinetuningConfig:
         )
 
     def parts(self) -> tuple[str, ...]:
-        """Return the parts of the data to read."""
+        """Return the parts of the data that the run reads."""
         return tuple(part for part in PARTS if getattr(self, f"do_{part}"))
 
     def encoder(self) -> AlbertConfig:
@@ -219,7 +219,8 @@ def seed_dir(output_dir: str, seed: int) -> str:
     return files.join(output_dir, f"seed_{seed}")
 
 
-# From this rate on, small models may forget because the steps are too long.
+# At this rate and above, small models may forget what they have learnt, because
+# the steps are too long.
 HIGH_RATE = 1e-4
 
 

@@ -27,7 +27,7 @@ class Split:
 
 
 def metric_name(split: str, metric: str) -> str:
-    """Return a metric's name in curves: "accuracy" or "matched_accuracy"."""
+    """Return a metric's name in curves, such as "matched_accuracy"."""
     suffix = split.partition("_")[2]
     return f"{suffix}_{metric}" if suffix else metric
 
@@ -35,7 +35,7 @@ def metric_name(split: str, metric: str) -> str:
 def choose_task(
     run: FinetuningConfig, data: DataConfig, config: TaskConfig
 ) -> Task:
-    """Return the task that flags name, or a fine-tuned model's task."""
+    """Return the task that flags select, or a fine-tuned model's own task."""
     if run.do_train:
         require(data.task, "`task` is required for training. Received: none")
         return with_settings(find(data.task), data, config)
@@ -83,8 +83,8 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
 
     Args:
       directory: the other model's directory.
-      setting: the setting that names it.
-      job: the job.
+      setting: the setting that names the directory.
+      job: the job that uses the other model.
     """
     place = {setting: directory}
     require(
@@ -110,13 +110,14 @@ def prepare(
     task_config: TaskConfig,
     parts: Sequence[str] | None = None,
 ) -> Job:
-    """Read and check everything before using a device.
+    """Return a run's job; read and check everything before using a device.
 
     Args:
       run: the model and the actions.
       data: the task and the location of its examples.
       task_config: how to convert examples to inputs.
-      parts: the parts of the data to read, None for those that the run needs.
+      parts: the parts of the data to read; None means the parts that the run
+        needs.
     """
     run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)

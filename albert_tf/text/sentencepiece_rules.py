@@ -8,8 +8,8 @@ import sentencepiece
 
 WORD_MARK = "▁"
 
-# A piece that consists of these characters continues a word, unless it is a
-# single symbol.
+# A piece that consists of the characters in ENGLISH continues a word, unless
+# the piece is a single symbol.
 SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
 
@@ -20,9 +20,9 @@ Span = tuple[int, int, int]
 def is_word_start(piece: str) -> bool:
     """Return whether a piece begins a word, by the released English rule.
 
-    A piece begins a word if it is a single symbol, or contains a word mark,
-    digit, apostrophe or letter outside a-z. Source: google-research/albert
-    `_is_start_piece_sp`.
+    A piece begins a word if it is a single symbol, or contains a character that
+    is not in ENGLISH, such as a word mark, a digit, an apostrophe or an
+    accented letter. Source: google-research/albert `_is_start_piece_sp`.
     """
     return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
 
@@ -37,7 +37,7 @@ def _encode_number(
 def _drop_word_mark(
     model: sentencepiece.SentencePieceProcessor, spans: list[Span]
 ) -> list[Span]:
-    """Remove the word mark of the first piece; the rest may be unknown."""
+    """Remove the word mark of the first piece; what remains may be unknown."""
     id, begin, end = spans[0]
     first = model.id_to_piece(id)
     if not first.startswith(WORD_MARK):
@@ -60,8 +60,8 @@ def digit_comma_splits(
       variant: one of `normalization.DIGIT_COMMA`.
 
     Returns:
-      For the id of each such piece, the ids that replace it, with spans in the
-      piece's text (without its word mark). Source: google-research/albert
+      {id of such a piece: the ids that replace it, with their spans in the
+      piece's text without its word mark}. Source: google-research/albert
       `encode_pieces`.
     """
     splits: dict[int, list[Span]] = {}
@@ -82,7 +82,7 @@ def digit_comma_splits(
 def expansion_table(
     splits: dict[int, list[Span]], vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `digit_comma_splits` as values int32 and row splits int64 [V+1].
+    """Return splits as values, int32, and row splits, int64 [V + 1].
 
     Row i contains the ids that replace id i, usually i itself.
     """

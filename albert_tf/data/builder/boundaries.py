@@ -1,4 +1,4 @@
-"""Find the beginnings of words, by one of several rules, and of sentences.
+"""Find where words begin, by one of several rules, and where sentences begin.
 
 Glossary: N tokens, S sentences, V vocabulary.
 """
@@ -27,14 +27,16 @@ Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 # JOINED character belongs to the character before it.
 ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
-# Scripts without spaces between words, by the first word of their letters'
-# Unicode names; each character counts as a word, as in UAX #29.
+# Scripts without spaces between words, identified by the first word of the
+# Unicode names of their letters. Each character counts as a word, as in UAX
+# #29.
 UNSPACED = frozenset(
     """CJK HIRAGANA BOPOMOFO YI THAI LAO KHMER MYANMAR TAI NEW TANGUT NUSHU
     KHITAN""".split()
 )
 
-# Pieces that end a sentence in Latin, Chinese, Devanagari and Arabic script.
+# Pieces that end a sentence in the Latin, Chinese, Devanagari and Arabic
+# scripts.
 ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
@@ -67,10 +69,11 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return whether each piece is marked, and its first and last kinds.
+    """Return, for each piece, whether it is marked, and two character kinds.
 
-    A marked piece has the tokenizer's mark for the start of a word (in
-    WordPiece, no `##`), or has no text.
+    The kinds belong to the piece's first and last characters. A marked piece
+    has the tokenizer's mark for the start of a word (in WordPiece, no `##`), or
+    has no text.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()
@@ -92,8 +95,8 @@ def _begins_sentence(piece: str, kind: str) -> bool:
     """Return whether a piece may begin a sentence.
 
     A space must precede the piece. Any letter may begin a sentence in scripts
-    without spaces, such as Chinese, and in WordPiece, which does not keep
-    spaces.
+    without spaces, such as Chinese, and in WordPiece pieces, which do not
+    record spaces.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
@@ -136,7 +139,7 @@ def _encode_by_words(
     Args:
       words_of: a function that cuts a line into words, whose concatenation is
         the line.
-      tokenizer: encodes the lines and returns token offsets.
+      tokenizer: the tokenizer that encodes the lines.
       lines: the text.
     """
     ids, sizes, starts = [], [], []
@@ -159,7 +162,7 @@ def _spaced(line: str) -> list[str]:
 
 
 def chinese(line: str) -> Iterable[str]:
-    """Cut a line into Chinese words; joined, these equal the line."""
+    """Cut a line into Chinese words, whose concatenation is the line."""
     import jieba
 
     jieba.setLogLevel(logging.WARNING)
@@ -175,9 +178,9 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 
-# The English rule does not fit a language if a larger share of the pieces in
-# its text contains a mark, or a letter other than a to z, that can continue a
-# word.
+# The largest share of a text's pieces that may contain a mark, or a letter
+# other than a to z, that can continue a word; beyond this share, the English
+# rule does not fit the language.
 MANY_BEYOND_ENGLISH = 0.01
 
 # {kind of vocabulary: the released code's rule for it}
@@ -196,7 +199,7 @@ def beyond_english(character: str) -> bool:
 
 
 def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
-    """Return the rule, or None for the default; resolve `auto`."""
+    """Resolve `auto`; return a word rule, or None for the default rule."""
     if rule != AUTO or tokenizer.kind != "sentencepiece":
         return None if rule == AUTO else rule
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))

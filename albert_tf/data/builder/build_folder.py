@@ -1,4 +1,4 @@
-"""The output folder: the build that owns it, and that build's progress."""
+"""The output folder of a build: its owner, and the progress of the build."""
 
 import concurrent.futures
 import contextlib
@@ -15,7 +15,7 @@ from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
 
-# Up to the item at which it stops, a first pass with this setting equals a
+# A first pass that this setting stops at a bad item has the same shards as a
 # first pass with any other value.
 STRICT = {"on_bad_text": "fail"}
 
@@ -31,7 +31,7 @@ def disk_errors(output_dir: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno is None and not isinstance(error, RemoteError):
-            raise  # its message already explains that
+            raise  # the message already explains what to do
         raise OSError(
             f"A file could not be read or written ({error}); fix the cause "
             "(free disk space if it is full) and run the same command again "
@@ -48,7 +48,8 @@ class BuildFolder:
     Args:
       output_dir: the folder.
       scratch_dir: the parent of `scratch`, if not `output_dir`.
-      identity: distinguishes this build from others; see `BuildSpec.identity`.
+      identity: a dict that distinguishes this build from others; see
+        `BuildSpec.identity`.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Reuse the scratch of a run stopped by a bad item; remove others."""
+        """Reuse the shards of a run that a bad item stopped; remove others."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
@@ -152,7 +153,7 @@ DIGEST_BYTES = 16
 
 
 def pieces(paths: list[str]) -> list[tuple[str, int]]:
-    """Return the file and byte offset of each piece of a text."""
+    """Return the (path, byte offset) of each piece of a text."""
     return [
         (path, place)
         for path in paths
@@ -182,7 +183,7 @@ def joined(digests: Iterable[bytes]) -> str:
 
 
 def corpus_hash(paths: list[str], num_threads: int) -> str:
-    """Return the hash of the corpus, computed in several threads.
+    """Return the hash of a corpus, computed in several threads.
 
     Threads help because reading and hashing release the GIL.
     """

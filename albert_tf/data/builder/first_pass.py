@@ -1,4 +1,4 @@
-"""The first pass over one block of text: tokenise it and deal it to shards."""
+"""The first pass: tokenise a block of text and deal its documents to shards."""
 
 import hashlib
 import struct
@@ -15,11 +15,11 @@ from albert_tf.data.builder.shards import PART_TOKENS, Documents
 from albert_tf.data.builder.text_blocks import document_hash, read_documents
 from albert_tf.data.builder.text_formats import Block, split_sentences
 
-# Letters are counted in one line out of this number.
+# Letters are counted in one of every `SAMPLED` lines.
 SAMPLED = 16
 
-# A part: number of sentences, hash and key (see `Documents`), and shard. Parts
-# with shard -1 are omitted.
+# A part: number of sentences, hash and key (see `Documents`), and shard. A part
+# with shard -1 is omitted.
 PART = np.dtype(
     [("sentences", "i4"), ("hash", "u8"), ("key", "u8"), ("shard", "i8")]
 )
@@ -35,10 +35,10 @@ def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
 def _parts(
     recipe: BuildSpec, sizes: np.ndarray, document: int, piece: int, key: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Cut a document, or a piece of a document, into parts; yield each `PART`.
+    """Cut a document, or a piece of one, into parts; yield a `PART` for each.
 
     Args:
-      recipe: contains the number of shards.
+      recipe: the build's settings, including the number of shards.
       sizes: [S], the tokens per sentence, all positive.
       document: the document's hash.
       piece: the number of the piece in the document.
@@ -57,15 +57,15 @@ def _deal(
     sizes: list[np.ndarray],
     counts: Counter,
 ) -> np.ndarray:
-    """Deal the documents of a block to shards; return their parts.
+    """Deal the documents of a block to shards; return the documents' parts.
 
     Args:
-      recipe: how to create records.
+      recipe: the build's settings.
       block: the block that contains the documents.
       documents: the lines of each document.
       sizes: the tokens per sentence of each document; sentences without tokens
         do not belong to any part.
-      counts: incremented by the number of short documents.
+      counts: the counts, to which the number of short documents is added.
     """
     dealt = []
     for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):
@@ -82,7 +82,7 @@ def _deal(
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
-    """Count the letters that settings do not fit, in a sample of lines."""
+    """Count letters that do not suit the settings, in a sample of lines."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
     # WordPiece strips accents only when it lowercases.
@@ -142,7 +142,7 @@ def deal_block(
     Sentences without tokens, such as lone control characters, are dropped.
     """
     counts = Counter(blocks=1, bytes=len(block.data))
-    with without_collection():  # this saves a tenth of the time
+    with without_collection():  # saves a tenth of the time
         documents, shards = _tokenize(recipe, block, counts)
     frames = {
         int(shard): documents.select(shards == shard).tobytes()

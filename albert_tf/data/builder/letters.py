@@ -10,12 +10,13 @@ import numpy as np
 from albert_tf.data.builder.boundaries import beyond_english
 from albert_tf.text.normalization import drop_marks
 
-# With a larger share of letters that have a mark, marks distinguish words. In
-# English, the share is 0.04 % (Wikipedia); in Italian, with few marks, 0.7 %.
+# If a larger share of letters has a mark, marks distinguish words. The share is
+# 0.04% in English (Wikipedia), and 0.7% in Italian, a language with few
+# marks.
 MANY_MARKS = 0.002
 
-# The English rule does not fit a text with a larger share of letters and marks
-# that begin a word only by that rule.
+# The largest share of letters and marks that may begin a word only by the
+# English rule; beyond this share, the rule does not fit the text.
 MANY_BEYOND = 0.01
 
 BUFFER = 1 << 20  # number of characters counted at a time
@@ -25,9 +26,10 @@ BUFFER = 1 << 20  # number of characters counted at a time
 def _kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Classify a character: letter or mark, has a mark, beyond English.
+    """Return whether a character is a letter, is marked and is beyond English.
 
-    With `strip`, marks are removed before the last check.
+    Marks count as letters. With `strip`, marks are removed before the last
+    check.
     """
     letter = unicodedata.category(character)[0] in "LM"
     marked = letter and has_marks(character)

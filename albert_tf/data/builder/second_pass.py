@@ -38,7 +38,7 @@ class FileJob:
       split: `TRAIN` or `EVAL`.
       border: the end of the held-out text.
       path: the file to write.
-      counts_path: the file of the counts; the job is done if both files exist.
+      counts_path: the file of counts; the job is done if both files exist.
     """
 
     recipe: BuildSpec
@@ -68,7 +68,7 @@ class FileJob:
 def file_jobs(
     recipe: BuildSpec, held_out: HeldOut, scratch: str
 ) -> list[FileJob]:
-    """Return the jobs: evaluation files first, then each training pass."""
+    """Return the jobs: evaluation files first, then the training files."""
     output_dir = recipe.build.output_dir
     times = {EVAL: 1, TRAIN: recipe.build.dupe_factor}
     jobs = []
@@ -111,7 +111,7 @@ def _pair_maker(config: pairs.PairsConfig) -> Callable:
 def _lay_out(
     job: FileJob, documents: Documents, made: Pairs
 ) -> Iterator[tuple[int, masking.Instances]]:
-    """Yield batches of laid-out pairs, each with its first pair's index."""
+    """Yield batches of laid-out pairs, and the index of their first pair."""
     length = job.recipe.pairs.max_seq_length
     for first in range(0, len(made), BATCH):
         batch = made.take(slice(first, first + BATCH))

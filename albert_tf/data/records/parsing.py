@@ -28,13 +28,13 @@ FEATURES_TAG = 10
 def require_all(
     sound: tf.Tensor, names: tf.Tensor, fault: str
 ) -> tf.Operation | None:
-    """Raise an error with the names [B] of records that are not sound [B]."""
+    """Raise an error that names the records that are not `sound`, [B] bool."""
     wrong = tf.strings.join([tf.boolean_mask(names, ~sound), ": ", fault])
     return tf.debugging.Assert(tf.reduce_all(sound), [wrong])
 
 
 def _is_example(serialized: tf.Tensor) -> tf.Tensor:
-    """Return [B] bool, whether a record is exactly one field `features`."""
+    """Return whether each record consists of one field `features`, [B] bool."""
     head = tf.io.decode_raw(serialized, tf.uint8, fixed_length=6)
     head = tf.cast(head, tf.int64)
     tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits a byte
@@ -52,12 +52,12 @@ def parse_examples(
     """Parse a batch of examples.
 
     Args:
-      names: [B] string, the file and number of each record.
+      names: [B] string, the file of each record and its number in the file.
       serialized: [B] string.
       features: as for `tf.io.parse_example`; mismatches are errors.
     """
     # TensorFlow's own error would quote the record instead of naming it, and
-    # turn into a UnicodeDecodeError if the bytes are not text.
+    # would become a UnicodeDecodeError if the bytes are not text.
     whole = require_all(_is_example(serialized), names, "no tf.train.Example")
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
@@ -68,7 +68,7 @@ QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function for pipelines; at exit, the interpreter waits for calls."""
+    """A function for pipelines; calls in progress end before Python exits."""
 
     def __init__(self, function: Callable):
         self.function = function
@@ -120,11 +120,11 @@ def parse(
 
     Args:
       names, serialized: [B] string, see `parse_examples`.
-      metadata: defines T and V; records that do not match are errors.
+      metadata: the records' metadata; records that do not match are errors.
 
     Returns:
-      Ids [B, R] int32 and word starts [B, R] bool, padded; lengths of A and B
-      [B, 2] int32; sentence_order_labels [B] int32.
+      The ids, [B, R] int32, and the word starts, [B, R] bool, both padded; the
+      lengths of A and B, [B, 2] int32; the sentence-order labels, [B] int32.
     """
     room = metadata.max_seq_length - 3
     parsed = parse_examples(names, serialized, FEATURES)
@@ -158,8 +158,8 @@ def masker(
 ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
     """Return a function that creates masked batches of dynamic examples.
 
-    The function's arguments are positions in the stream [B] int64, names and
-    serialised examples [B]; it returns the same tensors as
+    The function's arguments are positions in the stream, [B] int64, and the
+    names and serialised examples, [B]. It returns the same tensors as
     `input_pipeline.parse`. Masks are drawn in Python, so the function runs only
     in the process that created the pipeline.
 
