@@ -1,4 +1,4 @@
-"""The models that can be teachers."""
+"""Which models can be teachers."""
 
 import dataclasses
 import shutil
@@ -92,7 +92,7 @@ def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
 
 
 def test_a_beam_cannot_teach_logits(pretrained, teacher):
-    """A beam head's outputs differ from the outputs of a simple head."""
+    """A model with a beam head cannot teach one with a simple head."""
     config = TaskConfig(
         max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
     )
@@ -104,7 +104,7 @@ def test_a_beam_cannot_teach_logits(pretrained, teacher):
 
 
 def test_tasks_without_soft_targets():
-    """Spans have no smoothing, and the beam head has no teacher."""
+    """Spans allow no label smoothing, and the beam head allows no teacher."""
     questions = find("squad-1.1")
     with pytest.raises(InputError, match="label_smoothing=0.1"):
         check_targets(RecipeConfig(label_smoothing=0.1), questions)
