@@ -20,7 +20,7 @@ from albert_tf.model.ops import CompiledForTpu
     ],
 )
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
-    """Lengths are multiples of 1 on a CPU; a TPU has one length (step 0)."""
+    """Lengths are rounded up further where XLA compiles each length."""
     s = build(
         output_dir="out",
         model_dir="in",

@@ -203,7 +203,7 @@ def equal_tasks(dropout):
 
 
 def test_tasks_drop_units_apart():
-    """Equal examples under equal heads differ in loss only by dropout."""
+    """For equal heads and examples, only dropout makes the losses differ."""
     model, objective, batch = equal_tasks(0.5)
     whole, _ = objective.losses(model, batch, None)
     assert float(whole["a_task"]) == float(whole["b_task"])

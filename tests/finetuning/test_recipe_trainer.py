@@ -207,7 +207,7 @@ EVERY_STEP = {
 
 @pytest.mark.slow
 def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
-    """The run ends after the given evaluations without gain, permanently."""
+    """After the given number of evaluations without gain, a run is finished."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"early_stopping": 3}
     output = str(tmp_path / "o")

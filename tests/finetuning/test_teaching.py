@@ -46,7 +46,7 @@ def sentences(kind, *labels):
 
 
 def words():
-    """Return sentences of three or more words of one or more pieces."""
+    """Return sentences of three words, with one or more pieces per word."""
     task = find("token_classification")
     task = task.updated(max_seq_length=16)
     task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
@@ -67,7 +67,7 @@ def choices():
 
 
 def questions():
-    """Return questions with contexts of one window, two, or one word."""
+    """Return questions with contexts of two windows, one, or a single word."""
     task = exporting.question_task("simple")
     texts = ("the river", "", "he reads")
     contexts = (TEXTS[0] + " " + TEXTS[3], TEXTS[1], TEXTS[2])

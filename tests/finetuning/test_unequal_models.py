@@ -14,7 +14,7 @@ from albert_tf.tasks.registry import find
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 
-# Layers share weights, so both models have variables of the same names.
+# Layers share weights, so both models have variables of the same shapes.
 SMALL = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 LARGE = dataclasses.replace(SMALL, num_hidden_layers=3, num_attention_heads=4)
 TASK = dataclasses.replace(

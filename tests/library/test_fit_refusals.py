@@ -18,7 +18,7 @@ ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def of(name, *x, **how):
-    """Return a function that calls a method of a model."""
+    """Return a function that calls a method of its argument."""
     return lambda model, path: getattr(model, name)(*x, **how)
 
 
@@ -74,7 +74,7 @@ def untrained(model, path):
     ],
 )
 def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
-    """A mistake raises a one-line error before any computation."""
+    """A mistake raises an error before any computation."""
     with pytest.raises(InputError, match=message):
         action(same_classifier, shallow)
 
