@@ -31,7 +31,7 @@ def test_absent_choices_have_no_share():
 
 @pytest.mark.parametrize("bucketed", [False, True])
 def test_outputs_of_tokens_stand_beside_them(bucketed):
-    """A teacher's token outputs survive shuffling and new lengths."""
+    """A teacher's outputs stay with their tokens when batches are shuffled."""
     lengths = [3, 20, 9]
     rows = [(np.arange(1, n + 1, dtype=np.int32), n) for n in lengths]
     features = Features.from_rows(rows, {}, 0, 24)

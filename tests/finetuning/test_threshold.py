@@ -60,7 +60,7 @@ def questions(tmp_path_factory, shallow):
         "eval_steps": 1,
         "save_checkpoints_steps": 1,
         "eval_batch_size": 64,
-        "random_seed": 1,  # so that the best weights withhold some answers
+        "random_seed": 1,  # the best weights then withhold some answers
     }
 
 

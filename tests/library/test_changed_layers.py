@@ -141,7 +141,7 @@ def test_a_quantized_kernel_is_read_as_numbers(mode, error):
 
 
 def test_heads_read_quantized_kernels():
-    """Masked words and beams of answers change little if layers are int8."""
+    """With one layer in int8, both heads' outputs change only a little."""
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(tiny.CONFIG, embedding_norm="hidden")
     ids = np.arange(12, dtype=np.int32).reshape(2, 6)

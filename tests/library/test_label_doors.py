@@ -107,7 +107,7 @@ def test_labels_of_a_frame_stand_by_their_names(
     ],
 )
 def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
-    """Labels next to texts, in a column or in a file mean the same classes."""
+    """Classes may be names or numbers, in lists, columns or files."""
     wanted = [tuple(row) for row in SETS]
     if kind == "classification":
         wanted = [labels[2], labels[0], labels[1]]

@@ -120,7 +120,7 @@ def test_a_number(shallow):
 
 @pytest.mark.slow
 def test_shares_of_classes_are_learnt(shallow):
-    """The loss is the shares' cross entropy; one-hot rows equal labels."""
+    """Soft labels have a cross-entropy loss, and one-hot rows equal labels."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)

@@ -214,7 +214,7 @@ def test_another_loss_and_a_share_to_evaluate_on(classifier):
     history = classifier.fit(texts, labels, **how).history
     assert "val_accuracy" in history
     classifier.compile(AdamW(0.0), run_eagerly=True)
-    few = texts[:3], labels[:3]  # these take precedence over a share
+    few = texts[:3], labels[:3]  # takes precedence over a share
     history = classifier.fit(texts, labels, validation_data=few, **how).history
     wanted = classifier.evaluate(*few, verbose=0)
     assert history["val_loss"][0] == pytest.approx(wanted)

@@ -14,8 +14,8 @@ from albert_tf.model.ops import CompiledForTpu
 from albert_tf.training.checkpoints import named_variables
 
 # Ten times the released code's noise when float32 sums are reordered; g5
-# has masks with gaps and a row without tokens, where scores near -10000 have a
-# spacing of 1e-3.
+# has masks with gaps and a row without tokens, where the spacing of scores
+# near -10000 is 1e-3.
 OUTPUTS, LOSSES = 2e-5, 1e-5
 HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 
@@ -151,7 +151,7 @@ def test_padding_changes_nothing(variant):
 
 @pytest.mark.parametrize("device", [CPU, TPU])
 def test_bfloat16_is_near_float32(device):
-    """Mixed precision has float32 variables, and logits close to float32's."""
+    """Mixed precision has float32 variables and logits close to float32's."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
     with device("CPU:0").scope():

@@ -127,7 +127,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
 
 
 def test_dimensions_kept_apart_are_of_places_or_of_words():
-    """Position and word dimensions are disjoint, even for odd head sizes."""
+    """Positions and words use separate dimensions, even for odd head sizes."""
     places, words = informed_start.kept_apart(128, 27)
     assert len(places) == 12 and len(words) == 12
     assert places.max() < 64 < words.min()

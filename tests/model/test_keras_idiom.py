@@ -125,7 +125,7 @@ def test_dropout_follows_training():
 
 
 def test_dropout_acts_in_every_block_under_fit():
-    """`fit` uses every dropout generator, even in a frozen model."""
+    """In training, dropout also acts in a frozen model, with changing masks."""
     rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     config = dataclasses.replace(tiny.CONFIG, **rates)
     model = functional(AlbertModel(config))
@@ -139,7 +139,7 @@ def test_dropout_acts_in_every_block_under_fit():
 
 
 def test_initial_weights_do_not_depend_on_dropout():
-    """The initial weights do not depend on the dropout rate."""
+    """Dropout does not change the seeds of the initial weights."""
     keras.utils.set_random_seed(5)
     drawn = keras.initializers.TruncatedNormal(stddev=0.02)
     kernel = keras.layers.Embedding(50, 8, embeddings_initializer=drawn)

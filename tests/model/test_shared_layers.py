@@ -201,7 +201,7 @@ def test_recomputation_is_the_same_function_again():
 
 
 def test_return_all_gives_every_layer_in_every_form():
-    """Hidden states and attention maps do not depend on the loop."""
+    """Hidden states and attention maps do not depend on the loop's form."""
     model, inputs = goldens.random_model()
     inputs = inputs.values()
     plain = model(*inputs, return_all=True)

@@ -54,7 +54,7 @@ def bfloat16_head(cls, *args):
     ],
 )
 def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
-    """Logits equal a float32 dense layer; answers are never on padding."""
+    """Logits equal a float32 dense layer's; answers are never in padding."""
     model, encoded = bfloat16_head(cls, *outputs)
     assert {v.dtype for v in model.weights} == {"float32"}
     kernel, bias = model.classifier.weights

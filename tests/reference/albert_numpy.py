@@ -85,7 +85,7 @@ def attend(w, config, x, mask):
 
 
 def encode(table, config, ids, mask, segments):
-    """Return every layer's output, the attention maps and the pooled output."""
+    """Return embedding, layer outputs, attention maps and pooled output."""
     weights = Weights(table)
     embedding, x = embed(weights, config, ids, segments)
     act = ACTIVATIONS[config.hidden_act]
