@@ -237,7 +237,7 @@ def test_the_given_threshold_decides(words, tmp_path):
 
 
 def test_unknown_answers(words, tmp_path):
-    """Without answers, there are predictions, but no labels or error table."""
+    """Questions without answers get predictions but no error table."""
     unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]
     task = make_task()
     features = task.features(unknown, words)

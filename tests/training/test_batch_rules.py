@@ -1,4 +1,4 @@
-"""Optimizer settings that are derived from the batch."""
+"""Optimizer settings that the batch size determines."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """A batch of 4096 has the paper's rate; a quarter of it, half the rate."""
+    """A batch of 4096 has the paper's rate, and a quarter has half of it."""
     auto = OptimizerConfig(learning_rate="auto")
     for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
         training = TrainingConfig(train_batch_size=batch)
@@ -21,7 +21,7 @@ def test_the_automatic_rate_is_the_square_root_rule(capsys):
 
 
 def test_the_automatic_rate_is_lambs():
-    """`auto` is an error with AdamW, and so is any other word."""
+    """`auto` is an error with AdamW, and so is any other word with LAMB."""
     adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
     with pytest.raises(InputError, match="optimizer=adamw"):
         with_rate(adamw, TrainingConfig())
