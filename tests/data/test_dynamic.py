@@ -152,7 +152,7 @@ def test_batches_restore_the_records(kinds):
 
 
 def test_records_can_be_masked_at_another_rate(kinds):
-    """Masking at another rate makes as many predictions as a build at it."""
+    """Records masked at another rate have that rate's predictions per row."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(

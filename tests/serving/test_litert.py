@@ -112,9 +112,9 @@ def test_precisions_of_a_classifier(
 
 
 def test_a_score_is_the_number_of_the_model(tokenizer):
-    """A regression task returns its number as a score.
+    """A regression task returns the model's number as the score of a pair.
 
-    A task for single texts ignores no second text.
+    For a task of single texts, a second text is an error.
     """
     query, asked = {"text": "a", "text_pair": "the river"}, []
 

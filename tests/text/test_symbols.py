@@ -53,7 +53,7 @@ def test_a_table_survives_its_files(tmp_path):
     ],
 )
 def test_a_damaged_table_is_an_error(tmp_path, content):
-    """A symbol of two characters, a wrong id or a missing role is an error."""
+    """Symbols of two characters, other ids and missing roles are named."""
     (tmp_path / "symbols.json").write_text(content)
     with pytest.raises(InputError, match=r"`symbols.json` must .* Received: "):
         symbols.read_table(str(tmp_path))

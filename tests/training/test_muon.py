@@ -36,7 +36,7 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
 
 @pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
 def test_bfloat16_turns_no_direction(shape):
-    """Singular values stay near 1, and the matrix near its float32 form."""
+    """In bfloat16, singular values stay near 1 and directions hardly change."""
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     exact, found = (
         orthogonalized(tf.constant(x), dtype).numpy() for dtype in DTYPES

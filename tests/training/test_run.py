@@ -42,7 +42,7 @@ def assert_same_bits(unbroken, trainer):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
-    """Weights, slots and step are the same as in an uninterrupted run."""
+    """A resumed run ends with an unbroken run's weights, slots and step."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path)
     assert resumed.step == 7
