@@ -49,7 +49,7 @@ def _start(arguments: list[str], cwd: str, streams: list[str]) -> None:
 
 
 def _serve(asked, answers) -> None:
-    """Run the programs in the lines of requests; reply with exit statuses."""
+    """Run the program in each request line; reply with its exit status."""
     for name in [n for n in sys.modules if n.split(".")[0] == "albert_tf"]:
         del sys.modules[name]
     for line in asked:

@@ -72,7 +72,7 @@ def test_a_file_in_the_package_is_a_command():
 
 
 def test_no_two_modules_of_rooms_have_one_name():
-    """No two modules have the same name, in whatever package."""
+    """No two modules have the same name, even in different packages."""
     names = [n.rpartition(".")[2] for n in MODULES if n not in COMMANDS]
     assert sorted(set(names)) == sorted(names)
 

@@ -116,7 +116,7 @@ def test_home_is_found_in_every_path(monkeypatch):
 
 
 def test_a_program_may_ask_what_was_given():
-    """A program can get the names of the passed settings; aliases resolve."""
+    """A program can get the names of passed settings, without aliases."""
 
     def tell(config, *, hooks=(), set_by_user=frozenset()):
         return set_by_user
@@ -238,7 +238,7 @@ def test_a_reader_may_leave_early():
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():
-    """A string is split at commas, as a flag is; empty items are dropped."""
+    """A string is split at commas like a flag; empty items are dropped."""
     wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
     for text, names in wanted.items():
         config, _ = program(model_dir="m", names=text, depth=None)
@@ -274,7 +274,7 @@ def test_a_setting_has_one_home():
 
 
 def test_a_flagfile_says_what_it_cannot(tmp_path):
-    """A flagfile records values that no flag can express as comments."""
+    """Values that no flag can express become comments in a flagfile."""
     table = as_source("table", {"a": [1]})
     config = Kinds(model_dir="m", table=table, names=("a", "b"), train=True)
     lines = flagfile(config).splitlines()

@@ -33,7 +33,7 @@ def test_matches_are_those_of_tensorflow(folder, pattern):
 
 
 def test_two_stars_reach_every_depth(folder):
-    """`**` matches files at any depth, which TensorFlow's glob omits."""
+    """Unlike in TensorFlow, `**` matches files at any depth."""
     (folder / "sub" / "x").mkdir()
     (folder / "sub" / "x" / "d.txt").touch()
     names = ["a.txt", "b.txt", "sub/c.txt", "sub/x/d.txt"]
@@ -98,7 +98,7 @@ def test_names_in_a_folder(folder):
 
 
 def test_a_copy_takes_the_place_of_what_was_there(folder):
-    """A copy overwrites its target and leaves its source."""
+    """Copying overwrites the target and keeps the source."""
     files.copy(f"{folder}/sub/c.txt", f"{folder}/a.txt")
     assert files.read_bytes(f"{folder}/a.txt") == b"c"
     assert files.exists(f"{folder}/sub/c.txt")
@@ -123,7 +123,7 @@ def test_a_folder_does_not_lie_where_a_file_is(folder, place):
 
 
 def test_json_may_begin_with_a_byte_order_mark(folder):
-    """JSON may start with a BOM, as written by Windows editors."""
+    """JSON may start with a BOM, which Windows editors write."""
     (folder / "x.json").write_text("\ufeff[1]", "utf-8")
     assert files.read_json(f"{folder}/x.json", "It") == [1]
 
@@ -293,7 +293,7 @@ with files.locked(sys.argv[1], "output_dir"):
 
 
 def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
-    """A folder is locked until its process ends, even if it is killed."""
+    """A folder stays locked until the locking process ends or is killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         cwd=ROOT,

@@ -157,7 +157,7 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number):
-    """One process, or a single item, does not start another process."""
+    """For one process or a single item, no other process is started."""
     found = list(Workers(number, __name__).map(square, items))
     assert found == [(n * n, os.getpid()) for n in items]
 
@@ -176,7 +176,7 @@ def test_items_are_read_only_a_little_ahead():
 
 
 def test_the_first_error_in_order_is_met():
-    """Results before the first error are yielded, whichever fails first."""
+    """Results before the first error in order are yielded."""
     found = []
     with pytest.raises(ValueError, match="item 3"):
         for n in work(late_first, range(9)):

@@ -1,17 +1,8 @@
-"""Every program treats paths with `:
+"""Every program treats paths with `://` like local paths.
 
-` like local paths.
-
-`file:
-
-` and `ram:
-
-` are TensorFlow file systems like `gs:
-
-`: remote to the programs, without a network. TensorFlow cannot read checkpoints
-in `ram:
-
-`, because it mistakes checkpoint prefixes for folders there.
+`file://` and `ram://` are TensorFlow file systems like `gs://`: remote to the
+programs, without a network. TensorFlow cannot read checkpoints in `ram://`,
+because it mistakes checkpoint prefixes for folders there.
 """
 
 import os
@@ -84,10 +75,7 @@ def test_weights_are_converted(model_dir, tmp_path):
 
 
 def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
-    """Conversion works in `ram:
-
-    `, which safetensors cannot open.
-    """
+    """Conversion works in `ram://`, which safetensors cannot open."""
     convert(model_dir[0], f"{tmp_path}/hf", "huggingface")
     convert(model_dir[0], "ram://folder/hf", "huggingface")
     convert("ram://folder/hf", f"{tmp_path}/model_dir", "model_dir")

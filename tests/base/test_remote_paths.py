@@ -1,7 +1,4 @@
-"""TensorFlow handles paths with `:
-
-`; unreachable ones are errors.
-"""
+"""TensorFlow handles paths with `://`; unreachable ones are errors."""
 
 import gzip
 import re

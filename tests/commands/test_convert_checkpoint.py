@@ -59,7 +59,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
-    """The model directory restores strictly and computes the golden outputs."""
+    """A converted release loads strictly and computes the golden outputs."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     directory = str(tmp_path / "dir")
     convert(source, directory, "model_dir")

@@ -45,7 +45,7 @@ def test_the_table_has_the_variables_of_the_model(variant):
 
 @pytest.mark.parametrize("release", COUNTS)
 def test_released_files_map_completely(release, tmp_path):
-    """Each released variable maps to one name of ours, and back."""
+    """Each released variable maps to exactly one of our names, and back."""
     table = TABLES[release]
     shapes = {n: tuple(s) for n, s in table["tensors"].items()}
     tensors = Tensors(shapes, read=None)
@@ -93,7 +93,7 @@ def test_parameters_of_the_paper(name):
 def test_what_released_files_cannot_hold():
     """Architectures that released files cannot store are errors.
 
-    Unshared layers are stored as one group each.
+    Each unshared layer is stored as a group.
     """
     shapes = variable_names.variable_shapes
     unshared = goldens.variant("unshared")

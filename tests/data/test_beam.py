@@ -39,7 +39,7 @@ def files_in(folder):
     "changes, number", [({}, 8), ({"input_format": "files"}, None)]
 )
 def test_beam_writes_the_same_bytes(corpus, changes, number):
-    """A pipeline of whole shards writes the same files as one process.
+    """A Beam pipeline writes the same files as a single process.
 
     This includes a build that divides a document to hold out part of it.
     """

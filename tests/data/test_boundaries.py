@@ -91,7 +91,7 @@ def test_unicode_rule(text, words):
 
 
 def broken(tokenizer, text):
-    """Return the sentences in a text as lists of pieces."""
+    """Return the sentences in a text, each as its joined pieces."""
     ids, _ = tokenizer.encode_joined([text])
     places = boundaries.sentence_breaks(ids, tokenizer)
     parts = np.split(np.array(tokenizer.pieces(ids)), places)
@@ -159,7 +159,7 @@ ZH = ["我在北京大学学习。", "2010年 abc 很好", "\u3000他说：“�
 
 
 def test_chinese_words_are_those_of_jieba():
-    """Each word consists of the tokens in one jieba word."""
+    """Each word consists of the tokens of one word from jieba."""
     jieba = pytest.importorskip("jieba")
     expected = [[w for w in jieba.cut(t) if w.strip()] for t in ZH]
     assert grouped(chinese(ZH), "chinese", ZH) == expected

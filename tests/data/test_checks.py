@@ -1,4 +1,4 @@
-"""Errors name damaged records; other errors pass without reading records."""
+"""Errors name damaged records; other errors cause no reading of records."""
 
 import dataclasses
 import re
@@ -175,7 +175,7 @@ def test_vanished_file_is_named(data_dir, looked_at, split):
     ],
 )
 def test_other_errors_pass_at_once(data_dir, looked_at, error):
-    """An error that is not about a record file passes without reading records.
+    """An error that records did not cause is raised without reading records.
 
     The records are damaged, so reading them would change the error.
     """
@@ -191,7 +191,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 
 
 def test_a_run_begins_with_a_check(data_dir, monkeypatch):
-    """Before a run, file sizes are checked in parallel, then first records."""
+    """Before a run, sizes are checked in parallel, then the first records."""
     metadata = read_metadata(data_dir)
     together, size = threading.Barrier(2, timeout=20), checks.files.size
     train = [path for path in glob(f"{data_dir}/train-*") if size(path)]

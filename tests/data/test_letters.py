@@ -170,8 +170,8 @@ def vietnamese(tmp_path):
 def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     """By default, records lose the tones, and a warning names both flags.
 
-    With `auto` for the tokenizer and the records, the tones stay and nothing
-    warns.
+    With `auto` for the tokenizer and the records, the tones stay and there is
+    no warning.
     """
     said, unknown = {}, {}
     for choice in (True, "auto"):

@@ -159,7 +159,7 @@ def test_random_words_are_words():
 
 
 def test_budget_rounds_as_released():
-    """The budget rounds halves to even, and lies between 1 and the slots."""
+    """The budget rounds halves to even, from 1 to the number of slots."""
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
 

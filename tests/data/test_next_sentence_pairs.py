@@ -51,7 +51,7 @@ def test_labels_are_a_coins_and_say_whether_b_belongs():
 
 
 def test_strange_segments_are_of_other_documents():
-    """With label 1, B comes from another document than A."""
+    """With label 1, B comes from a different document than A."""
     docs, made, _, _ = make(np.random.default_rng(2))
     ends = docs.offsets()[np.cumsum(docs.parts)]
     a, b = (

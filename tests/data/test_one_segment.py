@@ -1,4 +1,4 @@
-"""Examples with one segment, by `--single_segment_policy=keep`."""
+"""Examples with one segment, with `--single_segment_policy=keep`."""
 
 import numpy as np
 import pytest
@@ -70,7 +70,7 @@ def test_long_lines_are_cut_evenly_before_words():
 
 
 def test_a_word_longer_than_an_example_is_cut():
-    """A word longer than an example is cut inside."""
+    """A word longer than an example is cut into several examples."""
     made = pairs.without_b(*np.array([[0], [95]]), np.array([0]), ROOM)
     assert rows(made) == [
         (at, end, end, end, False)

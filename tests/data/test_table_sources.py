@@ -90,7 +90,7 @@ def hub_parquet(rows, folder):
     ],
 )
 def test_objects_have_the_same_rows(make):
-    """Rows contain class names instead of numbers, and None if missing."""
+    """Rows contain class names, not numbers, and None for missing values."""
     found = list(rows_of(make(ROWS)))
     assert [row.values for row in found] == ROWS
     assert [row.where.partition(", ")[2] for row in found] == [
@@ -181,7 +181,7 @@ def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
 
 
 def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
-    """Files are read one batch at a time, and only the requested column."""
+    """Files are read in batches, and only the requested column is read."""
     path = parquet(ROWS, tmp_path, rows_in_group=3)
     monkeypatch.setattr(table_sources, "BATCH_ROWS", 1)
     sizes = []

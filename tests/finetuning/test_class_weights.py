@@ -105,7 +105,7 @@ KINDS = ("classification", "multilabel", "token_classification")
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
-    """The weighted loss over four micro-batches equals the mean by hand.
+    """The weighted loss over four micro-batches equals one computed by hand.
 
     Accuracy is unweighted: its sums count labels.
     """

@@ -1,4 +1,4 @@
-"""Which models can be teachers."""
+"""Requirements for teacher models."""
 
 import dataclasses
 import shutil

@@ -154,7 +154,7 @@ def test_hours_are_of_all_seeds_and_a_step_of_each(
 
 
 def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
-    """A run with several seeds into a model's folder is an error."""
+    """Running several seeds into a model's folder is an error."""
     message = refusal(
         model_dir=pretrained,
         output_dir=str(copy),

@@ -145,7 +145,7 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 def test_metrics_do_not_depend_on_the_batch(
     finished, opinions, tmp_path, size, monkeypatch
 ):
-    """Metrics do not depend on the batch size, and no recipe applies."""
+    """Metrics do not depend on the batch size, and no recipe is used."""
     monkeypatch.setattr(finetuning_run, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],

@@ -160,7 +160,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """A pretrained model's folder stays unchanged, however it is spelled."""
+    """Nothing is written to a pretrained model, however its path is spelled."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}

@@ -129,7 +129,7 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
     ("mode", "error"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.07)]
 )
 def test_a_quantized_kernel_is_read_as_numbers(mode, error):
-    """A quantized kernel is read back within a share of its largest number."""
+    """A quantized kernel is read back within a share of its largest value."""
     keras.utils.set_random_seed(3)
     dense = Dense(5, bias_initializer="ones")
     dense.build([None, 4])

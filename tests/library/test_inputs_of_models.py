@@ -87,7 +87,7 @@ def test_labels_of_both_shapes_are_evaluated_in_a_graph(shallow):
 
 
 def test_names_of_hugging_face_are_keywords_too(model, shallow):
-    """Task models, encoders and pretrained models accept these keywords."""
+    """Models and their encoders accept Hugging Face's names as keywords."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, named = batch["input_ids"], of_others(batch)
     more = {name: named[name] for name in ALIASES}
@@ -149,7 +149,7 @@ def test_ids_are_rows(model):
 
 
 def test_an_input_comes_once(model):
-    """Passing an input twice, in a dict or as a keyword, is an error."""
+    """Passing an input twice, in a dict and as a keyword, is an error."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, mask, _ = batch.values()
     for call, message in (

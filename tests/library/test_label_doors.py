@@ -179,7 +179,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
-    """Answers may stand next to questions, in columns or in tables."""
+    """Answers may be a separate list or a column of a table."""
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}
     table = columns | {"answers": answers}

@@ -161,7 +161,7 @@ def test_shares_of_a_set_of_classes(shallow):
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )
 def test_several_numbers(shallow, tmp_path, how):
-    """The loss is the mean squared error; a folder keeps the number count."""
+    """The loss is the mean squared error; a folder keeps the output count."""
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow, **how)
     model.compile(AdamW(0.001), metrics=["pearson"], run_eagerly=True)

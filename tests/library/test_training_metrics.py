@@ -82,7 +82,7 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
-    """A loss that needs probabilities is an error, because `fit` has logits."""
+    """A loss that needs probabilities is an error; models output logits."""
     with pytest.raises(InputError, match="`loss` must take logits"):
         classifier.compile(loss=loss)
 
@@ -133,7 +133,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
 
 
 def test_metrics_of_a_set_of_classes(shallow):
-    """Metrics of class sets decide by probabilities, not by logits."""
+    """For class sets, metrics use probabilities, not logits."""
     keras.utils.set_random_seed(3)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     flags, half = np.eye(2)[NUMBERS], threshold(model)
@@ -153,7 +153,7 @@ def test_metrics_of_a_set_of_classes(shallow):
 
 @pytest.mark.slow
 def test_official_metrics_are_those_of_score(classifier):
-    """Official metrics are of all validation examples, not batch means."""
+    """Official metrics cover all validation examples at once, not batches."""
     names = ["accuracy", "macro_f1", "matthews", "f1"]
     classifier.compile(AdamW(0.01), metrics=names, run_eagerly=True)
     how = {"batch_size": 5, "epochs": 2, "verbose": 0}
@@ -263,7 +263,7 @@ def test_smoothed_labels_are_of_training_alone(shallow):
 
 
 def test_losses_that_want_one_hot_labels_get_them(classifier):
-    """Categorical cross entropy from Keras equals the sparse one."""
+    """Keras's categorical cross entropy equals the sparse one."""
     wanted = measured(classifier, None)["loss"]
     for cls in (losses.CategoricalCrossentropy, losses.BinaryCrossentropy):
         loss = cls(from_logits=True)

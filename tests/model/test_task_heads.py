@@ -22,7 +22,7 @@ INPUTS = [DATA[k][:4] for k in ("input_ids", "input_mask", "segment_ids")]
 
 
 def test_names_of_variables():
-    """The head's variables are next to the encoder's, whose names stay."""
+    """A head does not change the names of the encoder's variables."""
     names = named_variables(AlbertClassifier(tiny.CONFIG, 2))
     assert names["classifier/kernel"].shape == (16, 2)
     assert names["classifier/bias"].shape == (2,)

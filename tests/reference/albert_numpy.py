@@ -1,11 +1,8 @@
 """The forward pass of ALBERT in NumPy, float64, written from the paper.
 
-Section 3.1 of https:
-
-arxiv.org/abs/1909.11942 and, for the layers, https:
-
-arxiv.org/abs/1810.04805. It computes one sequence and one head at a time.
-Weights are a table {name: array} with the project's names.
+Section 3.1 of https://arxiv.org/abs/1909.11942 and, for the layers,
+https://arxiv.org/abs/1810.04805. It computes one sequence and one head at a
+time. Weights are a table {name: array} with the project's names.
 """
 
 import math
@@ -16,10 +13,7 @@ ERF = np.vectorize(math.erf)
 
 
 def gelu(x):
-    """Return the tanh form in https:
-
-    arxiv.org/abs/1606.08415.
-    """
+    """Return the tanh form in https://arxiv.org/abs/1606.08415."""
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 

@@ -1,9 +1,8 @@
 """The chunks that CoNLL-2000's script `conlleval` finds, and their F1.
 
 Written from the script's published tables of chunk ends and starts, not from
-this project. Tags of other schemes are first rewritten as IOBES tags. https:
-
-www.clips.uantwerpen.be/conll2000/chunking/output.html
+this project. Tags of other schemes are first rewritten as IOBES tags.
+https://www.clips.uantwerpen.be/conll2000/chunking/output.html
 """
 
 # The script has the letters B, I, O and E. As in its successors for IOBES, S

@@ -57,8 +57,8 @@ def masks_of(starts, special, budget, longest, rng):
     """Return the masked positions of one example, in order.
 
     Args:
-      starts: for each token whether its piece begins a word.
-      special: for each token whether it is [CLS] or [SEP].
+      starts: for each token, whether its piece begins a word.
+      special: for each token, whether it is [CLS] or [SEP].
       budget: how many tokens to mask.
       longest: the longest n-gram.
       rng: `random.Random`.

@@ -33,7 +33,7 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
 def test_files_with_or_without_labels_are_read(
     pretrained_dir, tokenizer, tmp_path
 ):
-    """MRPC's evaluation and test files, which have other columns, are read."""
+    """MRPC's evaluation and test files, whose columns differ, are read."""
     task = find("mrpc").updated(max_seq_length=12)
     model_dir(tmp_path / "model", pretrained_dir, task)
     server = server_of(tmp_path / "model")
@@ -50,7 +50,7 @@ def test_files_with_or_without_labels_are_read(
 
 
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
-    """Calibrating a model that has no tokenizer on text is an error."""
+    """Calibration on text is an error for a model without a tokenizer."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     with pytest.raises(InputError, match="needs .* tokenizer"):

@@ -225,7 +225,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """Equal texts add up their shares; having no answer also has a share."""
+    """The shares of equal texts are added, and no answer also has a share."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),

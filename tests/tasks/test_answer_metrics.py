@@ -39,7 +39,7 @@ def test_what_is_compared(text, expected):
     ],
 )
 def test_the_threshold_keeps_its_distance(answers, odds, expected):
-    """The threshold is halfway between two odds, or 1 outside their range."""
+    """The threshold is halfway between two odds, or 1 or more from all odds."""
     answers = [[text] if text else [] for text in answers]
     predictions = ["a"] * len(answers)
     assert decision_threshold(answers, predictions, odds) == expected

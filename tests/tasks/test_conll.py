@@ -206,7 +206,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     ],
 )
 def test_a_hashtag_is_a_word(tmp_path, text, words):
-    """A comment begins with # and a space, or has no tag unlike other lines."""
+    """A line with # is a comment, unless it looks like a word and a tag."""
     found = read(tmp_path, text)
     assert " ".join(word for s in found for word in s.words) == words
 

@@ -85,7 +85,7 @@ def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
 
 
 def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
-    """1, 1.0 and "1" are one class, and true and "true" are one class."""
+    """1, 1.0 and "1" are one class; true and "true" are another."""
     labels = [1, "1", 1.0, 0.5, True, "true", False, "None", "NA"]
     expected = ["1", "1", "1", "0.5", "true", "true", "false", "None", "NA"]
     assert read(tmp_path, "classification", labels) == expected
@@ -268,7 +268,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """The whole column shows whether numbers are flags; doubt is an error."""
+    """The whole column shows if numbers are flags; ambiguity is an error."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))

@@ -137,7 +137,7 @@ def test_entities_are_those_of_conlleval(rows):
 
 
 def official_normal(text):
-    """Lower-case; remove punctuation, articles and extra white space."""
+    """Lowercase a text; remove punctuation, articles and extra white space."""
     text = "".join(c for c in text.lower() if c not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 

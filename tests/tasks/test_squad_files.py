@@ -177,7 +177,7 @@ WAYS = [
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
 @pytest.mark.parametrize("answers", WAYS)
 def test_questions_of_a_table(tmp_path, ending, answers):
-    """A row is a question; answers are JSON or texts, maybe with offsets."""
+    """Rows are questions; answers are JSON or texts with optional offsets."""
     path = tmp_path / f"t{ending}"
     row = {"question": "Who?", "context": CONTEXT, "answers": answers}
     none = row | {"answers": ""}

@@ -123,7 +123,7 @@ def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
 
 
 def test_quotes_of_official_files_are_text(tmp_path, capsys):
-    """GLUE's sentences keep quotation marks around them."""
+    """Quotation marks around GLUE's sentences are kept."""
     (tmp_path / "RTE").mkdir()
     header = "index", "sentence1", "sentence2", "label"
     row = 0, '"So it is."', "b", "entailment"

@@ -226,7 +226,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
 
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
-    """Tags without prefixes have accuracy and a confusion matrix."""
+    """Tags without prefixes get accuracy and a confusion matrix."""
     task = find("token_classification")
     text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
     examples = read(tmp_path, text, task)

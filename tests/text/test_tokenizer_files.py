@@ -65,7 +65,7 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """Rules of another setting, vocabulary or Unicode are compiled again.
+    """Rules for another setting, vocabulary or Unicode version are recompiled.
 
     The same is true of damaged rules.
     """

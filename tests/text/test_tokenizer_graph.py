@@ -59,7 +59,7 @@ AROUND_MASKS = {
 
 @pytest.mark.parametrize("text", AROUND_MASKS)
 def test_no_word_begins_behind_a_mask_without_a_space(text):
-    """After `[MASK]`, a lone word mark appears only before white space."""
+    """A word begins after `[MASK]` only if white space is between them."""
     tokenizer = english()
     ids = tokenizer.encode_masked(text)
     assert tokenizer.pieces(ids) == AROUND_MASKS[text]

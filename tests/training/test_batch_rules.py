@@ -9,7 +9,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """A batch of 4096 has the paper's rate, and a quarter has half of it."""
+    """A batch of 4096 has the paper's rate; a quarter of it, half the rate."""
     auto = OptimizerConfig(learning_rate="auto")
     for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
         training = TrainingConfig(train_batch_size=batch)

@@ -203,7 +203,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
-    """A budget cannot resume a run that had none."""
+    """A run that had no budget cannot be resumed with a budget."""
     with pytest.raises(
         InputError, match="can only resume a run that had a budget"
     ):
@@ -215,7 +215,7 @@ def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
 def test_records_that_are_damaged_are_named_while_measuring(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """The error for a file that is damaged names it during measuring, too."""
+    """While a budget is measured, an error for damaged records names a file."""
     path = next(pathlib.Path(data_dir).glob("train-*"))
 
     def read(*_):

@@ -263,7 +263,7 @@ def test_a_run_of_steps_is_where_its_step_is():
 
 
 def test_a_budget_counts_what_is_due():
-    """The time left excludes due evaluations and checkpoints, as by hand."""
+    """The time left excludes due evaluations and saves, as computed by hand."""
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
         save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,
@@ -280,7 +280,7 @@ def test_a_budget_counts_what_is_due():
 
 
 def test_a_run_out_of_time_lets_the_rate_decay():
-    """Out of time, each step covers a hundredth of the schedule.
+    """After the time limit, each step covers a hundredth of the schedule.
 
     Each remaining phase has a step.
     """

@@ -68,7 +68,7 @@ def test_three_steps_equal_the_loop_s(rule, variant):
 
 
 def test_rows_of_a_table_count_as_a_whole_gradient():
-    """Repeated rows are summed before clipping, and no gradient means 0."""
+    """Repeated rows are summed before clipping; a missing gradient is 0."""
     start = {"table": np.ones((7, 3), "f4"), "kernel": np.ones((2, 2), "f4")}
     rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([4, 4]), [7, 3])
     layers = [layer_with(start) for _ in range(2)]

@@ -45,9 +45,9 @@ def phases(
     ],
 )
 def test_a_value_ends_at_its_share(text, expected):
-    """Each value ends at its share, and may contain commas and colons.
+    """Each value of a schedule ends at its share of the steps.
 
-    Values of `data_dir` do.
+    Values may contain commas and colons, as paths in `data_dir` do.
     """
     assert list(read_schedule("data_dir", text)) == expected
     assert folders(text) == [value for value, _ in expected]

@@ -63,7 +63,7 @@ def test_every_size_has_its_flagfiles():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
-    """Hyperparameters equal those of the paper's Section 4.1.
+    """The hyperparameters are those of Section 4.1 of the paper.
 
     These include LAMB, batch size 4096, rate 0.00176 and 125,000 steps.
     """
@@ -93,7 +93,7 @@ def test_the_model_is_that_of_the_name(parsed, name):
 
 @pytest.mark.parametrize("name", HOURS)
 def test_a_budget_is_left_its_choices(parsed, name):
-    """A budget's flagfile sets only the hours in its name, and no choice."""
+    """A budget's flagfile sets the hours in its name and no derived setting."""
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
@@ -124,7 +124,7 @@ def test_phonemes_are_trained_as_published(parsed):
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
-    """A domain run has at most 1/50 of the steps, and bias correction."""
+    """A domain run has at most 1/50 of a new run's steps, bias-corrected."""
     values = parsed[DOMAIN]
     assert values["num_train_steps"] <= parsed["base"]["num_train_steps"] / 50
     assert values["bias_correction"] and values["learning_rate"] < 1e-3

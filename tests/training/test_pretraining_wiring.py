@@ -102,7 +102,7 @@ def test_ids_beyond_the_vocabulary(tmp_path):
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
     data_dir, config, trained, tmp_path, monkeypatch
 ):
-    """A resumed run reads on at step x batch, and no `init_checkpoint`."""
+    """A resumed run continues the data and ignores `init_checkpoint`."""
     source, output = trained[1], tmp_path / "model"
     starts, sources = [], []
 

@@ -148,7 +148,7 @@ def test_other_signals_do_not_stop_a_run():
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    """A job that ignores Ctrl-C, as in the background, still ignores it."""
+    """A background job that ignores Ctrl-C continues to ignore it."""
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with StopOnSignal():
@@ -158,7 +158,7 @@ def test_an_ignored_interrupt_stays_ignored():
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
-    """In another thread, which cannot handle signals, handlers stay."""
+    """A run in another thread leaves signal handlers unchanged."""
     before = handlers()
 
     def enter():
@@ -255,7 +255,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
 
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
-    """Checkpoints from earlier versions have four facts or none."""
+    """A checkpoint with fewer facts causes notes only about these facts."""
     prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
     checkpoint_files.write_about(prefix, facts)

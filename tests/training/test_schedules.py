@@ -20,7 +20,7 @@ RATE = {"learning_rate": 0.1}  # so high that each layer makes a difference
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory, data_dir, tokenizer_dir):
-    """Return folders with records of 8 and 16 tokens, and dynamic ones."""
+    """Return folders with records of 8 and 16 tokens and dynamic records."""
     folder = tmp_path_factory.mktemp("folders")
     text = pathlib.Path(data_dir).parent / "text.txt"
     model = tokenizer_dir / "spiece.model"
@@ -154,7 +154,7 @@ def test_another_schedule_is_said(train, capsys):
 def test_the_held_out_records_are_the_last_folders(
     train, places, deep_config, tmp_path
 ):
-    """Evaluation uses as many layers as the phase in training.
+    """Evaluation uses as many layers as the current phase of training.
 
     Without training, evaluation uses all layers and no training masks.
     """
@@ -176,7 +176,7 @@ def test_the_held_out_records_are_the_last_folders(
 
 
 def test_batches_fit_replicas_and_micro_batches(train):
-    """Replicas and micro-batches divide each batch, nearest in tokens."""
+    """Replicas and micro-batches divide every phase's batch."""
     phases = []
     train(
         "model",

@@ -61,10 +61,7 @@ PIECES = {
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
-    """`jit_compile` selects whether XLA compiles parts, nothing or all.
-
-    The update is never included.
-    """
+    """XLA compiles parts of the step, nothing, or all but the update."""
     monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)

@@ -124,7 +124,7 @@ def permuted(tokenizer):
 
 
 def test_another_order_of_pieces_is_the_same_model(tmp_path):
-    """If only the order of pieces changes, so does only that of the logits."""
+    """Reordering the vocabulary only reorders the logits."""
     old = vocabularies.chinese()
     new = permuted(old)
     config = dataclasses.replace(
