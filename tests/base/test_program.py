@@ -111,7 +111,7 @@ def test_an_interrupt_of_the_start_is_one_line(tmp_path, library, arguments):
 
 
 def test_an_installed_command_is_one_too(tmp_path):
-    """Scripts installed by pip end in the same way."""
+    """In scripts that pip installed, Ctrl-C also exits with status 130."""
     script = tmp_path / "albert-export"
     script.write_text("from albert_tf.export import cli\ncli()\n")
     process, _, stderr = _interrupted(tmp_path, "tensorflow", [str(script)])

@@ -144,7 +144,7 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
-    """Export and shrinking write the same remote files as local ones."""
+    """Exporting and shrinking write the same files remotely and locally."""
     local, there = model_dir
     for root, out in (
         (local, f"{tmp_path}/a"),

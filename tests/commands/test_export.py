@@ -215,7 +215,7 @@ def test_part_of_an_export_is_not_replaced(tmp_path):
 
 
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
-    """A folder with other files does not change."""
+    """A folder with other files is not changed."""
     (tmp_path / "thesis.txt").write_text("mine")
     for path in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(InputError, match="earlier export"):
@@ -291,7 +291,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 
 def test_changed_lengths_are_listed():
-    """Every changed length is printed, without the export's own settings."""
+    """Every changed length is printed, but not the export's own settings."""
     served = question_task("simple").updated(null_score_diff_threshold=0.5)
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (
@@ -300,7 +300,7 @@ def test_changed_lengths_are_listed():
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
-    """TensorFlow's error becomes a one-line error that names the folder."""
+    """The error for a full disk names the folder, and nothing is left in it."""
 
     def save(*args, **kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")

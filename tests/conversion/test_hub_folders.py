@@ -167,7 +167,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that outputs equal those of transformers, except at padding."""
+    """Assert that outputs equal transformers' outputs, except at padding."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)

@@ -71,7 +71,7 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
 
 
 def test_other_files(tmp_path):
-    """Another model causes a warning; a broken file is an error."""
+    """An unsupported model causes a warning, and a broken file is an error."""
     assert read_tokenizer(str(tmp_path)) == (None, [])
     folder = write(tmp_path, {"model": {"type": "BPE"}})
     tokenizer, (warning,) = read_tokenizer(folder)
@@ -128,7 +128,7 @@ def test_the_left_side_is_named(make, tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
-    """`PreTrainedTokenizerFast` follows only the rules about case."""
+    """For `PreTrainedTokenizerFast`, only the file's rules decide on case."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": not lower,

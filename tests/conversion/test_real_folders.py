@@ -477,7 +477,7 @@ def test_a_prompt_is_named(golden, tmp_path):
 
 @pytest.mark.parametrize("rows", [{}, ["x"], [{"type": "a.Transformer"}]])
 def test_modules_that_are_none(rows, golden, tmp_path):
-    """Invalid modules raise a one-line error."""
+    """A `modules.json` without a list of modules is an error."""
     home = sentence_folder(tmp_path, golden)
     (home / "modules.json").write_text(json.dumps(rows))
     refuse(tmp_path, home, "must be a list of modules")

@@ -79,7 +79,7 @@ PAPER = {
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameters_of_the_paper(name):
-    """The ablations' parameter counts equal the paper's."""
+    """The ablations have the paper's parameter counts, up to rounding."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
     config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
     shapes = variable_names.variable_shapes(config)

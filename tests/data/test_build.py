@@ -102,7 +102,7 @@ def test_files_and_metadata(whole):
 
 
 def test_pieces_are_counted(corpus, whole):
-    """`piece_counts.json` counts each piece, even with several processes."""
+    """`piece_counts.json` has the number of occurrences of each piece."""
     counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
     wanted = Counter(
         id for d in documents_of(corpus) for ids in d for id in ids

@@ -61,7 +61,7 @@ def test_json_lines_are_no_sentences(corpus, tmp_path, name):
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
-    """The casing setting must match that of the tokenizer."""
+    """The casing setting must match the tokenizer's setting."""
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
     build_tokenizer(cased).save(str(tmp_path))
@@ -350,7 +350,7 @@ def test_one_document(corpus, tmp_path):
     ],
 )
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
-    """The error for a bad row states its value, and its advice only once."""
+    """The error for a bad row states its value, and gives advice only once."""
     (tmp_path / name).write_text(content)
     changes = {"input_file": str(tmp_path / name)}
     with pytest.raises(InputError, match=received) as caught:

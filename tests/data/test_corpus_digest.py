@@ -32,7 +32,7 @@ def blake(data):
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_definition(hash_of, num_threads):
-    """The hash is that of the digests of all pieces with their offsets."""
+    """The hash covers the digests of all pieces and their offsets, in order."""
     pieces = [
         bytes(8) + b"0123456789",
         (10).to_bytes(8, "little") + b"abcdefghij",

@@ -1,4 +1,4 @@
-"""A file's kind is found from its bytes, then from its name."""
+"""A file's first bytes, then its name, determine its kind."""
 
 import bz2
 import dataclasses

@@ -139,7 +139,7 @@ def copy_documents(paths):
 
 
 def test_copies_that_are_dropped_count_nothing(tmp_path):
-    """With `drop_duplicates`, copies do not move the border."""
+    """With `drop_duplicates`, copies do not affect the split."""
     how = recipe(drop_duplicates=True)
     paths, _ = deal(tmp_path, [900, 700], 10, 1)
     wanted = choose(how, paths, 0.1)

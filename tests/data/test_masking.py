@@ -165,7 +165,7 @@ def test_budget_rounds_as_released():
 
 
 def test_permutation():
-    """As many tokens are permuted as masked; all are predicted once."""
+    """As many tokens are permuted as masked; all of them are predicted."""
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
     batch, masked = mask(np.random.default_rng(10), config, batch=500)

@@ -71,7 +71,7 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 @pytest.mark.parametrize("policy", ["split", "drop"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
-    """The longer segment, or the one with an end, comes first half the time.
+    """Neither a longer segment nor one with an end is first more often.
 
     Lines of very different lengths, many longer than a pair, end with a full
     stop; half of them contain another one.
@@ -109,7 +109,7 @@ def test_cut_falls_evenly_on_sentence_boundaries():
 
 
 def test_short_targets_are_drawn_per_chunk():
-    """With probability p, a chunk stops at a uniform target length."""
+    """With probability p, a chunk stops at a uniformly drawn target length."""
     rng = np.random.default_rng(5)
     ids = rng.integers(10, V, 400000).astype(np.uint16)
     docs = of_ids(ids, np.ones(400000, np.int32), [400000])

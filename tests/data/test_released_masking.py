@@ -1,4 +1,4 @@
-"""The released choice of masks equals an oracle and recorded masks."""
+"""The released choice of masks matches an oracle and recorded masks."""
 
 import random
 from pathlib import Path

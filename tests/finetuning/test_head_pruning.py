@@ -1,4 +1,4 @@
-"""Heads' importance, and pruning of heads."""
+"""The importance of attention heads, and their pruning."""
 
 import dataclasses
 

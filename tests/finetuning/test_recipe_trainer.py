@@ -221,7 +221,7 @@ def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
 def test_where_a_run_was_stopped_does_not_count(tmp_path):
     """Only regular evaluations count, as in an uninterrupted run.
 
-    A run that stops at `stop_step` evaluates there, too.
+    A run also evaluates when it stops at `stop_step`.
     """
     run = mock.Mock(history=History(str(tmp_path)))
     recipe = RecipeConfig(early_stopping=2, plateau_patience=2)

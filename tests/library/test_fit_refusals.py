@@ -74,7 +74,7 @@ def untrained(model, path):
     ],
 )
 def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
-    """A mistake raises an error before any computation."""
+    """The error for each mistake states the rule that it breaks."""
     with pytest.raises(InputError, match=message):
         action(same_classifier, shallow)
 

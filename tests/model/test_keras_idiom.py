@@ -202,6 +202,6 @@ def test_gradient_reaches_the_embeddings():
     ],
 )
 def test_wrong_inputs_are_named(wrong, message):
-    """Wrong types, lengths and names are errors before any computation."""
+    """The error names an input of the wrong type, length or name."""
     with pytest.raises(InputError, match=message):
         LAYERS["encoder"]()(wrong)

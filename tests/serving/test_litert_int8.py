@@ -113,7 +113,7 @@ def test_padding_has_no_part_in_int8(
 
 
 def test_a_missing_extra_is_named(pretrained_dir, tmp_path, monkeypatch):
-    """The error says what to install, before the export starts."""
+    """The error for a missing package says which extra to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"albert-tf\[litert\].*dynamic_int8"):
         exported(pretrained_dir, tmp_path / "o", "dynamic_int8", None)

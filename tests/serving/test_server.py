@@ -136,7 +136,7 @@ def test_a_batch_of_nothing_has_no_results(signatures):
     ],
 )
 def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
-    """Ids that would broadcast, or read out of bounds, are errors."""
+    """Ids that would be broadcast, or read out of bounds, are errors."""
     ones = [tf.ones(shape, tf.int32) for shape in shapes]
     inputs = dict(zip(INPUTS, ones, strict=True))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

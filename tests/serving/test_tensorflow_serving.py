@@ -30,7 +30,7 @@ def field(number: int, content: bytes) -> bytes:
 
 def test_a_request_has_the_bytes_of_tensorflow_servings_message():
     """A request has the bytes of a PredictionLog written by hand."""
-    # The type (1) is string, 7; a dimension (2) has the size (1) 1.
+    # The type (field 1) is string (7); the shape (field 2) is one dimension, 1.
     tensor = b"\x08\x07" + field(2, field(2, b"\x08\x01")) + field(8, b"hello")
     request = field(1, field(3, b"classify"))
     request += field(2, field(1, b"text") + field(2, tensor))

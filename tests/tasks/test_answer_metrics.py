@@ -52,8 +52,9 @@ def test_cmrc():
         [["1990年，北京"], ["他在Windows 7上"], ["好"]],
         ["1990年 北京", "windows 7上", "坏"],
     )
-    # Punctuation is ignored, but a space is not: 北京 is a separate run next to
-    # 1990 年; the longest run is ["1990", "年", "北", "京"].
+    # Exact matches ignore punctuation, but not spaces. The longest common run
+    # is
+    # ["1990", "年", "北", "京"].
     assert found["exact_match"] == 0.0
     # 3 of 3 predicted and 3 of 5 expected tokens: 他 在 windows 7 上.
     assert found["f1"] == pytest.approx((1.0 + 2 * 0.6 / 1.6 + 0) / 3)

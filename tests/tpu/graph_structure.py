@@ -97,7 +97,7 @@ class Frame:
         return kind, attributes, [self.token(name) for name in data(node)]
 
     def loop(self, node: NodeDef) -> tuple:
-        """Return a loop with its functions; list its loop-invariant values."""
+        """Return a loop with its functions; list invariant values outside."""
         parts = [self.library[node.attr[k].func.name] for k in ("body", "cond")]
         body = Frame(parts[0], self.library, {})
         ends = [parts[0].ret[x.name] for x in parts[0].signature.output_arg]

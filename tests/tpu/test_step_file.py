@@ -29,7 +29,7 @@ def plan() -> Plan:
 
 
 def test_a_step_of_several_replicas_is_refused(tmp_path):
-    """Exporting a step of several replicas is an error before tracing."""
+    """Exporting a step of several replicas is an error."""
     with pytest.raises(InputError, match="topology=v5e:2x4, 8 replicas"):
         write_step(str(tmp_path / "step.zip"), Step(plan(), parse("v5e-8")))
 

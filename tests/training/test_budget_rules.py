@@ -70,7 +70,7 @@ def test_the_precision_is_the_faster_one():
 def test_the_batch_grows_with_the_root_of_the_tokens():
     """From 1e8 tokens on, batches grow with the square root of the tokens."""
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
-    values = choose(fast)  # 1.6e12 tokens have a 126 times larger root
+    values = choose(fast)  # sqrt(1.6e12 / 1e8) is 126
     assert values["train_batch_size"] == 8192
     assert values["beta_2"] == budget_rules.SMALLEST_BETA_2
     assert values["num_train_steps"] == int(25e9 / 8192)

@@ -23,7 +23,7 @@ def saved(tmp_path_factory):
 
 
 def test_every_weight_is_restored(saved):
-    """A model restored from a directory equals the one that was saved."""
+    """A model restored from a directory equals the saved model."""
     directory, model = saved
     other = AlbertForPretraining(tiny.CONFIG)
     checkpoints.restore_weights(other, directory)

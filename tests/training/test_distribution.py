@@ -83,7 +83,7 @@ def test_mirrored_has_a_replica_for_each_device(number):
 
 
 def test_more_replicas_than_the_process_began_with_are_refused():
-    """Adding replicas in a process is an error.
+    """Requesting more replicas later in a process is an error.
 
     TensorFlow creates logical CPUs only once.
     """

@@ -44,7 +44,7 @@ def falling(x):
         (rows(falling, 0.999), {"sop_solved"}),
         (rows(7.0, 0.8, accuracy=0.06), {"flat_loss"}),
         (rows(lambda x: 7 - 0.06 * x, 0.8, accuracy=0.06), {"flat_loss"}),
-        (rows(2.0, 0.8, accuracy=0.6), set()),  # flat, but learnt
+        (rows(2.0, 0.8, accuracy=0.6), set()),  # flat after learning
         (rows(7.0, 0.8, accuracy=lambda x: 0.05 + 0.2 * x), set()),
         (rows(lambda x: 3 + 4 * max(0, x - 0.7), 0.8), {"diverged"}),
         (rows(lambda x: 8 - 12 * x if x < 0.5 else 4, 0.8), {"diverged"}),
@@ -67,7 +67,7 @@ def test_the_warmup_is_not_judged():
 
 
 def test_small_batches_need_more_steps():
-    """With few examples, which may be chance, there is no warning."""
+    """Too few examples, whose results may be chance, cause no warning."""
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)
@@ -128,7 +128,7 @@ def test_the_spread_is_that_within_texts_at_masks():
 
 
 def test_a_collapse_is_told_by_the_last_spread():
-    """A collapse is reported at once, unless the model has recovered."""
+    """A collapse is reported, unless the model has recovered since."""
     early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=2)]
     notes = monitor().notes(early)
     assert set(notes) == {"collapsed"}

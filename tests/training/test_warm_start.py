@@ -206,7 +206,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """Missing or foreign slots are an error before any file is written."""
+    """Missing slots, and slots of another architecture, are errors."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):

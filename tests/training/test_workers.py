@@ -41,7 +41,7 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """The error shows the value and a legal one, before any device is used."""
+    """The error shows the value of TF_CONFIG and a legal value."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
@@ -152,7 +152,7 @@ def first_report(process) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
 def test_workers_wait_for_a_late_one(late):
-    """Each worker names a late one, waits for it and continues."""
+    """Workers print the name of a late worker, wait for it and continue."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     early = start_meeting(addresses, 1 - late)
     told = f"Waiting for worker {late} at {addresses[late]} (Connection"
@@ -211,7 +211,7 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
 
 
 def test_a_port_in_use_is_refused():
-    """The error names the port, before the worker waits for others."""
+    """The error for a port that is in use names the port."""
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         jobs = {"chief": ["localhost:1"], "worker": [f"localhost:{port}"]}
