@@ -229,7 +229,7 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
 def test_a_folder_that_cannot_be_renamed_is_filled(
     name, answer, folder, monkeypatch
 ):
-    """A folder that cannot be renamed, such as a mount, is filled in place."""
+    """A folder that cannot be renamed, such as a mount point, is filled."""
     path = str(folder / "sub")
 
     def rename(name, to):

@@ -194,7 +194,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """Only overlong words are skipped, and a warning states the bytes."""
+    """Only overlong words are skipped, and a warning states their bytes."""
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000

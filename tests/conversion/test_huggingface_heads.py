@@ -53,7 +53,7 @@ def foreign(folder, **changes) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def converted(pretrained_dir, tmp_path_factory):
-    """Return a folder with both forms of a classifier of three classes."""
+    """Return a folder with both forms of a classifier with three classes."""
     folder = tmp_path_factory.mktemp("classifier")
     finetuned(folder / "ours", pretrained_dir, "classification", LABELS)
     convert(str(folder / "ours"), str(folder / "hf"), "huggingface")

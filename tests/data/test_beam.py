@@ -100,7 +100,7 @@ def test_beam_goes_on(corpus, monkeypatch):
     here = run(corpus, "here")
 
     class Interrupted(Exception):
-        """A simulated failure of a pipeline."""
+        """Simulates the failure of a pipeline."""
 
     def interrupted(runner, jobs):
         list(whole(runner, jobs[:4]))
@@ -138,7 +138,7 @@ def test_runner_without_beam(corpus, monkeypatch):
 
 
 def test_settings_that_contradict():
-    """Pipeline options must name a runner; a remote folder needs them."""
+    """Pipeline options must name a runner, and remote folders need options."""
     paths = {"input_file": "a.txt", "output_dir": "out"}
     with pytest.raises(InputError, match="must name a --runner"):
         BuildConfig(**paths, pipeline_options="--project=p")

@@ -27,7 +27,7 @@ def whole_of_blocks(corpus, tmp_path_factory):
 
 
 class Interrupted(Exception):
-    """A simulated kill."""
+    """Simulates a killed build."""
 
 
 def interrupt(monkeypatch, module, name, calls):

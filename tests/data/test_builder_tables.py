@@ -81,7 +81,7 @@ def records(folder):
 
 
 def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
-    """Parquet yields the same bytes, even in small blocks or two processes."""
+    """Parquet yields equal bytes, even with small blocks or two processes."""
     with small_blocks():
         reading = ReadingConfig(text_field="body")
         assert len([*text_blocks.blocks(str(parquet[0]), 0, reading)]) > 3

@@ -1,4 +1,4 @@
-"""Masking equals a word-by-word reference and the documented shares."""
+"""Masking matches a word-by-word reference and the documented shares."""
 
 from pathlib import Path
 

@@ -71,7 +71,7 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 @pytest.mark.parametrize("policy", ["split", "drop"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
-    """Neither a longer segment nor one with an end is first more often.
+    """Neither a longer segment nor one with an end comes first more often.
 
     Lines of very different lengths, many longer than a pair, end with a full
     stop; half of them contain another one.

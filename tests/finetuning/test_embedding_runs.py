@@ -73,7 +73,7 @@ def test_pairs_are_learnt(trained):
 
 @pytest.mark.slow
 def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
-    """`do_predict`, the served `embed`, ids and `embed.py` agree on vectors."""
+    """`do_predict`, served texts, served ids and `embed` give equal vectors."""
     folder, _ = trained
     lines = open(tables["texts"], encoding="utf-8").read().splitlines()
     vectors = np.load(f"{folder}/predictions.npy")[:, 0]

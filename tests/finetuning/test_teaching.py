@@ -187,10 +187,10 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
 
 @pytest.mark.slow_after(1)
 def test_a_teacher_equal_to_its_student(taught):
-    """If both models are equal, the loss is an entropy with no gradient.
+    """If both models are equal, the loss is an entropy with zero gradient.
 
-    Rows and the last batch are padded, and choices are absent. The loss of
-    numbers is 0.
+    Rows and the last batch are padded, and choices are absent. The loss of a
+    regression task is 0.
     """
     kind, objective, teacher, features = taught
     loss, gradients = soft_loss(objective, teacher, features, False)

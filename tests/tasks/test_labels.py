@@ -1,4 +1,4 @@
-"""Labels that are missing, padded with white space or of other types."""
+"""Labels that are missing, padded with white space or of unusual types."""
 
 import dataclasses
 import json

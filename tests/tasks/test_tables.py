@@ -148,7 +148,7 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     ],
 )
 def test_what_a_table_is(tmp_path, name, pack):
-    """Compression and JSON are found in the first bytes, the rest by name."""
+    """The first bytes show compression and JSON, and the name the rest."""
     cells = {
         "T": b"a\tb\nx\ty\n",
         "C": b"a,b\nx,y\n",

@@ -201,7 +201,7 @@ def test_encode_masked():
 
 
 def test_truncate_pair_equals_popping():
-    """Truncated lengths equal those of repeatedly popping the longer side."""
+    """Truncated lengths equal those from popping the longer one repeatedly."""
     for max_tokens in range(20):
         for wanted in np.ndindex(15, 15):
             a, b = wanted
