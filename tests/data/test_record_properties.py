@@ -1,4 +1,4 @@
-"""Records of any content are read as written, and damage is found."""
+"""Records of any content are read back, and damage is found."""
 
 import numpy as np
 import pytest
@@ -89,7 +89,7 @@ def batches(draw):
     place = np.arange(tokens)
     special = (place == 0) | (place == a + 1) | (place == lengths - 1)
     real = place < lengths
-    # Up to the first or the last number with some length in bytes.
+    # These ids are the limits of each length in bytes.
     largest = draw(st.sampled_from([127, 128, 255, 16_384, vocab_size - 1]))
     largest = min(largest, vocab_size - 1)
     ids = rng.integers(0, largest, real.shape, endpoint=True)

@@ -1,4 +1,4 @@
-"""Tables of symbols: the presets, tables made from data, and their files."""
+"""Tables of symbols: presets, tables made from data, and files."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from albert_tf.text import symbols
 
 
 def test_the_presets_are_those_of_the_projects():
-    """PL-BERT has 178 ids, 177 in use; Kokoro has 114 symbols and the roles."""
+    """PL-BERT has 178 ids and uses 177; Kokoro has 114 symbols and roles."""
     plbert, kokoro = map(symbols.preset, ("plbert", "kokoro"))
     assert plbert.vocab_size == kokoro.vocab_size == 178
     assert len(plbert.symbols) == 177 and len(kokoro.symbols) == 116
@@ -23,7 +23,7 @@ def test_the_presets_are_those_of_the_projects():
 
 
 def test_a_table_made_from_data_has_every_symbol():
-    """Roles get symbols that the data lack; order of the data is irrelevant."""
+    """Roles get symbols that the data lack, whatever the data's order."""
     table = symbols.made_of("bM$a ")
     assert table == symbols.made_of("a $Mb")
     assert {*"bM$a"} <= table.ids.keys()
@@ -60,7 +60,7 @@ def test_a_damaged_table_is_an_error(tmp_path, content):
 
 
 def test_symbols_are_matched_by_name():
-    """Each new id gets the old id of the same symbol, or none."""
+    """Each new id is matched with the old id of its symbol, if any."""
     old, new = symbols.preset("plbert"), symbols.made_of("ɑᵊa")
     found = symbols.origins(old, new)
     expected = {"$": [0], "M": [29], " ": [16], "ɑ": [69], "ᵊ": [], "a": [43]}

@@ -1,4 +1,4 @@
-"""A collapsed model is reported early in a real run."""
+"""A collapsed model is reported early in a run."""
 
 import goldens
 import numpy as np
@@ -13,7 +13,10 @@ from albert_tf.training.pretraining import pretrain
 
 
 def test_a_healthy_model_spreads_its_states():
-    """States are float32, as TensorFlow's CPU collectives have no bfloat16."""
+    """A healthy model's states differ, and are float32 for the collectives.
+
+    TensorFlow's CPU collectives do not support bfloat16.
+    """
     config = goldens.variant("shared", num_hidden_layers=1)
     weights = goldens.random_weights(config)
     model = goldens.build(config, weights, dtype="mixed_bfloat16")
@@ -31,7 +34,7 @@ def test_a_healthy_model_spreads_its_states():
 def test_a_collapse_is_told_once_the_model_has_settled(
     data_dir, config, tmp_path, capsys, monkeypatch
 ):
-    """A collapse is reported once, in the log and the history."""
+    """A collapse is reported once, in the log and in the history."""
     monkeypatch.setattr(pretrain, "SETTLED_STEPS", 10)
     output = tmp_path / "model"
     settings = {"num_train_steps": 12, "num_warmup_steps": 2}
