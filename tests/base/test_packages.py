@@ -176,6 +176,7 @@ def test_names_and_commands_load_without_them():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_core_works_without_them(
     monkeypatch, tmp_path, tokenizer_dir, config, capsys
 ):

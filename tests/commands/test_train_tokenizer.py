@@ -134,6 +134,7 @@ def test_mistakes_that_need_no_text(tmp_path):
         make_vocabulary(config("nowhere", tmp_path / "file"))
 
 
+@pytest.mark.slow
 def test_bad_line_after_good_ones(corpus, tmp_path):
     """An unreadable line stops training, however many lines precede it."""
     path = tmp_path / "input.txt"
@@ -158,6 +159,7 @@ def made_of(tmp_path, name, text, **settings):
     return (tmp_path / name / "spiece.model").read_bytes(), counts
 
 
+@pytest.mark.slow
 def test_long_lines_are_cut(corpus, tmp_path):
     """Long lines are cut without skipping text.
 

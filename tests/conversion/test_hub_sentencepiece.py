@@ -58,6 +58,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
         assert (ids == before) == (not cased)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("rules", "text", "same_as"),
     [

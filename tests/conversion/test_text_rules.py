@@ -42,6 +42,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(
     ("rules", "function"),
     [

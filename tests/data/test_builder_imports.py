@@ -37,6 +37,7 @@ def without_tensorflow(tmp_path):
     return run
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("flags", [(), ("--masking=dynamic",)])
 def test_no_process_of_a_build_imports_tensorflow(
     tmp_path, without_tensorflow, flags

@@ -50,6 +50,7 @@ def test_names_of_unfinished_files(folder):
         assert metadata.read_metadata(str(data_dir)).count("train") == 33
 
 
+@pytest.mark.slow
 def test_globs_of_released_records(folder, monkeypatch):
     """Globs and single files, also relative ones, are read like folders."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))

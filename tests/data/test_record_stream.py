@@ -33,6 +33,7 @@ def assert_same(ours, theirs):
             np.testing.assert_array_equal(found[name], value, name, strict=True)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
     """Batches equal the pipeline's over epochs and blocks, from any start."""

@@ -51,6 +51,7 @@ def test_tables(tmp_path, monkeypatch, name, make):
     assert read(many)[0] == DOCUMENTS * 50
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["int16", "int64"])
 def test_a_table_of_small_numbers(tmp_path, kind):
     """A table is read even if many of its first bytes are zero."""

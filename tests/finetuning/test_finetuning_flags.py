@@ -172,6 +172,7 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
     assert sorted(os.listdir(folder)) == before
 
 
+@pytest.mark.slow
 def test_the_script(finished, opinions, tmp_path):
     """The script accepts released flag names and replays a run's flags."""
     done = programs.run(

@@ -37,6 +37,7 @@ def silenced(table, config, kept):
     return table
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):

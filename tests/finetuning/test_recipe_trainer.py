@@ -152,6 +152,7 @@ def adversarial():
     return trained(2, fgm_epsilon=0.5)
 
 
+@pytest.mark.slow
 def test_adversaries_change_the_steps(adversarial, plain):
     """Adversarial training changes the weights."""
     assert tiny.largest_difference(adversarial, plain[2]) > 1e-3
@@ -260,6 +261,7 @@ def test_the_rate_falls_on_plateaus(shallow, opinions, tmp_path, monkeypatch):
     np.testing.assert_array_equal(weights(parts, name), weights(whole, name))
 
 
+@pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_evaluated(
     shallow, opinions, tmp_path, monkeypatch

@@ -199,7 +199,7 @@ def test_a_teacher_equal_to_its_student(taught):
     assert max(np.abs(g).max() for g in gradients) < 1e-4
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 def test_a_smaller_student(taught):
     """A smaller student's loss equals the mean distance of single rows."""
     kind, objective, teacher, features = taught

@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 import numpy as np
+import pytest
 import tiny
 
 from albert_tf.finetuning.evaluation import averaged_outputs, load_ensemble
@@ -42,6 +43,7 @@ def job_of(tokenizer):
     return Job(TASK, SMALL, tokenizer, (split,), (), ())
 
 
+@pytest.mark.slow
 def test_members_have_their_own_shapes(words, tmp_path):
     """An ensemble averages the logits of a small and a large model."""
     job = job_of(words)

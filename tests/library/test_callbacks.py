@@ -73,7 +73,7 @@ def test_the_table_is_whole():
     assert set(CALLBACKS) >= {n for n in dir(calls) if n[0].isupper()}
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", NAMES_OF_CALLBACKS)
 def test_a_callback_runs(name, model, tmp_path):
     """A callback sees every metric, even official ones, and writes its file."""

@@ -140,6 +140,7 @@ def test_a_quantized_kernel_is_read_as_numbers(mode, error):
     np.testing.assert_allclose(dense.float_kernel(), wanted, atol=room)
 
 
+@pytest.mark.slow
 def test_heads_read_quantized_kernels():
     """With one layer in int8, both heads' outputs change only a little."""
     keras.utils.set_random_seed(3)

@@ -67,6 +67,7 @@ def test_a_copy_has_the_vocabulary(layer):
     agree(Preprocessor.from_config(config)(TEXTS), layer(TEXTS))
 
 
+@pytest.mark.slow
 def test_a_new_global_seed_changes_nothing(layer, tokenizer):
     """The vocabulary survives `set_random_seed`, which resets kernels."""
     texts = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(layer)

@@ -88,6 +88,7 @@ IN_COLUMNS = (
 )
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize(
     "task", [*TASKS.values(), *IN_COLUMNS], ids=lambda task: task.name
 )

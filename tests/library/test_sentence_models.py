@@ -221,6 +221,7 @@ def test_one_model_takes_texts_and_pairs_in_turn(shallow):
     assert model.encode(TEXTS).shape == (16, 16)
 
 
+@pytest.mark.slow
 def test_weights_of_pairs_leave_them_partners(shallow):
     """A pair with a smaller weight remains a negative for the others."""
     keras.utils.set_random_seed(1)
@@ -279,6 +280,7 @@ def test_scores_are_of_pairs(shallow):
         model.encode(())
 
 
+@pytest.mark.slow
 def test_a_batch_may_have_no_class(shallow):
     """All label sets in a data set's batch may be empty."""
     model = Classifier.load(shallow, ["x", "y"], multilabel=True)

@@ -200,6 +200,7 @@ def test_weights_of_examples_and_classes_count(classifier):
     assert history["loss"][0] == pytest.approx(good, abs=0.1)
 
 
+@pytest.mark.slow
 def test_another_loss_and_a_share_to_evaluate_on(classifier):
     """Keras's own losses and metrics receive class numbers and logits."""
     keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -220,6 +221,7 @@ def test_another_loss_and_a_share_to_evaluate_on(classifier):
     assert history["val_loss"][0] == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_a_share_of_ids_to_evaluate_on(classifier):
     """`validation_split` splits ids into the same parts as texts."""
     texts, labels = columns(8, 1)

@@ -10,7 +10,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig, forward_flops
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_flops_are_those_of_the_graph(variant):
     """The formula equals the matrix products of the traced model."""

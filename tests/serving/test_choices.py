@@ -48,6 +48,7 @@ def test_examples_have_any_number_of_choices(folder):
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
 
 
+@pytest.mark.slow
 def test_a_fixed_batch_has_any_number_of_choices(folder):
     """A fixed batch size counts questions, not rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])

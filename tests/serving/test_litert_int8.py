@@ -87,6 +87,7 @@ def test_masks_are_filled_from_the_one_table(
         assert difference.mean() < tolerance * value.std(), name
 
 
+@pytest.mark.slow
 def test_padding_has_no_part_in_int8(
     pretrained_dir, tokenizer, tmp_path, calibration_file, capfd
 ):

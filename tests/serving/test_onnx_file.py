@@ -73,6 +73,7 @@ def test_inputs_are_hugging_faces(folder, tokenizer):
     close(found, outputs_of(session, feed | first)["mlm_logits"])
 
 
+@pytest.mark.slow
 def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
     """Text vectors are the normalised means of their token vectors."""
     of_kind("embedding", tmp_path / "model", pretrained_dir)

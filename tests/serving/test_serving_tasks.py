@@ -156,6 +156,7 @@ def test_classes_of_words_mark_no_entities():
         assert not np.any(graph.ends)
 
 
+@pytest.mark.slow
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
     """Tags of words equal Python's, and entities are the spans they mark."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")

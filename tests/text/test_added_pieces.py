@@ -20,6 +20,7 @@ def test_other_ids_stay(make):
         assert after.encode(text) == before.encode(text), text
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     ("tokenizer", "piece", "text", "found"),
     [

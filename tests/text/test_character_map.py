@@ -104,6 +104,7 @@ def of_other_kind(**settings):
     return trained(sentence_iterator=iter(lines), **settings)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -112,7 +112,7 @@ def squeezed(text):
     return "".join(text.split()).replace("ς", "σ")
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 @each_kind
 @examples(10)
 @given(batch=st.lists(TEXT.map(str.encode) | st.binary(max_size=9), max_size=6))

@@ -41,6 +41,7 @@ def recorded(monkeypatch):
     monkeypatch.setattr("albert_tf.tpu.compiled_step.Compiler", Recorder)
 
 
+@pytest.mark.slow
 def test_the_module_is_that_of_the_trainers_step(recorded):
     """The module has the trainer's loops and all sums over replicas."""
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))

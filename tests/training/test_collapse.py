@@ -35,15 +35,15 @@ def test_a_collapse_is_told_once_the_model_has_settled(
     data_dir, config, tmp_path, capsys, monkeypatch
 ):
     """A collapse is reported once, in the log and in the history."""
-    monkeypatch.setattr(pretrain, "SETTLED_STEPS", 10)
+    monkeypatch.setattr(pretrain, "SETTLED_STEPS", 4)
     output = tmp_path / "model"
-    settings = {"num_train_steps": 12, "num_warmup_steps": 2}
+    settings = {"num_train_steps": 6, "num_warmup_steps": 2}
     settings |= {"eval_steps": 1000, "optimizer": "adamw"}
     run(data_dir, config[0], output, **settings, learning_rate=1.0)
     history = History.read(str(output))
     noted = [row for row in history.rows if row["split"] == HEALTH]
-    assert [r["kind"] for r in noted if r["step"] == 12] == ["collapsed"]
+    assert [r["kind"] for r in noted if r["step"] == 6] == ["collapsed"]
     at, spreads = history.column("train", "masked_spread")
-    assert at == [12] and spreads[0] < COLLAPSED_SPREAD
-    said = "Warning at step 12: The model has collapsed"
+    assert at == [6] and spreads[0] < COLLAPSED_SPREAD
+    said = "Warning at step 6: The model has collapsed"
     assert capsys.readouterr().err.count(said) == 1

@@ -58,6 +58,7 @@ def poisoned(bad_examples):
 CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
 
 
+@eagerly()
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
     """The weights equal those of a run without the bad update."""
     steps = dict.fromkeys(CADENCE, 3)
@@ -76,6 +77,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
     assert math.isfinite(row["loss"]) and 1 < row["mlm_loss"] < 10
 
 
+@eagerly()
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
     """Four bad updates in a row end a run; two in every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)

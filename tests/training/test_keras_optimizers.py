@@ -100,6 +100,7 @@ def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 def test_two_replicas_learn_as_one():
     """`fit` under MirroredStrategy uses the sum of the replicas' gradients."""
     rng = np.random.default_rng(4)

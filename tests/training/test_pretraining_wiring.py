@@ -99,6 +99,7 @@ def test_ids_beyond_the_vocabulary(tmp_path):
         run_setup.read(str(tmp_path), tiny.CONFIG, True)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
     data_dir, config, trained, tmp_path, monkeypatch
 ):

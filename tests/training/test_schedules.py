@@ -139,6 +139,7 @@ def test_masks_change_and_resume(train, reads, tmp_path):
     assert_same_bits(tmp_path / "unbroken", tmp_path / "broken")
 
 
+@pytest.mark.slow
 @eagerly()
 def test_another_schedule_is_said(train, capsys):
     """On resuming with another schedule, a note names the earlier one."""
