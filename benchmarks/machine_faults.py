@@ -8,10 +8,11 @@ checkpoint with the output of an unbroken program. A broken program must end
 with a one-line message, never with a traceback. The faults are:
 
 full-disk-build, full-disk-run: all writes after a random one fail, the first of
-them in the middle of a file. killed-build, killed-run: SIGKILL at a random
-write, or at a random call to a hook. short-reads-build, short-reads-run: reads
-return fewer bytes than requested. jumping-clock: the time of day jumps in both
-directions, and the monotonic
+  them in the middle of a file.
+killed-build, killed-run: SIGKILL at a random write, or at a random call to a
+  hook.
+short-reads-build, short-reads-run: reads return fewer bytes than requested.
+jumping-clock: the time of day jumps in both directions, and the monotonic
   clock forward, during a run with `max_hours`.
 sigint, sigterm: the signal arrives at a random moment of a run.
 

@@ -6,9 +6,9 @@ text may reveal the label, so
 
 - an inserted B has the length of the B that it replaces, and ends like any B;
 - before the exchange, some B are replaced with a piece of their own A. If such
-a B remains, the words that it shares with A reveal the label, and their
-neighbours reveal the masked words. If it is exchanged, its replacement is a
-piece of a different A.
+  a B remains, the words that it shares with A reveal the label, and their
+  neighbours reveal the masked words. If it is exchanged, its replacement is a
+  piece of a different A.
 
 Glossary: n pairs.
 """
