@@ -1,5 +1,6 @@
 """Records of phonemes contain the words of the rows, and nothing else."""
 
+import json
 from collections import Counter
 
 import numpy as np
@@ -8,6 +9,7 @@ import tiny_phonemes
 from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.records.metadata import load_metadata
 from albert_tf.text.symbols import read_table
 
 ROWS = make_rows()
@@ -149,6 +151,12 @@ def test_the_layout_of_public_data_is_read(tmp_path):
         {"words": ["a", 1], "phonemes": ["a", "b"]},
         {"input_ids": [3, -1], "phonemes": ["a", "b"]},
         {"phonemes": ["a", "b"]},
+        {"words": ["a", ["b"]], "phonemes": ["a", "b"]},
+        {"words": {"a": 1}, "phonemes": ["a"]},
+        {"input_ids": [1.5], "phonemes": ["a"]},
+        {"input_ids": [True], "phonemes": ["a"]},
+        {"words": ["a"], "phonemes": [None]},
+        {},
     ],
 )
 def test_a_malformed_row_is_named(tmp_path, row):
@@ -197,3 +205,28 @@ def test_frequencies_are_those_of_the_records(built):
     np.testing.assert_allclose(known["words_loss"], words)
     np.testing.assert_allclose(known["masked_symbol_accuracy"], best)
     np.testing.assert_allclose(known["word_accuracy"], most)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        *(("statistics", "word_labels", x) for x in (None, "42", 1, -1, 2.0)),
+        *(("statistics", "by_frequency", x) for x in (None, [], {}, {"a": 1})),
+        ("statistics", "by_frequency", {"masked_symbol_accuracy": "0.1"}),
+        ("statistics", "by_frequency", {"masked_symbol_accuracy": None}),
+        *(("settings", "task", x) for x in ("words ", ["phonemes"])),
+        *(("settings", "masking", x) for x in ("static", None, "x", ["x"])),
+        *(("settings", "random_seed", x) for x in ("1", -1, 10**30)),
+        *(("settings", "masked_lm_prob", x) for x in ("x", 0, 10**400)),
+        *(("settings", "mask_same_random", x) for x in ("x", 1, [10**400])),
+    ],
+)
+def test_damaged_metadata_is_an_error(built, tmp_path, part, name, value):
+    """Each value that a reader uses is checked, and named in the error."""
+    values = json.loads((built[0] / "metadata.json").read_text())
+    values[part][name] = value
+    if value is None:
+        del values[part][name]
+    (tmp_path / "metadata.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match=f"damaged .*{name}.* Received: "):
+        load_metadata(str(tmp_path))

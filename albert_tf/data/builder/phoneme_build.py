@@ -250,7 +250,7 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
         "unknown_symbols": {
             f"{s} U+{ord(s):04X}": n for s, n in unknown.most_common(LISTED)
         },
-        "by_frequency": by_frequency(
+        metadata.BY_FREQUENCY: by_frequency(
             [counts.symbols[s] for s in table.ids], [words, others, *spelt]
         ),
     }
