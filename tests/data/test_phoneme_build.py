@@ -9,6 +9,8 @@ import tiny_phonemes
 from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.records import tfrecord
+from albert_tf.data.records.inspect_records import show
 from albert_tf.data.records.metadata import load_metadata
 from albert_tf.text.symbols import read_table
 
@@ -56,6 +58,16 @@ def test_examples_are_laid_out_as_described(built):
         real = ids != pad
         assert real[: real.sum()].all() and ids[real][-1] == separator
         np.testing.assert_array_equal(labels == 0, ~real | (ids == separator))
+
+
+@pytest.mark.parametrize("ids", [[5, 6, 16], [5, 6, 16, 7]])
+def test_a_record_without_its_last_separator_is_shown(ids):
+    """Neither the separator nor as many symbols as labels are needed."""
+    rows = {"symbol_ids": [ids], "word_ids": [[2, 2, 0, 3]]}
+    rows = {name: np.array(values) for name, values in rows.items()}
+    (record,) = tfrecord.encode_ints(rows)
+    shown = show(tfrecord.decode(record), None)
+    assert shown.split("\n")[1].split() == list(map(str, ids))
 
 
 def test_documents_are_packed_and_not_mixed(built):
