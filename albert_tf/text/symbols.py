@@ -11,12 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.text.tokenizers import (
-    WEIGHTS,
-    Tokenizer,
-    load_tokenizer,
-    tokenizer_in,
-)
+from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
+from albert_tf.text.vocabulary import Vocabulary
 
 # Next to records and weights. Only phoneme models have them.
 SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
@@ -40,7 +36,7 @@ FIRST_WORDS = (SEPARATOR, "<other>")
 
 
 @dataclasses.dataclass(frozen=True)
-class SymbolTable:
+class SymbolTable(Vocabulary):
     """Symbols with their ids, and the words of the labels in order.
 
     A table replaces the tokenizer next to records and weights.
@@ -79,17 +75,15 @@ class SymbolTable:
         return dataclasses.replace(self, words=(*FIRST_WORDS, *words))
 
     def fingerprint(self) -> str:
-        """Return a text that identifies the table, words included."""
+        """Return a string that identifies the table, words included."""
         values = sorted(self.symbols.items()), self.words
         values += self.pad, self.mask, self.separator
         return f"symbols {zlib.crc32(repr(values).encode()):08x}"
 
-    def check_claim(self, model_dir: str) -> None:
-        """Raise an error if a folder contains a model with other symbols."""
-        known = files.matches(WEIGHTS, model_dir) and table_in(model_dir)
-        same = not known or known.fingerprint() == self.fingerprint()
-        rule = "`output_dir` must not contain a model with other symbols."
-        require(same, rule, output_dir=model_dir)
+    @staticmethod
+    def stored_in(folder: str) -> "SymbolTable | None":
+        """Return the table in a folder, None if there is none."""
+        return table_in(folder)
 
     def save(self, folder: str) -> None:
         """Write `symbols.json` and `words.json`."""
@@ -187,9 +181,6 @@ def table_in(folder: str) -> SymbolTable | None:
     """Return the tables in a folder, None if there are none."""
     there = files.exists(files.join(folder, SYMBOLS_FILE))
     return read_table(folder) if there else None
-
-
-Vocabulary = Tokenizer | SymbolTable
 
 
 def vocabulary_in(folder: str) -> Vocabulary | None:
