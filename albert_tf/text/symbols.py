@@ -177,6 +177,11 @@ def read_table(folder: str) -> SymbolTable:
     return dataclasses.replace(table, words=words)
 
 
+def named_table(name: str) -> SymbolTable:
+    """Return a table of `PRESETS`, or the tables in a folder."""
+    return preset(name) if name in PRESETS else read_table(name)
+
+
 def table_in(folder: str) -> SymbolTable | None:
     """Return the tables in a folder, None if there are none."""
     there = files.exists(files.join(folder, SYMBOLS_FILE))

@@ -1,6 +1,7 @@
 """Records of phonemes contain the words of the rows, and nothing else."""
 
 import json
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -9,10 +10,11 @@ import tiny_phonemes
 from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.builder import phoneme_build
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.inspect_records import show
 from albert_tf.data.records.metadata import load_metadata
-from albert_tf.text.symbols import read_table
+from albert_tf.text.symbols import made_of, read_table
 
 ROWS = make_rows()
 
@@ -112,6 +114,64 @@ def test_records_do_not_depend_on_processes(built, tmp_path):
     assert times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
     with pytest.raises(InputError, match="num_words: 40 then, 41 now"):
         build(folder, path, num_words=41)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "calls", "left"),
+    [
+        (phoneme_build, "count", 1, 5),
+        (phoneme_build, "make_file", 0, 4),
+        (phoneme_build, "make_file", 3, 1),
+        (phoneme_build.Metadata, "write", 0, 0),
+    ],
+)
+def test_an_interrupted_build_resumes(
+    tmp_path, monkeypatch, target, name, calls, left
+):
+    """Only unfinished files are read again, and the bytes are the same."""
+    number = range(2)
+    paths = [write_rows(tmp_path / f"{i}", make_rows(20, i)) for i in number]
+    whole, _ = build(tmp_path / "whole", *paths)
+    read, begun = phoneme_build.read_parts, []
+    function = getattr(target, name)
+
+    def interrupted(*args):
+        if len(begun) == calls:
+            raise KeyboardInterrupt
+        begun.append(args)
+        return function(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "out", *paths)
+    begun.clear()
+    monkeypatch.setattr(
+        phoneme_build,
+        "read_parts",
+        lambda path: begun.append(path) or read(path),
+    )
+    assert build(tmp_path / "out", *paths)[0] == whole
+    assert len(begun) == left
+    folders = tmp_path / "out", tmp_path / "whole"
+    made, expected = (
+        {p.name: p.read_bytes() for p in f.iterdir()} for f in folders
+    )
+    assert made == expected
+
+
+def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
+    """The symbols identify a build, and not the name of their folder."""
+    path, table = built[0].parent / "rows.jsonl", tmp_path / "table"
+    made_of("abɑ.").save(str(table))
+    settings = {"symbols": str(table)}
+    metadata, _ = build(tmp_path / "out", path, **settings)
+    shutil.move(table, tmp_path / "moved")
+    again, _ = build(tmp_path / "out", path, symbols=str(tmp_path / "moved"))
+    assert again == metadata
+    made_of("abɑ").save(str(table))
+    with pytest.raises(InputError, match="symbols: symbols .* then, "):
+        build(tmp_path / "out", path, **settings)
 
 
 def test_unknown_symbols_are_counted_and_named(tmp_path):
