@@ -294,7 +294,7 @@ def test_the_encoder_alone_is_read(speech, tmp_path):
 def test_widths_may_be_equal(there, tmp_path):
     """A model without a projection has the identity in the files."""
     config = dataclasses.replace(CONFIG, embedding_size=24)
-    model = AlbertForPhonemes(config, 3)
+    model = AlbertForPhonemes(config, len(TABLE.words))
     arrays = {n: v.numpy() for n, v in randomized(model).items()}
     TABLE.save(str(tmp_path / "in"))
     config.save(str(tmp_path / "in"))
