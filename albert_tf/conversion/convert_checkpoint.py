@@ -32,6 +32,7 @@ from albert_tf.conversion.variable_names import (
     tf1_layout,
 )
 from albert_tf.model.config import PRETRAINING_HEADS
+from albert_tf.text.symbols import WORDS_FILE
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoint_files import reason
 from albert_tf.training.model_card import write_card
@@ -182,8 +183,17 @@ def _check(source: Source, to: str, pairs: bool) -> None:
         "`pairs` needs a classifier from Hugging Face or a TF1 checkpoint.",
         pairs=pairs,
     )
-    if source.tokenizer:
-        source.config.check_pieces(source.tokenizer.vocab_size, source.path)
+    for vocabulary in filter(None, (source.tokenizer, source.symbols)):
+        source.config.check_pieces(vocabulary.vocab_size, source.path)
+    words = source.symbols.words if source.symbols else ()
+    labels = source.tensors.shapes.get("words/bias")
+    require(
+        not (words and labels) or labels == (len(words),),
+        f"`{WORDS_FILE}` must have a word for each label of the weights. Copy "
+        "both again.",
+        words=len(words),
+        labels=f"{labels} in {source.path}",
+    )
 
 
 def convert(

@@ -264,7 +264,17 @@ def _pooling(values: dict, path: str) -> str:
 def _prompt(settings: dict) -> str:
     """Return the default prompt in the settings, or "" if there is none."""
     prompts = settings.get("prompts") or {}
-    return prompts.get(settings.get("default_prompt_name")) or ""
+    name = settings.get("default_prompt_name")
+    require(
+        isinstance(name, str | None)
+        and isinstance(prompts, dict)
+        and all(isinstance(x, str | None) for x in prompts.values()),
+        f"`{SETTINGS}` must have texts in `prompts`, and the name of one, or "
+        "null, in `default_prompt_name`.",
+        prompts=f"{prompts!r:.60}",
+        default_prompt_name=f"{name!r:.60}",
+    )
+    return prompts.get(name) or ""
 
 
 def _rows(folder: str) -> list[dict]:
@@ -274,9 +284,13 @@ def _rows(folder: str) -> list[dict]:
     require(
         isinstance(rows, list)
         and all(
-            isinstance(row, dict) and {"type", "path"} <= {*row} for row in rows
+            isinstance(row, dict)
+            and isinstance(row.get("type"), str)
+            and isinstance(row.get("path"), str)
+            for row in rows
         ),
-        f"`{MODULES_FILE}` must be a list of modules, with `type` and `path`.",
+        f"`{MODULES_FILE}` must be a list of modules, with the strings `type` "
+        "and `path`.",
         path=path,
     )
     return rows

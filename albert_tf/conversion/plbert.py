@@ -21,6 +21,8 @@ CONFIG = "config.yml"
 PARAMETERS = "model_params"
 WEIGHTS = "step_*.t7"
 ROOT, ENCODER = "module.", "module.encoder."
+# Errors from YAML that is legal but not a config: dates, depth, other values.
+MALFORMED = (LookupError, RecursionError, TypeError, ValueError)
 # {our name of a head: PL-BERT's name}
 HEADS = {"symbols": "mask_predictor", "words": "word_predictor"}
 # StyleTTS 2 removes this buffer, and fails if the buffer does not exist.
@@ -41,10 +43,10 @@ def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
     import yaml
 
     path = files.join(folder, CONFIG)
+    text = files.read_text(path, f"`{CONFIG}`")
     try:
-        content = yaml.safe_load(files.read_text(path, f"`{CONFIG}`"))
-        values = content[PARAMETERS]
-    except (KeyError, TypeError, yaml.YAMLError):
+        values = yaml.safe_load(text)[PARAMETERS]
+    except (*MALFORMED, yaml.YAMLError):
         values = None
     rule = f"`{CONFIG}` must have the sizes of the model in `{PARAMETERS}`."
     require(isinstance(values, dict), rule, path=path)

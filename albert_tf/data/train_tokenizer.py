@@ -26,7 +26,8 @@ from albert_tf.data.builder.text_formats import (
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import InMemoryTable, texts_of
 from albert_tf.text.normalization import AUTO, TextConfig, has_marks, normalize
-from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+from albert_tf.text.vocabulary import WEIGHTS
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these pieces follow. Source: the README
 # of google-research/albert.

@@ -182,11 +182,11 @@ class AlbertConfig:
         require((tokens or 0) <= most, rule, **{name: tokens})
 
     def check_pieces(self, pieces: int, path: str) -> None:
-        """Raise `InputError` if a tokenizer has more than V pieces."""
+        """Raise `InputError` if a vocabulary has more than V pieces."""
         require(
             pieces <= self.vocab_size,
-            f"{path}: the tokenizer must fit the weights, whose word table "
-            "has `vocab_size` rows.",
+            f"{path}: the tokenizer, or symbols.json, must fit the weights, "
+            "whose word table has `vocab_size` rows.",
             pieces=pieces,
             vocab_size=self.vocab_size,
         )

@@ -322,12 +322,21 @@ def task_of(description: dict) -> Task:
     return typed(KINDS[values.pop("kind")], values)
 
 
+def _complete(task: Task) -> Task:
+    """Return a task; raise an error if it lacks a setting of its kind."""
+    usual = vars(type(task).config)
+    for name, value in vars(task.config).items():
+        if value is None and usual[name] is not None:
+            raise ValueError(f"`{name}` is missing")
+    return task
+
+
 def load_task(model_dir: str) -> Task:
     """Return the task for which the model in a directory was fine-tuned."""
     path = files.join(model_dir, TASK_FILE)
     values = files.read_json(path, "The description of the task")
     try:
-        return task_of(values)
+        return _complete(task_of(values))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{TASK_FILE} must be unchanged since fine-tuning wrote it: "

@@ -41,6 +41,7 @@ from albert_tf.text.sentencepiece_rules import (
     is_word_start,
     piece_shares,
 )
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.wordpiece import (
     DROPPED,
     WordPiece,
@@ -49,7 +50,6 @@ from albert_tf.text.wordpiece import (
 )
 
 TOKENIZER_FILE, RULES_FILE = "tokenizer.json", "compiled_rules.bin"
-WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
 CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, not a setting
 MASK_TEXT = "[MASK]"
 # (concatenated ids of texts, end of each text), and (ids, starts, ends)
@@ -71,7 +71,7 @@ class TokenizerConfig(TextConfig):
     )
 
 
-class Tokenizer(abc.ABC):
+class Tokenizer(Vocabulary):
     """The base class of tokenizers, with the vocabulary and its files.
 
     Attributes:
@@ -257,12 +257,10 @@ class Tokenizer(abc.ABC):
         """Return the SHA-256 hash of the vocabulary."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def check_claim(self, model_dir: str) -> None:
-        """Raise an error if a folder has a model with a different tokenizer."""
-        known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
-        same = not known or known.fingerprint() == self.fingerprint()
-        rule = "`output_dir` must not contain a model with another tokenizer."
-        require(same, rule, output_dir=model_dir)
+    @staticmethod
+    def stored_in(folder: str) -> "Tokenizer | None":
+        """Return the tokenizer in a folder, None if there is none."""
+        return tokenizer_in(folder)
 
     def save(self, model_dir: str) -> None:
         """Write the vocabulary and `tokenizer.json` to a model directory."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import lacking
+from albert_tf.data.records.metadata import BY_FREQUENCY
 from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files, checkpoints, history
 from albert_tf.training.health import Monitor, masked_spread
@@ -80,7 +81,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
         max(trainer.optimizer.config.peak_step, run.phase_begun),
         peak_flops,
         masked if phase.masked_lm_prob is None else None,
-        metadata.statistics.get("by_frequency", {}),
+        metadata.statistics.get(BY_FREQUENCY, {}),
     )
 
 

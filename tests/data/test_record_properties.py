@@ -155,7 +155,8 @@ def test_dynamic_records_are_read_as_written(batch):
     metadata = Metadata(tokens, 1, vocab_size, "", {})
     names = tf.constant(["x"] * len(records))
     ids, starts, sizes, labels = (
-        x.numpy() for x in parsing.parse(names, tf.constant(records), metadata)
+        x.numpy()
+        for x in parsing.parse_dynamic(names, tf.constant(records), metadata)
     )
     np.testing.assert_array_equal(labels, instances.swapped)
     for row, data in enumerate(records):

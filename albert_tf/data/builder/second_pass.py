@@ -1,6 +1,7 @@
 """The second pass: write each file of records from one shard."""
 
 import dataclasses
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -8,7 +9,12 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.data import masking
-from albert_tf.data.builder import next_sentence_pairs, pairs, released
+from albert_tf.data.builder import (
+    build_folder,
+    next_sentence_pairs,
+    pairs,
+    released,
+)
 from albert_tf.data.builder.boundaries import sentence_breaks
 from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
@@ -16,7 +22,6 @@ from albert_tf.data.builder.shards import Documents, read_shard, shard_path
 from albert_tf.data.builder.statistics import count_instances, count_masks
 from albert_tf.data.draws import Draws
 from albert_tf.data.layout import Pairs, lay_out
-from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN
 from albert_tf.data.records.tfrecord import encode, encode_unmasked
 
@@ -152,16 +157,10 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
 
 def read_counts(job: FileJob) -> Counter:
     """Read the counts of a finished file."""
-    return Counter(files.read_json(job.counts_path, "The counts of a file"))
+    return build_folder.read_counts(job.counts_path)
 
 
 def make_file(job: FileJob) -> Counter:
     """Write a file of records unless it is finished; return its counts."""
-    if all(map(files.exists, (job.counts_path, job.path))):
-        return read_counts(job)
-    counts: Counter = Counter()
-    with files.atomic_path(job.path) as temporary:
-        tfrecord.write(temporary, _records(job, counts))
-        counts["file_bytes"] = files.size(temporary)
-        files.write_json(job.counts_path, dict(counts))
-    return counts
+    records = functools.partial(_records, job)
+    return build_folder.write_once(job.path, job.counts_path, records)

@@ -21,6 +21,7 @@ Glossary: T tokens, P predictions.
 
 import dataclasses
 import json
+import math
 import os
 import posixpath
 import typing
@@ -31,15 +32,19 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.masking import STATIC, MaskingConfig
+from albert_tf.data.masking import DYNAMIC, STATIC, MaskingConfig
 from albert_tf.data.records import tfrecord
+from albert_tf.text.symbols import OTHER_LABEL
 
 METADATA_FILE = "metadata.json"
 VERSION = 1
 TRAIN, EVAL = "train", "eval"
 # What records are made of.
 WORDS, PHONEMES = TASKS = ("words", "phonemes")
-LABELS = "word_labels"  # in the statistics of phonemes: the number of labels
+# Statistics of phonemes: the number of labels, and the metrics of a model that
+# knows only the frequencies.
+LABELS, BY_FREQUENCY = "word_labels", "by_frequency"
+MASKED_ACCURACY = "masked_symbol_accuracy"  # warnings need its value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +138,37 @@ def _entry(values: dict) -> RecordFile:
     return entry
 
 
+# Errors from values of other types or sizes.
+DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+
+
+def _legal(metadata: Metadata) -> Metadata:
+    """Return metadata; raise an error if a value that is read is illegal."""
+
+    def are_numbers(values: object) -> bool:
+        return isinstance(values, dict) and all(
+            type(x) is float and math.isfinite(x) for x in values.values()
+        )
+
+    settings, statistics = metadata.settings, metadata.statistics
+    metadata.masking_config()
+    seed, words = settings.get("random_seed", 0), metadata.task == WORDS
+    labels, known = statistics.get(LABELS), statistics.get(BY_FREQUENCY, {})
+    legal = {
+        "task": metadata.task in TASKS,
+        "masking": words or metadata.masking(TRAIN) == DYNAMIC,
+        "random_seed": type(seed) is int and 0 <= seed < 1 << 63,
+        LABELS: words or type(labels) is int and labels > OTHER_LABEL,
+        BY_FREQUENCY: are_numbers(known)
+        and (words or MASKED_ACCURACY in known),
+    }
+    for name in legal:
+        if not legal[name]:
+            found = (settings | statistics).get(name)
+            raise ValueError(f"`{name}` is {found!r:.60}")
+    return metadata
+
+
 def load_metadata(data_dir: str) -> Metadata:
     """Read `metadata.json`, which must exist."""
     path = files.join(data_dir, METADATA_FILE)
@@ -148,8 +184,8 @@ def load_metadata(data_dir: str) -> Metadata:
             split: tuple(map(_entry, entries))
             for split, entries in values["splits"].items()
         }
-        return _typed(Metadata(**values))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return _legal(_typed(Metadata(**values)))
+    except DAMAGE as error:
         raise InputError(
             f"`metadata.json` is damaged ({error}); make the records again. "
             f"Received: {path}"

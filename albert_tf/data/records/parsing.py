@@ -1,6 +1,6 @@
-"""Parsing of static and dynamic records to tensors.
+"""Parsing of each form of records to batches of tensors.
 
-Dynamic records are laid out and masked while they are read, by Python functions
+Dynamic and phoneme records are masked while they are read, by Python functions
 that are called from threads of the input pipeline. A thread that is waiting for
 the GIL when the interpreter shuts down never returns; if its pipeline is then
 destroyed, the process hangs. The interpreter therefore waits for such calls at
@@ -15,10 +15,24 @@ import time
 import weakref
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.records.metadata import Metadata, id_type
-from albert_tf.data.records.record_stream import MASKED_NAMES, Masker
+from albert_tf.data.draws import Draws
+from albert_tf.data.masking import DYNAMIC, STATIC
+from albert_tf.data.phoneme_masking import mask_words
+from albert_tf.data.records.metadata import (
+    PHONEMES,
+    Metadata,
+    id_limits,
+    id_type,
+    static_sizes,
+)
+from albert_tf.data.records.record_stream import (
+    MASKED_NAMES,
+    Masker,
+    vocabulary_beside,
+)
 
 # Tag of `Example.features`, an example's only field: number 1,
 # length-delimited.
@@ -61,6 +75,38 @@ def parse_examples(
     whole = require_all(_is_example(serialized), names, "no tf.train.Example")
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
+
+
+def padded_features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
+    """Return the features of padded records, for `parse_examples`."""
+    return {
+        name: tf.io.FixedLenFeature(
+            [size], tf.float32 if name == "masked_lm_weights" else tf.int64
+        )
+        for name, size in static_sizes(metadata).items()
+    }
+
+
+def parse_static(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Parse a batch of static examples; weights are float32, the rest int32.
+
+    Args:
+      names, serialized: [B] string, see `parse_examples`.
+      metadata: defines T and P; records of other lengths are errors.
+
+    Returns:
+      input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
+      masked_lm_ids, masked_lm_weights [B, P]; sentence_order_labels [B].
+    """
+    batch = parse_examples(names, serialized, padded_features(metadata))
+    batch = {
+        name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
+        for name, value in batch.items()
+    }
+    labels = batch.pop("next_sentence_labels")  # [B, 1]
+    return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
 
 
 # After this many seconds without a call, a pipeline's buffers are full.
@@ -113,7 +159,7 @@ def _unpack_bits(data: tf.Tensor, count: int) -> tf.Tensor:
     return tf.reshape(bits & 1, [-1, 8 * raw.shape[1]])[:, :count] > 0
 
 
-def parse(
+def parse_dynamic(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Parse a batch of dynamic examples.
@@ -146,6 +192,32 @@ def parse(
     return tf.cast(ids, tf.int32), starts, sizes, labels
 
 
+def parse_phonemes(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Parse a batch of phoneme records: symbol_ids, word_ids int32 [B, T]."""
+    batch = parse_examples(names, serialized, padded_features(metadata))
+    for name, limit in id_limits(metadata).items():
+        sound = tf.reduce_all(batch[name] < limit, axis=1)
+        fault = require_all(sound, names, f"`{name}` has ids beyond {limit}")
+        with tf.control_dependencies([fault]):
+            batch[name] = tf.cast(batch[name], tf.int32)
+    return batch
+
+
+# A function that makes batches of positions in the stream [B] int64, names and
+# serialised examples [B] string. Masks are drawn in Python, so it runs only in
+# the process that created the pipeline.
+Reader = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
+
+
+def static_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
+    """Return a reader of records with masks; see `parse_static`."""
+    return lambda _, names, serialized: parse_static(
+        names, serialized, metadata
+    )
+
+
 # {name: dtype} of the tensors that masking returns.
 MASKED = {
     name: tf.float32 if name == "masked_lm_weights" else tf.int32
@@ -153,15 +225,8 @@ MASKED = {
 }
 
 
-def masker(
-    data_dir: str, metadata: Metadata, seed: int
-) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """Return a function that creates masked batches of dynamic examples.
-
-    The function's arguments are positions in the stream, [B] int64, and the
-    names and serialised examples, [B]. It returns the same tensors as
-    `input_pipeline.parse`. Masks are drawn in Python, so the function runs only
-    in the process that created the pipeline.
+def dynamic_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
+    """Return a reader of dynamic records, with the tensors of `parse_static`.
 
     Args:
       data_dir: the folder of the records and their tokenizer.
@@ -172,7 +237,7 @@ def masker(
     called = Called(Masker(data_dir, metadata, seed))
 
     def read(positions, names, serialized):
-        *text, labels = parse(names, serialized, metadata)
+        *text, labels = parse_dynamic(names, serialized, metadata)
         tensors = tf.numpy_function(
             called, (positions, *text), list(MASKED.values()), stateful=False
         )
@@ -184,3 +249,42 @@ def masker(
         return batch | {"sentence_order_labels": labels}
 
     return read
+
+
+def phoneme_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
+    """Return a reader of phoneme records.
+
+    Its batches have input_ids, input_mask, symbol_ids, the ids before masking,
+    and word_ids, int32 [B, T], and symbol_weights, float32 [B, T], 1 at the
+    symbols of chosen words.
+    """
+    table = vocabulary_beside(data_dir, metadata)
+    pad, mask = (table.symbols[role] for role in (table.pad, table.mask))
+    config = metadata.masking_config()
+
+    @Called
+    def masked(positions, ids, labels):
+        draws = Draws(seed, positions)
+        ids, chosen = mask_words(ids, labels, config, mask, draws)
+        return ids, chosen.astype(np.float32)
+
+    def read(positions, names, serialized):
+        batch = parse_phonemes(names, serialized, metadata)
+        ids, types = batch["symbol_ids"], (tf.int32, tf.float32)
+        inputs = positions, ids, batch["word_ids"]
+        new, weights = tf.numpy_function(masked, inputs, types, stateful=False)
+        return batch | {
+            "input_ids": tf.ensure_shape(new, ids.shape),
+            "input_mask": tf.cast(ids != pad, tf.int32),
+            "symbol_weights": tf.ensure_shape(weights, ids.shape),
+        }
+
+    return read
+
+
+# {form of records: function that returns their reader}
+READERS = {
+    STATIC: static_reader,
+    DYNAMIC: dynamic_reader,
+    PHONEMES: phoneme_reader,
+}

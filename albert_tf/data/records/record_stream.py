@@ -19,13 +19,15 @@ from albert_tf.data.masking import DYNAMIC, Words
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     EVAL,
+    LABELS,
     TRAIN,
     Metadata,
     entry_path,
     id_type,
     static_sizes,
 )
-from albert_tf.text.symbols import Vocabulary, load_vocabulary
+from albert_tf.text.symbols import load_vocabulary
+from albert_tf.text.vocabulary import Vocabulary
 
 # Number of records that are shuffled together.
 SHUFFLE_BLOCK = 1 << 14
@@ -76,16 +78,19 @@ def permutation(size: int, seed: Sequence[int]) -> np.ndarray:
     return np.argsort(random_integers(seed, size), kind="stable")
 
 
-def tokenizer_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
+def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
     """Return the tokenizer or the symbol table stored with unmasked records."""
-    tokenizer = load_vocabulary(data_dir)
+    vocabulary = load_vocabulary(data_dir)
     require(
-        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
-        "The tokenizer in a folder of unmasked records, or its symbols.json, "
-        "must be the one that made them; make or copy them again.",
-        data_dir=f"{data_dir} with another",
+        vocabulary.fingerprint() == metadata.tokenizer_fingerprint
+        and vocabulary.vocab_size == metadata.vocab_size
+        and len(vocabulary.words) == metadata.statistics.get(LABELS, 0),
+        "A folder of unmasked records must contain the tokenizer, or the "
+        "symbols.json and words.json, that made them; make or copy them "
+        "again.",
+        data_dir=f"{data_dir} with others",
     )
-    return tokenizer
+    return vocabulary
 
 
 # The names of the arrays that `Masker` returns.
@@ -105,7 +110,7 @@ class Masker:
     """
 
     def __init__(self, data_dir: str, metadata: Metadata, seed: int):
-        self.tokenizer = tokenizer_beside(data_dir, metadata)
+        self.tokenizer = vocabulary_beside(data_dir, metadata)
         self.words, self.seed = Words.of(self.tokenizer), seed
         self.config = metadata.masking_config()
         self.tokens = metadata.max_seq_length
@@ -122,7 +127,8 @@ class Masker:
 
         Args:
           positions: [B], the positions of the examples in the stream.
-          ids, starts, sizes: [B, R], [B, R], [B, 2], see `parsing.parse`.
+          ids, starts, sizes: [B, R], [B, R], [B, 2], see
+            `parsing.parse_dynamic`.
         """
         begin = np.arange(len(ids)) * ids.shape[1]
         middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)

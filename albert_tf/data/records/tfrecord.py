@@ -363,16 +363,16 @@ def _decode_dynamic(feature) -> Example:
 
 def _decode_phonemes(feature) -> Example:
     labels = np.array(feature["word_ids"])
-    length = np.flatnonzero(labels)[-1] + 2  # with the last separator
-    nothing = np.zeros(0, np.int64)
+    end = np.flatnonzero(labels)[-1] + 2  # with the last separator
+    ids, nothing = np.array(feature["symbol_ids"])[:end], np.zeros(0, np.int64)
     return Example(
-        input_ids=np.array(feature["symbol_ids"])[:length],
-        segment_ids=np.zeros(length, np.int64),
+        input_ids=ids,
+        segment_ids=np.zeros(len(ids), np.int64),
         positions=nothing,
         labels=nothing,
         swapped=False,
         slots=0,
-        length=int(length),
+        length=len(ids),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from albert_tf.base import program, settings
 from albert_tf.base.settings import RunFact
 from albert_tf.data.records import input_pipeline
+from albert_tf.data.records.metadata import BY_FREQUENCY
 from albert_tf.training import distribution, phases
 from albert_tf.training.clock import Clock
 from albert_tf.training.distribution import DistributionConfig
@@ -123,7 +124,7 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
             folder, folders[folder], batch_size=evaluator.eval_batch_size
         ).take(batches)
     )
-    known = folders[folder].statistics.get("by_frequency", {})
+    known = folders[folder].statistics.get(BY_FREQUENCY, {})
     return metrics | {f"{k}_by_frequency": v for k, v in known.items()}
 
 

@@ -23,15 +23,12 @@ from albert_tf.data.records.metadata import (
     paths_of,
     read_metadata,
 )
-from albert_tf.data.records.record_stream import tokenizer_beside
+from albert_tf.data.records.record_stream import vocabulary_beside
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.phonemes import AlbertForPhonemes
-from albert_tf.text.symbols import (
-    Vocabulary,
-    load_vocabulary,
-    vocabulary_in,
-)
+from albert_tf.text.symbols import load_vocabulary, vocabulary_in
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import checkpoints, distribution, phases
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
@@ -166,7 +163,7 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
         )
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
-            tokenizer_beside(folder, metadata)
+            vocabulary_beside(folder, metadata)
         if trains and len(folders) > 1:
             paths_of(folder, metadata, TRAIN)
     check_alike(folders)

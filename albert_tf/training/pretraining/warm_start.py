@@ -12,12 +12,9 @@ from albert_tf.model.phonemes import HEADS
 from albert_tf.text import symbols
 from albert_tf.text.normalization import normalize
 from albert_tf.text.sentencepiece_rules import WORD_MARK
-from albert_tf.text.symbols import (
-    Vocabulary,
-    load_vocabulary,
-    vocabulary_in,
-)
+from albert_tf.text.symbols import load_vocabulary, vocabulary_in
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
     is_punctuation,
@@ -314,6 +311,18 @@ def describe_warm_start(
     return lines
 
 
+def foreign_heads(
+    known: Vocabulary | None, vocabulary: Vocabulary | None
+) -> tuple[str, ...]:
+    """Return the source's heads whose outputs mean something else in the run.
+
+    Only the outputs of the word head are neither ids, which a transplant
+    matches, nor the same in all models.
+    """
+    words = known.words if known else ()
+    return (WORD_HEAD,) if vocabulary and vocabulary.words != words else ()
+
+
 def start_weights(
     model,
     model_dir: str,
@@ -327,20 +336,19 @@ def start_weights(
 
     Args:
       model: the model with its pretraining heads.
-      model_dir: the source; heads that it lacks keep their random weights.
+      model_dir: the source; heads that are missing or foreign there keep their
+        random weights.
       target: the model's architecture.
       transplant: required if the source has a different vocabulary.
-      vocabulary: the run's vocabulary, if known. The word head of a phoneme
-        model is loaded only if the words are the same.
+      vocabulary: the run's vocabulary, if known.
     """
     source = AlbertConfig.from_model_dir(model_dir)
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     stored = checkpoints.read_table(prefix)
     known = vocabulary_in(model_dir)
-    old, new = (getattr(v, "words", ()) for v in (known, vocabulary))
-    if vocabulary and old != new:
-        stored = {n: stored[n] for n in stored if not n.startswith(WORD_HEAD)}
+    foreign = foreign_heads(known, vocabulary)
+    stored = {n: s for n, s in stored.items() if not n.startswith(foreign)}
     variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
     missing = sorted(set(names.values()) - set(stored))
