@@ -122,6 +122,16 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
             task.read("train", table)
 
 
+def test_columns_of_several_numbers_are_those_of_the_model():
+    """A model's numbers keep their order, and need a column each."""
+    task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
+    renamed = task.renamed({"label_column": ("fear", "joy")})
+    assert renamed.labels == ("joy", "fear")
+    for names in (("joy", "anger"), ("joy", "fear", "anger")):
+        with pytest.raises(InputError, match="joy, fear"):
+            task.renamed({"label_column": names})
+
+
 def test_scores_of_several_numbers_are_means(tmp_path):
     """Scores are mean correlations, and predictions are comma-separated."""
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
