@@ -44,7 +44,7 @@ def dataset(rows):
     features = datasets.Features(
         text=datasets.Value("string"),
         label=datasets.ClassLabel(names=["bad", "good"]),
-        tags=datasets.List(datasets.ClassLabel(names=["O", "B"])),
+        tags=datasets.Sequence(datasets.ClassLabel(names=["O", "B"])),
         size=datasets.Value("float32"),
     )
     return datasets.Dataset.from_list(coded, features)
