@@ -74,7 +74,10 @@ def test_a_record_has_its_length(tmp_path):
 
 
 def test_a_huge_number_of_choices_is_refused():
-    """The number of choices in `task.json` is limited: each is a row."""
+    """The number of choices in `task.json` is limited.
+
+    Each choice takes a row of the batch.
+    """
     with pytest.raises(InputError, match="must be from 0 to 1000"):
         dataclasses.replace(find("multiple_choice"), number=10**20)
 

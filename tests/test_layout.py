@@ -29,7 +29,7 @@ def height(module: str) -> int:
 
 
 def module_files() -> dict[str, Path]:
-    """Return {name: path} of the library's modules without `__init__`."""
+    """Return {name: path} for the library's modules, except `__init__`."""
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
         for path in sorted(PACKAGE.rglob("*.py"))

@@ -87,7 +87,7 @@ def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
 
 
 def ids(folder: str, texts: list[str]) -> list[list[int]]:
-    """Return the ids of texts from the tokenizer in a folder."""
+    """Return the ids that the tokenizer in a folder assigns to texts."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 

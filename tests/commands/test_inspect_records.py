@@ -68,7 +68,7 @@ def test_examples_as_text(folder, capsys):
 
 
 def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
-    """A word mark is shown as a space, unless it was masked."""
+    """A word-boundary marker is shown as a space, unless it was masked."""
     tokenizer = vocabularies.english()
     tokenizer.save(str(tmp_path))
     tokens = tokenizer.encode("the bed bed")
@@ -104,7 +104,7 @@ def test_colors(folder, capsys, monkeypatch):
 
 
 def test_without_tokenizer(folder, capsys):
-    """Without a tokenizer next to the file, ids are printed."""
+    """If no tokenizer lies next to the file, ids are printed."""
     (folder / "tokenizer.json").unlink()
     text = printed(capsys, folder / "a.tfrecord", num_examples=1)
     assert (
@@ -117,7 +117,7 @@ def test_without_tokenizer(folder, capsys):
 
 
 def test_another_tokenizer(folder, capsys):
-    """An id outside the vocabulary is an error that states the id."""
+    """An id outside the vocabulary raises an error that states the id."""
     (folder / "vocab.txt").write_text("\n".join(PIECES[:12]) + "\n")
     with pytest.raises(InputError, match="vocab_size=12, id=12"):
         printed(capsys, folder / "a.tfrecord")

@@ -14,7 +14,7 @@ from albert_tf.text.tokenizers import load_tokenizer
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_what_is_written_is_read(make, tmp_path):
-    """A tokenizer read from its `tokenizer.json` encodes the same ids."""
+    """A tokenizer produces the same ids after a round trip through a file."""
     tokenizer = getattr(vocabularies, make)()
     folder = write(tmp_path, tokenizer_json(tokenizer))
     again, warnings = read_tokenizer(folder)

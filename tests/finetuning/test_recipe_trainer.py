@@ -73,7 +73,10 @@ def plain():
 
 
 def check_average(plain, replicas, rounding):
-    """Compare the average over four steps and the weights with NumPy."""
+    """Compare the average over four steps with NumPy's.
+
+    The weights must equal those of a run without averaging.
+    """
     trainer = make_trainer(replicas, ema_decay=0.15)
     expected = {}
     for t in range(1, 5):

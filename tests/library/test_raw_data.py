@@ -62,7 +62,7 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 
 
 def test_labels_have_an_order():
-    """Sets and dicts are errors, because labels must be in order."""
+    """Sets and dicts are not lists of classes, and cause errors."""
     assert label_names(np.array([0, 1])) == ("0", "1")
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
         with pytest.raises(InputError, match="list of the classes, in order"):

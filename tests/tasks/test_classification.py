@@ -154,7 +154,10 @@ def test_sets_of_classes(tmp_path):
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):
-    """Several label columns are classes; an error in a cell names its line."""
+    """Each of several label columns is a class.
+
+    The error for an invalid cell states the file and the line.
+    """
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 0), ("b", 1, 1)
     )

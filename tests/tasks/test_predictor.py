@@ -11,7 +11,7 @@ from albert_tf.tasks.registry import find
 
 
 def test_absent_choices_are_never_chosen(words):
-    """Queries in one call may have different numbers of choices."""
+    """In one call, queries may differ in their number of choices."""
 
     def run(features):
         rows = np.arange(len(features.lengths), dtype=np.float32)
@@ -29,7 +29,7 @@ def test_absent_choices_are_never_chosen(words):
 
 
 def test_absent_choices_have_no_rows(words):
-    """A query with two choices computes two rows in a model for four."""
+    """With a model for four choices, a query with two takes only two rows."""
     rows = []
 
     def run(features):

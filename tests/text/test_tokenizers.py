@@ -22,9 +22,9 @@ DIGIT_COMMA_TABLE = (
     ("1,000,", "▁1 , ▁000 ,", "▁1 , 000 ,", "▁1, 000,"),
     ("2010, the", "▁2010 , ▁the", "▁2010 , ▁the", "▁2010, ▁the"),
     ("b9,", "▁ b ▁9 ,", "▁ b 9 ,", "▁ b 9,"),
-    # "12" without a word mark is not a piece.
+    # "12" without ▁ is not a piece.
     ("b12,", "▁ b ▁12 ,", "▁ b <unk> ,", "▁ b 12,"),
-    # "7" has its own word mark.
+    # "7" has its own ▁.
     ("b7,", "▁ b ▁ 7 ,", "▁ b 7 ,", "▁ b 7,"),
     ("10,", "▁1 ▁0 ,", "▁1 0 ,", "▁1 0,"),
     ("a5,", "▁ a 5 ,", "▁ a 5 ,", "▁ a 5 ,"),
@@ -33,7 +33,7 @@ DIGIT_COMMA_TABLE = (
 
 @pytest.mark.parametrize("column", range(3))
 def test_digit_comma_table(column):
-    """Numbers before commas are split as found by hand."""
+    """Numbers before commas are split as in a table worked out by hand."""
     tokenizer = english(digit_comma=DIGIT_COMMA[column])
     for text, *pieces in DIGIT_COMMA_TABLE:
         ids = tokenizer.encode(text)

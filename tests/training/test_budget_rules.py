@@ -46,9 +46,10 @@ def test_where_the_trials_were_their_numbers_are_chosen():
 
 
 def test_what_is_said_stays_and_the_rest_follows():
-    """The user's values stay, and the other values adapt.
+    """The user's values are kept, and all other values are adapted to them.
 
-    Half the batch size doubles the steps, and LAMB has its own rate.
+    Halving the batch size doubles the number of steps; LAMB has its own
+    learning rate.
     """
     values = choose(train_batch_size=32, optimizer="lamb", eval_steps=7)
     assert (values["train_batch_size"], values["eval_steps"]) == (32, 7)

@@ -134,7 +134,7 @@ def test_released_schedule_equals_the_recorded_rates():
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])
 @eagerly()
 def test_three_steps_equal_the_released_ones(rule):
-    """Weights equal the released code's after its first and third step.
+    """After steps 1 and 3, the weights equal those of the released code.
 
     This covers loss, gradients, clipping, schedule and exclusions.
     """
