@@ -112,7 +112,7 @@ def test_a_model_directory_without_a_tokenizer(pretrained, opinions, tmp_path):
 
 
 def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
-    """A tokenizer with more pieces than the model is an error."""
+    """A tokenizer with more pieces than the model raises an error."""
     model_dir = shutil.copytree(pretrained, tmp_path / "m")
     with open(model_dir / "vocab.txt", "a") as file:
         file.write("more\n")

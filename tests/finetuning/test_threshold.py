@@ -224,7 +224,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
 
 
 def test_thresholds_that_mean_nothing(shallow, finished):
-    """A threshold for a model of another task is an error."""
+    """A threshold for a model of another task raises an error."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
     for folder in (shallow, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):

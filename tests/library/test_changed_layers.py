@@ -160,7 +160,7 @@ def test_heads_read_quantized_kernels():
 
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
 def test_refuses_what_is_no_rank(shallow, rank):
-    """An invalid rank is an error when the model loads."""
+    """An invalid rank raises an error when the model loads."""
     with pytest.raises(InputError, match="`lora_rank` must be"):
         albert_tf.load(shallow, lora_rank=rank)
 

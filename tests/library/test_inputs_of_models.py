@@ -110,7 +110,7 @@ def test_names_of_hugging_face_are_keywords_too(model, shallow):
     ],
 )
 def test_other_names_are_refused(model, method, name, message):
-    """An unknown key is an error and is not ignored."""
+    """An unknown key raises an error and is not ignored."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = batch | {name: batch["input_mask"]}
     if method == "fit_stream":
@@ -126,7 +126,7 @@ def test_other_names_are_refused(model, method, name, message):
 )
 @pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
 def test_masks_have_the_shape_of_the_ids(model, form, name, part):
-    """A mask with one row is an error and is not broadcast."""
+    """A mask with one row raises an error and is not broadcast."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = form(batch[ALIASES.get(name, name)][part])
     ids = form(batch["input_ids"])
@@ -140,7 +140,7 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 
 
 def test_ids_are_rows(model):
-    """A scalar or a single row of ids is an error; unknown shapes are not."""
+    """A scalar or a single row of ids is rejected; unknown shapes are not."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
         with pytest.raises(InputError, match="must be a batch of rows"):
             model(ids)

@@ -53,7 +53,7 @@ def test_a_task_takes_added_pieces_too(pretrained_dir):
     ],
 )
 def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
-    """Added pieces that are not a list of new strings are an error."""
+    """Added pieces that are not a list of new strings raise an error."""
     with pytest.raises(InputError, match=message):
         albert_tf.load(pretrained_dir, added_pieces=pieces)
 

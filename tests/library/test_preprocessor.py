@@ -87,7 +87,7 @@ def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
 
 
 def test_refuses_what_is_no_text(layer):
-    """Numbers, a missing tokenizer and a short length are errors."""
+    """Numbers, a missing tokenizer and a short length raise errors."""
     with pytest.raises(InputError, match="must be a list of strings"):
         layer([1, 2])
     with pytest.raises(InputError, match="must be a `tokenizer`"):

@@ -35,7 +35,7 @@ def test_a_table_may_be_of_tensors():
 
 
 def test_an_endless_generator_is_refused():
-    """An endless generator of batches is an error at its first value."""
+    """An endless generator of batches raises an error at its first value."""
     batches = iter(lambda: (["a film"], ["good"]), None)
     with pytest.raises(InputError, match=r"list of strings. Received: text\[0"):
         user_data.text_columns(batches, COLUMNS)

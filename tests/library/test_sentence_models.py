@@ -264,7 +264,7 @@ def test_vectors_of_a_data_set(shallow):
 
 
 def test_scores_are_of_pairs(shallow):
-    """Scores for single texts or triplets are an error."""
+    """Scores for single texts or triplets raise an error."""
     model = Embedder.load(shallow)
     with pytest.raises(InputError, match="may be accuracy, mrr, pearson"):
         model.compile(metrics=["ndcg"])

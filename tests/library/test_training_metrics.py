@@ -82,7 +82,7 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
-    """A loss that needs probabilities is an error; models output logits."""
+    """A loss that needs probabilities raises an error; models output logits."""
     with pytest.raises(InputError, match="`loss` must take logits"):
         classifier.compile(loss=loss)
 
@@ -232,7 +232,7 @@ def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
 
 
 def test_official_metrics_need_texts(classifier):
-    """Official metrics with ids are an error."""
+    """Official metrics with ids raise an error."""
     classifier.compile(AdamW(0.0), metrics=["f1"], run_eagerly=True)
     ids = classifier.tokenizer(TEXTS)
     for how in ({"validation_data": (ids, NUMBERS)}, {"validation_split": 0.5}):
@@ -354,7 +354,7 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
 
 
 def test_a_loss_that_nobody_has_is_refused(shallow):
-    """An unknown loss is an error in `compile`."""
+    """An unknown loss raises an error in `compile`."""
     with pytest.raises(InputError, match="`loss` must be a Keras loss"):
         Classifier.load(shallow, LABELS).compile(loss="crossentropie")
 

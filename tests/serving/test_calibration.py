@@ -50,7 +50,7 @@ def test_files_with_or_without_labels_are_read(
 
 
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
-    """Calibration on text is an error for a model without a tokenizer."""
+    """Calibration on text raises an error for a model without a tokenizer."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     with pytest.raises(InputError, match="needs .* tokenizer"):

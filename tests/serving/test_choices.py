@@ -59,7 +59,7 @@ def test_a_fixed_batch_has_any_number_of_choices(folder):
 
 
 def test_rows_must_agree(folder):
-    """Two contexts for one row of choices are an error."""
+    """Two contexts for one row of choices raise an error."""
     server = server_of(folder)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="same number of rows"

@@ -131,7 +131,7 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
 
 
 def test_int8_needs_text(classifier, tmp_path):
-    """int8 without a calibration file is an error and writes nothing."""
+    """int8 without a calibration file raises an error and writes nothing."""
     with pytest.raises(InputError, match="calibration_file.*precision=int8"):
         exported(classifier[0], tmp_path / "out", precision="int8")
     assert not (tmp_path / "out").exists()
@@ -192,7 +192,7 @@ def test_an_encoder_without_heads_gives_vectors(
 
 @pytest.mark.slow
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """A missing `task.json`, or one of a different model, is an error."""
+    """A missing `task.json`, or one of a different model, raises an error."""
     out = exported(classifier[0], tmp_path / "out")
     task = (tmp_path / "out" / "task.json").read_text("utf-8")
     three = json.loads(task)
@@ -239,7 +239,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     ],
 )
 def test_fields_of_other_models_are_an_error(kind, line, named):
-    """Fields for other models are errors; other columns are ignored."""
+    """Fields for other models raise errors; other columns are ignored."""
     fields = KINDS[kind].fields if kind else Task.fields
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}

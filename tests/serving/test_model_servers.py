@@ -61,7 +61,7 @@ def test_impossible_settings_are_refused(pretrained_dir, values, message):
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
-    """A tokenizer with more pieces than the model's word table is an error."""
+    """A tokenizer with more pieces than the model's word table is rejected."""
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     dataclasses.replace(config, vocab_size=149).save(folder)

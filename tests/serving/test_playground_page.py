@@ -343,7 +343,7 @@ def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
 
 
 def test_choices_are_one_a_line(model, monkeypatch):
-    """Each non-empty line is a choice, and a single choice is an error."""
+    """Each non-empty line is a choice, and a single choice raises an error."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

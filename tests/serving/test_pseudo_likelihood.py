@@ -161,7 +161,7 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
 
 
 def test_a_sentence_must_fit_the_model(scorer):
-    """A sentence that exceeds the model's length is an error."""
+    """A sentence that exceeds the model's length raises an error."""
     with pytest.raises(InputError, match="1 to 14 pieces"):
         scorer(["a b c d e f g h i j k l m n o p q r s t u v w x y z"])
 

@@ -136,7 +136,7 @@ def test_a_batch_of_nothing_has_no_results(signatures):
     ],
 )
 def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
-    """Ids that would be broadcast, or read out of bounds, are errors."""
+    """Ids that would be broadcast, or read out of bounds, raise errors."""
     ones = [tf.ones(shape, tf.int32) for shape in shapes]
     inputs = dict(zip(INPUTS, ones, strict=True))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -144,7 +144,7 @@ def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
 
 
 def test_pairs_of_unequal_number_are_refused(signatures):
-    """A text without a partner is an error; the partner is not broadcast."""
+    """A text without a partner is rejected; the partner is not broadcast."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="same number"):
         signatures["text_pair"](
             text=strings(["a", "b"]), text_pair=strings(["c"])

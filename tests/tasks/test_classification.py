@@ -53,7 +53,7 @@ def test_an_unknown_class_names_file_and_line(tmp_path):
 
 
 def test_one_class_is_not_enough(tmp_path):
-    """Training examples with a single label are an error."""
+    """Training examples with a single label raise an error."""
     with pytest.raises(InputError, match="two labels. Received: labels=x"):
         trained(tmp_path, "classification", "x", "x")
 
@@ -220,7 +220,7 @@ def test_a_missing_text_column(tmp_path):
 
 
 def test_an_empty_split(tmp_path):
-    """A file with only a header is an error."""
+    """A file with only a header raises an error."""
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"))
     data = DataConfig(task="classification", eval_file=path)
     with pytest.raises(InputError, match="eval split must have.*t.tsv"):

@@ -146,7 +146,7 @@ def test_universal_dependencies(tmp_path, capsys):
 
 
 def test_columns_by_the_names_of_a_header(tmp_path):
-    """Columns may have any name, and a missing name is an error."""
+    """Columns may have any name, and a missing name raises an error."""
     text = "a,b,c\nx,EU,B-ORG\n\ny,said,O\n"
     found = read(tmp_path, text, "b", "c", name="t.csv")
     assert columns(found) == [("EU", "B-ORG"), ("said", "O")]

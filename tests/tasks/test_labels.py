@@ -32,7 +32,7 @@ def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
 @pytest.mark.parametrize("part", ["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_label_is_no_class(tmp_path, name, part):
-    """Null, NaN and empty labels are errors that name the file and line."""
+    """Null, NaN and empty labels raise errors that name the file and line."""
     for missing in (None, float("nan"), "", " \t", "nan", "NaN"):
         with pytest.raises(
             InputError,
@@ -268,7 +268,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """The whole column shows if numbers are flags; ambiguity is an error."""
+    """The whole column shows if numbers are flags; ambiguity is rejected."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))

@@ -86,7 +86,7 @@ def test_the_number_of_answers_is_limited(words):
 
 
 def test_a_second_text_needs_a_task_of_pairs(words):
-    """A second text that would be ignored is an error."""
+    """A second text that would be ignored raises an error."""
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="takes pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])

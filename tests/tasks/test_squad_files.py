@@ -53,7 +53,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
 
 
 def test_an_answer_that_is_not_there(tmp_path, capsys):
-    """An answer that the context lacks is an error only in training."""
+    """An answer that the context lacks raises an error only in training."""
     absent = question("q7", [("bird", 2)])
     with pytest.raises(InputError, match="f.json, question q7.*'bird'"):
         read(tmp_path, absent)
@@ -98,7 +98,7 @@ def test_malformed_questions(tmp_path, broken, parts):
 
 
 def test_two_questions_of_one_name(tmp_path):
-    """Two questions with the same `id` are an error."""
+    """Two questions with the same `id` raise an error."""
     with pytest.raises(InputError, match="unique `id`.*'q1'"):
         read(tmp_path, question(), question())
 
@@ -150,14 +150,14 @@ def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
 
 @pytest.mark.parametrize("flag", ["no", 2, [], {}, 0.5, "falsch"])
 def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
-    """A flag that is neither true nor false is an error."""
+    """A flag that is neither true nor false raises an error."""
     with pytest.raises(InputError, match="`is_impossible` must be true or"):
         read(tmp_path, question(is_impossible=flag))
 
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
 def test_a_name_is_a_text_or_a_number(tmp_path, value):
-    """An `id` that is neither a string nor a number is an error."""
+    """An `id` that is neither a string nor a number raises an error."""
     with pytest.raises(InputError, match="unique `id`"):
         read(tmp_path, question(value))
     assert read(tmp_path, question(0))[0].id == "0"
@@ -216,7 +216,7 @@ def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
 
 
 def test_another_format(tmp_path):
-    """JSON without `data` and files that are not JSON are errors."""
+    """JSON without `data` and files that are not JSON raise errors."""
     path = tmp_path / "f.json"
     path.write_text('{"version": "1.1"}')
     with pytest.raises(InputError, match="f.json: `data`"):

@@ -90,7 +90,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """Other lengths adapt to the given ones; impossible ones are errors."""
+    """Other lengths adapt to the given ones; impossible ones raise errors."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -168,7 +168,7 @@ def test_task_json_of_earlier_versions(tmp_path, name):
     ["[]", "{}", '{"kind": "other"}', '{"kind": "regression", "more": 1}'],
 )
 def test_a_damaged_task_json(tmp_path, text):
-    """A `task.json` that fine-tuning cannot have written is an error."""
+    """A `task.json` that fine-tuning cannot have written raises an error."""
     (tmp_path / "task.json").write_text(text)
     with pytest.raises(InputError, match="task.json"):
         load_task(str(tmp_path))
@@ -188,7 +188,7 @@ def test_a_damaged_task_json(tmp_path, text):
     ],
 )
 def test_a_field_of_another_type(tmp_path, name, changes):
-    """A string in place of a Boolean, a number or a list is an error."""
+    """A string in place of a Boolean, a number or a list raises an error."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):
@@ -196,7 +196,7 @@ def test_a_field_of_another_type(tmp_path, name, changes):
 
 
 def test_the_task_of_another_model():
-    """A model with different labels or of a different kind is an error."""
+    """A model with different labels or of a different kind raises an error."""
     for name in ("ax", "classification"):
         task = find(name).for_model(find("mnli"))
         assert task.labels == find("mnli").labels

@@ -186,7 +186,7 @@ def read(tmp_path, text, task, part="train"):
 
 
 def test_tags_of_other_files(tmp_path):
-    """A tag that training did not have is an error; numbers are accepted."""
+    """A tag that training did not have is rejected; numbers are accepted."""
     task = make_task()
     assert read(tmp_path, "a B-A\nb I-A\n", task, "eval")
     numbers = [str(task.labels.index(tag)) for tag in ("B-A", "O")]

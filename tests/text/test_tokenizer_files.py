@@ -194,14 +194,14 @@ def test_a_vocabulary_that_windows_saved(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])
 def test_not_a_sentencepiece_model(content, tmp_path):
-    """A file that is not a SentencePiece model is an error."""
+    """A file that is not a SentencePiece model raises an error."""
     path = write(tmp_path / "spiece.model", content)
     with pytest.raises(InputError, match="spiece.model"):
         tokenizer_from_files(spm_model_file=path)
 
 
 def test_one_vocabulary_must_be_given(tmp_path):
-    """Both vocabularies, neither, or a missing file is an error."""
+    """Both vocabularies, neither, or a missing file raises an error."""
     path = write(tmp_path / "m", sentencepiece_model())
     with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)
@@ -229,7 +229,7 @@ def test_one_vocabulary_must_be_given(tmp_path):
     ],
 )
 def test_bad_description(description, message, tmp_path):
-    """An invalid `tokenizer.json` is an error."""
+    """An invalid `tokenizer.json` raises an error."""
     english().save(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text(description)
     with pytest.raises(InputError, match=message):

@@ -66,7 +66,7 @@ def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("place", [0.1, 0.4, None])
 def test_a_damaged_checkpoint_is_an_error(tmp_path, file, place):
-    """A changed byte or a truncated file of a checkpoint is an error."""
+    """A changed byte or a truncated file of a checkpoint raises an error."""
     prefix = checkpoints.save(str(tmp_path), variables(1))
     path = Path(tmp_path, file.format(0))
     content = bytearray(path.read_bytes())

@@ -21,7 +21,7 @@ def test_the_automatic_rate_is_the_square_root_rule(capsys):
 
 
 def test_the_automatic_rate_is_lambs():
-    """`auto` is an error with AdamW, and so is any other word with LAMB."""
+    """`auto` raises an error with AdamW, and so is any other word with LAMB."""
     adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
     with pytest.raises(InputError, match="optimizer=adamw"):
         with_rate(adamw, TrainingConfig())

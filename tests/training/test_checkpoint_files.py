@@ -150,7 +150,7 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 
 
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
-    """A path with a bracket is an error before anything is written."""
+    """A path with a bracket raises an error before anything is written."""
     folder = tmp_path / "run[1]"
     with pytest.raises(InputError, match="must not contain `\\["):
         checkpoints.restore_latest(str(folder), variables())

@@ -83,7 +83,7 @@ def test_a_truncated_checkpoint_is_named(saved, tmp_path):
 
 
 def test_a_directory_without_a_checkpoint_is_named(tmp_path):
-    """A model directory without a checkpoint is an error."""
+    """A model directory without a checkpoint raises an error."""
     with pytest.raises(InputError, match="must contain a checkpoint"):
         checkpoints.for_inference(str(tmp_path))
 

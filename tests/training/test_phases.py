@@ -57,7 +57,7 @@ def test_a_value_ends_at_its_share(text, expected):
     "text", ["2,4,6", "2:0.5,6:0.5", "2:0.6,4:0.4,6", "2:0,6", "2:1..,6", ""]
 )
 def test_what_is_no_schedule_is_refused(text):
-    """A missing or extra share, or a share of 1 or more, is an error."""
+    """A missing or extra share, or a share of 1 or more, raises an error."""
     with pytest.raises(InputError, match="VALUE:SHARE,VALUE:SHARE,VALUE"):
         read_schedule("depth_schedule", text, int)
 
@@ -105,7 +105,7 @@ def test_a_depth_must_train_all_weights(depth, changes, message):
 
 
 def test_every_value_needs_a_step():
-    """A run too short for its schedule is an error."""
+    """A run too short for its schedule raises an error."""
     assert len(phases(depth="2:0.3,4:0.3,6", steps=3)) == 3
     with pytest.raises(InputError, match="`layers` must have a step"):
         phases(depth="2:0.1,4:0.1,6", steps=3)

@@ -144,7 +144,7 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_must_do_something(data_dir):
-    """A run that neither trains nor evaluates is an error."""
+    """A run that neither trains nor evaluates raises an error."""
     with pytest.raises(InputError, match="`do_train` or `do_eval`"):
         PretrainingConfig(data_dir=data_dir, do_train=False)
 

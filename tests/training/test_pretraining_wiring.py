@@ -88,7 +88,7 @@ def test_records_that_fit_exactly_are_taken(size, said, capsys):
 
 
 def test_ids_beyond_the_vocabulary(tmp_path):
-    """Released records with ids beyond the vocabulary are errors.
+    """Released records with ids beyond the vocabulary raise errors.
 
     Such records do not name their vocabulary.
     """

@@ -162,7 +162,7 @@ def test_a_missing_weight_is_named(tmp_path):
     ],
 )
 def test_another_kind_of_model_is_refused(key, value):
-    """Weights of equal shapes but of another meaning are an error."""
+    """Weights of equal shapes but of another meaning raise an error."""
     told = {"attention_head_size": "head_size=8 instead of 4"}
     told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
     with pytest.raises(InputError, match=told):
@@ -174,7 +174,7 @@ def test_another_kind_of_model_is_refused(key, value):
     [(None, True), ("source", None), ("bare", True)],
 )
 def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
-    """A transplant without a source or a tokenizer is an error."""
+    """A transplant without a source or a tokenizer raises an error."""
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
@@ -206,7 +206,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """Missing slots, and slots of another architecture, are errors."""
+    """Missing slots, and slots of another architecture, raise errors."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):
