@@ -135,7 +135,7 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 
 
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
-    """With `spiece.model` alone, doubled quotation marks become single ones."""
+    """With only `spiece.model`, doubled quotation marks are read as `"`."""
     content = vocabularies.sentencepiece_model()
     (tmp_path / "spiece.model").write_bytes(content)
     assert read_tokenizer(str(tmp_path))[0].config.replace_quotes

@@ -29,7 +29,7 @@ def run(corpus, output, **changes):
 
 @pytest.fixture(scope="module")
 def kinds(corpus, tmp_path_factory):
-    """Return a folder with dynamic and static records, some of one segment."""
+    """Return a folder with static and dynamic records, some of one segment."""
     folder = tmp_path_factory.mktemp("kinds")
     changes = {"single_segment_policy": "keep"}
     for kind in ("static", "dynamic"):

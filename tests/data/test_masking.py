@@ -84,7 +84,7 @@ def test_order_visits_every_word_once():
 
 @pytest.mark.parametrize("favor_shorter", [True, False])
 def test_ngram_lengths(favor_shorter):
-    """Lengths have probabilities p(n) ~ 1/n, 6/11, 3/11, 2/11, or reversed."""
+    """Lengths follow p(n) ~ 1/n (6/11, 3/11, 2/11) or its reverse."""
     config = MaskingConfig(favor_shorter_ngram=favor_shorter)
     _, masked = mask(np.random.default_rng(6), config, batch=4000)
     expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
@@ -118,7 +118,7 @@ def test_masked_tokens_become_mask_same_or_random(asked):
 
 
 def test_written_shares():
-    """Shares are the released ones by default, which metadata do not state."""
+    """The default shares are the released ones; metadata store only others."""
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
     config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
@@ -190,7 +190,7 @@ def test_permutation():
 
 
 def test_permuted_tokens_stay_in_their_row():
-    """Tokens at the chosen positions are shuffled uniformly in their row."""
+    """The tokens at a row's chosen positions are shuffled uniformly."""
     ids = np.arange(30_000).reshape(3000, 10)
     moved = np.zeros(ids.shape, bool)
     moved[:, [2, 5, 6]] = True

@@ -36,7 +36,7 @@ def make(rng, count=2000):
 
 
 def test_labels_are_a_coins_and_say_whether_b_belongs():
-    """Label 0 means that B is a piece of A or follows A; half are 1.
+    """The label is 0 if and only if B is a piece of A or follows A.
 
     Half of the labels are 1.
     """
@@ -108,7 +108,7 @@ def test_partners_are_of_the_kind_and_of_another_document(most):
 
 
 def test_partners_of_one_document_differ_and_a_lone_item_has_none():
-    """Items of a frequent document may be partners; a lone item has none.
+    """No item is its own partner, except an item that is alone in its kind.
 
     One document has three of five items, and kind 8 has a single item.
     """

@@ -86,7 +86,7 @@ def test_masks_are_distributed_as_those_of_lists():
 
 
 def crossing(starts, covered):
-    """Return the number of unmasked positions between two masked positions."""
+    """Return the number of lone unmasked positions between masked positions."""
     return np.sum(covered[:, :-2] & ~covered[:, 1:-1] & covered[:, 2:])
 
 
@@ -131,7 +131,7 @@ def test_budget(whole):
 
 
 def test_recorded_masks():
-    """Under our masking, 200 recorded examples are as probable as our own.
+    """Our masking makes 200 recorded examples as probable as its own.
 
     Each recorded example is masked many times to compare the probabilities of
     the recorded positions, the lengths of their runs and the pairs around

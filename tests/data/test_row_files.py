@@ -88,7 +88,7 @@ def test_another_delimiter(tmp_path, name, content):
 
 
 def test_long_fields_of_several_files(tmp_path):
-    """Closing a CSV file does not reset the limit that others need."""
+    """A long field is read even after another CSV file has been closed."""
     long = "x " * 70_000
     paths = [
         write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))

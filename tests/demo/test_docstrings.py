@@ -184,7 +184,7 @@ def test_english_is_prose(text):
 
 
 def test_missing_capitals_and_stops_are_added():
-    """Missing capitals and full stops are added, except in identifiers."""
+    """Capitals and full stops are added, but no identifier is changed."""
     assert docstrings.whole_sentence("return the list:") == "Return the list."
     assert docstrings.whole_sentence("np.max is a name") == "np.max is a name."
     assert docstrings.whole_sentence("By Goyal et al..") == "By Goyal et al."

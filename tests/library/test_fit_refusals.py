@@ -1,4 +1,4 @@
-"""Errors of `fit` and related methods."""
+"""Errors that `fit` and related methods raise."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def of(name, *x, **how):
-    """Return a function that calls a method of its argument."""
+    """Return a function that calls a method of the function's argument."""
     return lambda model, path: getattr(model, name)(*x, **how)
 
 
