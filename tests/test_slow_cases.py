@@ -1,4 +1,4 @@
-"""The default suite runs a test's first cases, and `make slow` the rest."""
+"""The default suite runs the first cases of tests; `make slow`, the rest."""
 
 import pytest
 

@@ -35,7 +35,7 @@ def model(exported_dir, exported):
 
 @pytest.fixture(scope="module")
 def page():
-    """Return the module of the page, which imports Gradio for seconds."""
+    """Return the module of the page; importing Gradio takes seconds."""
     pytest.importorskip("gradio")
     return importlib.import_module("albert_tf.serving.playground_page")
 
@@ -225,7 +225,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """Probabilities of equal texts are added, and include that of no answer."""
+    """Probabilities of equal texts are added, and all add up to 1."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),

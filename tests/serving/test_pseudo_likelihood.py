@@ -86,7 +86,7 @@ def test_whatever_is_shared(tokenizer, changes):
 
 
 def test_the_overall_accuracy_is_the_mean_over_paradigms():
-    """The accuracy is the mean over paradigms, with a Wilson interval each."""
+    """The accuracy is a mean over paradigms; intervals are Wilson's."""
     pairs = [Pair(*row) for row in ROWS]
     summary = summarize(pairs, [True, False, True])
     assert summary["accuracy"] == 0.75

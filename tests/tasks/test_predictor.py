@@ -1,4 +1,4 @@
-"""Answers to queries, from outputs made by hand."""
+"""Answers to queries that follow from outputs made by hand."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ def test_absent_choices_have_no_rows(words):
 
 
 def test_a_text_without_words_has_no_tags(words):
-    """A text without words has no tags, even in a batch with other texts."""
+    """A text without words has no tags, even in a batch with words."""
     task = find("token_classification")
     task = dataclasses.replace(task, labels=("O", "B-A", "I-A"))
 
@@ -65,7 +65,7 @@ def test_a_text_without_words_has_no_tags(words):
 
 
 def test_the_number_of_answers_is_limited(words):
-    """The likeliest answers come first; odds above the threshold mean none."""
+    """The likeliest answers come first; if odds exceed the threshold, none."""
     task = find("squad-2.0").updated(
         answer_head="simple", null_score_diff_threshold=2.5
     )
@@ -86,7 +86,7 @@ def test_the_number_of_answers_is_limited(words):
 
 
 def test_a_second_text_needs_a_task_of_pairs(words):
-    """A second text that would be ignored raises an error."""
+    """A second text is rejected unless the task is for pairs."""
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="takes pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])
