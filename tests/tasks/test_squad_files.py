@@ -53,7 +53,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
 
 
 def test_an_answer_that_is_not_there(tmp_path, capsys):
-    """An answer that is not in the context is an error only for training."""
+    """Only in training does an answer outside the context raise an error."""
     absent = question("q7", [("bird", 2)])
     with pytest.raises(InputError, match="f.json, question q7.*'bird'"):
         read(tmp_path, absent)

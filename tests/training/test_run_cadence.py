@@ -29,7 +29,7 @@ def test_stops_fall_on_every_cadence():
 
 
 def test_pace_aims_at_seconds():
-    """The first steps, which compile, do not determine the pace."""
+    """The first steps, which include compilation, do not affect the pace."""
     pace = Pace(fixed=0)
     assert pace.steps() == 1
     pace.measure(1, 30.0)
