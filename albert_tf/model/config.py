@@ -185,8 +185,8 @@ class AlbertConfig:
         """Raise `InputError` if a tokenizer has more than V pieces."""
         require(
             pieces <= self.vocab_size,
-            f"{path}: the tokenizer must fit the weights, whose embedding "
-            "table has `vocab_size` rows.",
+            f"{path}: the tokenizer must fit the weights, whose word table "
+            "has `vocab_size` rows.",
             pieces=pieces,
             vocab_size=self.vocab_size,
         )

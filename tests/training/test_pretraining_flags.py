@@ -125,7 +125,7 @@ def test_phonemes_are_trained_as_published(parsed):
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
-    """A domain run has at most 1/50 of a new run's steps, bias-corrected."""
+    """A domain run is bias-corrected, with up to 1/50 of a new run's steps."""
     values = parsed[DOMAIN]
     assert values["num_train_steps"] <= parsed["base"]["num_train_steps"] / 50
     assert values["bias_correction"] and values["learning_rate"] < 1e-3

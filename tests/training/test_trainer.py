@@ -186,7 +186,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
 @pytest.mark.slow
 def test_bfloat16_trains_near_float32(one_replica):
-    """With bfloat16, weights are float32 and close to weights by float32."""
+    """With bfloat16, weights are float32, and close to float32 training."""
     found = trained(dtype="bfloat16")
     assert all(v.dtype != tf.bfloat16 for v in found.values())
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05
