@@ -81,8 +81,8 @@ class Embedder(TaskModel):
 class MultipleChoice(ClassModel):
     """A model that picks a choice, from `context`, `question`, `choices`.
 
-    `context`, `question` and `choices` are the input columns. Labels are choice
-    numbers, counted from 0. `predict` returns probabilities, float32 [N, C],
+    `context`, `question` and `choices` are the input columns. Labels are
+    indices of choices. `predict` returns probabilities, float32 [N, C],
     with 0 for missing choices.
     """
 

@@ -347,7 +347,7 @@ class TaskModel(NetworkModel):
           validation_split: share of the examples, from the end, to evaluate on.
           validation_data: data to evaluate on instead, in the form of `x`.
           shuffle: whether to reshuffle for each epoch.
-          class_weight: {class number or name: weight}; 1 for other classes.
+          class_weight: {class index or name: weight}; 1 for other classes.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.
         """

@@ -35,7 +35,7 @@ MATRICES = re.compile(
 )
 MOMENTUM = 0.95
 # Root mean square of an update. The final losses of `tiny` after 1,000 steps of
-# batch 64 were 4.31 with 0.4 at a rate of 1.4e-3, 4.34 with 0.2 at 2e-3 and
+# batch size 64 were 4.31 with 0.4 at a rate of 1.4e-3, 4.34 with 0.2 at 2e-3 and
 # 2.8e-3, and 4.44 with AdamW.
 RMS = 0.4
 ITERATIONS = 5
