@@ -1,4 +1,4 @@
-"""Random numbers for examples match the definition of the generator."""
+"""Random numbers for examples follow the generator's definition."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from albert_tf.data.draws import Draws
 
 
 def splitmix64(state):
-    """Return the next number of SplitMix64 for a Python int, as published."""
+    """Return SplitMix64's next number for a Python int, as published."""
     state &= 2**64 - 1
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) % 2**64
@@ -14,7 +14,7 @@ def splitmix64(state):
 
 
 def test_draws_are_splitmix64():
-    """The bits of an example are SplitMix64 from the seed and its position."""
+    """An example's bits are SplitMix64's for the seed and its position."""
     increment, positions = 0x9E3779B97F4A7C15, (0, 5, 2**40)
     draws = Draws(7, np.array(positions))
     for sequence in range(3):
