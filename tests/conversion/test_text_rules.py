@@ -99,6 +99,8 @@ def test_flags_of_bert_may_be_texts(name):
         for flag in (True, False, "true", "false")
     )
     assert (text_on, text_off) == (on, off) and on != off
+    missing = {k: v for k, v in BERT.items() if k != name}
+    assert MAKERS["BertNormalizer"](missing)(text) == on  # the default
 
 
 @pytest.mark.slow

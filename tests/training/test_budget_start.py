@@ -104,7 +104,7 @@ RECORDS = {
 BEFORE = "0.2:0.5,0.15"  # as chosen by an earlier version
 
 
-def setup(config, folders, **more):
+def make_setup(config, folders, **more):
     """Return the setup of a run with these records."""
     files = {"albert_config_file": "c", "output_dir": "o"}
     return Setup(
@@ -141,7 +141,7 @@ def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
     limited.earlier = None if kept is None else {"choices": kept}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
     records = {name: RECORDS[name] for name in folders}
-    chosen = limited.with_start(setup(config, records)).pretraining
+    chosen = limited.with_start(make_setup(config, records)).pretraining
     assert (chosen.mask_schedule, chosen.depth_schedule) == (masks, depths)
     informed = kept is None
     assert chosen.initial_weights == ("informed" if informed else "random")
@@ -150,7 +150,7 @@ def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
 def test_a_model_that_is_there_keeps_its_depth():
     """A model from `init_checkpoint` trains with all of its layers."""
     folders = {"dynamic": RECORDS["dynamic"]}
-    going_on = setup(tiny.CONFIG, folders, init_checkpoint="model")
+    going_on = make_setup(tiny.CONFIG, folders, init_checkpoint="model")
     assert Budget(1.0, set()).with_start(going_on) == going_on
 
 
