@@ -15,7 +15,7 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.text.normalization import AUTO
-from albert_tf.text.sentencepiece_rules import ENGLISH, WORD_MARK
+from albert_tf.text.sentencepiece_models import ENGLISH, WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
 # The ids [N] int32 of concatenated sentences, the number of tokens in each
