@@ -14,8 +14,8 @@ from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
 from albert_tf.data.builder.shards import Documents, read_shard, shard_path
 from albert_tf.data.builder.statistics import count_instances, count_masks
-from albert_tf.data.draws import Draws
 from albert_tf.data.layout import Pairs, lay_out
+from albert_tf.data.masking import Draws
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN
 from albert_tf.data.records.tfrecord import encode, encode_unmasked

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.draws import Draws
-from albert_tf.data.masking import DYNAMIC, STATIC
+from albert_tf.data.masking import DYNAMIC, STATIC, Draws
 from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import (
     EVAL,

@@ -12,9 +12,8 @@ import numpy as np
 
 from albert_tf.base.errors import InputError, require
 from albert_tf.data import masking
-from albert_tf.data.draws import Draws
 from albert_tf.data.layout import Pairs, lay_out
-from albert_tf.data.masking import DYNAMIC, Words
+from albert_tf.data.masking import DYNAMIC, Draws, Words
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     EVAL,
