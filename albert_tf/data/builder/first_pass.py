@@ -9,8 +9,8 @@ import numpy as np
 
 from albert_tf.base.processes import without_collection
 from albert_tf.data.builder import boundaries
+from albert_tf.data.builder.boundaries import Letters
 from albert_tf.data.builder.build_settings import BuildSpec
-from albert_tf.data.builder.letters import Letters
 from albert_tf.data.builder.shards import PART_TOKENS, Documents
 from albert_tf.data.builder.text_blocks import document_hash, read_documents
 from albert_tf.data.builder.text_formats import Block, split_sentences
