@@ -12,7 +12,7 @@ from vocabularies import chinese, trained
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import train_tokenizer as vocabulary
-from albert_tf.data.builder import boundaries, build, first_pass
+from albert_tf.data.builder import boundaries, build, passes
 from albert_tf.data.builder.boundaries import (
     Letters,
     letter_shares,
@@ -153,7 +153,7 @@ def test_marks_that_wordpiece_drops(lower, strip, marks):
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
-    found = first_pass._count_letters(recipe, ["Ünï cafe", "é"])
+    found = passes._count_letters(recipe, ["Ünï cafe", "é"])
     assert found == Counter(letters=7, dropped_marks=marks, beyond_rule=0)
 
 

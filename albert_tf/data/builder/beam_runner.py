@@ -25,7 +25,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert_tf.base import files
 from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildSpec
-from albert_tf.data.builder.first_pass import deal_block
 from albert_tf.data.builder.held_out import (
     Border,
     HeldOut,
@@ -35,7 +34,12 @@ from albert_tf.data.builder.held_out import (
     measure,
     measure_parts,
 )
-from albert_tf.data.builder.second_pass import FileJob, make_file, read_counts
+from albert_tf.data.builder.passes import (
+    FileJob,
+    deal_block,
+    make_file,
+    read_counts,
+)
 from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.text_blocks import blocks
 from albert_tf.data.builder.text_formats import Block, merge
