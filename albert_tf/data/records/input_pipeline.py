@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.data.layout import tokenizer_beside
 from albert_tf.data.masking import DYNAMIC, STATIC, Draws
 from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import (
@@ -28,7 +29,7 @@ from albert_tf.data.records.parsing import (
     parse_examples,
     require_all,
 )
-from albert_tf.data.records.record_stream import SHUFFLE_BLOCK, tokenizer_beside
+from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
 # Requests to remote storage have a high latency, so each request reads a lot.
 READ_BYTES = 8 << 20

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from albert_tf.data.records.metadata import Metadata, id_type
-from albert_tf.data.records.record_stream import MASKED_NAMES, Masker
+from albert_tf.data.layout import MASKED_NAMES, Masker, id_type
+from albert_tf.data.records.metadata import Metadata
 
 # Tag of `Example.features`, an example's only field: number 1,
 # length-delimited.
