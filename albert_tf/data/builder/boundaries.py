@@ -179,10 +179,9 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 
-# The English rule does not fit a language if a larger share of the pieces in
-# its text contains a mark, or a letter other than a to z, that can continue a
-# word.
-MANY_BEYOND_ENGLISH = 0.01
+# The English rule does not fit a language if a larger share of its letters and
+# marks, or of the pieces in its text, begins a word only by that rule.
+MANY_BEYOND = 0.01
 
 # {kind of vocabulary: the released code's rule for it}
 RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
@@ -206,7 +205,7 @@ def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     beyond = np.array([any(map(beyond_english, piece)) for piece in pieces])
     shares = tokenizer.piece_shares()
-    return "unicode" if shares[beyond].sum() > MANY_BEYOND_ENGLISH else None
+    return "unicode" if shares[beyond].sum() > MANY_BEYOND else None
 
 
 def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
@@ -235,10 +234,6 @@ def encode(
 # With a larger share of letters that have a mark, marks distinguish words. In
 # English, the share is 0.04 % (Wikipedia); in Italian, with few marks, 0.7 %.
 MANY_MARKS = 0.002
-
-# The English rule does not fit a text with a larger share of letters and marks
-# that begin a word only by that rule.
-MANY_BEYOND = 0.01
 
 BUFFER = 1 << 20  # number of characters counted at a time
 

@@ -21,7 +21,6 @@ from albert_tf.data.builder import (
     pairs,
     released,
 )
-from albert_tf.data.builder.boundaries import Letters, sentence_breaks
 from albert_tf.data.builder.build_settings import BuildSpec
 from albert_tf.data.builder.held_out import Border, HeldOut, split_documents
 from albert_tf.data.builder.shards import (
@@ -113,7 +112,7 @@ def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
     strip = config.strip_accents and (
         tokenizer.kind == "sentencepiece" or config.do_lower_case
     )
-    letters = Letters(tokenizer.has_marks, strip)
+    letters = boundaries.Letters(tokenizer.has_marks, strip)
     for line in lines[::SAMPLED]:
         letters.add(line)
     counts = letters.counts()
@@ -285,7 +284,7 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
     rng, documents = job.rng(), _read_documents(job)
     if job.duplicate == 0:
         counts["tokens"] = len(documents.ids)
-    breaks = sentence_breaks(documents.ids, tokenizer)
+    breaks = boundaries.sentence_breaks(documents.ids, tokenizer)
     make_pairs = _pair_maker(settings)
     made, chunk_counts = make_pairs(documents, breaks, settings, rng)
     counts.update(chunk_counts)
