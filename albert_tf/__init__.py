@@ -61,9 +61,10 @@ FOREIGN = {
 
 
 class _Package(types.ModuleType):
-    """A module class that protects public names from commands of the same name.
+    """A module class whose public names are not replaced by submodules.
 
-    Otherwise, importing the module `albert_tf.export` would hide the function.
+    Otherwise, importing the module `albert_tf.export` would hide the function
+    `albert_tf.export`.
     """
 
     def __setattr__(self, name, value):

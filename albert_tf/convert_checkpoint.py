@@ -1,4 +1,4 @@
-r"""Convert released weights to a model directory or back, or fail.
+r"""Convert a model to a model directory or to another project's format.
 
     python -m albert_tf.convert_checkpoint \
         --input=albert_base/ --output=my_model/ --to=model_dir

@@ -2,8 +2,8 @@
 
     python -m albert_tf.describe configs/models/albert_base_v2.json
 
-The output contains the row of the paper's Table 1, the parameters of each part
-beside the parameters of an unshared BERT of the same shape, and the
+The output contains the model's row of the paper's Table 1, the parameters of
+each part compared with an unshared BERT of the same shape, and the
 floating-point operations for one sequence. No model is built.
 """
 

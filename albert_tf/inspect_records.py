@@ -1,8 +1,8 @@
 """Print pretraining records in readable form.
 
-Masked tokens are in brackets: the model's input and, after an arrow, the word
-to predict. On a terminal, segments A and B have different colours. Static,
-dynamic and released records are accepted.
+Masked tokens are in brackets, which contain the model's input and, after an
+arrow, the word to predict. On a terminal, segments A and B have different
+colours. Static, dynamic and released records are accepted.
 """
 
 from albert_tf.base import program

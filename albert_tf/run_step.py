@@ -5,8 +5,8 @@
     python -m albert_tf.run_step --step_file=base.zip --data_dir=records \\
         --output_dir=model
 
-The first command writes the step and needs TensorFlow; the second runs it where
-JAX runs.
+The first command writes the step file and needs TensorFlow; the second command
+pretrains with it on any machine with JAX.
 """
 
 from albert_tf.base import program

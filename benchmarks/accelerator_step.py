@@ -4,9 +4,9 @@
 
 The file is written by `tpu_check --step_file`. `--peer` needs PyTorch and
 transformers: Hugging Face's compiled ALBERT then does the same work in a
-process that takes turns with this one. The outputs of each step are the inputs
-of the next. The outputs of the first step are compared with those of JAX's CPU
-backend.
+process that takes turns with this process. The outputs of each step are the
+inputs of the next. The outputs of the first step are compared with the outputs
+of JAX's CPU backend.
 """
 
 import argparse
@@ -47,11 +47,11 @@ RULE = ("---",) * len(HEAD)
 
 
 class Step:
-    """A step loaded from a file, on a device.
+    """A step loaded from a file, and its values on a device.
 
     Args:
       file: the step file.
-      values: its arguments for the first step.
+      values: {name: value} of the arguments of the first step.
       device: the device to run on.
     """
 
@@ -97,7 +97,7 @@ def peak(device, dtype: str) -> float:
 
 
 def peers(about: dict, python: str) -> list:
-    """Return the peer's process in a list, empty if it failed to start."""
+    """Return the peer's process in a list, which is empty without the peer."""
     from turns import Worker, present
 
     keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
@@ -166,7 +166,7 @@ def measure(path: str, asked: argparse.Namespace) -> None:
 
 
 def compare(file: StepFile, values: dict, first: dict) -> None:
-    """Print how the first step differs from that of JAX's CPU backend.
+    """Print how the first step differs from a step on JAX's CPU backend.
 
     A difference is the norm of the error over the norm of the CPU's output.
     """

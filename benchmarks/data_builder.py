@@ -5,8 +5,8 @@
 
 FILE is text with one sentence per line and blank lines between documents. Each
 build runs the user's program from start to finish. The released builder
-(google-research/albert at b772393) processed 54,350 tokens a second at length
-128 and 49,686 at length 512: one process, without writing files, on 2.0 MB of
+(google-research/albert at b772393) processed 54,350 tokens per second at length
+128 and 49,686 at length 512, in one process that wrote no files, on 2.0 MB of
 English with an 8,000-piece vocabulary and 2 cores of an AMD EPYC.
 """
 
@@ -28,7 +28,7 @@ from albert_tf.data.records import metadata
 from albert_tf.data.records.metadata import Metadata
 
 HERE = str(Path(__file__).parents[1])
-RELEASED = {128: 54_350, 512: 49_686}  # tokens a second
+RELEASED = {128: 54_350, 512: 49_686}  # tokens per second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def session_bytes(root: int) -> int:
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Run a command; return seconds and the peak memory of its processes."""
+    """Run a command; return seconds, and the peak memory of all processes."""
     start, most = time.perf_counter(), 0
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, start_new_session=True

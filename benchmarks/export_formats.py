@@ -5,13 +5,13 @@
         [--formats=saved_model,xla,onnx,...]
 
 Each format is exported to a temporary folder and loaded in its own process; the
-processes take turns. Columns: file size, and its ratio to the size of the
-parameters; seconds from loading to the first answer, without imports; median
-latency for one row, and rows a second for 32 rows, of `--length` tokens; median
-latency for one row when lengths vary from 8 tokens to `--length`; rows a second
-for a request of 64 texts with such lengths; the largest difference of the
-probabilities (or the pooled output) from the Python model; and, with
-`--eval_file`, the accuracy of a classifier.
+processes take turns. The columns are the file size, and its ratio to the size
+of the parameters; the seconds from loading to the first answer, without
+imports; the median latency for one row, and the rows per second for 32 rows, of
+`--length` tokens; the median latency for one row if lengths vary from 8 tokens
+to `--length`; the rows per second for a request of 64 texts with such lengths;
+the largest difference of the probabilities (or the pooled output) from the
+Python model; and, with `--eval_file`, the accuracy of a classifier.
 """
 
 import argparse
@@ -47,7 +47,7 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
-    """Return {turn: the requests made in it}."""
+    """Return {turn: requests in this turn}."""
     ids = {k: data[k] for k in IDS}
     one = {k: v[:1] for k, v in ids.items()}
     many = {k: np.resize(v, [32, v.shape[1]]) for k, v in ids.items()}
@@ -57,7 +57,7 @@ def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
 
 
 def outputs_of(call: Callable, data: dict) -> np.ndarray:
-    """Return the probabilities of all rows, or else their pooled output."""
+    """Return the probabilities of all rows, or else the pooled outputs."""
     outputs = [
         call({k: data[k][i : i + 32] for k in IDS})
         for i in range(0, len(data[IDS[0]]), 32)
@@ -79,7 +79,7 @@ def tensorflow(threads: int = 2):
 
 
 def saved_model_calls(args):
-    """Return functions that call a SavedModel with ids and with texts."""
+    """Return the start time, and calls of a SavedModel with ids and texts."""
     tf = tensorflow(args.threads)
     start = time.monotonic()
     loaded = tf.saved_model.load(args.folder)
@@ -96,7 +96,7 @@ def saved_model_calls(args):
 
 
 def litert_calls(args):
-    """Return these functions for a LiteRT model of fixed batch size."""
+    """Return the start time, and a call of a LiteRT model with ids."""
     from albert_tf.serving.litert_runner import Runner
 
     start = time.monotonic()
@@ -114,7 +114,7 @@ def litert_calls(args):
 
 
 def onnx_calls(args):
-    """Return these functions for an ONNX model with the Python tokenizer."""
+    """Return the start time, and calls of an ONNX model with ids and texts."""
     import onnxruntime
 
     from albert_tf.serving.onnx_file import run
@@ -143,7 +143,7 @@ CALLS = {"onnx": onnx_calls} | dict.fromkeys(LITERT, litert_calls)
 
 
 def scores(call, data: dict) -> dict[str, float]:
-    """Compare a format with the Python model, and with any labels."""
+    """Return the difference from the Python model, and any accuracy."""
     values = outputs_of(call, data)
     told = {"difference": float(np.abs(values - data["wanted"]).max())}
     if "labels" in data:
@@ -177,7 +177,7 @@ def make_work() -> Callable[[str], dict]:
 
 
 def export(args, name: str, folder: str) -> int:
-    """Export a format; return the size in bytes of the weights file."""
+    """Export a format; return the size of the weights file, in bytes."""
     from albert_tf.serving.export import model_size
 
     command = [sys.executable, "-m", "albert_tf.export"]
@@ -191,7 +191,7 @@ def export(args, name: str, folder: str) -> int:
 
 
 def make_inputs(args, path: str) -> int:
-    """Write the inputs and the Python model's outputs; return its size."""
+    """Write inputs and the Python model's outputs; return the model's size."""
     tf = tensorflow()
     from albert_tf.serving.server import load_server
     from albert_tf.serving.signatures import ServingConfig

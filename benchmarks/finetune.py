@@ -3,10 +3,10 @@
     python benchmarks/finetune.py --data_dir=GLUE --spm_model_file=FILE \\
         [--task=squad-1.1] [--peer_python=PYTHON]
 
-Batches contain examples of similar length, the fastest option in both
+Batches contain examples of similar length, which is the fastest option in both
 libraries. The model has random weights, which do not affect speed. Each
 implementation runs in its own process; the processes take turns, pass by pass.
-The environment of PYTHON has `torch` and `transformers`.
+The environment of PYTHON must have `torch` and `transformers`.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
 
 
 def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
-    """Start all implementations; print which are missing."""
+    """Start all implementations; return those that start, name the others."""
     workers = []
     for name in (OURS, *asked.peers):
         python = sys.executable if name == OURS else asked.peer_python
@@ -65,7 +65,7 @@ def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
 
 
 def row(part: str, worker: Worker, first: Worker) -> tuple[str, ...]:
-    """Return a row of the table."""
+    """Return the table's row for one worker."""
     return (
         f"{part}, {worker.name}",
         f"{worker.last['examples'] / worker.median:.1f}",

@@ -1,18 +1,18 @@
-"""Test whether anything besides the text reveals the label of built pairs.
+"""Test whether anything other than the text reveals the labels of pairs.
 
     python benchmarks/leak_probe.py --data_dir=DIR
 
 Two linear classifiers of the label are evaluated on unseen records; without a
-leak, the first one has an accuracy of 50 %.
+leak, the first classifier has an accuracy of 50%.
 
-- Form: the last pieces of A and B, their lengths and their similarity. Higher
-  accuracy reveals a fault in making pairs: cut sentences, long sentences at
-  the same position, segments from different texts.
-- Words: the words in which A and B differ, and the first pieces. They may
-  legitimately reveal the order, for example by how documents begin.
+- Form: the last pieces of A and B, their lengths and their similarity. A higher
+  accuracy reveals a fault in how pairs are made, such as cut sentences, long
+  sentences at the same position, or segments from different texts.
+- Words: the words in which A and B differ, and the first pieces. Words may
+  legitimately reveal the order, for example if documents begin alike.
 
-In the next-sentence task, the similarity of A and B is the task itself, and
-belongs to the words.
+In the next-sentence task, the similarity of A and B is the task itself, so it
+is a feature of the second classifier.
 
 Glossary: n records, T tokens, V vocabulary.
 """
@@ -34,7 +34,7 @@ from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import TRAIN, Metadata, read_metadata
 from albert_tf.data.records.tfrecord import Example, decode
 
-# The most records to examine, from files that share no text.
+# Maximum number of records to examine, from files that share no text.
 SAMPLE = 8192
 MOST_FILES = 64
 FOLDS = 5
@@ -42,14 +42,14 @@ FOLDS = 5
 # With fewer examples of a label, nothing can be learnt.
 LEAST_OF_A_LABEL = 10 * FOLDS
 
-# For 95 % intervals.
+# The quantile for 95% intervals.
 Z = 1.959964
 
 FIGURES = """balanced_accuracy balanced_interval words_balanced_accuracy
 words_balanced_interval""".split()
 
-# Without a leak, the accuracy of the form classifier is below this (measured:
-# 49 to 53 % on novels, an encyclopedia and docstrings).
+# Without a leak, the accuracy of the form classifier is not above this value
+# (measured: 49 to 53% on novels, an encyclopedia and docstrings).
 LEAK = 0.53
 
 # Number of bins for similarity and lengths.
@@ -58,7 +58,7 @@ BINS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """The features of A and B."""
+    """The features of n segment pairs, A and B, in their stored order."""
 
     a: sparse.csr_array  # [n, V] counts of words
     b: sparse.csr_array  # [n, V]
@@ -79,7 +79,7 @@ def _bag(rows: list[np.ndarray], width: int) -> sparse.csr_array:
 
 
 def _segments(examples: list[Example], width: int) -> Segments:
-    """Extract the segments; ids may exceed the width if V is unknown."""
+    """Return the features of segments; ids are taken modulo the width."""
     bags, edges = [], []
     segments = [example.segments() for example in examples]
     for segment in (0, 1):
@@ -133,9 +133,9 @@ def _features(
 def _guessed_right(
     features: sparse.csr_matrix, swapped: np.ndarray
 ) -> np.ndarray:
-    """Return whether cross-validation predicts the label of each record."""
+    """Return whether cross-validation predicts each record's label."""
     guessed = cross_val_predict(
-        # The dual takes a tenth of the time for features this sparse.
+        # The dual form takes a tenth of the time for such sparse features.
         LogisticRegression(
             C=0.1,
             solver="liblinear",
@@ -163,11 +163,11 @@ def balanced_accuracy(
 
 
 def measure(segments: Segments, next_sentence: bool = False) -> dict:
-    """Return the accuracy on unseen labels, with 95 % intervals.
+    """Return the accuracy on unseen labels, with 95% intervals.
 
-    `balanced_accuracy`, a mean over the two labels, rates the form classifier,
-    and `words_balanced_accuracy` rates the word classifier. Both are null
-    with fewer than `LEAST_OF_A_LABEL` records of either label.
+    `balanced_accuracy`, a mean over the two labels, belongs to the form
+    classifier, and `words_balanced_accuracy` to the word classifier. Both are
+    None with fewer than `LEAST_OF_A_LABEL` records of either label.
     """
     swapped = segments.swapped
     number, ones = len(swapped), int(swapped.sum())
@@ -195,7 +195,7 @@ def probe(
 
     Args:
       paths: the files, for example those returned by `first_duplicate`.
-      vocab_size: V; 0 if unknown.
+      vocab_size: V, or 0 if unknown.
       next_sentence: whether A and B may come from different texts.
     """
     chosen = paths[:: max(1, -(-len(paths) // MOST_FILES))]
@@ -238,7 +238,7 @@ def report(data_dir: str) -> list[str]:
 
 
 def main() -> None:
-    """Print the figures, and a warning if form reveals the label."""
+    """Print the accuracies, and a warning if form reveals the label."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", required=True, help="of built records")
     try:

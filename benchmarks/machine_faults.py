@@ -1,23 +1,23 @@
-"""Break builds and runs as machines do, resume them, and compare the bits.
+"""Break builds and runs with machine faults, resume them, compare the bits.
 
     PYTHONPATH=tests python benchmarks/machine_faults.py [FAULT...] [--runs=50]
 
 Each trial breaks a build of records or a pretraining run of a tiny model,
-starts it again without the fault, and compares the records or the checkpoint
-with those of an unbroken one. A broken program must end with one line, never
-with a traceback. The faults:
+starts the program again without the fault, and compares the records or the
+checkpoint with the output of an unbroken program. A broken program must end
+with a one-line message, never with a traceback. The faults are:
 
-full-disk-build, full-disk-run: from one write on, all writes fail, the first
-  of them in the middle of a file.
-killed-build, killed-run: SIGKILL at one write, or at one call to a hook.
-short-reads-build, short-reads-run: reads return fewer bytes than were asked
-  for.
+full-disk-build, full-disk-run: all writes after a random one fail, the first of
+  them in the middle of a file.
+killed-build, killed-run: SIGKILL at a random write, or at a random call to a
+  hook.
+short-reads-build, short-reads-run: reads return fewer bytes than requested.
 jumping-clock: the time of day jumps in both directions, and the monotonic
   clock forward, during a run with `max_hours`.
 sigint, sigterm: the signal arrives at a random moment of a run.
 
-A trial is a process forked after the import of TensorFlow. It runs eagerly,
-which is faster for a few steps.
+A trial is a process that is forked after the import of TensorFlow. It runs
+eagerly, which is faster for a few steps.
 """
 
 import argparse
@@ -53,7 +53,7 @@ with program.quiet_start():
     from albert_tf.training.history import History
     from albert_tf.training.run import Hook
 
-SECONDS = 600  # a process that takes longer hangs, even on a busy machine
+SECONDS = 600  # a process that takes longer is hanging, even on a busy machine
 STEPS = 4
 SETTINGS = {
     "num_train_steps": STEPS,
@@ -71,12 +71,12 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @dataclasses.dataclass
 class Layer:
-    """Counts the calls to an operation, and breaks one.
+    """A counter of the calls to an operation, which breaks one of them.
 
     Attributes:
-      place: the call to break, counted from 1; 0 breaks none.
+      place: the call to break, counted from 1; 0 breaks no call.
       kills: whether to kill the process instead of raising an error.
-      calls: the calls so far.
+      calls: the number of calls so far.
     """
 
     place: int = 0
@@ -84,14 +84,14 @@ class Layer:
     calls: int = 0
 
     def broken(self) -> bool:
-        """Count a call; return whether it must fail, as later ones then do."""
+        """Count a call; return whether it must fail, as all later calls do."""
         self.calls += 1
         if self.kills and self.calls == self.place:
             os.kill(os.getpid(), signal.SIGKILL)
         return 0 < self.place <= self.calls and not self.kills
 
     def around(self, function: Callable) -> Callable:
-        """Return a function whose calls are counted, and fail if they must."""
+        """Wrap a function so that calls are counted, and fail if broken."""
 
         def call(*args, **kwargs):
             if self.broken():
@@ -111,7 +111,7 @@ class Writer(io.RawIOBase):
         return True
 
     def write(self, data) -> int:
-        """Write; if the disk is full, write one half and raise an error."""
+        """Write data, or write half of the data and raise an error."""
         data = bytes(data)
         if self._layer.broken():
             self._file.write(data[: len(data) // 2])
@@ -125,7 +125,7 @@ class Writer(io.RawIOBase):
 
 @contextlib.contextmanager
 def counted_writes(layer: Layer) -> Iterator[None]:
-    """Let a layer see everything that is written to disk."""
+    """Count everything that is written to disk with a layer."""
     opened, write = files.opened, checkpoints._write
 
     def open_counted(path, mode):
@@ -152,13 +152,13 @@ def counted_writes(layer: Layer) -> Iterator[None]:
 
 
 def subclasses(cls: type) -> list[type]:
-    """Return all classes that inherit from a class, and the class."""
+    """Return a class and all classes that inherit from it."""
     return [cls, *(x for c in cls.__subclasses__() for x in subclasses(c))]
 
 
 @contextlib.contextmanager
 def counted_hooks(layer: Layer) -> Iterator[None]:
-    """Let a layer see every call to a hook."""
+    """Count every call to a hook with a layer."""
     with contextlib.ExitStack() as stack:
         for cls in subclasses(Hook):
             for name in {"begin", "after", "end"} & vars(cls).keys():
@@ -168,7 +168,7 @@ def counted_hooks(layer: Layer) -> Iterator[None]:
 
 
 class ShortReader(io.RawIOBase):
-    """A file that returns fewer bytes than were asked for."""
+    """A file that returns fewer bytes than requested."""
 
     def __init__(self, file, draw: random.Random):
         self._file, self._draw = file, draw
@@ -207,7 +207,7 @@ def short_reads(draw: random.Random) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jumping_clock(draw: random.Random) -> Iterator[None]:
-    """Make both clocks jump at some of their readings."""
+    """Make both clocks jump at some readings."""
     now, monotonic, ahead = time.time, time.monotonic, [0.0]
 
     def jumping_time() -> float:
@@ -268,7 +268,7 @@ class World:
 
 
 def reported(action: Callable[[], None]) -> None:
-    """Do the work of a process; end it as programs do."""
+    """Do the work of a process; end the process as programs end."""
     status = 1
     try:
         action()
@@ -286,12 +286,12 @@ def reported(action: Callable[[], None]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a process ended.
+    """The end of a process.
 
     Attributes:
-      status: its exit status, or minus the number of a signal.
-      output: everything that it printed.
-      seconds: how long it took.
+      status: the exit status, or minus the number of a signal.
+      output: everything that the process printed.
+      seconds: the duration of the process.
     """
 
     status: int
@@ -303,11 +303,11 @@ def run(
     action: Callable[[], None],
     during: Callable[[int], None] = lambda process: None,
 ) -> Ended:
-    """Fork a process that does something; return how it ended.
+    """Fork a process that performs an action; return how the process ended.
 
     Args:
-      action: what the process does.
-      during: called with the number of the running process.
+      action: the function that the process calls.
+      during: a function that is called with the number of the running process.
     """
     with tempfile.TemporaryFile() as log:
         sys.stdout.flush()
@@ -345,12 +345,12 @@ Action = Callable[[pathlib.Path], None]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a trial breaks.
+    """The program that a trial breaks.
 
     Attributes:
-      work: writes to a folder.
-      read: returns what must be equal.
-      whole: the folder of the unbroken program.
+      work: a function that writes to a folder.
+      read: a function that returns what must be equal in two folders.
+      whole: the output folder of the unbroken program.
     """
 
     work: Action
@@ -358,7 +358,7 @@ class Task:
     whole: pathlib.Path
 
     def judged(self, output: pathlib.Path, broken: Ended, statuses) -> str:
-        """Resume a broken program without the fault, and compare."""
+        """Resume a broken program without the fault; return the outcome."""
         if "Traceback" in broken.output or broken.status not in statuses:
             return f"{FAILED}, status {broken.status}: {broken.output[-1500:]}"
         resumed = run(lambda: self.work(output))
@@ -374,7 +374,7 @@ class Task:
 
 
 class Trials:
-    """Trials of faults; each yields its outcome."""
+    """Trials of faults; the methods yield the outcome of each trial."""
 
     def __init__(self, world: World, runs: int, seed: int):
         self.world, self.runs, self.draw = world, runs, random.Random(seed)
@@ -385,12 +385,12 @@ class Trials:
         self.number = 0
 
     def new_folder(self) -> pathlib.Path:
-        """Return the output folder of a trial, not created yet."""
+        """Return the path of a new output folder for a trial."""
         self.number += 1
         return self.world.folder / f"trial-{self.number}"
 
     def places(self, counted, work: Action) -> list[int]:
-        """Draw the calls to break; return all if there are not more."""
+        """Draw the calls to break, or return all calls if there are few."""
         layer, output = Layer(), self.new_folder()
 
         def count():
@@ -406,7 +406,7 @@ class Trials:
         return sorted(drawn)
 
     def at_each(self, counted, task: str, kills: bool) -> Iterator[str]:
-        """Break each call to an operation in turn."""
+        """Break drawn calls to an operation, one per trial; yield outcomes."""
         task = self.tasks[task]
         statuses = (-signal.SIGKILL,) if kills else (0, 1)
         for place in self.places(counted, task.work):
@@ -419,7 +419,7 @@ class Trials:
             yield task.judged(output, run(action), statuses)
 
     def under(self, fault, task: str, **settings) -> Iterator[str]:
-        """Let a whole program run under a fault, which must not break it."""
+        """Run whole programs under a fault that must not break them."""
         task = self.tasks[task]
         for _ in range(self.runs):
             output, draw = self.new_folder(), random.Random(self.draw.random())
@@ -431,7 +431,7 @@ class Trials:
             yield task.judged(output, run(action), (0,))
 
     def signals(self, number: signal.Signals, statuses) -> Iterator[str]:
-        """Send a signal at random moments of a run."""
+        """Send a signal at random moments of runs; yield the outcomes."""
         task = self.tasks["run"]
         whole = run(lambda: task.work(self.new_folder())).seconds
         for _ in range(self.runs):
@@ -459,7 +459,7 @@ FAULTS: dict[str, Callable[[Trials], Iterator[str]]] = {
 
 
 def attack(faults: list[str], runs: int, seed: int) -> int:
-    """Make the trials, print a table; return the number that failed."""
+    """Make the trials and print a table; return the number of failures."""
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
         world = World(pathlib.Path(temporary))

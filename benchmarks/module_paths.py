@@ -4,8 +4,8 @@
 
 Each path runs once on tiny data in a temporary folder, under `sys.setprofile`.
 A module counts if one of its functions runs, in any thread, outside `base/`.
-Functions converted by AutoGraph count for their original module. Code at import
-and generated methods of dataclasses do not count.
+Functions converted by AutoGraph count for their original module. Code that runs
+at import, and generated methods of dataclasses, do not count.
 """
 
 import argparse
@@ -46,7 +46,7 @@ TEXT_TO_RECORD = ("deal_block", "ShardStore.add", "make_file")
 
 
 def import_everything() -> None:
-    """Import all modules in advance, because imports may call functions."""
+    """Import all modules before tracing, because imports may call functions."""
     for module in pkgutil.walk_packages(albert_tf.__path__, "albert_tf."):
         with contextlib.suppress(ImportError):  # optional extras
             importlib.import_module(module.name)
@@ -69,8 +69,8 @@ def traced(within: Collection[str] = ()) -> Iterator[dict[str, None]]:
     """Collect, in order, the modules that run while the block runs.
 
     Args:
-      within: qualified names of functions; if not empty, only calls inside
-        them count.
+      within: qualified names of functions; if there are any, only calls inside
+        these functions count.
     """
     modules: dict[str, None] = {}
     depth = [not within]
@@ -98,7 +98,7 @@ def traced(within: Collection[str] = ()) -> Iterator[dict[str, None]]:
     threading.setprofile(profile)
     sys.setprofile(profile)
     try:
-        # TensorFlow calls such functions in its own threads.
+        # TensorFlow calls NumPy functions in its own threads.
         with mock.patch.object(tf, "numpy_function", numpy_function):
             yield modules
     finally:
@@ -107,11 +107,11 @@ def traced(within: Collection[str] = ()) -> Iterator[dict[str, None]]:
 
 
 class EndOfFirstStep(Exception):
-    """Ends a run after its first step."""
+    """An exception that ends a run after the first step."""
 
 
 class StopAtOnce(Hook):
-    """Raises after the first step."""
+    """A hook that raises an exception after the first step."""
 
     every = 1
 

@@ -3,22 +3,23 @@
     pip install -e '.[test]' cosmic-ray pytest-cov
     python benchmarks/mutants.py [--number=200] [--seed=1] [--rooms base text]
 
-Lines of the package are drawn with equal probability, and for each line one of
+Lines of the package are drawn with equal probability, and for each line, one of
 Cosmic Ray's mutants (a changed number, comparison, operator, truth value, loop,
 exception or decorator). Mutants that change only annotations are skipped.
 
-In a copy of the last commit the default suite runs once under coverage, to find
-the tests that execute each line. These run on the mutant: first those of its
-module, then those of its room, then one of each other file. Coverage does not
-see what runs at import or in AutoGraph's copy of a function, so for such lines
-the tests that execute any line of the module, and all tests of the room, run.
-"Survived" is an upper bound: other tests may detect a mutant.
+In a copy of the last commit, the default suite runs once under coverage, to
+find the tests that execute each line. The tests of the mutant's line then run
+on the mutant: first the tests of its module, then those of its package, then
+one test of each other file. Coverage does not record what runs at import or in
+AutoGraph's copy of a function. For such lines, the tests that execute any line
+of the module run, and all tests of the package. "Survived" is an upper bound:
+other tests may detect a mutant.
 
-Each mutant's tests run in a process forked after the import of TensorFlow. It
-is ended when one test has used more processor time than any intact test does,
-so a busy machine ends none. Results are printed as they come, in the order in
-which mutants are drawn: to continue a run that was interrupted, pass the same
-`--folder`, and the number of its results as `--start`.
+Each mutant's tests run in a process forked after the import of TensorFlow. The
+process ends when a test has used more processor time than any test needs on
+intact code, so a busy machine does not end any process. Results are printed as
+they arrive, in the order in which mutants are drawn: to continue an interrupted
+run, pass the same `--folder`, and the number of printed results as `--start`.
 """
 
 import argparse
@@ -52,14 +53,14 @@ PACKAGE = "albert_tf"
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 BROKEN = "not tested"
 FAILED = Path("failed.txt")
-CPU_SECONDS = 300  # for one test; the slowest takes 15
-HANG = 3600  # seconds after which the tests of a mutant wait for nothing
-# {file: {line: tests}}, tests as pytest names them.
+CPU_SECONDS = 300  # for one test; the slowest needs 15
+HANG = 3600  # seconds after which a mutant's tests are hanging
+# {file: {line: pytest's names of tests}}
 Covering = dict[Path, dict[int, set[str]]]
 
 
 class Bare(ast.NodeTransformer):
-    """Removes annotations, which have no effect at run time."""
+    """A transformer that removes annotations, which have no run-time effect."""
 
     def visit_arg(self, node):
         node.annotation = None
@@ -75,7 +76,7 @@ class Bare(ast.NodeTransformer):
 
 
 def meaning(code: str) -> str:
-    """Return a normal form, equal for sources that behave the same."""
+    """Return a normal form that is equal for sources of equal behaviour."""
     return ast.dump(Bare().visit(ast.parse(code)))
 
 
@@ -115,15 +116,15 @@ def draw(paths: list[Path], seed: int) -> Iterator[tuple[Path, int, str]]:
 
 
 def room(path: Path) -> str:
-    """Return the room of a module, which is also a folder in `tests`."""
+    """Return the package of a module, which is also a folder in `tests`."""
     return path.parts[1] if len(path.parts) > 2 else "commands"
 
 
 def covering_tests(processes: int) -> Covering:
-    """Return the tests of each line: run the default suite in this folder.
+    """Run the default suite in this folder; return the tests of each line.
 
-    A second call reads the result of the first. What a fixture executes counts
-    for all tests of the file that first used it.
+    A second call reads the result of the first. Lines that a fixture executes
+    count for all tests of the file that first used the fixture.
     """
     command = f"-m pytest -q -n {processes} --dist loadfile --cov-report="
     options = f"--cov={PACKAGE} --cov-context=test"
@@ -143,7 +144,7 @@ def covering_tests(processes: int) -> Covering:
 
 
 def select(path: Path, line: int, covering: Covering) -> list[str]:
-    """Return the tests for a mutant, those most likely to detect it first."""
+    """Return the tests for a mutant, with the most relevant tests first."""
     lines, own = covering.get(path, {}), f"tests/{room(path)}/"
     tests = lines.get(line) or {own}.union(*lines.values())
     others = {t.split("::")[0]: t for t in sorted(tests) if own not in t}
@@ -154,7 +155,7 @@ def select(path: Path, line: int, covering: Covering) -> list[str]:
 
 
 def copy_commit(root: Path, folder: Path) -> None:
-    """Make a copy of the last commit, and work in it."""
+    """Make a copy of the last commit, and change to its folder."""
     if not folder.exists():
         subprocess.run(["git", "clone", "-q", root, folder], check=True)
     os.chdir(folder)
@@ -162,19 +163,20 @@ def copy_commit(root: Path, folder: Path) -> None:
 
 
 def start_worker(folder: Path) -> None:
-    """Work in a copy of a folder, and import what is slow to import."""
+    """Change to a copy of a folder, and import modules that import slowly."""
     copy = Path(tempfile.mkdtemp()) / folder.name
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
-    # Otherwise a file of the same size and second would pass for its mutant.
+    # Otherwise, Python would use the bytecode of a file for a mutant of the
+    # same size and second.
     sys.dont_write_bytecode = True
     for name in ("tensorflow", "tensorflow_text", "hypothesis", "h5py"):
         importlib.import_module(name)
 
 
 class Watch:
-    """Ends the process in a test that needs too long; notes what fails."""
+    """A plug-in that ends processes on slow tests, and records failures."""
 
     def __init__(self):
         self.failed = FAILED.resolve()  # tests may change the directory
@@ -193,8 +195,8 @@ def run_tests(tests: list[str], *options: str) -> tuple[int, str]:
     """Run tests in a forked process until one fails.
 
     Returns:
-      The exit status, negative if the process was killed, and the test or the
-      file that failed.
+      The exit status, which is negative if the process was killed, and the test
+      or the file that failed.
     """
     FAILED.unlink(missing_ok=True)
     process = os.fork()
@@ -217,10 +219,10 @@ def run_tests(tests: list[str], *options: str) -> tuple[int, str]:
 
 
 def outcome(path: Path, code: str, tests: list[str]) -> str:
-    """Run tests on a mutant; return what they did.
+    """Run tests on a mutant; return the outcome.
 
-    A test that fails on the intact code too, for example because it does not
-    work alone, does not count.
+    A test that fails on the intact code too, for example because it depends on
+    other tests, does not count.
     """
     old, options = path.read_text(), []
     while True:
@@ -239,7 +241,7 @@ def outcome(path: Path, code: str, tests: list[str]) -> str:
 
 
 def interval(noticed: int, number: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's interval of a share."""
+    """Return the Wilson interval of a share."""
     share, square = noticed / number, z * z / number
     middle, width = share + square / 2, share * (1 - share) + square / 4
     spread = z * (width / number) ** 0.5
@@ -256,7 +258,7 @@ def show(path: Path, line: int, code: str, result: str) -> None:
 
 
 def print_counts(counts: dict[str, Counter]) -> None:
-    """Print the results of each room, and the share that was noticed."""
+    """Print the results of each package, and the share of detected mutants."""
     for name, count in sorted(counts.items()):
         print(f"{name}: {', '.join(f'{n} {o}' for o, n in count.items())}")
     total = sum(counts.values(), Counter())
@@ -267,7 +269,7 @@ def print_counts(counts: dict[str, Counter]) -> None:
 
 
 def main() -> None:
-    """Print the surviving mutants, and the counts for each room."""
+    """Print the surviving mutants, and the counts for each package."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Measure how this project's numbers differ from google-research/albert's.
+"""Measure how this project's numbers differ from google-research/albert.
 
     python benchmarks/released_parity.py --golden=FOLDER
 
@@ -10,9 +10,10 @@ The limit is ten times the float32 noise of the release; the margin is the limit
 divided by the difference.
 
 There are two kinds of recordings. `onehot` is the computation on TPUs, which
-this project reproduces. In `lookup`, on CPUs and GPUs, the release clips by the
-norm of a gradient before it adds up repeated rows; in these rows of the table,
-the recorded norm is used, which shows that nothing else differs.
+this project reproduces. In `lookup`, the computation on CPUs and GPUs, the
+release clips by the norm of a gradient before repeated rows are added up; for
+these rows of the table, this program uses the recorded norm, which shows that
+nothing else differs.
 """
 
 import dataclasses
@@ -40,9 +41,10 @@ from albert_tf.training.training_config import TrainingConfig
 import tensorflow as tf  # isort: skip
 
 BARS = {"outputs": 2e-5, "losses": 1e-5, "gradients": 1e-5, "weights": 2e-4}
-# Masks with gaps, and one example without tokens, whose scores are all near
-# -10000, where float32 has a spacing of 1e-3. Its ReLU has ties: merely
-# reversing the order of the examples changes LAMB's weights by 8e-4.
+# Limits for a configuration with gaps in masks, and with one example without
+# tokens, whose scores are all near -10000, where float32 has a spacing of 1e-3.
+# Its ReLU has ties: reversing the order of the examples alone changes LAMB's
+# weights by 8e-4.
 HARD_BARS = dict.fromkeys(BARS, 2e-3) | {"outputs": 1e-4}
 ALL_MASKED_BAR = 5e-3
 STEPS = 3
@@ -63,7 +65,7 @@ class Row:
     largest: float = 0.0
 
     def add(self, ours, theirs) -> None:
-        """Compare two tensors of the same size."""
+        """Update the largest difference with two tensors of the same size."""
         if theirs.size:
             ours = np.asarray(ours, np.float64).reshape(theirs.shape)
             self.largest = max(self.largest, np.abs(ours - theirs).max())
@@ -105,7 +107,7 @@ def forward_and_backward(model, batch: dict[str, tf.Tensor]):
 
 
 class Recording:
-    """One configuration of the released code, and its model here."""
+    """A recorded configuration, and its converted model."""
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -142,7 +144,7 @@ class Recording:
         return batch
 
     def add_by_example(self, rows: dict, ours, theirs) -> None:
-        """Compare outputs; the example without tokens has its own row."""
+        """Compare outputs; an example without tokens has its own row."""
         empty = np.repeat(self.empty, len(theirs) // len(self.empty))
         ours = np.asarray(ours).reshape(theirs.shape)
         rows["outputs"].add(ours[~empty], theirs[~empty])
@@ -151,7 +153,7 @@ class Recording:
             row.add(ours[empty], theirs[empty])
 
     def compare_forward(self) -> dict[str, Row]:
-        """Return rows of outputs, losses and gradients."""
+        """Return the rows of outputs, losses and gradients."""
         model = AlbertForPretraining(self.config)
         checkpoints.restore_weights(model, self.model_dir)
         out, losses, gradients = forward_and_backward(model, self.batch())
@@ -241,7 +243,7 @@ class Recording:
 
 @program.command(ParityConfig)
 def main(c: ParityConfig) -> None:
-    """Print the table."""
+    """Print the table of differences from the recordings."""
     lines = [("", "", "difference", "bar", "margin")]
     for name in sorted(os.listdir(c.golden)):
         recording = Recording(os.path.join(c.golden, name))

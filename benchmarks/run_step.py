@@ -1,11 +1,11 @@
-"""Train from a step file on any device: speed, losses, and an exact resume.
+"""Train from a step file; report the speed, and check that resuming is exact.
 
     python benchmarks/run_step.py base.zip records runs --steps=400
 
-The first run is interrupted after half of the steps and resumed; the second is
-not. Both need `albert_tf` and JAX without TensorFlow. On a GPU, set
-XLA_FLAGS=--xla_gpu_deterministic_ops=true: its kernels otherwise differ between
-runs.
+The first run is interrupted after half of the steps and resumed; the second run
+is not. Both need `albert_tf` and JAX, but not TensorFlow. On a GPU, set
+XLA_FLAGS=--xla_gpu_deterministic_ops=true, because its kernels otherwise differ
+between runs.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from albert_tf.tpu import tensor_bundle
 from albert_tf.training import checkpoint_files
 from albert_tf.training.history import History
 
-COMPILING = 2  # the first windows of a run
+COMPILING = 2  # number of the first windows, which include compilation
 
 
 def train(asked: argparse.Namespace, output: str, steps: int) -> None:
-    """Run to a step."""
+    """Train up to a given step."""
     flags = {
         "step_file": asked.step_file,
         "data_dir": asked.records,

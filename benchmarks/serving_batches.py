@@ -6,8 +6,8 @@
 TensorFlow Serving batches requests with TensorFlow's batch scheduler, available
 in Python as `tf.nondifferentiable_batch_function`. Each client sends one text
 to the default signature, waits for the answer and sends the next. Settings take
-turns. Columns: texts per second; CPU time per text in ms, which other programs
-affect less; median and 95th percentile of latency in ms.
+turns. The columns are texts per second; CPU time per text in ms, which other
+programs affect less; and the median and 95th percentile of latency in ms.
 """
 
 import argparse
@@ -23,7 +23,8 @@ from turns import machine
 from albert_tf.base.console import format_table
 from albert_tf.serving.tensorflow_serving import WAITING_BATCHES
 
-# (max_batch_size, batch_timeout_micros, num_batch_threads); None: no batching.
+# (max_batch_size, batch_timeout_micros, num_batch_threads), or None without
+# batching.
 SETTINGS = (
     None,
     *((8, 1000, 2), (32, 0, 2), (32, 1000, 2), (32, 10_000, 2)),
@@ -33,7 +34,7 @@ HEAD = "batch, wait, threads;clients;texts/s;CPU ms;p50 ms;p95 ms"
 
 
 def function_of(signature, setting):
-    """Return a function that answers a text [1], with the batching set."""
+    """Return a function that answers a text [1], with a batching setting."""
     name = next(iter(signature.structured_outputs))
 
     def answer(texts):

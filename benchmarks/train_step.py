@@ -28,7 +28,7 @@ HEAD = ("s / step", "min", "examples / s", "of the limit", "peak MB")
 
 
 def limit(worker: Worker, case: Case) -> float:
-    """Return and print the seconds that the matrix products alone need."""
+    """Print and return the seconds that the matrix products alone need."""
     config = AlbertConfig(**case.model)
     example = training_flops(config, case.tokens, case.predictions)
     flops, rate = case.batch * example, 2 * PRODUCT_SIZE**3 / worker.median

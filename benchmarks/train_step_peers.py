@@ -2,12 +2,12 @@
 
     python benchmarks/train_step_peers.py IMPLEMENTATION CASE
 
-All do the same work: ALBERT's two losses with the masked-LM head at the
-predicted positions only, clipping by the global norm and AdamW, without
+All libraries do the same work: ALBERT's two losses, with the masked-LM head
+only at the predicted positions; clipping by the global norm; and AdamW, without
 dropout, in float32 or with products in bfloat16. This module adds the parts of
 the loss that a peer lacks.
 
-B batch, T tokens, P predictions, H hidden width, V vocabulary.
+Shapes: B batch, T tokens, P predictions, H hidden width, V vocabulary.
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model, in the released keys, and the size of a batch."""
+    """A model, described with the released keys, and the size of a batch."""
 
     batch: int
     tokens: int
     predictions: int
     model: dict[str, int]
-    dtype: str = "float32"  # of products, or bfloat16; weights: float32
+    dtype: str = "float32"  # of products, or bfloat16; weights are float32
 
     @property
     def policy(self) -> str:
@@ -78,7 +78,7 @@ CASES = {
 
 
 def ours(case: Case, jit: bool) -> Callable[[], float]:
-    """Return a step of the trainer that `pretrain.py` runs."""
+    """Return a function that runs a step of `pretrain.py`'s trainer."""
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -199,7 +199,7 @@ class KerasHub:
 
 
 def keras_hub(case: Case, jit: bool) -> Callable[[], float]:
-    """Return a step of KerasHub; `jit` compiles it with XLA."""
+    """Return a function that runs a step of KerasHub, with XLA if `jit`."""
     import tensorflow as tf
 
     model = KerasHub(case)
@@ -229,7 +229,7 @@ def hugging_face_model(case: Case, form: str):
 
 
 def hugging_face(case: Case, form: str) -> Callable[[], float]:
-    """Return a step of Hugging Face's ALBERT in PyTorch."""
+    """Return a function that runs a step of Hugging Face's ALBERT."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -254,7 +254,8 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
         hidden = outputs.last_hidden_state  # [B, T, H]
         at = batch["masked_lm_positions"][..., None]  # [B, P, 1]
         at = at.expand(-1, -1, hidden.shape[-1])  # [B, P, H]
-        # The library computes logits at all positions; the loss needs only P.
+        # The library would compute logits at all positions; the loss needs only
+        # P.
         logits = model.predictions(hidden.gather(1, at))
         sop = model.sop_classifier(outputs.pooler_output)
         mlm = cross_entropy(logits.flatten(0, 1), labels)
@@ -276,7 +277,7 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
 
 def matrix_product(case: Case, size: int) -> Callable[[], float]:
-    """Return a matrix product in TensorFlow, to measure the machine's limit."""
+    """Return a function that computes a matrix product, as a speed limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])

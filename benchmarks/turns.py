@@ -1,6 +1,7 @@
 """Run processes in turns, so that fluctuations of the machine affect all.
 
-Each process imports only what its library needs; this module needs only Python.
+Each process imports only what its library needs; this module has no
+dependencies.
 """
 
 import importlib.metadata
@@ -22,14 +23,14 @@ class Worker:
     """A process that does work on request.
 
     Args:
-      name: the name of its row in the table.
+      name: the name of the process's row in the table.
       script: a file in this folder that calls `serve`.
       arguments: the arguments of the script.
-      python: the interpreter that runs it.
+      python: the interpreter that runs the script.
 
     Attributes:
-      seconds: the time of each request.
-      last: the reply to the last request; initially, the message at startup.
+      seconds: the duration of each request.
+      last: the reply to the last request, or at first the message at startup.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Worker:
         return {"missing": (lines or ["it ended"])[-1]}
 
     def work(self, what: str = "step") -> None:
-        """Send a request and record its time."""
+        """Send a request, and record its duration."""
         print(what, file=self.process.stdin, flush=True)
         self.last = self._read()
         if "missing" in self.last:
@@ -71,7 +72,7 @@ class Worker:
 
     @property
     def median(self) -> float:
-        """The median time of its requests, in seconds."""
+        """The median duration of the requests, in seconds."""
         return statistics.median(self.seconds)
 
     def close(self) -> None:
@@ -116,8 +117,8 @@ def serve(make: Callable[[], Callable[[str], dict]]) -> None:
     """Act as a worker until standard input ends.
 
     Args:
-      make: returns a function that does the work for a request line and returns
-        facts besides time and memory. The first request is "first", which is
+      make: a function that returns the worker's function from a request to
+        facts other than time and memory. The first request is "first", which is
         not timed.
     """
     answers, sys.stdout = sys.stdout, sys.stderr

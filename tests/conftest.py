@@ -1,4 +1,4 @@
-"""Load the fixtures of all tests in the processes that run tests."""
+"""Load the fixtures of all tests into the processes that run tests."""
 
 import pytest
 from slow_cases import pytest_collection_modifyitems  # noqa: F401
@@ -8,10 +8,10 @@ pytest.register_assert_rewrite("shared_fixtures")
 
 
 def pytest_configure(config):
-    """Import TensorFlow, which takes seconds, except beside pytest's workers.
+    """Import TensorFlow, which takes seconds, unless workers run the tests.
 
     With `-n`, this process only distributes the tests. TensorFlow's notes about
-    processors are not shown.
+    processors are hidden.
     """
     if config.getoption("numprocesses", None):
         return

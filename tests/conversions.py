@@ -1,4 +1,4 @@
-"""Releases to convert, and a check for failed conversions."""
+"""Releases to convert, and checks for failed conversions."""
 
 import json
 import pathlib
@@ -79,5 +79,5 @@ def rewrite(folder: pathlib.Path, tensors: dict) -> None:
 
 
 def edit(path: pathlib.Path, change) -> None:
-    """Rewrite a JSON file with a function of its content."""
+    """Rewrite a JSON file by a function of its content."""
     path.write_text(json.dumps(change(json.loads(path.read_text("utf-8")))))

@@ -1,4 +1,4 @@
-"""Texts, models and expected outputs for the tests of exported models."""
+"""Texts, models and expected outputs for tests of exported models."""
 
 import dataclasses
 import itertools
@@ -44,7 +44,7 @@ MASKED = [
 
 
 def strings(texts) -> tf.Tensor:
-    """Return texts, possibly none, as a tensor."""
+    """Return texts as a tensor, which may be empty."""
     return tf.constant([t.encode() for t in texts], tf.string, [len(texts)])
 
 
@@ -59,14 +59,14 @@ def packed(tokenizer, first, second=None, length=LENGTH):
 
 
 def close(found, wanted, tolerance=1e-5):
-    """Check that arrays agree within the tolerance for exports."""
+    """Assert that arrays agree within the tolerance for exports."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max(initial=0.0) <= tolerance
 
 
 def model_dir(folder, pretrained_dir, task, layers=1):
-    """Write a fine-tuned model directory for a task; return its model.
+    """Write a fine-tuned model directory for a task; return the model.
 
     The weights are random. Each additional layer makes tests slower.
     """
@@ -109,7 +109,7 @@ def loaded(folder):
 
 
 def copied(pretrained_dir, folder):
-    """Return a copy of a model directory, to be changed."""
+    """Return a copy of a model directory that a test may change."""
     shutil.copytree(pretrained_dir, folder)
     return str(folder)
 
@@ -133,7 +133,7 @@ def question_task(head, impossible=True):
 
 
 def of_kind(kind, folder, pretrained_dir, layers=1):
-    """Write a model directory for a kind of task; return its model."""
+    """Write a model directory for a kind of task; return the model."""
     task = find(kind)
     if kind == "question_answering":
         task = question_task("simple")
@@ -145,7 +145,7 @@ def of_kind(kind, folder, pretrained_dir, layers=1):
 
 
 def with_threshold(task, odds):
-    """Return a task whose threshold separates odds that 0 does not."""
+    """Return a task whose threshold differs from 0 in the answers it allows."""
     pairs = itertools.pairwise(np.sort(odds))
     low, high = next((a, b) for a, b in pairs if a * b > 0)
     threshold = float(low + high) / 2
@@ -153,7 +153,7 @@ def with_threshold(task, odds):
 
 
 def concrete(server, *names):
-    """Return {name: concrete function} for some signatures."""
+    """Return {name: concrete function} for the given signatures."""
     signatures = {name: server.signatures[name] for name in names}
     chosen = {"signatures": signatures, "default": names[0]}
     return dataclasses.replace(server, **chosen).concrete()
@@ -166,14 +166,14 @@ def without_tokenizer(pretrained_dir, folder):
 
 
 def every_node(nodes, bodies) -> list:
-    """Return nodes, and the nodes of the functions that these call."""
+    """Return nodes and all nodes of the functions that they call."""
     names = [v.func.name for n in nodes for v in n.attr.values()]
     inner = [every_node(bodies[name], bodies) for name in names if name]
     return sum(inner, list(nodes))
 
 
 def library(served) -> dict:
-    """Return {name: nodes} of the functions in a signature."""
+    """Return {name: nodes} for the functions in a signature."""
     functions = served.graph.as_graph_def().library.function
     return {f.signature.name: f.node_def for f in functions}
 
@@ -196,13 +196,13 @@ def product_flops(graph) -> int:
 
 
 def operations(served, kind: str) -> int:
-    """Count a signature's operations of one kind; loop bodies count once."""
+    """Count a signature's operations of a kind; loop bodies count once."""
     nodes = every_node(served.graph.as_graph_def().node, library(served))
     return sum(node.op == kind for node in nodes)
 
 
 def xla_operations(served) -> set[str]:
-    """Return the kinds of operations in a signature that XLA compiles."""
+    """Return the kinds of a signature's operations that XLA compiles."""
     return {
         node.op
         for function in served.graph.as_graph_def().library.function

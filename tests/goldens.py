@@ -1,8 +1,8 @@
 """Numbers recorded from google-research/albert at b772393, and random models.
 
-`testdata/released/gN.npz` contain a config, weights, inputs, outputs and
-gradients of the released code; `g1_train.npz` contains weights after 1 and 3
-training steps of that code. Names are the released names.
+The files `testdata/released/gN.npz` contain a config, weights, inputs, outputs
+and gradients of the released code; `g1_train.npz` contains weights after 1 and
+3 training steps of that code. Names are the released names.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from albert_tf.training.checkpoints import named_variables
 FOLDER = pathlib.Path(__file__).parent / "testdata" / "released"
 NAMES = ("g1", "g2", "g3", "g4", "g5")
 
-# A shape in which all widths differ.
+# A config in which all widths differ.
 CONFIG = AlbertConfig(
     vocab_size=60,
     embedding_size=6,
@@ -50,7 +50,7 @@ VARIANTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Golden:
-    """One recorded configuration."""
+    """A recorded configuration."""
 
     config: AlbertConfig
     weights: dict[str, np.ndarray]
@@ -63,13 +63,13 @@ class Golden:
         return build(self.config, to_ours(self.weights, self.config), **kwargs)
 
     def outputs_of(self, model, **kwargs) -> dict:
-        """Return the outputs of a model for the recorded inputs."""
+        """Return a model's outputs for the recorded inputs."""
         names = "input_ids input_mask segment_ids masked_lm_positions".split()
         return model(*(self.inputs[name] for name in names), **kwargs)
 
 
 def section(arrays, prefix: str) -> dict[str, np.ndarray]:
-    """Return {rest of the name: array} for names with a prefix."""
+    """Return {rest of the name: array} for the names with a prefix."""
     return {
         name.removeprefix(prefix): arrays[name]
         for name in arrays
@@ -78,7 +78,7 @@ def section(arrays, prefix: str) -> dict[str, np.ndarray]:
 
 
 def load(name: str) -> Golden:
-    """Read one recorded configuration."""
+    """Read a recorded configuration."""
     with np.load(FOLDER / f"{name}.npz") as arrays:
         config = AlbertConfig.from_dict(json.loads(str(arrays["config"])))
         parts = ("weights/", "inputs/", "outputs/", "grads/")
@@ -112,7 +112,7 @@ def variant(name: str, **changes) -> AlbertConfig:
 
 
 def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
-    """Return random weights, none of which has a default value of 0 or 1."""
+    """Return random weights, without any default values of 0 or 1."""
     rng = np.random.default_rng(seed)
     return {
         name: rng.normal(0.5 * name.endswith("gamma"), 0.3, shape).astype("f4")
@@ -121,7 +121,7 @@ def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
 
 
 def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
-    """Return three sequences of 10 tokens, two of them padded."""
+    """Return three sequences of up to 10 tokens, two of them padded."""
     rng = np.random.default_rng(seed)
     b, t, p = 3, 10, 4
     lengths = np.array([[10], [7], [4]])
@@ -134,6 +134,6 @@ def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
 
 
 def random_model(name: str = "shared", **changes):
-    """Return a variant's model with random weights, and inputs for it."""
+    """Return a variant's model with random weights, and its inputs."""
     config = variant(name, **changes)
     return build(config, random_weights(config)), random_inputs(config)

@@ -1,4 +1,4 @@
-"""Tokenizers in the form of Hugging Face folders."""
+"""Tokenizers in the format of Hugging Face folders."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Pytest plugin `-p tests.no_skips`: a run that skips a test fails."""
+"""A pytest plugin that fails a run with skips: `-p tests.no_skips`."""
 
 import pytest
 
@@ -12,6 +12,6 @@ def pytest_sessionfinish(session):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """List the skipped tests and the reasons."""
+    """List the skipped tests and the reasons for skipping them."""
     for report in terminalreporter.stats.get("skipped", []):
         terminalreporter.line(f"SKIPPED {report.nodeid}: {report.longrepr[2]}")

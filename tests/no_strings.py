@@ -1,6 +1,7 @@
-"""Pytest plugin `-p tests.no_strings`: tests without tensorflow-text.
+"""A pytest plugin for runs without tensorflow-text.
 
-A test that fails because tensorflow-text is missing is skipped.
+With `-p tests.no_strings`, a test that fails because tensorflow-text is missing
+is skipped.
 """
 
 import pytest

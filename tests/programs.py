@@ -1,8 +1,8 @@
 """Run programs in processes that have already imported TensorFlow.
 
-A server, forked right after the import of TensorFlow, forks a process for each
-program. Apart from the import, the process is like a new `python`, without
-devices or flags.
+A server, which is forked right after the import of TensorFlow, forks a process
+for each program. Apart from the import, the process is like a new `python`,
+without devices or flags.
 """
 
 import functools
@@ -16,7 +16,7 @@ import traceback
 
 
 def _execute(arguments: list[str]) -> int:
-    """Act like `python` with these arguments; return the exit status."""
+    """Act like `python` with these arguments; return its exit status."""
     kind, *sys.argv = arguments if arguments[0][0] == "-" else ("", *arguments)
     name = sys.argv[0]
     try:
@@ -49,7 +49,7 @@ def _start(arguments: list[str], cwd: str, streams: list[str]) -> None:
 
 
 def _serve(asked, answers) -> None:
-    """Run the programs in request lines; reply with exit statuses."""
+    """Run the program in each request line; reply with its exit status."""
     for name in [n for n in sys.modules if n.split(".")[0] == "albert_tf"]:
         del sys.modules[name]
     for line in asked:
@@ -61,7 +61,7 @@ def _serve(asked, answers) -> None:
 
 @functools.cache
 def server():
-    """Fork the server; return its request pipe and its reply pipe."""
+    """Fork the server; return the pipes for requests and replies."""
     (asked, asks), (answered, answers) = os.pipe(), os.pipe()
     if not os.fork():
         os.close(asks)

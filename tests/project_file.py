@@ -4,7 +4,7 @@ from pathlib import Path
 
 try:
     import tomllib
-except ModuleNotFoundError:  # Python 3.10, where pytest installs it
+except ModuleNotFoundError:  # on Python 3.10, pytest installs it
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
-"""The number of examples for property tests, and texts of unusual characters.
+"""The number of examples for property tests, and unusual texts.
 
 `make properties` sets HYPOTHESIS_PROFILE=thorough, which tries twenty times as
-many examples, different in every run.
+many examples and different ones in every run.
 """
 
 import os
@@ -19,15 +19,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def examples(number: int) -> settings:
-    """Return settings with `number` examples in the quick profile."""
+    """Return settings that try `number` examples in the quick profile."""
     return settings(
         max_examples=number * settings.default.max_examples // QUICK
     )
 
 
-# Letters with cases, marks and their orders, ligatures, white space, marks of
+# Letters with cases, accents and their orders, ligatures, white space, marks of
 # SentencePiece and WordPiece, quotes, ideographs, emoji with joiners, scripts
-# from right to left, and characters without width or with no meaning.
+# from right to left, and characters without a width or a meaning.
 SPECIAL = [
     *"aAzéÉıİßẞΣσς'\"`.,;-_01½²ǅŉﬁﬃ中文「」か゚ガ각ㄱㅏ▁#[]{}<>()|\\/~",
     *" \t\r\n\x0b\x1c\x85\u00a0\u1680\u2003\u2028\u2029\u3000",

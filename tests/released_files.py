@@ -1,4 +1,4 @@
-"""Write files in the formats of releases, without the code under test."""
+"""Write files in released formats without the code under test."""
 
 import json
 
@@ -14,7 +14,7 @@ HISTORICAL = {
 
 
 def write_saver(prefix: str, table: dict[str, np.ndarray]) -> None:
-    """Write a checkpoint with the operation of TF1's own Saver."""
+    """Write a checkpoint with the operation that TF1's Saver uses."""
     tf.raw_ops.SaveV2(
         prefix=prefix,
         tensor_names=list(table),
@@ -40,7 +40,7 @@ def write_config(path, config, **changes) -> None:
 
 
 def assert_same(left: dict, right: dict) -> None:
-    """Check that two tables have the same names, types, shapes and bits."""
+    """Assert that two tables have the same names, types, shapes and bits."""
     assert left.keys() == right.keys()
     for name, value in left.items():
         assert value.dtype == right[name].dtype, name

@@ -1,9 +1,8 @@
-"""Evaluate on two hosts, simulated by servers and driven by this program.
+"""Evaluate on two hosts, which are servers that this program controls.
 
 TensorFlow has a strategy for TPUs on other hosts, but none for their CPUs. A
 local strategy is therefore configured with replicas and inputs on the servers.
-The strategy sends data sets, variables and steps to the servers, like a TPU
-strategy.
+Like a TPU strategy, it sends data sets, variables and steps to the servers.
 """
 
 import json
@@ -20,7 +19,7 @@ from albert_tf.training.objectives import PretrainingObjective
 
 
 def start_servers(number):
-    """Start gRPC servers and connect to them; return them."""
+    """Start gRPC servers, connect to them and return them."""
     sockets = [socket.create_server(("localhost", 0)) for _ in range(number)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -53,7 +52,7 @@ def echo(model, batch):
 
 
 def figures(strategy):
-    """Return the metrics, and the order of the examples."""
+    """Return the metrics and the order of the examples."""
     keras.utils.set_random_seed(3)
     evaluator = Evaluator(
         strategy,

@@ -1,7 +1,7 @@
 """The table of all settings: `PYTHONPATH=tests python -m settings_table`.
 
-Without an argument, print the table; with `--write`, record it as
-`tests/testdata/settings.md`.
+Without an argument, the program prints the table; with `--write`, it records
+the table as `tests/testdata/settings.md`.
 """
 
 import ast
@@ -32,7 +32,7 @@ HEADS = "setting", "type", "default", "legal values", "required", "commands"
 
 
 def definitions() -> int:
-    """Return the number of calls to `setting` in the package."""
+    """Return how often the package calls `setting`."""
     return sum(
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
@@ -43,7 +43,7 @@ def definitions() -> int:
 
 
 def legal(field: dataclasses.Field) -> str:
-    """Return a setting's choices and range as a cell."""
+    """Return the cell with a setting's choices and range."""
     metadata = field.metadata
     low, high = metadata["minimum"], metadata["maximum"]
     words = [", ".join(map(str, metadata["choices"] or ()))]
@@ -53,7 +53,7 @@ def legal(field: dataclasses.Field) -> str:
 
 
 def cells(program: Program, field: dataclasses.Field) -> tuple[str, ...]:
-    """Return a row of the table, without the commands."""
+    """Return the cells of a setting's row, without the commands."""
     kind = " or ".join(t.__name__ for t in types_of(field))
     default, needed = program.default_words(field), program.required(field)
     return field.name, kind, default, legal(field), "yes" if needed else ""
@@ -68,7 +68,7 @@ def programs() -> Iterator[tuple[Program, str]]:
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return a row for each setting, or several if commands differ."""
+    """Return a row for each setting, or several rows if commands differ."""
     found = defaultdict(list)
     for program, name in programs():
         for field in program.fields().values():

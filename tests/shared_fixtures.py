@@ -43,12 +43,12 @@ with program.quiet_start():
     from albert_tf.text.tokenizers import load_tokenizer
     from albert_tf.training import checkpoints, history
 
-# Imported objects are permanent, and tracing makes many long-lived ones. This
+# Imported objects are permanent, and tracing creates many long-lived ones. This
 # saves a tenth of the time, which the collector would spend on them.
 gc.freeze()
 gc.set_threshold(20_000, 10, 10)
 
-# For tests with several replicas.
+# Tests with several replicas need several CPUs.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0],
     [tf.config.LogicalDeviceConfiguration()] * 4,
@@ -56,7 +56,7 @@ tf.config.set_logical_device_configuration(
 
 
 # A shell makes background jobs ignore interrupts. The processes that tests
-# interrupt would inherit this.
+# interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -64,7 +64,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def _quick_compilation(request):
     """Disable graph optimizations, which take longer than they save here.
 
-    Slow tests and programs run by `programs.run` keep these optimizations.
+    Slow tests, and programs run by `programs.run`, keep these optimizations.
     """
     if "not slow" in request.config.option.markexpr:
         flag = "--xla_backend_optimization_level=0"
@@ -76,7 +76,7 @@ def _quick_compilation(request):
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_drawing():
-    """Write a file instead of drawing curves, which takes half a second."""
+    """Replace the drawing of curves, which takes half a second."""
 
     def leave_a_file(history, directory, names):
         files.write_text(files.join(directory, "curves.png"), f"{names}")
@@ -87,9 +87,9 @@ def _no_drawing():
 
 @pytest.fixture(scope="module")
 def quick_collections():
-    """Exclude what earlier modules left from garbage collections.
+    """Exclude objects of earlier modules from garbage collection.
 
-    A collection of all objects of a test process takes a second.
+    Collecting all objects of a test process takes a second.
     """
     gc.collect()
     gc.freeze()
@@ -102,7 +102,7 @@ def _same_weights_in_a_module():
 
 @pytest.fixture(autouse=True)
 def _same_weights():
-    """Make Keras draw the same initial weights, regardless of earlier tests."""
+    """Make Keras draw the same initial weights, whatever tests ran before."""
     random.seed(0)
 
 
@@ -144,7 +144,7 @@ def tokenizer(tokenizer_dir):
 
 @pytest.fixture(scope="session")
 def words(tmp_path_factory):
-    """Return the WordPiece tokenizer of whole words in `tiny_tasks`."""
+    """Return the WordPiece tokenizer for the words in `tiny_tasks`."""
     return tiny_tasks.make_tokenizer(tmp_path_factory.mktemp("words"))
 
 
@@ -167,7 +167,7 @@ def pretrained_dir(tmp_path_factory, tokenizer):
 
 @pytest.fixture(scope="session")
 def pretrained_model(pretrained_dir):
-    """Return the Python model in `pretrained_dir`."""
+    """Return the Python model of `pretrained_dir`."""
     model = AlbertForPretraining(AlbertConfig.from_model_dir(pretrained_dir))
     checkpoints.restore_weights(model, pretrained_dir)
     return model
@@ -189,7 +189,7 @@ def made_once(tmp_path_factory, name, make):
 
 @pytest.fixture(scope="session")
 def exported_dir(pretrained_dir, tmp_path_factory):
-    """Return the SavedModel of `pretrained_dir`."""
+    """Return the folder of the SavedModel of `pretrained_dir`."""
 
     def export(path):
         albert_tf.export(model_dir=pretrained_dir, export_dir=path)
@@ -211,20 +211,20 @@ def signatures(exported):
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory):
-    """Return a model directory as written by pretraining."""
+    """Return a model directory like those of pretraining."""
     return tiny_tasks.make_model_dir(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")
 def shallow(tmp_path_factory):
-    """Return a model directory with one layer, for faster tracing."""
+    """Return a model directory with one layer, for fast tracing."""
     folder = tmp_path_factory.mktemp("shallow")
     return tiny_tasks.make_model_dir(folder, num_hidden_layers=1)
 
 
 @pytest.fixture(scope="session")
 def opinions(tmp_path_factory):
-    """Return the flags of a learnable user data set."""
+    """Return the flags for a user's data set that can be learnt."""
     folder = tmp_path_factory.mktemp("data")
     return {
         "task": "classification",
@@ -236,7 +236,7 @@ def opinions(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished(pretrained, opinions, tmp_path_factory):
-    """Return the output directory and the metrics of a complete run."""
+    """Return the output directory and metrics of a complete run."""
 
     def train(path):
         metrics = tiny_runs.run(
@@ -255,13 +255,13 @@ def finished(pretrained, opinions, tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    """Return a copy of the output directory of `finished`."""
+    """Return a copy of the output directory in `finished`."""
     return shutil.copytree(finished[0], tmp_path / "copy")
 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory, tokenizer_dir):
-    """Return records of 16 tokens, with the tokenizer's words as sentences."""
+    """Return records of 16 tokens, made from the tokenizer's corpus."""
 
     def build(path):
         words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()
@@ -278,7 +278,7 @@ def data_dir(tmp_path_factory, tokenizer_dir):
 
 
 def write_config(folder, tokenizer, config):
-    """Write a configuration for a tokenizer; return its path and the object."""
+    """Write a config for a tokenizer; return its path and the object."""
     config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     path = folder / "config.json"
     path.write_text(config.to_json())
@@ -287,11 +287,11 @@ def write_config(folder, tokenizer, config):
 
 @pytest.fixture
 def config(tmp_path, tokenizer):
-    """Return the path and the object of a configuration with one layer."""
+    """Return the path and the object of a one-layer config."""
     return write_config(tmp_path, tokenizer, tiny.SHALLOW)
 
 
 @pytest.fixture
 def deep_config(tmp_path, tokenizer):
-    """Return the path and the object of a configuration with two layers."""
+    """Return the path and the object of a two-layer config."""
     return write_config(tmp_path, tokenizer, tiny.CONFIG)

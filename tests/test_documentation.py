@@ -1,7 +1,7 @@
-"""Python code in README.md, docs/ and the notebooks runs.
+"""The Python code in README.md, docs/ and the notebooks runs.
 
-The three guides run first, one after another in the same folder, on a corpus
-of a few sentences; the other pages use the files that the guides write. A block
+The three guides run first, one after another in the same folder, on a corpus of
+a few sentences; the other pages use the files that the guides write. A block
 that cannot run here is preceded by `<!-- skip: next "why" -->`.
 """
 
@@ -29,7 +29,7 @@ PAGES = {
     if "```python" in path.read_text(encoding="utf-8")
 }
 
-# Settings that make a run long or a model large, with their values in tests.
+# {setting that makes a run long or a model large: its value in tests}
 SMALLER = {
     "vocab_size": 150,
     "embedding_size": 8,
@@ -49,11 +49,11 @@ SETTING = re.compile(rf"\b({'|'.join(SMALLER)})=[\d._]+(?=[,)])")
 
 
 def smaller(text: str) -> str:
-    """Return a text with the settings of `SMALLER`, line for line."""
+    """Return a text with the settings in `SMALLER`, line for line."""
     return SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text)
 
 
-# {notebook: its parameter cell for a small run}
+# {notebook: the parameter cell for a small run}
 PARAMETERS = {
     "look_into_a_model": 'MODEL = "pretrained"',
     "finetune_a_table": """
@@ -78,9 +78,9 @@ class SmallerPage(Document):
 
 
 def run(page: Path) -> int:
-    """Run the blocks of a page in one namespace; return how many were found.
+    """Run a page's blocks in one namespace; return the number of blocks.
 
-    A block may be skipped, with a reason.
+    A block may be skipped if the page gives a reason.
     """
     parsers = PythonCodeBlockParser(), SkipParser()
     blocks = [*SmallerPage.parse(str(page), *parsers).examples()]
@@ -109,14 +109,14 @@ def folder(tmp_path_factory, tokenizer_dir):
         for guide in GUIDES:
             assert run(guide)
     shutil.copytree(folder / "pretrained", folder / "albert_base_v2")
-    for name in ("pretrained", "finetuned"):  # as `make demo` leaves them
+    for name in ("pretrained", "finetuned"):  # as `make demo` writes them
         shutil.copytree(folder / name, folder / "demo" / name)
     return folder
 
 
 @pytest.mark.slow
 def test_the_guides_run(folder):
-    """The guides run in sequence, each with the files of the previous guide."""
+    """The guides run in sequence and write the files that others need."""
     made = "tokenizer records pretrained finetuned tested models/library/1 lite"
     assert [x for x in made.split() if not os.listdir(folder / x)] == []
 
@@ -124,7 +124,7 @@ def test_the_guides_run(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
-    """The blocks of a page run in order, in the folder of the guides."""
+    """The blocks of a page run in order, in the guides' folder."""
     monkeypatch.chdir(folder)
     assert run(PAGES[page])
 
@@ -134,7 +134,7 @@ def test_the_python_of_a_page_runs(page, folder, monkeypatch):
     "path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda p: p.stem
 )
 def test_a_notebook_runs(path, folder):
-    """A notebook runs with small parameters, without an error in any cell."""
+    """Every cell of a notebook runs with small parameters."""
     notebook = nbformat.read(path, as_version=4)
     [cell] = [
         c for c in notebook.cells if "parameters" in c.metadata.get("tags", ())

@@ -11,25 +11,25 @@ PACKAGE = ROOT / "albert_tf"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 MAX_LINES = 500
 
-# A module imports from its own room and from rooms to its left. A module
-# directly in the package is a command, which may import from all rooms.
+# A module imports from its own package and from packages to its left. A module
+# directly in `albert_tf` is a command, which may import from all packages.
 ROOMS = """base text model data training tasks conversion finetuning serving tpu
 library""".split()
 
 
 def room(module: str) -> str:
-    """Return the room of a module name without `albert_tf.`, or "" if none."""
+    """Return a module's package inside `albert_tf`, "" for a command."""
     return module.rpartition(".")[0].split(".")[0]
 
 
 def height(module: str) -> int:
-    """Return the height of a module's room; commands are above all rooms."""
+    """Return the height of a module's package; commands are the highest."""
     name = room(module)
     return ROOMS.index(name) if name else len(ROOMS)
 
 
 def module_files() -> dict[str, Path]:
-    """Return the modules of the library, without `__init__` files."""
+    """Return {name: path} of the library's modules without `__init__`."""
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -42,7 +42,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Return the full names that a file imports, even inside functions."""
+    """Return the full names that a file imports, also inside functions."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -63,7 +63,7 @@ COMMANDS = sorted(name for name in MODULES if not room(name))
 
 
 def test_a_file_in_the_package_is_a_command():
-    """`python -m albert_tf.NAME` runs the `cli` of one module in a room."""
+    """A file directly in `albert_tf` only runs the `cli` of one module."""
     for name in COMMANDS:
         assert len(own_imports(TREES[name]) - {"base.program"}) == 1
         kinds = [type(node) for node in TREES[name].body]
@@ -72,13 +72,13 @@ def test_a_file_in_the_package_is_a_command():
 
 
 def test_no_two_modules_of_rooms_have_one_name():
-    """A module's name alone identifies the module."""
+    """No two modules have the same name, even in different packages."""
     names = [n.rpartition(".")[2] for n in MODULES if n not in COMMANDS]
     assert sorted(set(names)) == sorted(names)
 
 
 def test_imports_point_down():
-    """No module imports from a higher room or a command."""
+    """No module imports from a higher package or a command."""
     upward = [
         f"{name} imports {other}"
         for name, tree in TREES.items()
@@ -90,13 +90,13 @@ def test_imports_point_down():
 
 
 def test_tests_mirror_the_rooms():
-    """The tests of a package are in the folder of the same name."""
+    """The folders of tests are named after the packages."""
     folders = {p.parent.name for p in (ROOT / "tests").rglob("test_*.py")}
     assert folders - {"tests"} <= {*ROOMS, "commands", "demo"}
 
 
 def test_imports_make_no_circle():
-    """The imports of the library contain no cycle."""
+    """The library's imports contain no cycle."""
     graph = {name: own_imports(tree) for name, tree in TREES.items()}
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(
         MODULES
@@ -127,7 +127,7 @@ def test_modules_are_short():
 
 
 def test_the_library_does_not_assert():
-    """Only tests use `assert`, which `python -O` removes."""
+    """The library has no `assert`, which `python -O` removes."""
     users = [
         name
         for name, tree in TREES.items()

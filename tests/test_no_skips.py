@@ -17,7 +17,7 @@ CASES = {
 
 @pytest.mark.parametrize("skipped", CASES)
 def test_a_run_that_skips_fails(pytester, skipped):
-    """A missing package in a test or a module fails the run."""
+    """A run fails if a missing package skips a test or a module."""
     code, status = CASES[skipped]
     pytester.makepyfile(test_whole=WHOLE, test_other=code)
     assert pytester.runpytest("-p", "no:cacheprovider").ret == 0

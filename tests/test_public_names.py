@@ -15,7 +15,7 @@ PAGE = Path(__file__).parent.parent / "docs/python.md"
 
 
 def test_the_names_are_those_of_the_page():
-    """The documented names are exactly the public names."""
+    """The public names are exactly the documented names."""
     documented = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(albert_tf.PUBLIC)
     assert albert_tf.__all__ == sorted(albert_tf.PUBLIC)
@@ -24,7 +24,7 @@ def test_the_names_are_those_of_the_page():
 
 @pytest.mark.parametrize("name", albert_tf.PUBLIC)
 def test_every_name_loads(name):
-    """A public name is an object of its module, and has a docstring."""
+    """Each public name loads its module's object, which has a docstring."""
     value = getattr(albert_tf, name)
     module = importlib.import_module(albert_tf.PUBLIC[name])
     assert value is getattr(module, name)
@@ -48,7 +48,7 @@ def test_an_unknown_name_is_missing():
 
 
 def test_an_input_error_is_a_value_error():
-    """Code that does not know this package can catch its errors."""
+    """`InputError` is a `ValueError`, so any code can catch it."""
     assert issubclass(albert_tf.InputError, ValueError)
 
 

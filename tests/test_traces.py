@@ -1,4 +1,4 @@
-"""The comparison of loss traces, and the completeness of the traces."""
+"""Loss traces are compared correctly and are complete."""
 
 import dataclasses
 
@@ -23,14 +23,14 @@ RECORDED = comparison.Recorded(
 
 
 def changed(step, name, factor, machine=HERE):
-    """Return a run in which one value of one step is changed."""
+    """Return a run in which one value of one step differs."""
     rows = [dict(row) for row in RECORDED.rows]
     rows[step][name] *= factor
     return dataclasses.replace(RECORDED, rows=rows, machine=machine)
 
 
 def test_the_recording_machine_compares_bits():
-    """The smallest change of a value is found, with its step and name."""
+    """On the recording machine, the smallest change of a value is found."""
     least = float(np.nextafter(np.float32(0.5), 1)) / 0.5
     found = comparison.first_difference(RECORDED, changed(3, "rate", least))
     assert found.startswith("step 4: rate is 0.5000000596")
@@ -38,7 +38,7 @@ def test_the_recording_machine_compares_bits():
 
 
 def test_another_machine_compares_to_a_tolerance():
-    """On other machines, values may differ by rounding but no more."""
+    """On another machine, values may differ only within the tolerances."""
     for name, near, far in (
         ("loss", 1.001, 1.02),
         ("rate", 0.999, 0.98),
@@ -53,7 +53,7 @@ def test_another_machine_compares_to_a_tolerance():
 
 @pytest.mark.parametrize("machine", [HERE, ELSEWHERE])
 def test_what_is_missing_is_a_difference(machine):
-    """A missing step, value or evaluation, or a NaN, is always a difference."""
+    """A missing step, value or evaluation, or NaN, is always a difference."""
     short = dataclasses.replace(RECORDED, rows=RECORDED.rows[:4])
     unnamed = changed(2, "loss", 1)
     del unnamed.rows[2]["loss"]
@@ -76,7 +76,7 @@ def evaluated(machine, **values):
 
 
 def test_scores_that_count_are_compared_where_bits_are():
-    """On other machines, ties may change scores, but losses are close."""
+    """On other machines, scores may differ because of ties, but not losses."""
     tie = {"loss": 3.0, "accuracy": 0.6}
     assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))
     assert not comparison.first_difference(
@@ -87,7 +87,7 @@ def test_scores_that_count_are_compared_where_bits_are():
 
 
 def test_each_run_is_recorded():
-    """Each run and each pretraining flagfile has a trace of all its steps."""
+    """Every run and pretraining flagfile has a trace of all its steps."""
     names = {path.stem for path in comparison.FOLDER.glob("*.jsonl")}
     assert names == set(runs.all_runs())
     traced = {name for n in names for name in comparison.read(n).recipes}

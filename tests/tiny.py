@@ -1,4 +1,4 @@
-"""A model and data small enough to train in a test within seconds."""
+"""A model and data that are small enough to train within seconds."""
 
 import dataclasses
 from collections.abc import Callable
@@ -47,14 +47,14 @@ def make_data(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def train_batches(start, num_shards, shard, batch_size):
-    """Return an infinite data set of batches, starting at an example."""
+    """Return an infinite data set of batches that starts at an example."""
     dataset = tf.data.Dataset.from_tensor_slices(make_data())
     dataset = dataset.repeat().skip(start % EXAMPLES).shard(num_shards, shard)
     return dataset.batch(batch_size, drop_remainder=True)
 
 
 def eval_batches(batch_size: int = 16) -> tf.data.Dataset:
-    """Return held-out batches."""
+    """Return batches of held-out examples."""
     dataset = tf.data.Dataset.from_tensor_slices(make_data(1))
     return dataset.batch(batch_size, drop_remainder=True)
 
@@ -89,7 +89,7 @@ def make_trainer(
 
 
 def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
-    """Continue training for some steps; return the report."""
+    """Train for some more steps; return the report."""
     iterator = trainer.iterator(
         train_batches, trainer.step * trainer.training.train_batch_size
     )
@@ -97,11 +97,11 @@ def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
 
 
 def values(trainer: Trainer) -> dict[str, np.ndarray]:
-    """Return {name: value} for all state needed to resume."""
+    """Return {name: value} for the state that a resumed run needs."""
     return {name: v.numpy() for name, v in trainer.state().items()}
 
 
-# Settings that a trainer's graphs do not depend on.
+# Settings on which a trainer's graphs do not depend.
 CADENCE = (
     *("stop_step", "max_hours", "steps_per_loop", "eval_steps"),
     *("save_checkpoints_steps", "keep_checkpoint_max"),

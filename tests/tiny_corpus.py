@@ -71,12 +71,12 @@ def settings(corpus, output, **changes):
 
 
 def contents(folder):
-    """Return {name: bytes} of the files in a folder."""
+    """Return {name: bytes} for the files in a folder."""
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def unmasked_features(path):
-    """Yield the unmasked features of the records in a file.
+    """Yield the features of a file's records before masking.
 
     `masked` contains the masked positions.
     """
@@ -93,7 +93,7 @@ def unmasked_features(path):
 
 
 def unmasked_pairs(path):
-    """Return A, B and the label of each record in a file."""
+    """Return A, B and the label for each record in a file."""
     found = []
     for arrays in unmasked_features(path):
         ids, mask = arrays["input_ids"], arrays["input_mask"] == 1
@@ -104,7 +104,7 @@ def unmasked_pairs(path):
 
 
 def unmasked(path):
-    """Return A + B in text order for each record in a file."""
+    """Return A + B in the text's order for each record in a file."""
     return [
         tuple(b + a if swapped else a + b)
         for a, b, swapped in unmasked_pairs(path)
@@ -113,7 +113,7 @@ def unmasked(path):
 
 @contextlib.contextmanager
 def small_blocks():
-    """Cut the text into many blocks, and flush the shards often."""
+    """Read the text in many blocks, and flush the shards often."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_blocks, "BLOCK_BYTES", 500)
         patch.setattr(shards, "BUFFER_BYTES", 2000)
@@ -121,7 +121,7 @@ def small_blocks():
 
 
 def command(corpus, output, *flags):
-    """Return the command line of the script."""
+    """Return the command line of the builder's script."""
     return [
         sys.executable,
         str(ROOT / "create_pretraining_data.py"),

@@ -1,4 +1,4 @@
-"""A text, and files of all kinds that contain it."""
+"""A text, and files of all formats that contain it."""
 
 import bz2
 import csv

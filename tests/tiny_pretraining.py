@@ -30,7 +30,7 @@ DEFAULTS = {
 
 
 class Look(Hook):
-    """A hook that inspects a run and stops it before tracing its first step."""
+    """A hook that inspects a run and stops it before its first step."""
 
     def __init__(self, look):
         self.look = look
@@ -41,18 +41,18 @@ class Look(Hook):
 
 
 def table(prefix):
-    """Return {name: value} of the variables in a checkpoint."""
+    """Return {name: value} for the variables in a checkpoint."""
     read = checkpoints.reader(prefix)
     return {name: read(name) for name in checkpoints.read_table(prefix)}
 
 
 def values(output_dir):
-    """Return {name: value} of the last checkpoint in a model directory."""
+    """Return {name: value} for a model directory's last checkpoint."""
     return table(checkpoint_files.latest(str(output_dir)))
 
 
 def assert_same_bits(left, right):
-    """Compare the last checkpoints in two model directories."""
+    """Compare the last checkpoints of two model directories."""
     expected, found = values(left), values(right)
     assert expected.keys() == found.keys()
     for name, value in expected.items():
@@ -83,7 +83,7 @@ def run(data_dir, config_file, output_dir, training=None, **kwargs):
 
 
 def build_records(text, output, model, tokens, **masking):
-    """Build records from a text file, and hold out a tenth of them."""
+    """Build records from a text file and hold out a tenth of them."""
     settings = {"dupe_factor": 1, "eval_fraction": 0.1, "num_processes": 1}
     build.run(
         BuildConfig(input_file=str(text), output_dir=str(output), **settings),

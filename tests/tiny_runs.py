@@ -1,4 +1,4 @@
-"""Complete fine-tuning runs, small enough for tests."""
+"""Complete fine-tuning runs that are small enough for tests."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ DEFAULTS = {
 
 @contextlib.contextmanager
 def eagerly():
-    """Run without graphs: a few steps take less time than tracing."""
+    """Run without graphs, because tracing takes longer than a few steps."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
@@ -57,12 +57,12 @@ def refusal(**values):
 
 
 def predictions(path):
-    """Return the rows in a file of predictions."""
+    """Return the rows of a file of predictions."""
     return [row.values for row in read_rows(str(path), Columns())]
 
 
 def weights(model_dir, name):
-    """Return a variable in the latest checkpoint of a model directory."""
+    """Return a variable from the latest checkpoint of a model directory."""
     prefix = checkpoint_files.latest(model_dir)
     key = f"variables/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
     return tf.train.load_checkpoint(prefix).get_tensor(key)

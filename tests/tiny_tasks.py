@@ -1,4 +1,4 @@
-"""A model directory and tables, small enough for tests of fine-tuning."""
+"""A model directory and tables that are small enough for fine-tuning."""
 
 import dataclasses
 import pathlib
@@ -39,8 +39,8 @@ def write_model(folder: pathlib.Path, config, tokenizer: Tokenizer) -> str:
 def make_model_dir(directory: pathlib.Path, **changes) -> str:
     """Return a model directory with the words of the tables.
 
-    With `initializer_range=0.2`, weights are far enough from 0 to learn tasks
-    quickly; with smaller values, this depends on the seed.
+    With `initializer_range=0.2`, weights are far enough from 0 for tasks to be
+    learnt quickly; with smaller values, this depends on the seed.
     """
     config = dataclasses.replace(tiny.CONFIG, **changes)
     tokenizer = make_tokenizer(directory)
@@ -48,14 +48,14 @@ def make_model_dir(directory: pathlib.Path, **changes) -> str:
 
 
 def opinion(rng: np.random.Generator, word: str) -> str:
-    """Return a sentence of fillers with a word at a random position."""
+    """Return a sentence of filler words with a word at a random position."""
     words = rng.choice(FILLERS, rng.integers(3, 8)).tolist()
     words.insert(rng.integers(len(words) + 1), word)
     return " ".join(words)
 
 
 def opinions(number: int, seed: int) -> list[tuple[str, str]]:
-    """Return (text, label) pairs; one word of the text decides the label."""
+    """Return (text, label) pairs in which one word decides the label."""
     rng = np.random.default_rng(seed)
     chosen = [
         [("good", GOOD), ("bad", BAD)][i] for i in rng.integers(0, 2, number)
@@ -64,7 +64,7 @@ def opinions(number: int, seed: int) -> list[tuple[str, str]]:
 
 
 def write_tsv(path: pathlib.Path, *rows: tuple) -> str:
-    """Write rows of cells as tab-separated lines; return the path."""
+    """Write rows as tab-separated lines; return the path."""
     lines = ["\t".join(map(str, row)) + "\n" for row in rows]
     files.write_text(str(path), "".join(lines))
     return str(path)

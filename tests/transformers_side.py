@@ -1,4 +1,4 @@
-"""The part of a comparison that runs transformers, in a separate process.
+"""The side of a comparison that runs transformers, in its own process.
 
 TensorFlow 2.20 and the default build of PyTorch abort in the same process when
 transformers loads its compiler.
@@ -17,7 +17,7 @@ INDEX |= {"token_type_ids": "segment_ids"}
 
 
 def make(folder: str, values: dict, identity: bool) -> None:
-    """Write a random model; with `identity`, its projection is an identity."""
+    """Write a random model; with `identity`, its projection is the identity."""
     torch.manual_seed(3)
     model = transformers.AlbertForPreTraining(
         transformers.AlbertConfig(**values)
@@ -34,7 +34,7 @@ def make(folder: str, values: dict, identity: bool) -> None:
 
 
 def make_head(folder: str, name: str, values: dict) -> None:
-    """Write a random model of a class."""
+    """Write a random model of the given class."""
     torch.manual_seed(4)
     model = getattr(transformers, name)(transformers.AlbertConfig(**values))
     with torch.no_grad():
@@ -44,7 +44,7 @@ def make_head(folder: str, name: str, values: dict) -> None:
 
 
 def pickle_weights(folder: str) -> None:
-    """Write the weights in the older format as well."""
+    """Write the weights in the older pickle format as well."""
     state = safetensors.torch.load_file(f"{folder}/model.safetensors")
     torch.save(state, f"{folder}/pytorch_model.bin")
 
@@ -87,7 +87,7 @@ def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
 
 
 def ids(folder: str, texts: list[str]) -> list[list[int]]:
-    """Return the ids of texts with the tokenizer in a folder."""
+    """Return the ids of texts from the tokenizer in a folder."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 
@@ -98,7 +98,7 @@ def save_tokenizer(folder: str, output: str) -> None:
 
 
 def packed(folder: str, first: list[str], second: list[str]) -> dict:
-    """Return model inputs for pairs of texts, padded to the longest."""
+    """Return model inputs for pairs of texts, padded to the longest pair."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return dict(tokenizer(first, second, padding=True, return_tensors="np"))
 
@@ -110,7 +110,7 @@ def fill_masks(folder: str, text: str) -> list[tuple[str, float]]:
 
 
 def labels(folder: str, text: str) -> dict[str, float]:
-    """Return the probability of each label of a text."""
+    """Return the probability of each label for a text."""
     classify = transformers.pipeline(
         "text-classification", model=folder, top_k=None
     )
@@ -119,7 +119,7 @@ def labels(folder: str, text: str) -> dict[str, float]:
 
 
 def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
-    """Return the outputs of a model class for ids, mask and segments."""
+    """Return a model class's outputs for ids, mask and segments."""
     model, loading = getattr(transformers, name).from_pretrained(
         folder, output_loading_info=True
     )
@@ -131,7 +131,7 @@ def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
 
 
 def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
-    """Return the vectors of texts with sentence-transformers."""
+    """Return sentence-transformers' vectors of texts."""
     import sentence_transformers
 
     model = sentence_transformers.SentenceTransformer(folder, device="cpu")
@@ -139,7 +139,7 @@ def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
 
 
 def pseudo_log_likelihoods(folder: str, texts: list[str], mask: int) -> list:
-    """Return the sums of log p over pieces that are masked one at a time."""
+    """Return the sum of log p over a text's pieces, each masked in turn."""
     model = transformers.AlbertForMaskedLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     scores = []
@@ -167,7 +167,7 @@ def states(model, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def encode(folder: str, ids: np.ndarray, mask: np.ndarray):
-    """Load an `AlbertModel`; return names that did not match, and states."""
+    """Load an `AlbertModel`; return unmatched names, and hidden states."""
     model, loading = transformers.AlbertModel.from_pretrained(
         folder, output_loading_info=True
     )
@@ -178,9 +178,9 @@ def encode(folder: str, ids: np.ndarray, mask: np.ndarray):
 def plbert_states(folder: str, ids: np.ndarray, mask: np.ndarray):
     """Load PL-BERT's files as StyleTTS 2 does; return the same as `encode`.
 
-    StyleTTS 2 takes the file with the largest number, cuts seven characters
-    off each name, keeps the names of the encoder, and fails without the
-    positions' ids.
+    StyleTTS 2 takes the file with the largest number, removes seven characters
+    from each name, keeps the encoder's names, and fails without the position
+    ids.
     """
     home = pathlib.Path(folder)
     sizes = yaml.safe_load((home / "config.yml").read_text())["model_params"]
@@ -217,7 +217,7 @@ def make_plbert(folder: str, words: int, step: int) -> None:
     sum(p.sum() for p in model.parameters()).backward()
     optimizer.step()
     net = {f"module.{n}": t for n, t in model.state_dict().items()}
-    # Versions of transformers of that time saved this buffer.
+    # transformers' versions at the time saved this buffer.
     net["module.encoder.embeddings.position_ids"] = torch.arange(32)[None]
     home = pathlib.Path(folder)
     home.mkdir()

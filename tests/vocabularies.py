@@ -1,4 +1,4 @@
-"""Vocabularies that are small enough to create in a test."""
+"""Vocabularies that are small enough to be made in a test."""
 
 import functools
 import io
@@ -15,12 +15,12 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 CHARACTERS = "▁0123456789abcdefghijklmnopqrstuvwxyz,.'\"`()[]-σςéΣ"
 
-# Pieces that end in a digit and a comma, after a word mark and without one.
+# Pieces that end in a digit and a comma, with a word mark and without one.
 NUMBERS = """▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 9, 10 ▁12 12,
 7,""".split()
 WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] Ed e's ▁naïve".split()
 
-# Texts that a tokenizer may get wrong.
+# Texts that are difficult to tokenise.
 TEXTS = (
     "",
     " ",
@@ -35,13 +35,13 @@ WORDPIECES = """[PAD] [unused1] [UNK] [CLS] [SEP] [MASK] un ##aff ##able a ##a
 the cafe caf ##e ##é , . - ! ' 中 文 「 」 σ ##ς ##σ ##ο ο 10 ##0 Un [ ]
 mask cls i ##i""".split()
 
-# Marks with a canonical order, at each position in a word.
+# Accents with a canonical order, at each position in a word.
 MARKS = "\u302e\U0001d165\U0001d16d"
 WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
 def trained(**settings) -> bytes:
-    """Return a SentencePiece model, trained with these settings."""
+    """Return a SentencePiece model trained with these settings."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         **settings,
@@ -60,7 +60,7 @@ def trained(**settings) -> bytes:
 @functools.cache
 def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
     """Return a model of chosen pieces that prefers longer pieces."""
-    # For settings that trainers write.
+    # The trainer writes the model's other settings.
     content = trained(sentence_iterator=iter(["a b c"] * 10), vocab_size=10)
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     del proto.pieces[:]
@@ -69,14 +69,14 @@ def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
         kind = kinds.UNKNOWN if piece == "<unk>" else kinds.CONTROL
         proto.pieces.add(piece=piece, score=0.0, type=kind)
     for i, piece in enumerate([*CHARACTERS, *NUMBERS, *WORDS]):
-        # Scores that differ for all segmentations.
+        # These scores differ for all segmentations.
         score = -10.0 - i / 1024 + len(piece) / 4
         proto.pieces.add(piece=piece, score=score, type=kinds.NORMAL)
     return proto.SerializeToString()
 
 
 def exchange(folder, pieces: Sequence[str]) -> None:
-    """Replace a folder's WordPiece vocabulary, as a user may do on purpose."""
+    """Replace a folder's WordPiece vocabulary, as a user might on purpose."""
     folder = pathlib.Path(folder)
     (folder / "vocab.txt").write_text("\n".join(pieces))
     settings = folder / "tokenizer.json"
@@ -86,11 +86,11 @@ def exchange(folder, pieces: Sequence[str]) -> None:
 
 
 def english(**text) -> SentencePieceTokenizer:
-    """Return a SentencePiece tokenizer; `text` as in `TextConfig`."""
+    """Return a SentencePiece tokenizer; `text` has `TextConfig`'s fields."""
     return SentencePieceTokenizer(sentencepiece_model(), TextConfig(**text))
 
 
 def chinese(**text) -> WordPieceTokenizer:
-    """Return a Chinese WordPiece tokenizer; `text`: fields of `TextConfig`."""
+    """Return a Chinese WordPiece tokenizer; `text` is as in `english`."""
     content = "\n".join(WORDPIECES).encode() + b"\n"
     return WordPieceTokenizer(content, TextConfig(**text))

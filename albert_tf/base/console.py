@@ -9,12 +9,12 @@ SECONDS_BETWEEN_LINES = 20.0
 
 
 class Progress:
-    """A progress bar with current values, rate and time left.
+    """A progress bar with current values, the rate and the time left.
 
     Args:
       total: number of steps in the whole job.
       done: number of steps completed before the job was resumed.
-      unit: name of a step.
+      unit: the word for one step.
     """
 
     def __init__(self, total: int, done: int = 0, unit: str = "step"):
@@ -64,7 +64,7 @@ class Progress:
 
 
 def format_table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Return aligned lines: first column left-aligned, others right-aligned."""
+    """Return a table's lines; only the first column is left-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(

@@ -28,7 +28,7 @@ STANDARD_INPUT = "-"  # file name that means standard input
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path is remote, such as `gs://`."""
+    """Return whether a path is remote, such as a `gs://` path."""
     return "://" in os.fspath(path)
 
 
@@ -85,12 +85,12 @@ def unfinished(path: str) -> str:
 
 
 def is_unfinished(path: str) -> bool:
-    """Return whether `unfinished` created a file name."""
+    """Return whether a file name was created by `unfinished`."""
     return bool(re.search(r"\.tmp\d+-[0-9a-f]{8}$", path))
 
 
 def matches(pattern: str, folder: str = "") -> list[str]:
-    """Return the sorted paths that match a glob pattern, possibly none.
+    """Return the sorted paths that match a glob pattern, if any.
 
     The pattern is relative to `folder`, which is taken literally. Unfinished
     files are omitted. On a local disk, `**` matches any number of folders, and
@@ -153,7 +153,7 @@ def make_folder(path: str) -> None:
 
 
 def rename(path: str, to: str) -> None:
-    """Rename a file or folder, overwriting a file with the new name."""
+    """Rename a file or folder, overwriting an existing file."""
     if is_remote(path):
         remote("rename", path, to, overwrite=True)
     else:
@@ -161,7 +161,7 @@ def rename(path: str, to: str) -> None:
 
 
 def copy(path: str, to: str) -> None:
-    """Copy a file, overwriting a file with the new name."""
+    """Copy a file, overwriting an existing file."""
     if is_remote(path) or is_remote(to):
         remote("copy", path, to, overwrite=True)
     else:
@@ -232,7 +232,7 @@ def _upload(folder: str, path: str) -> None:
 def atomic_folder(path: str) -> Iterator[str]:
     """Yield a temporary folder that replaces `path` if the block succeeds.
 
-    The temporary folder is local, and copied if it cannot be renamed: stores
+    The temporary folder is local, and is copied if it cannot be renamed: stores
     such as `gs://` cannot rename a folder atomically, and not every library can
     write to them. A mount point, such as a container's volume, cannot be
     renamed; neither can a folder whose parent is not writable.
@@ -261,7 +261,7 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def locked(folder: str, name: str) -> Iterator[None]:
-    """Lock a local folder while the block runs; fail if it is locked.
+    """Lock a local folder while the block runs; fail if already locked.
 
     The system releases the lock when the process ends for any reason. Stores
     such as `gs://`, and some network disks, do not support locks.
@@ -411,7 +411,7 @@ def split_paths(paths: str) -> list[str]:
 
 
 def distinct(paths: Iterable[str]) -> list[str]:
-    """Return one path per file, in order; warn if a file has several."""
+    """Return one path per file, in order; warn if a file has several paths."""
     first: dict[Any, str] = {}
     twice = []
     for path in dict.fromkeys(paths):

@@ -16,7 +16,7 @@ PACKAGE = "albert_tf"
 
 
 class Deferred:
-    """A placeholder for a class that is imported when a file needs it."""
+    """A placeholder for a class, imported when a saved model needs it."""
 
     def __init__(self, name: str, find: Callable[[str], type]):
         self.name, self.find = name, find

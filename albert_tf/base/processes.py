@@ -50,7 +50,7 @@ def _main_left_out() -> Iterator[None]:
     """Keep processes started in the block from importing the user's script.
 
     Workers do not need the script, and a script without a guard on `__name__`
-    would start further processes.
+    would start more processes.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -61,7 +61,7 @@ def _main_left_out() -> Iterator[None]:
 
 
 def _end_when_told(told: connection.Connection) -> None:
-    """Exit this process when told to, or when its parent exits."""
+    """Make this process exit after a message, or when its parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ends = [told, multiprocessing.parent_process().sentinel]
 
@@ -91,7 +91,7 @@ class Workers:
     """Worker processes, started when the first item arrives.
 
     Args:
-      number: number of processes; 1 does the work in this process.
+      number: number of processes; with 1, this process does the work.
       module: name of a module that imports everything the workers need.
     """
 

@@ -1,11 +1,11 @@
-"""Programs: functions of settings, called by command line or by keywords.
+"""Programs: functions called with flags or with keywords, from settings.
 
     @command(DescribeConfig, positional="config")
     def describe(c: DescribeConfig) -> None: ...
 
 turns each setting into a flag of `describe.program.cli()` and a keyword of
-`describe(config=...)`. Commands import their package inside `quiet_start()`.
-Only this module uses absl.
+`describe(config=...)`. Commands import the package inside `quiet_start()`. Only
+this module uses absl.
 """
 
 import atexit
@@ -58,7 +58,7 @@ def is_command() -> bool:
 
 @contextlib.contextmanager
 def _ended_by_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end a command with one line while the block imports.
+    """Let Ctrl-C end a command with a one-line message during imports.
 
     Some libraries catch or print a `KeyboardInterrupt` while being imported.
     """
@@ -137,10 +137,11 @@ def run(
     positional: str | None = None,
     prepare: Callable[[], str] = str,
 ) -> None:
-    """Run a script's `main` under absl; report user errors in one line, exit 1.
+    """Run a script's `main` under absl; print a user error in one line.
 
-    Files that cannot be read or written, and standard input that is not UTF-8,
-    count as user errors. A second Ctrl-C ends the program immediately.
+    A user error ends the program with status 1. User errors include files that
+    cannot be read or written, and standard input that is not UTF-8. A second
+    Ctrl-C ends the program immediately.
 
     Args:
       main: the program, which reads the flags.
@@ -185,7 +186,7 @@ def run(
 
 
 class _NumberOrWord(flags.ArgumentParser):
-    """A parser of numbers; `check_setting` checks any other word."""
+    """A parser of numbers and words; `check_setting` checks the words."""
 
     def parse(self, argument):
         try:
@@ -195,7 +196,7 @@ class _NumberOrWord(flags.ArgumentParser):
 
 
 class _SwitchOrWord(flags.BooleanParser):
-    """A parser of booleans; `check_setting` checks any other word."""
+    """A parser of booleans and words; `check_setting` checks the words."""
 
     def parse(self, argument):
         try:
@@ -346,7 +347,7 @@ class Program:
         return self._configs(values | lists)
 
     def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the keyword `set_by_user`, or {} if it is not accepted."""
+        """Return the keyword argument `set_by_user`, or {} if not accepted."""
         settings = (self.aliases.get(name, name) for name in names)
         return {"set_by_user": frozenset(settings)} if self.tells else {}
 
@@ -391,7 +392,7 @@ class Program:
         return self._configs(unsaid | passed)
 
     def signature(self) -> inspect.Signature:
-        """Return the keywords: settings, and arguments that have no flag."""
+        """Return the function's signature, with a keyword for each setting."""
         keyword = inspect.Parameter.KEYWORD_ONLY
         of_function = inspect.signature(self.function)
         parameters = [
@@ -424,7 +425,7 @@ def command(
 
     Args:
       *classes: dataclasses of `setting` fields.
-      **about: further attributes of `Program`.
+      **about: other attributes of `Program`.
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:

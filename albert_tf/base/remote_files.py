@@ -1,4 +1,4 @@
-"""TensorFlow's file system, for paths such as `gs://`.
+"""TensorFlow's file system, for remote paths such as `gs://` paths.
 
 Errors are converted to user errors. TensorFlow is imported on first use.
 """

@@ -72,7 +72,7 @@ def gone(name: str, value: object) -> InputError:
 def without_removed(
     arguments: Iterable[str], known: Container[str]
 ) -> list[str]:
-    """Drop removed flags that had no effect; raise `InputError` for others.
+    """Drop removed flags that change nothing; raise `InputError` for others.
 
     Renamed values receive their current names.
 

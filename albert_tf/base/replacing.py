@@ -58,10 +58,9 @@ def paths_in(folder: str) -> list[str]:
 def check_replaceable(
     name: str, folder: str, forms: Iterable[Contents], rule: str
 ) -> None:
-    """Raise `InputError` if a folder contains files that no program wrote.
+    """Raise `InputError` if a folder contains files that we did not write.
 
-    The error lists the files that remain under the form that explains the most
-    files.
+    The error lists the foreign files under the form that leaves the fewest.
 
     Args:
       name: the setting that names the folder.

@@ -87,7 +87,7 @@ def setting(
       change: the effect of a new value on the rest of a resumed run; empty if
         the weights stay the same.
       convert: a function (name of the setting, value from Python code) ->
-        converted value. None accepts the flag's values.
+        converted value. With None, only the flag's values are legal.
       literal: whether the value is user text, in which `~/` is not expanded.
     """
     metadata = {
@@ -111,7 +111,7 @@ def variant(field: Any, default: Any = dataclasses.MISSING, **changes) -> Any:
     Args:
       field: the field.
       default: the new default.
-      **changes: further arguments of `setting`.
+      **changes: other arguments of `setting`.
     """
     if default is dataclasses.MISSING:
         default = field.default
@@ -120,7 +120,7 @@ def variant(field: Any, default: Any = dataclasses.MISSING, **changes) -> Any:
 
 
 def field_of(config: type, name: str) -> dataclasses.Field:
-    """Return the field of a settings class."""
+    """Return the field with a given name in a settings class."""
     return config.__dataclass_fields__[name]
 
 
@@ -222,7 +222,7 @@ KINDS: dict[tuple[type, ...], FlagType] = {
 
 
 def as_type(name: str, value: Any, *types: type) -> Any:
-    """Convert a value passed from Python as the flag would.
+    """Convert a value from Python code to the type of a flag's value.
 
     Args:
       name: name of the setting or argument, for the error message.
@@ -309,7 +309,7 @@ def facts(config: Any, change: str = "") -> dict[str, RunFact]:
 
     Args:
       config: a dataclass of `setting` fields.
-      change: overrides the `change` of every field.
+      change: a value to use instead of the `change` of each field.
     """
     table = {}
     for field in dataclasses.fields(config):

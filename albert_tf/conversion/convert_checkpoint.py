@@ -32,19 +32,20 @@ from albert_tf.conversion.variable_names import (
     tf1_layout,
 )
 from albert_tf.model.config import PRETRAINING_HEADS
+from albert_tf.text.symbols import WORDS_FILE
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoint_files import reason
 from albert_tf.training.model_card import write_card
 
 
 def step_of(tensors: Tensors) -> int:
-    """Return the number of training steps, 0 if unknown."""
+    """Return the number of training steps, or 0 if unknown."""
     known = MODEL_DIR.step in tensors.shapes
     return int(tensors.read(MODEL_DIR.step)) if known else 0
 
 
 def write_model_dir(folder: str, source: Source) -> int:
-    """Write a model directory; return its number of tensors."""
+    """Write a model directory; return the number of tensors."""
     tensors = source.tensors
     source.config.save(folder)
     for part in (source.task, source.tokenizer, source.symbols):
@@ -55,7 +56,7 @@ def write_model_dir(folder: str, source: Source) -> int:
 
 
 def write_tf1(folder: str, source: Source) -> int:
-    """Write a TF1 checkpoint; return its number of tensors."""
+    """Write a TF1 checkpoint; return the number of tensors."""
     require(
         source.task is None,
         "`to` must be model_dir or huggingface for a fine-tuned model, because "
@@ -73,7 +74,7 @@ def write_tf1(folder: str, source: Source) -> int:
 def write_huggingface(
     folder: str, source: Source, form: str = "huggingface"
 ) -> int:
-    """Write a Hugging Face folder; return its number of tensors.
+    """Write a Hugging Face folder; return the number of tensors.
 
     Args:
       folder: the folder to write to.
@@ -113,7 +114,7 @@ def write_styletts2(folder: str, source: Source) -> int:
     return len(tensors) + (MODEL_DIR.step in source.tensors.shapes)
 
 
-# {folder of the module's settings: module}
+# {folder of a module's settings: class of the module}
 MODULES = {
     "": "sentence_transformers.models.Transformer",
     "1_Pooling": "sentence_transformers.models.Pooling",
@@ -170,7 +171,7 @@ OF_PHONEMES = ("model_dir", "huggingface", "styletts2")
 
 
 def _check(source: Source, to: str, pairs: bool) -> None:
-    """Raise `InputError` if a source's parts or the target do not fit it."""
+    """Raise `InputError` if the target or a part does not fit the source."""
     require(
         to in OF_PHONEMES if source.symbols else to != "styletts2",
         f"`to` must be one of {', '.join(OF_PHONEMES)} for a phoneme model, "
@@ -182,8 +183,17 @@ def _check(source: Source, to: str, pairs: bool) -> None:
         "`pairs` needs a classifier from Hugging Face or a TF1 checkpoint.",
         pairs=pairs,
     )
-    if source.tokenizer:
-        source.config.check_pieces(source.tokenizer.vocab_size, source.path)
+    for vocabulary in filter(None, (source.tokenizer, source.symbols)):
+        source.config.check_pieces(vocabulary.vocab_size, source.path)
+    words = source.symbols.words if source.symbols else ()
+    labels = source.tensors.shapes.get("words/bias")
+    require(
+        not (words and labels) or labels == (len(words),),
+        f"`{WORDS_FILE}` must have a word for each label of the weights. Copy "
+        "both again.",
+        words=len(words),
+        labels=f"{labels} in {source.path}",
+    )
 
 
 def convert(
@@ -287,7 +297,7 @@ class Converted:
 
 @program.command(ConversionConfig)
 def convert_checkpoint(config: ConversionConfig) -> Converted:
-    """Convert released weights to a model directory or back, or fail."""
+    """Convert a model to a model directory or to another project's format."""
     lines = convert(
         config.input,
         config.output,

@@ -1,7 +1,7 @@
 """The size and cost of a model, computed from its config.
 
 The report contains the model's row of the paper's Table 1, the parameters of
-each part beside the parameters of an unshared BERT of the same shape, and the
+each part compared with an unshared BERT of the same shape, and the
 floating-point operations for one sequence.
 """
 
@@ -116,7 +116,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
 
 
 def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
-    """Return the lines of the FLOPs table; 15 % of tokens are predicted."""
+    """Return the lines of the FLOPs table; 15% of tokens are predicted."""
     predictions = max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
     total = sum(flops.values())
@@ -132,7 +132,7 @@ def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
 
 
 def size_report(path: str, sequence_length: int | None = None) -> list[str]:
-    """Return the lines that describe a config file.
+    """Return lines that describe the model of a config file.
 
     Args:
       path: an `albert_config.json`, released or written by this package.

@@ -60,7 +60,7 @@ QUOTES = {"``": "Open", "''": "Close", "``|''": "Open Close"}
 
 
 def plain_settings(rules: list[dict], pieces: str) -> dict | None:
-    """Return the settings of `TextConfig` equivalent to rules, or None.
+    """Return the equivalent `TextConfig` settings, or None if none exist.
 
     Args:
       rules: rules of a normalizer.
@@ -214,10 +214,10 @@ class SentencePieceReader:
         return "none" if scores and min(scores) > NEVER else "released"
 
     def text_config(self) -> TextConfig:
-        """Return the text settings; compile the rules they do not cover."""
+        """Return the text settings; compile rules that no setting covers."""
         hub, rules = self.hub, list(flat(self.hub.content.get("normalizer")))
         if not hub.content:
-            # The rules of `AlbertTokenizer` that SentencePiece does not have.
+            # The rules of `AlbertTokenizer` that SentencePiece lacks.
             known = {"replace_quotes": True}
         else:
             more = self._split_pieces()
@@ -316,9 +316,10 @@ class SentencePieceReader:
         )
 
     def _score_symbols(self) -> None:
-        """Let symbols compete with other pieces, as `tokenizer.json` does.
+        """Let symbols compete with other pieces, as in `tokenizer.json`.
 
-        A SentencePiece model would match symbols before it applies its map.
+        A SentencePiece model would match symbols before it applies its
+        character map.
         """
         scores = dict(self.hub.model["vocab"])
         tokens = self.hub.content["added_tokens"]
@@ -352,7 +353,7 @@ class SentencePieceReader:
         return self.tokenizer_of(content, config)
 
     def _add(self, added: list[Added], rows, config: TextConfig) -> None:
-        """Append pieces at their ids."""
+        """Append pieces at their ids; fill gaps with unused pieces."""
         tokenizer_like = Like("sentencepiece", config)
         for piece in fitting(self.hub, added, rows):
             while len(self.proto.pieces) < piece.id:

@@ -1,8 +1,9 @@
 """Reader for the tokenizer of a Hugging Face folder.
 
 `tokenizer.json` contains the text rules and the vocabulary, `spiece.model` or
-`vocab.txt` only the vocabulary, and `tokenizer_config.json` settings and names.
-Warnings list everything that has no equivalent here.
+`vocab.txt` only the vocabulary, and `tokenizer_config.json` the settings and
+the names of special pieces. Warnings list everything that has no equivalent
+here.
 """
 
 import re
@@ -93,7 +94,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         cannot = ["BertNormalizer without clean_text"] * unclean
         known = {
             "do_lower_case": flag_of(bert, "lowercase", True),
-            # By default, accents are stripped if text is lower-cased.
+            # By default, lower-cased text also loses its accents.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
         return known, bert, [*cannot, *sorted(others)]
@@ -134,7 +135,7 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
 
 
 def _other_splits(hub: HubFiles) -> list[str]:
-    """Return the parts of the pre-tokenizer that differ from BERT's."""
+    """Return the parts of a pre-tokenizer that BERT's pre-tokenizer lacks."""
     if not hub.content:
         return []
     rules = list(flat(hub.content.get("pre_tokenizer")))
@@ -151,7 +152,7 @@ def _other_splits(hub: HubFiles) -> list[str]:
 
 # {model type in `tokenizer.json`: kind of tokenizer}
 MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
-# Classes that, without a `tokenizer.json`, process text as ours do.
+# Tokenizer classes that process text as ours do, without a `tokenizer.json`.
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
 # Our tokenizers always pad and truncate texts at the end.
@@ -166,7 +167,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return the packing in `tokenizer.json`, or None if it equals ours."""
+    """Return how `tokenizer.json` packs texts, or None if it packs as we do."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]
@@ -228,7 +229,7 @@ def _note_layout(hub: HubFiles) -> None:
 def read_tokenizer(
     folder: str, rows: int | None = None, strict: bool = False
 ) -> tuple[Tokenizer | None, list[str]]:
-    """Return the tokenizer of a Hugging Face folder, and warnings.
+    """Return the tokenizer of a Hugging Face folder, or None, and warnings.
 
     Args:
       folder: the folder with the tokenizer's files.

@@ -1,4 +1,4 @@
-"""Hugging Face hub folders: `config.json` and weights."""
+"""Reading and writing of `config.json` and weights in Hugging Face folders."""
 
 import contextlib
 import json
@@ -76,7 +76,8 @@ H5_LAST = {
 H5_BIAS = "predictions.decoder.bias"
 POOLER = "albert.pooler."
 
-# Hugging Face models have this projection even if both widths are equal.
+# Hugging Face models have this projection even if the widths of embeddings and
+# hidden states are equal.
 PROJECTION = "albert.encoder.embedding_hidden_mapping_in."
 
 
@@ -93,7 +94,7 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
 
 
 def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
-    """Return the config of a file's values, and warnings."""
+    """Return the config for the values of a `config.json`, and warnings."""
     for key, legal in FIXED.items():
         value, rule = values.get(key, legal), f"`{key}` must be {legal}, as "
         rule += "in ALBERT."
@@ -116,7 +117,7 @@ def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
 
 
 def config_json(config: AlbertConfig) -> dict:
-    """Return the content of `config.json`, except for the head's values."""
+    """Return the content of a `config.json`, without the head's values."""
     values = json.loads(config.to_json())
     del values["sharing"], values["embedding_norm"]
     names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
@@ -184,7 +185,7 @@ def open_pickle(path: str, part: str | None = None) -> Tensors:
 
     Args:
       path: the file.
-      part: the key of the tensors in it; None if it has only tensors.
+      part: the key of the tensors in the file; None if there are only tensors.
     """
     need(f"{PICKLE}, unlike {SAFETENSORS},", "torch", path=path)
     import torch
@@ -231,8 +232,8 @@ def _open_h5(path: str) -> Tensors:
 
     with _damage_named("HDF5 file", path), h5py.File(file_copy.path) as file:
         file.visititems(visit)
-    # Of the two biases, transformers adds only this one to
-    # masked-LM logits.
+    # The file has two biases; transformers adds only this one to masked-LM
+    # logits.
     if H5_BIAS in names:
         names["predictions.bias"] = names.pop(H5_BIAS)
         shapes["predictions.bias"] = shapes.pop(H5_BIAS)
@@ -250,7 +251,7 @@ def _open_h5(path: str) -> Tensors:
 
 
 def _without_copies(tensors: Tensors, path: str) -> Tensors:
-    """Drop second names of tied weights after checking that the values agree.
+    """Drop the copies of tied weights after checking that the values agree.
 
     Raises:
       InputError: if the word table and the decoder, or the two biases, differ.
@@ -269,7 +270,7 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
 def _without_identity(
     tensors: Tensors, config: AlbertConfig, path: str
 ) -> Tensors:
-    """Drop the projection, an identity, if both widths are equal."""
+    """Drop the projection if both widths are equal; it must be the identity."""
     kernel, bias = PROJECTION + "weight", PROJECTION + "bias"
     if config.embedding_size != config.hidden_size or not (
         {kernel, bias} <= tensors.shapes.keys()
@@ -337,7 +338,7 @@ def encoder_alone(tensors: Tensors, path: str) -> Tensors:
 
 
 def as_whole(tensors: Tensors, config: AlbertConfig, path: str) -> Tensors:
-    """Return a file's tensors in float32, without those that repeat others."""
+    """Return a file's tensors in float32, without redundant tensors."""
     tensors = _as_float32(tensors, path)
     tensors = _without_copies(tensors, path)
     return _without_identity(tensors, config, path)
@@ -346,10 +347,10 @@ def as_whole(tensors: Tensors, config: AlbertConfig, path: str) -> Tensors:
 def open_weights(
     folder: str, config: AlbertConfig, encoder_only: bool = False
 ) -> tuple[Tensors, str]:
-    """Open a folder's weights, with Hugging Face's names for the whole model.
+    """Open a folder's weights; return the tensors and the path of the file.
 
-    Return the tensors and the path of the file. Files of `AlbertModel` omit the
-    prefix `albert.`; this function always adds it.
+    The names are Hugging Face's names for the whole model. Files of
+    `AlbertModel` omit the prefix `albert.`; this function always adds it.
 
     Args:
       folder: the folder of the file.
@@ -405,7 +406,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
 
 
 def architecture_of(tensors: Tensors) -> str:
-    """Return the Hugging Face class to which a file's variables belong."""
+    """Return the Hugging Face class that has a file's variables."""
     if any(name.startswith("sop_classifier.") for name in tensors.shapes):
         return "AlbertForPreTraining"
     if any(name.startswith("predictions.") for name in tensors.shapes):
@@ -416,7 +417,7 @@ def architecture_of(tensors: Tensors) -> str:
 def with_projection(
     arrays: dict[str, np.ndarray], config: AlbertConfig
 ) -> dict[str, np.ndarray]:
-    """Add the projection that our model lacks if both widths are equal."""
+    """Add an identity projection if both widths are equal."""
     if config.embedding_size != config.hidden_size:
         return arrays
     width = config.hidden_size

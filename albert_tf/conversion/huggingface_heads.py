@@ -46,7 +46,7 @@ WITHOUT_POOLER = (
 def head_places(
     task: Task | None, config: AlbertConfig
 ) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} for a task's head, or {} without one."""
+    """Return {our name: stored tensor} for a task's head, if there is one."""
     name = HEADS[task.kind][1] if task else ""
     if not name:
         return {}
@@ -62,7 +62,7 @@ def head_of(task: Task) -> dict:
     """Return the values that describe a task's head in `config.json`.
 
     Raises:
-      InputError: if Hugging Face has no such head.
+      InputError: if Hugging Face's classes have no equivalent head.
     """
     require(
         task.kind in HEADS and task.config.answer_head != "beam",
@@ -140,7 +140,7 @@ def task_in(
 
     Args:
       values: the config.
-      limit: the tokenizer's maximum number of tokens, None if unlimited.
+      limit: the tokenizer's maximum number of tokens, or None if unlimited.
       positions: the model's maximum number of tokens.
       pairs: whether a classifier takes text pairs.
     """
@@ -166,7 +166,7 @@ def read_task(
 
     Args:
       folder: the folder, which contains `task.json` if this package wrote it.
-      values: the content of its `config.json`.
+      values: the content of the folder's `config.json`.
       positions: the model's maximum number of tokens.
       pairs: whether a classifier takes text pairs, if no file specifies it.
     """
@@ -206,9 +206,9 @@ class Modules:
       folder: the encoder's folder.
       pooling: one of `POOLINGS`.
       unit_length: whether vectors have unit length.
-      length: maximum number of tokens in a text, None if not set.
+      length: maximum number of tokens in a text, or None if not set.
       lowers: whether to lower-case texts before tokenization.
-      prompt: default prefix of each text, "" if there is none.
+      prompt: default prefix of each text, or "" if there is none.
     """
 
     folder: str
@@ -237,7 +237,7 @@ class Modules:
         )
 
     def tokenizer(self, tokenizer: Tokenizer | None) -> Tokenizer | None:
-        """Return the tokenizer, set to lower-case text if the modules do."""
+        """Return the tokenizer, which lower-cases text if the modules do."""
         if not (tokenizer and self.lowers):
             return tokenizer
         config = dataclasses.replace(tokenizer.config, do_lower_case=True)
@@ -245,7 +245,7 @@ class Modules:
 
 
 def _pooling(values: dict, path: str) -> str:
-    """Return a module's pooling; fail unless it has exactly one."""
+    """Return a module's pooling; fail unless exactly one is active."""
     modes = values.get("pooling_mode")
     if modes is None:
         names = [name for name in values if name.startswith("pooling_mode_")]
@@ -262,9 +262,19 @@ def _pooling(values: dict, path: str) -> str:
 
 
 def _prompt(settings: dict) -> str:
-    """Return the prompt that settings select, or "" if there is none."""
+    """Return the default prompt in the settings, or "" if there is none."""
     prompts = settings.get("prompts") or {}
-    return prompts.get(settings.get("default_prompt_name")) or ""
+    name = settings.get("default_prompt_name")
+    require(
+        isinstance(name, str | None)
+        and isinstance(prompts, dict)
+        and all(isinstance(x, str | None) for x in prompts.values()),
+        f"`{SETTINGS}` must have texts in `prompts`, and the name of one, or "
+        "null, in `default_prompt_name`.",
+        prompts=f"{prompts!r:.60}",
+        default_prompt_name=f"{name!r:.60}",
+    )
+    return prompts.get(name) or ""
 
 
 def _rows(folder: str) -> list[dict]:
@@ -274,9 +284,13 @@ def _rows(folder: str) -> list[dict]:
     require(
         isinstance(rows, list)
         and all(
-            isinstance(row, dict) and {"type", "path"} <= {*row} for row in rows
+            isinstance(row, dict)
+            and isinstance(row.get("type"), str)
+            and isinstance(row.get("path"), str)
+            for row in rows
         ),
-        f"`{MODULES_FILE}` must be a list of modules, with `type` and `path`.",
+        f"`{MODULES_FILE}` must be a list of modules, with the strings `type` "
+        "and `path`.",
         path=path,
     )
     return rows

@@ -1,7 +1,7 @@
 """Tensors by name, and strict translation of names between layouts.
 
-Tensors are read only on demand, so a conversion keeps no more in memory than
-its output needs.
+Tensors are read on demand, so a conversion needs no more memory than its
+output.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class Tensors:
 
     Attributes:
       shapes: {name: shape}.
-      read: returns the array with a given name.
+      read: a function that returns the array with a given name.
     """
 
     shapes: dict[str, Shape]
@@ -81,7 +81,7 @@ def _moved(tensors: Tensors, moves: dict[str, StoredTensor]) -> Tensors:
 def _slots_used(
     names: set[str], weights: dict[str, StoredTensor], layout: Layout
 ) -> tuple[str, str] | None:
-    """Return the pair of slot patterns that a file uses, or None."""
+    """Return the slot patterns that a file uses, or None without slots."""
     for pair in layout.slots:
         slots = slot_places(weights, pair).values()
         if any(place.name in names for place in slots):
@@ -92,10 +92,10 @@ def _slots_used(
 def expected_places(
     names: set[str], config: AlbertConfig, layout: Layout
 ) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} for all variables a file must contain.
+    """Return {our name: stored tensor} that a file must contain.
 
-    The whole backbone is required. A head, the optimizer's slots and the step
-    counter are each required if any part is present.
+    The whole backbone is required. A head or the optimizer's slots are required
+    if any part of them is present; the step counter is optional.
     """
     every = places(config, layout)
     there = {name for name, place in every.items() if place.name in names}
@@ -132,7 +132,8 @@ def from_layout(
       config: the architecture that belongs to the weights.
       layout: the file's naming scheme.
       source: the file's name, for error messages.
-      head: {our name: stored tensor} of the task's head, also required.
+      head: {our name: stored tensor} of the task's head, which is also
+        required.
 
     Raises:
       InputError: if a variable is missing, unexpected or has a different shape.

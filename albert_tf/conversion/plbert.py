@@ -1,8 +1,8 @@
 """PL-BERT's files: `config.yml` and `step_N.t7`, as StyleTTS 2 reads them.
 
 The `net` in the `.t7`, a PyTorch file, contains the encoder with Hugging Face's
-names under `module.encoder.`, and two heads. Source: `Utils/PLBERT/util.py` of
-yl4579/StyleTTS2, `model.py` of yl4579/PL-BERT.
+names under `module.encoder.`, and two heads. Sources: `Utils/PLBERT/util.py` of
+yl4579/StyleTTS2 and `model.py` of yl4579/PL-BERT.
 """
 
 import re
@@ -21,11 +21,13 @@ CONFIG = "config.yml"
 PARAMETERS = "model_params"
 WEIGHTS = "step_*.t7"
 ROOT, ENCODER = "module.", "module.encoder."
-# {our head: its name}
+# Errors from YAML that is legal but not a config: dates, depth, other values.
+MALFORMED = (LookupError, RecursionError, TypeError, ValueError)
+# {our name of a head: PL-BERT's name}
 HEADS = {"symbols": "mask_predictor", "words": "word_predictor"}
-# A buffer that StyleTTS 2 removes, so that it must exist.
+# StyleTTS 2 removes this buffer, and fails if the buffer does not exist.
 POSITION_IDS = ENCODER + "embeddings.position_ids"
-# The sizes of `AlbertConfig` in transformers that PL-BERT does not set.
+# Defaults of transformers' `AlbertConfig` for values that PL-BERT does not set.
 DEFAULTS = {"embedding_size": 128, "hidden_act": "gelu_new"}
 
 
@@ -41,10 +43,10 @@ def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
     import yaml
 
     path = files.join(folder, CONFIG)
+    text = files.read_text(path, f"`{CONFIG}`")
     try:
-        content = yaml.safe_load(files.read_text(path, f"`{CONFIG}`"))
-        values = content[PARAMETERS]
-    except (KeyError, TypeError, yaml.YAMLError):
+        values = yaml.safe_load(text)[PARAMETERS]
+    except (*MALFORMED, yaml.YAMLError):
         values = None
     rule = f"`{CONFIG}` must have the sizes of the model in `{PARAMETERS}`."
     require(isinstance(values, dict), rule, path=path)
@@ -66,7 +68,7 @@ def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
 
 
 def head_of(table: SymbolTable) -> dict:
-    """Return the further keys of `config.json`; Kokoro reads `vocab`."""
+    """Return the additional keys of `config.json`; Kokoro reads `vocab`."""
     ids = {s: i for s, i in table.symbols.items() if s != table.pad}
     return {"architectures": ["AlbertModel"], "vocab": ids}
 
@@ -74,11 +76,11 @@ def head_of(table: SymbolTable) -> dict:
 def head_places(
     shapes: dict[str, tuple], config: AlbertConfig
 ) -> dict[str, StoredTensor]:
-    """Return {our name: place} of the heads.
+    """Return {our name: stored tensor} for the heads that exist.
 
     Args:
-      shapes: {name: shape}, our names or theirs without `module.`; a head that
-        is not among them has no place.
+      shapes: {name: shape}, with our names or with PL-BERT's names without
+        `module.`.
       config: the architecture.
     """
     places = {}
@@ -93,7 +95,7 @@ def head_places(
 
 
 def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
-    """Open the file of the last step, with Hugging Face's names.
+    """Open the weights of the last step, under Hugging Face's names.
 
     Return the tensors and the path of the file.
     """
@@ -121,10 +123,10 @@ def write(
     """Write `config.yml` and `step_N.t7` into a folder.
 
     Args:
-      folder: where to write.
+      folder: the folder to write to.
       config: the architecture.
       tensors: the weights, under Hugging Face's names.
-      step: N.
+      step: the training step, N in the file name.
     """
     need("`to=styletts2`", "torch", "yaml", to="styletts2")
     import torch

@@ -81,19 +81,19 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A model found in a file of any kind.
+    """A model read from files of any supported format.
 
     Attributes:
-      layout: the kind of file.
+      layout: the naming scheme of the file's format.
       path: the checkpoint or the weights file.
       config: the architecture.
       tensors: the tensors under our names, including the task's head.
-      tokenizer: the tokenizer, None if there is no vocabulary next to the
+      tokenizer: the tokenizer, or None if there is no vocabulary next to the
         weights.
       warnings: warnings to print.
       folder: the model directory or the folder of the weights.
       task: the task for which the model was fine-tuned, or None.
-      symbols: the table of a phoneme model, or None.
+      symbols: the symbol table of a phoneme model, or None.
     """
 
     layout: Layout
@@ -278,7 +278,7 @@ FOLDERS = {
 
 
 def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
-    """Return the reader of another library's folder, None for other paths."""
+    """Return the reader for another library's folder, or None otherwise."""
     found = (reader for is_kind, reader in FOLDERS.items() if is_kind(path))
     return next(found, None)
 
@@ -315,7 +315,7 @@ OTHERS = {
 
 
 def what_else(path: str) -> str:
-    """Return a sentence that identifies a folder without a model, or ""."""
+    """Return a sentence on what a folder without a model contains, or ""."""
     for name, what in OTHERS.items():
         if files.exists(files.join(path, name)):
             return f" This is {what}."
@@ -327,7 +327,7 @@ def open_source(path: str, how: Reading | None = None) -> Source:
 
     Args:
       path: a folder, or the prefix of a checkpoint.
-      how: how to read it.
+      how: options for reading the files.
 
     Raises:
       InputError: if there is no model, or its parts are inconsistent.
@@ -373,7 +373,7 @@ def _task_line(task: Task) -> str:
 
 
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
-    """Return layers, heads and activation of the release with these sizes.
+    """Return the layers, heads and activation of the release of these sizes.
 
     No shape reveals these values. The result is empty if no release has these
     sizes.
@@ -383,7 +383,8 @@ def released_values(config: AlbertConfig) -> dict[str, int | str]:
     same = all(getattr(config, key) == getattr(BASE, key) for key in SAME)
     if not (found and same and config.intermediate_size == 4 * width):
         return {}
-    # Google's Chinese models have ReLU; albert_zh's, with wide norms, GELU.
+    # Google's Chinese models use ReLU; the models of albert_zh, which normalise
+    # embeddings of the hidden size, use GELU.
     relu = config.vocab_size == CHINESE and width >= BASE.hidden_size
     relu = relu and config.embedding_norm == BASE.embedding_norm
     return {
@@ -407,7 +408,7 @@ def compare_with_released(config: AlbertConfig) -> tuple[str, list[str]]:
 
 
 def describe_source(source: Source) -> list[str]:
-    """Return lines that describe a source, warnings last."""
+    """Return lines that describe a source, with warnings last."""
     shapes = source.tensors.shapes
     weights = {
         name: shape

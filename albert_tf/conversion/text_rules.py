@@ -1,9 +1,9 @@
 """Compilation of the `tokenizers` library's rules for a SentencePiece model.
 
-The normalizers in a `tokenizer.json` become functions of text. The functions'
-effects on every character, and on the few sequences that they treat as a unit,
-form a map of characters. A SentencePiece model applies this map itself, in
-Python and in a graph.
+The normalizers in a `tokenizer.json` become functions of text. The effects of
+these functions on every character, and on the few sequences that they treat as
+a unit, form a character map. The SentencePiece model applies this map in Python
+and in a graph.
 """
 
 import base64
@@ -29,7 +29,7 @@ except ImportError:  # Python 3.10
     import sre_parse as regex_parser
 
 
-MOST_TEXTS = 20_000  # maximum number of texts that one pattern may match
+MOST_TEXTS = 20_000  # maximum number of texts that one pattern can match
 MOST_SOURCES = 400  # maximum number of texts that become one of these
 # Patterns that consist of these parts only collapse or strip white space.
 OF_SPACES = re.compile(
@@ -44,7 +44,7 @@ NMT = dict.fromkeys(NMT_DROPPED) | dict.fromkeys(NMT_SPACES, " ")
 
 
 class NotExpressible(Exception):
-    """A rule that no map of characters can express, named in the message."""
+    """A rule that no character map can express; the message names the rule."""
 
 
 def drop_nonspacing(text: str) -> str:
@@ -68,7 +68,7 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 
 def only_spaces(pattern: dict, content: str) -> bool:
-    """Return whether a `Replace` only changes spaces, as we do anyway."""
+    """Return whether a `Replace` only makes our own changes to spaces."""
     text = pattern.get("Regex", pattern.get("String"))
     content = content.replace(WORD_MARK, " ")  # they are equivalent
     if pattern.get("String") == content == " ":
@@ -176,8 +176,9 @@ def flat(rule: dict | None) -> Iterator[dict]:
 def is_of_each(pattern: re.Pattern, content: str) -> bool:
     """Return whether a `Replace` changes each character independently.
 
-    This is true of a character class, and of a run of a class that is replaced
-    with nothing or a space, as repeated spaces collapse.
+    This is true of a character class. It is also true of a run of such
+    characters that is replaced with nothing or a space, because repeated spaces
+    collapse.
     """
     parts = list(regex_parser.parse(pattern.pattern))
     if len(parts) == 1 and str(parts[0][0]) == "MAX_REPEAT":
@@ -188,7 +189,7 @@ def is_of_each(pattern: re.Pattern, content: str) -> bool:
 
 
 def written_out(pattern: re.Pattern) -> list[str]:
-    """Return all texts that a pattern matches, including its assertions.
+    """Return all texts that a pattern matches, with the text of assertions.
 
     Raises:
       NotExpressible: if there are too many texts, or infinitely many.
@@ -266,7 +267,7 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
-    """Return the texts, and all texts that earlier rules turn into them."""
+    """Return the texts, and all texts that earlier rules turn into these."""
     wanted, same = set("".join(texts)), {}
     for character, becomes in before.items():
         if becomes in wanted and becomes != character:
@@ -280,7 +281,7 @@ def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
 
 
 def table_of(rules: Iterable[dict]) -> tuple[dict[str, str], list[str]]:
-    """Return the replacements that rules make, and the rules omitted.
+    """Return the replacements that rules make, and the omitted rules.
 
     Args:
       rules: rules of the `tokenizers` library, in order.

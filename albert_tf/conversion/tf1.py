@@ -1,4 +1,4 @@
-"""TF1 checkpoints and heads, from released archives or TF-Hub modules."""
+"""TF1 checkpoints, from released archives or TF-Hub modules, and heads."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ INDEX = ".index"
 BEST_PREFIX = "model.ckpt-best"  # name in the released archives
 HUB_PREFIX = "variables/variables"
 HUB_ASSETS = "assets"
-HUB_SCOPE = "module/"  # scope of variables that were fine-tuned from a module
+HUB_SCOPE = "module/"  # scope of the variables of a fine-tuned module
 SLOT_ENDINGS = tuple(
     pattern.removeprefix("{}") for pair in GOOGLE.slots for pattern in pair
 )
@@ -50,7 +50,7 @@ RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 def find_prefix(path: str) -> str | None:
-    """Return the checkpoint prefix for a path, or None.
+    """Return the prefix of the checkpoint at a path, or None without one.
 
     Args:
       path: a prefix, or a folder. In a folder, `model.ckpt-best` comes first,
@@ -91,7 +91,7 @@ def open_checkpoint(prefix: str) -> Tensors:
 
 
 def without_scope(tensors: Tensors) -> Tensors:
-    """Return tensors with the scope of a TF-Hub module removed from names."""
+    """Remove the scope of a TF-Hub module from the names of tensors."""
     if not any(name.startswith(HUB_SCOPE) for name in tensors.shapes):
         return tensors
     places = {name.removeprefix(HUB_SCOPE): name for name in tensors.shapes}
@@ -113,7 +113,7 @@ def layout_of(tensors: Tensors) -> Layout:
 
 
 def find_config(prefix: str) -> str:
-    """Return the config file next to a checkpoint."""
+    """Return the path of the config file next to a checkpoint."""
     folder = os.path.dirname(prefix)
     folders = [folder]
     if prefix.endswith(HUB_PREFIX):
@@ -187,8 +187,7 @@ def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
     )
 
 
-# Kernels of heads, {kernel: bias}, and the kinds of task that use the first
-# kernel.
+# Kernels of heads, {kernel: bias}, and the kinds of task with a `CLASSIFIER`.
 CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")
@@ -263,7 +262,7 @@ def read_head(
     Args:
       tensors: tensors of the checkpoint.
       config: the architecture.
-      name: name of the task, None for the head's default.
+      name: name of the task, or None for the head's default.
       pairs: whether a classifier is for text pairs.
     """
     shapes, width = tensors.shapes, config.hidden_size

@@ -60,7 +60,7 @@ def flag_of(part: dict, name: str, default: bool) -> bool:
 
 
 def length_of(values: dict, name: str, where: str) -> int | None:
-    """Return a field that limits the number of tokens in a text, or None."""
+    """Return a field that limits the tokens of a text, or None if not set."""
     limit = values.get(name)
     number = isinstance(limit, int | float) and limit >= 1
     rule = f"{where}: `{name}` must be a number."
@@ -69,7 +69,7 @@ def length_of(values: dict, name: str, where: str) -> int | None:
 
 
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
-    """Return the kind and path of the first vocabulary found, or None."""
+    """Return the kind and path of the first vocabulary, or None without one."""
     for kind, patterns in VOCABULARIES.items():
         for pattern, folder in itertools.product(patterns, folders):
             paths = files.matches(pattern, folder)
@@ -80,7 +80,7 @@ def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
     return None
 
 
-MOST_GAPS = 1 << 16  # unused ids in a vocabulary
+MOST_GAPS = 1 << 16  # maximum number of unused ids
 
 
 def check_ids(ids: Collection[int], size: int = 0) -> None:
@@ -88,7 +88,7 @@ def check_ids(ids: Collection[int], size: int = 0) -> None:
 
     Args:
       ids: the ids of pieces.
-      size: the number of pieces before them.
+      size: the number of pieces before these.
     """
     legal = all(type(id) is int and id >= 0 for id in ids)
     largest = max(ids, default=0) if legal else None
@@ -112,8 +112,9 @@ class HubFiles:
 
     Attributes:
       folder: the folder that contains the files.
-      content: content of `tokenizer.json`, {} without it.
-      settings: from `tokenizer_config.json` and `special_tokens_map.json`.
+      content: content of `tokenizer.json`, or {} if the file is missing.
+      settings: content of `tokenizer_config.json` and
+        `special_tokens_map.json`.
       differences: warnings about behaviour that our tokenizer does not
         reproduce.
       notes: changes that were needed to produce the same ids.
@@ -159,12 +160,12 @@ class HubFiles:
         return {name: x for name, x in flags.items() if x is not None}
 
     def accents(self) -> dict[str, bool]:
-        """Return `strip_accents` if the files set `keep_accents`."""
+        """Return `strip_accents` as `keep_accents` sets it, or {} if unset."""
         keep = self.flags("keep_accents")
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added to a vocabulary of `size`, sorted by id."""
+        """Return the pieces added to a vocabulary of `size` pieces, by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}
@@ -179,7 +180,7 @@ class HubFiles:
         return [found[id] for id in sorted(found) if id >= size]
 
     def name(self, role: str) -> str | None:
-        """Return the name of a special piece in the settings, or None."""
+        """Return a special piece's name in the settings, or None if missing."""
         value = self.settings.get(f"{role}_token")
         return value.get("content") if isinstance(value, dict) else value
 
@@ -193,7 +194,7 @@ class Like:
 
 
 def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
-    """Return {source name: our name} for special pieces to rename."""
+    """Return {source name: our name} for special pieces with other names."""
     ours, known, names = TOKENIZERS[kind].special, set(pieces), {}
     for role, name, others in zip(ROLES, ours, OTHER_NAMES, strict=True):
         theirs = hub.name(role)

@@ -1,10 +1,10 @@
-"""Conversion of a tokenizer to a `tokenizer.json` of the library `tokenizers`.
+"""Conversion of a tokenizer to a `tokenizer.json` for the `tokenizers` library.
 
-The text rules are written as rules of that library, so that Hugging Face's
-classes produce our ids, with three exceptions: their classes match all special
-pieces in a text, while ours match only `[MASK]`; numbers with a comma inside a
-word (see `digit_comma`); and a word directly after `[MASK]` if it is not a
-single piece.
+The text rules become rules of that library, so that Hugging Face's classes
+produce our ids, with three exceptions: these classes match all special pieces
+in a text, while ours match only `[MASK]`; numbers with a comma inside a word
+(see `digit_comma`); and a word directly after `[MASK]` if it is not a single
+piece.
 """
 
 import base64
@@ -192,7 +192,7 @@ def special_pieces(tokenizer: Tokenizer) -> list[dict]:
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
-    """Return the content of `tokenizer.json`, or None if it cannot exist."""
+    """Return the content of `tokenizer.json`, or None for a BPE model."""
     makers = {"sentencepiece": unigram, "wordpiece": wordpiece}
     rules = makers[tokenizer.kind](tokenizer)
     if rules is None:

@@ -1,12 +1,12 @@
-"""Variable names in this package, in released files, and on the hub.
+"""Variable names here, in released files and in Hugging Face files.
 
 Each row is a variable of the model, or a layer with two variables: a dense
 layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes: V
 vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
 pruned), I intermediate, N positions, S segment types, W the normalised width
 (E, or H in albert_zh's first release). `{g}` and `{k}` stand for a group of
-layers and a block in that group. `.T` after a name means that the other file
-has the transpose.
+layers and a block in that group. `.T` after a name means that such files
+contain the transpose.
 """
 
 import dataclasses
@@ -178,7 +178,7 @@ class StoredTensor:
 
 
 def _blocks(row_name: str, config: AlbertConfig) -> list[dict[str, int]]:
-    """Return the values of `{g}` and `{k}` for a row."""
+    """Return the values of `{g}` and `{k}` for each block of a row."""
     if "{g}" not in row_name:
         return [{}]
     kind = "attention" if row_name.startswith(_A) else "ffn"
@@ -254,12 +254,12 @@ def as_released(config: AlbertConfig) -> AlbertConfig:
 
 
 def tf1_layout(config: AlbertConfig) -> Layout:
-    """Return the TF1 layout in which a config's weights were released."""
+    """Return the TF1 layout for the weights of a config."""
     return ALBERT_ZH if config.embedding_norm == "hidden" else GOOGLE
 
 
 def places(config: AlbertConfig, layout: Layout) -> dict[str, StoredTensor]:
-    """Return {our name: the tensor in a file of the layout}.
+    """Return {our name: stored tensor} for the variables of a config.
 
     Raises:
       InputError: if the layout cannot store a variable of this config.

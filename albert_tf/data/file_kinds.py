@@ -1,8 +1,8 @@
 """Detect the kind of a file from its first bytes and its name.
 
 Every program that reads text or tables opens its files through this module,
-which decompresses them and detects their kind. A file of any other format
-raises an error that names the format.
+which decompresses them and detects their kind. An unsupported format raises an
+error that names the format.
 """
 
 import bz2
@@ -29,8 +29,8 @@ JSON = "json"  # an array, or an object that spans several lines
 
 HEAD_BYTES = 1 << 16  # number of bytes read to detect the kind of a file
 BUFFER_BYTES = 1 << 20
-MANY_ZEROS = 0.1  # with a larger share of zero bytes, a file is not text
-HEAD_LINES = 20  # in JSON lines, at least half of these are objects
+MANY_ZEROS = 0.1  # a file with a larger share of zero bytes is not text
+HEAD_LINES = 20  # at least half of these lines are objects in JSON lines
 
 ENDINGS = {
     ".json": JSONL,
@@ -58,7 +58,7 @@ FROM_UTF_16 = "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"
 FOREIGN = (
     (0, codecs.BOM_UTF32_LE, *FROM_UTF_32),
     (0, codecs.BOM_UTF32_BE, *FROM_UTF_32),
-    (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of the mark of UTF-32
+    (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of UTF-32's mark
     (0, codecs.BOM_UTF16_BE, *FROM_UTF_16),
     (0, b"PK\x03\x04", "a zip archive or an office document", "unzip FILE"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
@@ -83,11 +83,11 @@ ARRAY = re.compile(rb'\[\s*\{\s*"')
 
 
 class BadData(InputError):
-    """A single item, such as a row without text, cannot be used."""
+    """An error about a single unusable item, such as a row without text."""
 
 
 class Refused(BadData):
-    """A bad item that is not to be skipped; the message is final."""
+    """An error about a bad item that must not be skipped."""
 
 
 def _zstd_errors() -> tuple[type[Exception], ...]:
@@ -102,7 +102,7 @@ class _Unpacked(io.RawIOBase):
       file: the decompressing stream.
       path: the name of the file, for error messages.
       head: bytes already read from the stream.
-      damage: the error to raise after these bytes, if no more can be read.
+      damage: the error to raise after these bytes, if the rest is unreadable.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ def damaged(path: str, error: object) -> BadData:
 
 
 class _Zstd:
-    """A reader of concatenated Zstandard frames that rejects truncated ones."""
+    """A reader of Zstandard frames that raises an error if one is truncated."""
 
     def __init__(self, file: BinaryIO):
         use = "Reading zstd without `zstd -d FILE` first"
@@ -218,20 +218,20 @@ class Source(NamedTuple):
     damage: BadData | None = None  # raised when reading beyond `head`
 
     def fields(self) -> list[str]:
-        """Return the distinct field names of the first JSON objects."""
+        """Return the distinct field names in the first JSON objects."""
         whole = len(self.head) < HEAD_BYTES
         objects = _objects(_first_lines(self.head, whole))
         return list(dict.fromkeys(name for x in objects for name in x))
 
 
 def ending_of(path: str) -> str:
-    """Return a file name's lower-case extension: `.tsv` for `x.TSV.gz`."""
+    """Return a file's extension, in lower case: `.tsv` for `x.TSV.gz`."""
     name, ending = os.path.splitext(os.fspath(path).lower())
     return os.path.splitext(name)[1] if ending in PACKED_ENDINGS else ending
 
 
 def is_compressed(path: str) -> bool:
-    """Return whether a file's extension is that of a compressed file."""
+    """Return whether a file has the extension of a compression format."""
     return path.lower().endswith(PACKED_ENDINGS)
 
 
@@ -293,7 +293,7 @@ def is_utf8(data: bytes, whole: bool = True) -> bool:
     Args:
       data: the bytes.
       whole: whether the data are complete; if not, the last character may be
-        incomplete.
+        cut.
     """
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, whole)
@@ -326,7 +326,7 @@ def _objects(lines: list[bytes]) -> list[dict]:
 
 
 def _json_kind(head: bytes, whole: bool) -> str | None:
-    """Return the kind of JSON that a file starts with, or None.
+    """Return the kind of JSON in a file, or None if the file is not JSON.
 
     Args:
       head: the first bytes of the file.
@@ -418,7 +418,7 @@ def read_text(path: str, what: str) -> str:
 
     Args:
       path: the file.
-      what: the term for the file in error messages.
+      what: the description of the file in error messages.
     """
     rule = f"{what} must be an existing file. Received: {path}"
     require(files.is_file(path), rule)

@@ -13,8 +13,12 @@ import numpy as np
 from albert_tf.base.errors import require
 from albert_tf.data import masking
 from albert_tf.data.masking import Draws, Instances, Words
-from albert_tf.data.records.metadata import Metadata
-from albert_tf.text.symbols import Vocabulary, load_vocabulary
+from albert_tf.data.records.metadata import (
+    LABELS,
+    Metadata,
+)
+from albert_tf.text.symbols import load_vocabulary
+from albert_tf.text.vocabulary import Vocabulary
 
 
 def id_type(vocab_size: int) -> np.dtype:
@@ -24,7 +28,7 @@ def id_type(vocab_size: int) -> np.dtype:
 
 @dataclasses.dataclass(frozen=True)
 class Pairs:
-    """Segment pairs as token ranges of the documents; each field is [n]."""
+    """Segment pairs as ranges of the documents' tokens; each field is [n]."""
 
     a_start: np.ndarray
     a_end: np.ndarray
@@ -38,7 +42,10 @@ class Pairs:
         return Pairs(*(getattr(self, f.name)[index] for f in fields))
 
     def swap(self, where: np.ndarray, labels: np.ndarray) -> "Pairs":
-        """Exchange A and B wherever `where` [n] is true, and set the labels."""
+        """Return the pairs with A and B swapped where `where` [n] is true.
+
+        `labels` [n] are the new labels.
+        """
         return Pairs(
             np.where(where, self.b_start, self.a_start),
             np.where(where, self.b_end, self.a_end),
@@ -76,11 +83,11 @@ def lay_out(
     """Lay out pairs as [CLS] A [SEP] B [SEP], or [CLS] A [SEP], with padding.
 
     Args:
-      pairs: token ranges, at most T - 3 tokens per pair.
+      pairs: token ranges, with at most T - 3 tokens per pair.
       ids: [N], the tokens.
       starts: [N] bool, whether each token begins a word.
       max_seq_length: T.
-      tokenizer: provides the ids of special tokens.
+      tokenizer: the tokenizer, with the ids of special tokens.
     """
     place = np.arange(max_seq_length)
     a_size = (pairs.a_end - pairs.a_start)[:, None]
@@ -110,16 +117,19 @@ def lay_out(
     )
 
 
-def tokenizer_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
-    """Return the tokenizer or symbols beside unmasked records."""
-    tokenizer = load_vocabulary(data_dir)
+def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
+    """Return the tokenizer or the symbol table stored with unmasked records."""
+    vocabulary = load_vocabulary(data_dir)
     require(
-        tokenizer.fingerprint() == metadata.tokenizer_fingerprint,
-        "The tokenizer in a folder of unmasked records, or its symbols.json, "
-        "must be the one that made them; make or copy them again.",
-        data_dir=f"{data_dir} with another",
+        vocabulary.fingerprint() == metadata.tokenizer_fingerprint
+        and vocabulary.vocab_size == metadata.vocab_size
+        and len(vocabulary.words) == metadata.statistics.get(LABELS, 0),
+        "A folder of unmasked records must contain the tokenizer, or the "
+        "symbols.json and words.json, that made them; make or copy them "
+        "again.",
+        data_dir=f"{data_dir} with others",
     )
-    return tokenizer
+    return vocabulary
 
 
 # The names of the arrays that `Masker` returns.
@@ -139,7 +149,7 @@ class Masker:
     """
 
     def __init__(self, data_dir: str, metadata: Metadata, seed: int):
-        self.tokenizer = tokenizer_beside(data_dir, metadata)
+        self.tokenizer = vocabulary_beside(data_dir, metadata)
         self.words, self.seed = Words.of(self.tokenizer), seed
         self.config = metadata.masking_config()
         self.tokens = metadata.max_seq_length
@@ -156,7 +166,8 @@ class Masker:
 
         Args:
           positions: [B], the positions of the examples in the stream.
-          ids, starts, sizes: [B, R], [B, R], [B, 2], see `parsing.parse`.
+          ids, starts, sizes: [B, R], [B, R], [B, 2], see
+            `parsing.parse_dynamic`.
         """
         begin = np.arange(len(ids)) * ids.shape[1]
         middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)

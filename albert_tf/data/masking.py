@@ -31,10 +31,10 @@ def splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 class Draws:
-    """Random numbers for a batch of examples, different at each call.
+    """Random numbers for a batch of examples, which differ at each call.
 
     Args:
-      seed: the seed of all examples.
+      seed: the seed that all examples share.
       positions: [B], the position of each example in the stream of examples.
     """
 
@@ -100,13 +100,13 @@ def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
 def visits(
     order: np.ndarray, ngrams: np.ndarray, left: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield unfinished rows, their next word starts, and the n drawn there.
+    """Yield unfinished rows, their next word starts, and the n-gram lengths.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
       ngrams: [B, T], the n of the n-gram drawn at each visit, 1..N.
-      left: [B], the number of tokens still to cover; the caller reduces it to
-        0.
+      left: [B], the number of tokens still to cover, which the caller reduces;
+        a row is finished when its number is 0.
     """
     tokens = order.shape[1]
     rows = np.arange(len(order))
@@ -129,11 +129,11 @@ def _follow(
     room: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Collect consecutive words up to a barred word or the end of the room.
+    """Collect consecutive words until a barred word, or until room runs out.
 
     Returns:
-      The starts of the words [n, N], padded with the first start; the end of
-      the last word, and the number of words, each [n].
+      The starts of the words, [n, N], padded with the first start; the end of
+      the last word, [n]; and the number of words, [n].
     """
     end, taken, heads = start, np.zeros_like(wanted), []
     for n in range(longest):
@@ -156,7 +156,7 @@ def choose_spans(
     longest: int,
     released: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the covered tokens and the n-gram counts, deterministically.
+    """Return the covered tokens, and the counts of n-grams by length.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
@@ -170,14 +170,14 @@ def choose_spans(
         shortening it, and also to count lengths drawn at a masked word.
 
     Returns:
-      Covered tokens [B, T] bool; counts of n-grams by length drawn and by
-      length used, each [N + 1].
+      The covered tokens, [B, T] bool; the counts of n-grams by the length drawn
+      and by the length used, each [N + 1].
     """
     closed = np.pad(~free, ((0, 0), (0, 1)), constant_values=True)
     barred = closed
     if released:
         barred = np.pad(~words, ((0, 0), (0, 1)), constant_values=True)
-    steps = np.zeros(closed.shape, np.int8)  # +1 starts, -1 ends a span
+    steps = np.zeros(closed.shape, np.int8)  # +1 starts a span, -1 ends it
     drawn, used = np.zeros((2, longest + 1), np.int64)
     left = budget.copy()
     for rows, start, wanted in visits(order, ngrams, left):
@@ -191,7 +191,7 @@ def choose_spans(
         steps[rows, start] += clear
         steps[rows, end] -= clear
         left[rows] -= np.where(clear, end - start, 0)
-        if released:  # at the end of a record, the drawn n counts
+        if released:  # at the end of a record, count the length drawn
             taken = np.where(barred[rows, end], wanted, taken)
         used += np.bincount(taken[clear], minlength=longest + 1)
     covered = np.cumsum(steps[:, :-1], axis=1, dtype=np.int8) > 0
@@ -297,13 +297,13 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return thresholds [N - 1]: a draw above k of them means n = k + 1."""
+        """Return thresholds [N - 1]; a draw that reaches k of them is k + 1."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The ids in a vocabulary that masking needs."""
+    """The ids of a vocabulary that masking needs."""
 
     mask_id: int
     replacements: np.ndarray  # ids from which random words are drawn
@@ -348,7 +348,8 @@ class Masked:
 def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
     """Return the number of predictions for each instance, [B] int64.
 
-    As released, [CLS] and [SEP] count as tokens, and halves round to even.
+    As in the released code, [CLS] and [SEP] count as tokens, and halves round
+    to even.
     """
     due = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
     return np.clip(due, 1, slots)
@@ -372,7 +373,7 @@ def replace(
     words: Words,
     shares: Sequence[float],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the replacements of masked tokens, and counts by kind.
+    """Return the replacements for masked tokens, and counts by kind.
 
     Args:
       originals: [n] ids.
@@ -433,7 +434,7 @@ def permute(ids: np.ndarray, moved: np.ndarray, draws: Draws) -> np.ndarray:
 
 
 def _cells(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows and columns of chosen tokens, and their slots."""
+    """Return the rows, columns and prediction slots of chosen tokens."""
     rows, columns = np.nonzero(chosen)
     counts = np.bincount(rows, minlength=len(chosen))
     slot = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,6 +1,6 @@
-"""Read CSV, TSV and JSON lines row by row, with each row's position.
+"""Reading of CSV, TSV and JSON lines, row by row, with each row's position.
 
-TSV is split at tabs without quoting, as in the GLUE files; CSV is quoted.
+TSV is split at tabs without quoting, as in the GLUE files; CSV may be quoted.
 """
 
 import csv
@@ -30,11 +30,11 @@ class Row:
     """One row of a table and its position.
 
     Attributes:
-      where: the row's position in the user's terms: "file:line", "frame, row
-        3", "x[3]".
+      where: the row's position in the user's terms, such as "file:line",
+        "frame, row 3" or "x[3]".
       values: {column: value}.
-      where_label: the position of the row's label if labels were passed
-        separately: "y[3]".
+      where_label: the position of the row's label, such as "y[3]", if labels
+        were passed separately.
     """
 
     where: str
@@ -81,8 +81,8 @@ def csv_cells(lines: Lines, path: str, bad: Handler = stop) -> Cells:
             yield from io.StringIO(f"{line}\n", newline="")
 
     reader = csv.reader(feed(), strict=True)
-    # The limit is global to the process and not reset, because other files may
-    # be open.
+    # The limit applies to the whole process. It is not reset, because other
+    # files may be open.
     csv.field_size_limit(LONGEST_FIELD)
     while True:
         first = last + 1

@@ -1,10 +1,11 @@
-"""Read tables from files, Hugging Face data sets and pandas frames.
+"""Reading of tables from files, Hugging Face data sets and pandas frames.
 
 A source is a file (Parquet, CSV, TSV, JSON lines), a folder written by
 `save_to_disk`, or an object in memory: a pandas DataFrame, a Dataset or
-IterableDataset of `datasets`, a pyarrow Table, a dict of columns, a list of
-dicts. Rows are numbered from 0, as in `frame.iloc[0]` and `dataset[0]`, but in
-text files by their first line. Class labels of a data set are read as names.
+IterableDataset of `datasets`, a pyarrow Table, a dict of columns or a list of
+dicts. Rows are numbered from 0, as in `frame.iloc[0]` and `dataset[0]`; in text
+files, a row's number is the number of its first line. Class labels of a data
+set are read as names.
 """
 
 import contextlib
@@ -46,8 +47,8 @@ class InMemoryTable:
     Args:
       data: the table.
       setting: the name of the argument that contained the table.
-      labels: the name of the argument that contained the labels, if separate;
-        both are then lists with one value per row.
+      labels: the name of the argument that contained the labels, if they are
+        separate; table and labels are then lists with one value per row.
       is_batch: whether the table is one of several batches of the same data.
     """
 
@@ -64,7 +65,7 @@ class InMemoryTable:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return the position of a row, and of its label if separate."""
+        """Return the position of a row, and of its label if it is separate."""
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch
@@ -94,7 +95,7 @@ def is_table(source: Any) -> bool:
 
 
 def data_files(path: str) -> list[str]:
-    """Return the path itself, or the files of a folder from `save_to_disk`."""
+    """Return the path itself, or the data files of a saved data set."""
     if not files.is_folder(path):
         return [path]
     splits = files.join(path, SPLITS_FILE)
@@ -114,7 +115,7 @@ def data_files(path: str) -> list[str]:
 
 
 def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
-    """Return {column: class names} for columns of class labels or lists.
+    """Return {column: class names} for columns of classes or lists of classes.
 
     Args:
       features: the features of a `datasets` data set, as JSON.
@@ -130,7 +131,7 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or the names of a list; None for -1."""
+    """Return the name of a class, or of each class in a list; None for -1."""
     if isinstance(value, list):
         return [_named(x, names) for x in value]
     return None if value is None or value < 0 else names[value]
@@ -153,14 +154,14 @@ def _features_of(schema: Any) -> Mapping:
     return noted.get("info", {}).get("features", {})
 
 
-# Errors that arise if a schema's notes for `datasets` are malformed, or cells
-# are not UTF-8.
+# Errors that arise if the schema's metadata for `datasets` are malformed, or
+# cells are not UTF-8.
 MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 
 
 @contextlib.contextmanager
 def _arrow(path: str) -> Iterator[None]:
-    """Explain why pyarrow cannot read a file: not installed, or damaged."""
+    """Explain errors from pyarrow: not installed, or a damaged file."""
     need("A Parquet or `datasets` file", "pyarrow", path=path)
     import pyarrow
 
@@ -300,7 +301,7 @@ OBJECTS: dict[tuple[str, str], Callable] = {
 
 
 def _reader(data: Any) -> Callable | None:
-    """Return the function that yields an object's rows, or None."""
+    """Return the function that yields an object's rows, or None for others."""
     for (library, name), read in OBJECTS.items():
         kind = getattr(sys.modules.get(library), name, None)
         if kind and isinstance(data, kind):
@@ -350,7 +351,7 @@ def as_source(setting: str, value: Any) -> str | InMemoryTable:
 
 
 def as_sources(setting: str, value: Any) -> str | InMemoryTable:
-    """Convert as `as_source` does; join a list of paths with commas."""
+    """Convert a value as `as_source` does; join a list of paths with commas."""
     if isinstance(value, list | tuple) and value:
         if all(isinstance(path, str | os.PathLike) for path in value):
             paths = list(map(os.fspath, value))
@@ -374,12 +375,12 @@ def rows_of(
 
     Args:
       source: see the module docstring; files are read batch by batch.
-      column: the only column to read from a file; None reads all.
+      column: the only column to read from a file; None reads all columns.
       bad: the handler of unreadable rows of text files; see `Handler`.
 
     Raises:
       InputError: if the source is not a table or is damaged; the message names
-        it.
+        the source.
     """
     if isinstance(source, str):
         yield from _path_rows(source, column, bad)
@@ -404,11 +405,11 @@ def texts_in(
       bad: the handler of rows without text.
 
     Raises:
-      InputError: if a cell has no text; the message locates it.
+      InputError: if a cell has no text; the message locates the cell.
     """
     found = False
     for row in rows:
-        if not found:  # only the first row: fields of JSON objects may differ
+        if not found:  # only the first row: JSON objects may lack fields
             _require_column(row.where, column, list(row.values))
             found = True
         text = row.values.get(column)

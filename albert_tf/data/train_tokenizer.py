@@ -32,17 +32,19 @@ from albert_tf.data.builder.text_formats import (
 from albert_tf.data.records.metadata import is_described
 from albert_tf.data.table_sources import InMemoryTable, texts_of
 from albert_tf.text.normalization import AUTO, TextConfig, has_marks, normalize
-from albert_tf.text.tokenizers import WEIGHTS, SentencePieceTokenizer
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+from albert_tf.text.vocabulary import WEIGHTS
 
 # Ids 0 and 1 are `<pad>` and `<unk>`; these pieces follow. Source: the README
 # of google-research/albert.
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 
-# The trainer skips longer sentences. This is its default, as in the release.
+# The trainer skips longer sentences. The limit is the trainer's default, as in
+# the release.
 MAX_SENTENCE_BYTES = 4192
 
-# Warn if a larger share of the bytes was skipped as too long.
+# Warn if a larger share of the bytes was skipped in overlong lines.
 MUCH_LONG = 0.01
 
 # Number of sentences to sample from a larger corpus.
@@ -56,7 +58,7 @@ VOCAB_LIST = "spiece.vocab"
 
 @dataclasses.dataclass(frozen=True)
 class TrainTokenizerConfig(TextConfig, SentencesConfig):
-    """Settings of tokenizer training; the defaults are the released values."""
+    """Settings for tokenizer training; the defaults are the released values."""
 
     input_file: str | InMemoryTable | None = variant(CORPUS)
     output_dir: str | None = variant(
@@ -116,8 +118,8 @@ def _long_word(word: str) -> Iterator[str]:
 def cut(line: str) -> Iterator[str]:
     """Cut a line into pieces that are short enough for the trainer.
 
-    Cuts fall between words, which the trainer separates anyway. A run without
-    spaces or punctuation is not cut.
+    A line is cut between words, which the trainer separates anyway. A run
+    without spaces or punctuation is not cut.
     """
     if len(line) * 4 <= MAX_SENTENCE_BYTES:
         yield line
@@ -135,15 +137,16 @@ def cut(line: str) -> Iterator[str]:
 
 
 class Sentences:
-    """An iterable over the corpus, normalised like the tokenizer's input.
+    """An iterable of sentences, normalised like the tokenizer's input.
 
     The trainer treats an exception from its input as the end of input, so the
     exception is stored.
 
     Attributes:
-      counts: `sentences`, the number of these with a run too `long` for the
-        trainer, the total `bytes`, and the skipped `long_bytes`.
-      letters: letter counts before accents are removed.
+      counts: the number of `sentences`; the number of `long` sentences, which
+        contain a run that exceeds the trainer's limit; the total `bytes`; and
+        the skipped `long_bytes`.
+      letters: counts of letters before accents are removed.
       error: the exception that ended the reading, or None.
     """
 

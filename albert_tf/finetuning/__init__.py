@@ -1,1 +1,1 @@
-"""Fine-tuning runs: from a job to a scored model directory."""
+"""Fine-tuning runs: jobs, training, evaluation and model directories."""

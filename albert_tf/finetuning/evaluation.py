@@ -1,4 +1,4 @@
-"""Scores and predictions of one model or an ensemble, and their files."""
+"""Metrics and predictions of one model or an ensemble, and their files."""
 
 import statistics
 import types
@@ -32,17 +32,17 @@ Metrics = dict[str, dict[str, float]]  # by split
 
 
 class TaskEvaluator:
-    """An evaluator that also predicts, with a model's current weights.
+    """An evaluator of a task, with a model's current weights.
 
     The attribute `tuned` is the task with the threshold from the last
-    evaluation, which predictions for unlabelled data use.
+    evaluation; predictions for unlabelled data use this threshold.
 
     Args:
-      model: the model on its strategy.
+      model: an evaluator of the model on its strategy.
       task: the model's task.
-      bucketed: whether to sort examples by length, without changing the
+      bucketed: whether to sort examples by length, which does not change the
         results.
-      outputs: replaces the head's `measured_outputs`.
+      outputs: a function to use instead of the head's `measured_outputs`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TaskEvaluator:
         self.outputs = outputs or task.head.measured_outputs
 
     def evaluate(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
-        """Return a split's metrics ({} without labels) and its predictions."""
+        """Return a split's metrics, {} without labels, and its predictions."""
         size = self.model.eval_batch_size
         outputs = self.model.predict(
             lambda: evaluation_batches(split.features, size, self.bucketed),
@@ -77,7 +77,7 @@ class TaskEvaluator:
         return {"loss": loss, **scores}, predictions
 
     def metrics(self, splits: Sequence[Split]) -> dict[str, float]:
-        """Return the metrics of several splits, under different names."""
+        """Return the metrics of several splits, under distinct names."""
         return {
             metric_name(split.name, name): value
             for split in splits
@@ -179,7 +179,7 @@ def mean_threshold(directories: Sequence[str]) -> float | None:
 
 
 def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
-    """Save the threshold that an evaluation found, next to its weights."""
+    """Save the threshold that an evaluation found in a model directory."""
     if evaluator.tuned != evaluator.task:
         value = evaluator.tuned.config.null_score_diff_threshold
         task = load_task(model_dir)
@@ -193,8 +193,8 @@ def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
     Args:
       output_dir: the folder to write to.
       values: the measured values.
-      model: identifies the weights. The file keeps earlier results of the same
-        weights on other splits; without a name, it keeps none.
+      model: a name for the weights. The file keeps earlier results of the same
+        weights on other splits; without a name, it keeps no results.
     """
     path = files.join(output_dir, METRICS_FILE)
     earlier = {}

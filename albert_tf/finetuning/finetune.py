@@ -1,8 +1,8 @@
-"""A fine-tuning run: a model directory and a task in, a model directory out.
+"""Fine-tuning of a model directory on a task, evaluation and prediction.
 
 The final weights, in `best/` of the output directory, have the best main
-metric. After training without `do_eval`, they are the last weights or their
-average.
+metric. After training without `do_eval`, they are the last weights or the
+weight average.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the evaluator of the final model, or None if told to stop.
+    """Train; return the final model's evaluator, or None if stopped early.
 
     Args:
       s: the settings, with every number of steps filled in.
@@ -83,7 +83,7 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Train in a locked output directory; return its job and the evaluator."""
+    """Train in a locked output directory; return the job and the evaluator."""
     s = s.planned(len(job.train[0].features))
 
     def claim():
@@ -127,7 +127,7 @@ def summary(runs: dict[int, Metrics]) -> Metrics:
 def write_summary(
     output_dir: str, task: str, best_metric: tuple[str, str], runs: dict
 ) -> Metrics:
-    """Write `metrics.json` for all seeds; return the summary.
+    """Write the `metrics.json` of all seeds; return the summary.
 
     Args:
       output_dir: the folder that contains the runs' folders.
@@ -149,7 +149,7 @@ def write_summary(
 def run_job(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics | None:
-    """Train, evaluate and predict; return None if training was told to stop."""
+    """Train, evaluate and predict; return None if training stopped early."""
     if s.run.do_train:
         job, model = train_in_output_dir(s, job, strategy)
     else:
@@ -241,12 +241,12 @@ RELEASED_NAMES = {
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 
-    Keywords are the flags of `finetune.py`; files of examples may also be
-    tables in memory.
+    The keyword arguments are the flags of `finetune.py`; files of examples may
+    also be tables in memory.
 
     Args:
       *configs: the fields of `Settings`.
-      hooks: called between steps, in addition to the standard hooks.
+      hooks: hooks to call between steps, in addition to the standard hooks.
 
     Returns:
       The directory, the metrics of each split and the run's history.

@@ -171,10 +171,10 @@ class FinetuningConfig:
 
     @property
     def source_dir(self) -> str:
-        """The model directory to read; the first one of an ensemble.
+        """The model directory to read: the first one of an ensemble.
 
-        Without training, this is `model_dir` if it is fine-tuned, otherwise
-        `output_dir`.
+        For a single model, this is `model_dir` if the run trains or `model_dir`
+        is fine-tuned, and otherwise `output_dir`.
         """
         if self.ensemble:
             return self.ensemble[0]
@@ -197,7 +197,7 @@ class FinetuningConfig:
         return one_folder(self.source_dir, self.output_dir)
 
     def check_output(self) -> None:
-        """Raise an error if results would end up with another model's files."""
+        """Raise an error if the output folder contains a different model."""
         source = {"ensemble": ",".join(self.ensemble)}
         require(
             self.in_place or not is_finetuned(self.output_dir),
@@ -209,7 +209,7 @@ class FinetuningConfig:
         )
 
     def parts(self) -> tuple[str, ...]:
-        """Return the parts of the data to read."""
+        """Return the parts of the data that the run reads."""
         return tuple(part for part in PARTS if getattr(self, f"do_{part}"))
 
     def encoder(self) -> AlbertConfig:
@@ -226,7 +226,8 @@ def seed_dir(output_dir: str, seed: int) -> str:
     return files.join(output_dir, f"seed_{seed}")
 
 
-# From this rate on, small models may forget because the steps are too long.
+# At this rate and above, small models may forget what they have learnt, because
+# the steps are too long.
 HIGH_RATE = 1e-4
 
 
@@ -330,7 +331,7 @@ class Split:
 
 
 def metric_name(split: str, metric: str) -> str:
-    """Return a metric's name in curves: "accuracy" or "matched_accuracy"."""
+    """Return a metric's name in curves, such as "matched_accuracy"."""
     suffix = split.partition("_")[2]
     return f"{suffix}_{metric}" if suffix else metric
 
@@ -338,7 +339,7 @@ def metric_name(split: str, metric: str) -> str:
 def choose_task(
     run: FinetuningConfig, data: DataConfig, config: TaskConfig
 ) -> Task:
-    """Return the task that flags name, or a fine-tuned model's task."""
+    """Return the task that flags select, or a fine-tuned model's own task."""
     if run.do_train:
         require(data.task, "`task` is required for training. Received: none")
         return with_settings(find(data.task), data, config)
@@ -386,8 +387,8 @@ def load_other(directory: str, setting: str, job: Job) -> Task:
 
     Args:
       directory: the other model's directory.
-      setting: the setting that names it.
-      job: the job.
+      setting: the setting that names the directory.
+      job: the job that uses the other model.
     """
     place = {setting: directory}
     require(
@@ -413,13 +414,14 @@ def prepare(
     task_config: TaskConfig,
     parts: Sequence[str] | None = None,
 ) -> Job:
-    """Read and check everything before using a device.
+    """Return a run's job; read and check everything before using a device.
 
     Args:
       run: the model and the actions.
       data: the task and the location of its examples.
       task_config: how to convert examples to inputs.
-      parts: the parts of the data to read, None for those that the run needs.
+      parts: the parts of the data to read; None means the parts that the run
+        needs.
     """
     run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)

@@ -49,11 +49,11 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Return r = epsilon g / ||g|| for each row, [B, T, E].
+    """Return the perturbation r = epsilon g / ||g|| of each row, [B, T, E].
 
-    The fast gradient method on word embeddings,
-    https://arxiv.org/abs/1605.07725, equation 5. Rows without a gradient, such
-    as padding, stay unchanged.
+    This is the fast gradient method on word embeddings,
+    https://arxiv.org/abs/1605.07725, equation 5. For rows without a gradient,
+    such as padding, r is 0.
     """
     g = tf.cast(gradient, tf.float32)
     norm = tf.sqrt(tf.reduce_sum(tf.square(g), axis=[1, 2], keepdims=True))
@@ -62,7 +62,7 @@ def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 @contextlib.contextmanager
 def words_changed(embeddings, change: Callable) -> Iterator[None]:
-    """Apply a function to the word embeddings [B, T, E] while tracing."""
+    """Apply a function to the word embeddings [B, T, E] inside the block."""
     embeddings.perturb = change
     try:
         yield
@@ -71,7 +71,7 @@ def words_changed(embeddings, change: Callable) -> Iterator[None]:
 
 
 class FinetuningTrainer(Trainer):
-    """A `Trainer` with a recipe.
+    """A `Trainer` that follows a recipe.
 
     Args:
       *trainer: the arguments of `Trainer`; the encoder is `model.albert`.
@@ -108,7 +108,8 @@ class FinetuningTrainer(Trainer):
         every = self._differentiate(tape, loss, words)
         gradients, of_words = every[: -len(words)], every[-len(words) :]
         moves = [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
-        # A shared encoder is called in the same order as before.
+        # If the encoder is called several times, the order is the same as
+        # before.
         with tf.GradientTape() as tape:
             with words_changed(embeddings, lambda x: x + moves.pop(0)):
                 again, _ = self._loss(batch, divisors, seed)
@@ -116,7 +117,7 @@ class FinetuningTrainer(Trainer):
 
 
 class EarlyStopping(Hook):
-    """Lower the rate on a plateau; end the run if nothing improves.
+    """A hook that halves the rate on plateaus, and ends runs without gains.
 
     Both decisions depend only on the history, without the evaluation at
     `stop_step`, so that resumed and uninterrupted runs are equal. This hook
@@ -124,7 +125,7 @@ class EarlyStopping(Hook):
 
     Args:
       every: as in `Evaluate`.
-      recipe: sets the patience.
+      recipe: the recipe, which sets the patience.
       metric: the metric that should increase.
     """
 
@@ -161,7 +162,7 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, most: int
 ) -> int:
-    """Return `batcher`'s `step` for training rows of at most `most` tokens."""
+    """Return the `step` of `batcher` for rows of at most `most` tokens."""
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)
     if padded or is_tpu(strategy):
@@ -182,10 +183,10 @@ def make_batches(
 
     Args:
       features: the training examples.
-      run: determines whether to bucket by length.
-      training: determines batch size and seed.
+      run: the run's settings, which determine whether to bucket by length.
+      training: the settings of training, which include batch size and seed.
       strategy: the strategy that trains.
-      size: how many of a batch's examples come from `features`; None for all.
+      size: how many examples of a batch come from `features`; None means all.
       number: the task's number; each task is shuffled differently.
     """
     whole = training.train_batch_size
@@ -209,7 +210,7 @@ def make_batches(
 
 
 def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
-    """Create the output's model directory, or raise an error if it is taken.
+    """Create the output directory, or raise an error if it is already used.
 
     Returns:
       The job. If neither an evaluation nor a flag sets the threshold, the job
@@ -265,7 +266,7 @@ def make_trainer(
 
 
 class KeepThreshold(KeepBest):
-    """Save the threshold of the best evaluation, next to its weights.
+    """A `KeepBest` that also saves the threshold of the best evaluation.
 
     Args:
       every, metric: see `KeepBest`.
@@ -288,7 +289,7 @@ def run_training(
     evaluate: Callable[[], dict[str, float]],
     keep: KeepBest,
 ) -> bool:
-    """Train; return whether the run is complete rather than told to stop.
+    """Train; return whether the run is complete, not stopped early.
 
     After a complete run, the model has its final weights.
 
@@ -297,7 +298,7 @@ def run_training(
       trainer: the trainer.
       batches: see `Trainer.iterator`.
       evaluate: see `Evaluate`; not called without `do_eval`.
-      keep: keeps the best weights.
+      keep: the hook that saves the best weights.
     """
     run, every = Run(trainer, s.run.output_dir), s.training.eval_steps
     hooks = standard(s.training, None, *s.hooks)

@@ -1,4 +1,4 @@
-"""Several tasks that share one encoder, mixed batch by batch."""
+"""Training of several tasks that share an encoder, with mixed batches."""
 
 import dataclasses
 import types
@@ -99,7 +99,7 @@ class MultitaskObjective:
     Args:
       tasks: the tasks by name.
       weights: the tasks' weights, which add up to 1.
-      recipe: determines whether to smooth labels.
+      recipe: the recipe, which determines whether to smooth labels.
     """
 
     def __init__(
@@ -144,7 +144,8 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
     Args:
       weights: the tasks' weights.
       size: number of examples in the batch.
-      unit: portions are multiples of this, for replicas and micro-batches.
+      unit: the number of which portions are multiples, so that replicas and
+        micro-batches have equal parts.
     """
     units = size // unit
     require(
@@ -214,7 +215,7 @@ def task_names(s: Settings) -> list[str]:
 
 
 def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
-    """Return the weight of each task; they add up to 1."""
+    """Return the weights of the tasks, which add up to 1."""
     sizes = [len(job.train[0].features) for job in jobs.values()]
     entries = s.recipe.task_weights or sizes
     try:
@@ -293,7 +294,7 @@ def finish(
 
 
 def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
-    """Create a folder for the run and each task; return the claimed jobs."""
+    """Create the run's folder and each task's; return the tasks' jobs."""
     first, output_dir = next(iter(jobs.values())), s.run.output_dir
     folders = {name: files.join(output_dir, name) for name in jobs}
     require(
@@ -323,7 +324,7 @@ def train(
     sizes: Sequence[int],
     strategy: tf.distribute.Strategy,
 ) -> dict | None:
-    """Train all tasks; return the metrics, or None if told to stop."""
+    """Train all tasks; return the metrics, or None if stopped early."""
     config = next(iter(jobs.values())).config
     tasks = {name: job.task for name, job in jobs.items()}
     trainer = make_trainer(

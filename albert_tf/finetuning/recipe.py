@@ -21,7 +21,7 @@ PARTS = ("embeddings", "encoder", "pooler")
 
 
 def named_weights(entries: Sequence[str]) -> dict[str, float]:
-    """Return {label: weight} from `class_weights`; {} for `balanced`."""
+    """Return {label: weight} from `class_weights`, or {} for `balanced`."""
     table: dict[str, float] = {}
     if tuple(entries) == (BALANCED,):
         return table
@@ -44,7 +44,7 @@ def named_weights(entries: Sequence[str]) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class RecipeConfig:
-    """The recipe of a fine-tuning run; by default, nothing changes."""
+    """Techniques for a fine-tuning run, all off by default."""
 
     help_group = TECHNIQUES
 
@@ -181,7 +181,7 @@ def frozen(name: str, freeze: Sequence[str], config: AlbertConfig) -> bool:
 
 
 def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
-    """Raise an error for groups that the model does not have."""
+    """Raise an error if `freeze` names groups that the model does not have."""
     groups = group_number(config)
     for name in freeze:
         number = name.removeprefix("encoder_")
@@ -201,7 +201,7 @@ def evaluations_without_gain(values: Sequence[float]) -> int:
 
 
 def reductions(values: Sequence[float], patience: int) -> int:
-    """Return how many times plateaus of a metric lower the rate.
+    """Return how many times a metric's plateaus have lowered the rate.
 
     A plateau is `patience` consecutive evaluations without a new best value;
     the count then restarts.

@@ -1,9 +1,9 @@
-"""Smaller models: fewer layers, fewer attention heads.
+"""Smaller models, with fewer layers or fewer attention heads.
 
 Heads are ranked as in Michel et al., https://arxiv.org/abs/1905.10650,
-equation 2: a head's importance is I = E_x |dL(x)/dm|, where m = 1 multiplies
-its output in every layer that calls its block. Shapes: N blocks, A heads, D
-head width, H hidden width.
+equation 2: a head's importance is I = E_x |dL(x)/dm|, where the factor m = 1
+multiplies the head's output in every layer that calls the head's block. Shapes:
+N blocks, A heads, D head width, H hidden width.
 """
 
 import dataclasses
@@ -54,9 +54,10 @@ HEAD_AXES = {
 
 
 def mask_gradients(kernel, gradient, heads: int) -> tf.Tensor:
-    """Return dL/dm [A] for an output kernel [A * D, H] and its gradient.
+    """Return dL/dm [A], given an output kernel [A * D, H] and its gradient.
 
-    Multiplying a head's output is the same as multiplying its kernel rows.
+    Multiplying a head's output by m is the same as multiplying the head's rows
+    of the kernel.
     """
     products = tf.reshape(kernel * gradient, [heads, -1])  # [A, D * H]
     return tf.reduce_sum(products, axis=1)
@@ -68,8 +69,8 @@ def importances(
     """Return {block: the importance of each of its heads [A]}.
 
     Args:
-      model: a model whose encoder is its `albert`.
-      objective: computes the loss.
+      model: a model whose attribute `albert` is the encoder.
+      objective: the loss.
       examples: batches of one example, so that absolute values are averaged.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
@@ -93,7 +94,7 @@ def importances(
 
 
 def most_important(worth: np.ndarray, number: int) -> np.ndarray:
-    """Return the most important heads, in their original order."""
+    """Return the numbers of the most important heads, in ascending order."""
     return np.sort(np.argsort(-worth, kind="stable")[:number])
 
 
@@ -128,7 +129,7 @@ HEAD_EXAMPLES = 1000  # number of training examples used to measure importance
 
 @dataclasses.dataclass(frozen=True)
 class ShrinkConfig(Validated):
-    """The model directory to shrink, and how."""
+    """The model directory to shrink, and the new sizes."""
 
     model_dir: str = variant(MODEL_DIR)
     output_dir: str = variant(
@@ -198,7 +199,7 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
 
 
 def possible(config: AlbertConfig) -> list[int]:
-    """Return all numbers of layers that keep each layer's group."""
+    """Return all numbers of layers that leave each layer in its group."""
     numbers = range(1, config.num_hidden_layers + 1)
     groups = [config.group(layers - 1) + 1 for layers in numbers]
     return [
@@ -223,7 +224,7 @@ def with_layers(model: Model, layers: int) -> Model:
     return Model(config, weights)
 
 
-# The task measures the importance of heads and the cost of shrinking.
+# The job's task measures the importance of heads and the cost of shrinking.
 
 
 def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
@@ -307,7 +308,7 @@ def stages(
 
 
 def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
-    """Write the model directory."""
+    """Write the directory of the smaller model."""
     source = config.model_dir
     with files.atomic_folder(config.output_dir) as folder:
         model.config.save(folder)
@@ -323,7 +324,7 @@ def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
 
 
 def cost_row(title: str, model: Model, job: Job | None) -> dict[str, str]:
-    """Return a row of the table of costs: the model's size and metrics."""
+    """Return a row of the cost table: the model's size and metrics."""
     size = sum(value.size for value in model.weights.values())
     row = {"": title, "parameters": f"{size:,}"}
     if job and job.eval:
@@ -333,7 +334,7 @@ def cost_row(title: str, model: Model, job: Job | None) -> dict[str, str]:
 
 
 def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
-    """Write the smaller model directory; print the cost.
+    """Write the smaller model directory; print its size and metrics.
 
     Args:
       config: the model, and how to shrink it.

@@ -1,4 +1,4 @@
-"""Modified targets: class weights, smoothed labels, a teacher."""
+"""Modified targets: class weights, smoothed labels and a teacher."""
 
 import dataclasses
 
@@ -18,10 +18,10 @@ from albert_tf.training.evaluator import Batch, Objective
 
 
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:
-    """Return n / (k n_c) for each of k classes that occur, otherwise 1.
+    """Return class weights: n / (k n_c) for the k classes that occur, or 1.
 
     Args:
-      labels: the labels of n examples.
+      labels: the labels of n examples, of which n_c belong to class c.
       number: the number of classes.
     """
     present, counts = np.unique(labels, return_counts=True)
@@ -33,10 +33,11 @@ def balanced(labels: np.ndarray, number: int) -> np.ndarray:
 def weights_of_classes(
     labels: np.ndarray, task: Task, table: dict[str, float]
 ) -> np.ndarray:
-    """Return weights [C] for labels [N], or [C, 2] (no, yes) for sets [N, C].
+    """Return weights [C] for labels [N], or [C, 2] for label sets [N, C].
 
     Args:
-      labels: class numbers, or 0 and 1.
+      labels: class numbers, or 0 and 1 for sets; the weights [C, 2] are for 0
+        and for 1.
       task: the task with the classes.
       table: {label: weight}; {} to balance classes.
     """
@@ -132,7 +133,7 @@ class SoftTargets:
         self.weights = self.head.weights
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
-        """Return the losses of `Head.losses`, computed with soft targets."""
+        """Return losses as `Head.losses` does, but with soft targets."""
         return self.head.losses(model, batch, seed, self.example_losses)
 
     def example_losses(self, outputs: dict[str, tf.Tensor], batch: Batch):
@@ -153,7 +154,7 @@ class SoftTargets:
 
 
 def objective_of(task: Task, recipe: RecipeConfig) -> Objective:
-    """Return a task's head, with the recipe's soft targets if there are any."""
+    """Return a task's head, with soft targets if the recipe has any."""
     soft = recipe.label_smoothing or recipe.teacher
     return SoftTargets(task, recipe) if soft else task.head
 
@@ -168,7 +169,7 @@ def with_teacher(
     Args:
       features: the features of the examples.
       outputs: the teacher's outputs, in the order of the examples.
-      token_outputs: as in `Head`; outputs of shape [N, T', ...].
+      token_outputs: see `Head`; these outputs have shape [N, T', ...].
     """
     inside = np.arange(features.max_seq_length) < features.lengths[:, None]
     arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)
@@ -201,7 +202,7 @@ def check_targets(recipe: RecipeConfig, task: Task) -> None:
 
 
 def load_teacher(directory: str, job: Job) -> Task:
-    """Return a teacher's task; raise an error if it differs from the job's."""
+    """Return a teacher's task; raise an error if it does not fit the job."""
     task = load_other(directory, "teacher", job)
     same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
     require(

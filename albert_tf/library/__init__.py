@@ -1,1 +1,1 @@
-"""ALBERT as Keras models that take raw strings."""
+"""Keras models of ALBERT that accept strings."""

@@ -1,4 +1,4 @@
-"""Keras models with a tokenizer, read from any layout the converter reads."""
+"""The base class of Keras models with a tokenizer, and its file access."""
 
 import dataclasses
 import functools
@@ -49,7 +49,7 @@ WRITTEN = Contents(
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
-    """Assign every variable; list the differences if the names do not match."""
+    """Assign a model's weights to variables, or fail with all differences."""
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     tensors = model.tensors.where(lambda name: name in wanted)
     differences = checkpoints.explain_differences(wanted, tensors.shapes)
@@ -62,8 +62,8 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
     """Add pieces to a model's vocabulary and word table.
 
-    The row of a new piece is initialised to the mean of the rows of the pieces
-    into which its text was tokenised before.
+    The row of a new piece is the mean of the rows of the pieces into which the
+    old tokenizer splits its text.
     """
     pieces = checked_texts(pieces, "added_pieces")
     old, rule = model.tokenizer, "`added_pieces` needs a vocabulary at `path`."
@@ -162,7 +162,7 @@ def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
 
 
 class ForeignName:
-    """A name from another library, whose error suggests the name used here."""
+    """An attribute with another library's name; its error suggests our name."""
 
     def __init__(self, name: str):
         self.here = name
@@ -208,8 +208,8 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     Attributes:
       config: the architecture.
-      tokenizer: callable with texts, see `Tokenizer.__call__`; None for a model
-        that accepts only ids.
+      tokenizer: the tokenizer, which is called with texts (see
+        `Tokenizer.__call__`); None for a model that accepts only ids.
       max_length: maximum number of tokens in an input made from strings.
       task: the fine-tuning task, or None.
     """
@@ -282,8 +282,9 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
         Args:
           filepath: the file or directory to write.
-          overwrite: whether to replace an existing file or directory. Default:
-            replace a file, as Keras does, but not a model directory.
+          overwrite: whether to replace an existing file or directory. By
+            default, a file is replaced, as in Keras, but a model directory is
+            not.
           **kwargs: passed to Keras's `Model.save`.
         """
         rule = "A file must be `.keras`; `.h5` cannot store the tokenizer."

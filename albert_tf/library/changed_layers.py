@@ -13,7 +13,7 @@ from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type
 from albert_tf.model.albert import AlbertModel
 
-# Modes that need no calibration to rebuild a layer.
+# Quantization modes that can be restored without calibration.
 QUANTIZED = ("int8", "int4", "float8")
 
 
@@ -68,7 +68,7 @@ def merged_weights(
 
     Args:
       model: a model whose layers may have changed.
-      named: its variables, by their names in a model directory.
+      named: the model's variables, by their names in a model directory.
 
     Raises:
       InputError: if a layer is quantized.

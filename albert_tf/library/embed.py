@@ -1,6 +1,6 @@
-"""Vectors of texts: one for each line of a file, as an array [N, H].
+"""Vectors of texts: an array [N, H] with a row for each line of a file.
 
-A text's tokens include [CLS] and [SEP], and so does the mean over them.
+A text's tokens, and so their mean, include [CLS] and [SEP].
 
 Shapes: B batch, T tokens, H width.
 """
@@ -91,7 +91,7 @@ class EmbedConfig:
 
 
 def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer's number from 0; fail if there is no such layer."""
+    """Return the layer's number, counted from 0; fail if it does not exist."""
     layers = config.num_hidden_layers * config.inner_group_num
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."
@@ -121,7 +121,7 @@ def read_texts(path: str) -> Iterator[str]:
 def chunks(
     c: EmbedConfig, tokenizer: Tokenizer, texts: Iterator[str]
 ) -> Iterator[Features]:
-    """Yield the features of texts, a few batches at a time."""
+    """Yield the features of texts, `CHUNK_BATCHES` batches at a time."""
     while chunk := list(itertools.islice(texts, CHUNK_BATCHES * c.batch_size)):
         yield Features.of_texts(tokenizer, chunk, c.max_seq_length)
 
@@ -163,7 +163,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 
 
 def embed_texts(c: EmbedConfig) -> tuple[int, int]:
-    """Write the vector of every line and return the array's shape."""
+    """Write the vector of every line; return the array's shape."""
     config = AlbertConfig.from_model_dir(c.model_dir)
     layer = check_layer(c, config)
     pooling, length = "mean", min(128, config.max_position_embeddings)

@@ -51,7 +51,8 @@ def of_generator(generate: Callable[[], Iterator], signature: Any):
     """Return a data set of the elements that a function yields.
 
     TensorFlow normally keeps such a function alive until the process ends. Here
-    only the data set does, as the function may refer to a model and its data.
+    only the data set keeps the function alive, because the function may refer
+    to a model and its data.
     """
     alive = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
@@ -66,7 +67,8 @@ def without_repeats(
 ) -> Iterator[list[int]]:
     """Yield batches of example numbers; no text repeats within a batch.
 
-    A batch is smaller if every upcoming example shares a text with it.
+    A batch is smaller if all examples in the next `LOOK_AHEAD` batches share a
+    text with it.
 
     Args:
       order: the numbers of all examples.
@@ -109,7 +111,7 @@ def batches_in_memory(
     keep: tuple = (),
     apart: Sequence[Sequence[str]] | None = None,
 ) -> tf.data.Dataset:
-    """Return one pass over features, reshuffled each time if requested.
+    """Return a data set of one pass over features, reshuffled if requested.
 
     Args:
       features: the features of all examples.
@@ -141,7 +143,7 @@ def batches_in_memory(
 def batches_by_length(
     features: Features, batch_size: int
 ) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Return batches of inputs, longest first, and each row's new position."""
+    """Return batches of inputs, longest first, and the position of each row."""
     order = np.argsort(-example_lengths(features), kind="stable")
     make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)

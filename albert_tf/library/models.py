@@ -50,8 +50,8 @@ class PairClassifier(Classifier):
 class Regressor(TaskModel):
     """A model that predicts one number or several, float32 [N] or [N, C].
 
-    For several numbers, pass their names to `load` as `labels`, or their count
-    as `num_labels`; the labels for `fit` are then rows of numbers.
+    For several numbers, pass their names to `load` as `labels`, or how many
+    there are as `num_labels`; the labels for `fit` are then rows of numbers.
 
     Options of `load`: `pairs`, for text pairs.
     """
@@ -61,9 +61,9 @@ class Regressor(TaskModel):
 
 @registered
 class Embedder(TaskModel):
-    """A model that returns a unit vector per text, to compare by cosine.
+    """A model that returns a unit vector per text, for comparison by cosine.
 
-    `fit` learns from single texts, using two crops of each as a pair; from
+    `fit` learns from single texts, with two crops of each text as a pair; from
     columns of pairs or triplets (anchor, positive, negative); or from pairs
     with scores. If the data are in memory, no two pairs or triplets in a
     shuffled batch share a text. `predict` and `encode` return float32 [N, H],
@@ -73,16 +73,17 @@ class Embedder(TaskModel):
     kinds = ("embedding",)
 
     def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
-        """Return the vectors of texts, float32 [N, H]; no progress bar."""
+        """Return the vectors of texts, float32 [N, H]; show no progress bar."""
         return self.predict(texts, **{"verbose": 0} | kwargs)
 
 
 @registered
 class MultipleChoice(ClassModel):
-    """A model that picks a choice; columns `context`, `question`, `choices`.
+    """A model that picks a choice, from `context`, `question`, `choices`.
 
-    Labels are choice numbers, counted from 0. `predict` returns probabilities,
-    float32 [N, C], with 0 for missing choices.
+    `context`, `question` and `choices` are the input columns. Labels are choice
+    numbers, counted from 0. `predict` returns probabilities, float32 [N, C],
+    with 0 for missing choices.
     """
 
     kinds = ("multiple_choice",)
@@ -94,11 +95,12 @@ class MultipleChoice(ClassModel):
 
 @registered
 class QuestionAnswerer(TaskModel):
-    """A model that finds answers; columns `question` and `context`.
+    """A model that finds the answers to a `question` in a `context`.
 
-    Labels are texts to find in the context, lists of such texts, or dicts of
-    `text` and `answer_start`, as in SQuAD; "" means no answer. `predict`
-    returns the texts of the answers, "" for no answer.
+    `question` and `context` are the input columns. Labels are texts to find in
+    the context, lists of such texts, or dicts of `text` and `answer_start`, as
+    in SQuAD; "" means no answer. `predict` returns the texts of the answers, or
+    "" where there is no answer.
     """
 
     kinds = ("question_answering",)
@@ -112,7 +114,7 @@ class Tagger(TaskModel):
     if any string has a space; otherwise they are the words of a text.
 
     `predict` returns the tags of each text's words; `words_and_tags` returns
-    both words and tags.
+    words with their tags.
     """
 
     kinds = ("token_classification",)

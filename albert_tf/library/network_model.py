@@ -38,7 +38,7 @@ MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
 
 
 def whole_numbers(x: Any) -> Any:
-    """Cast float64 tensors, which are means of integers, back to integers."""
+    """Cast a float64 tensor, the mean of integers, back to integers."""
     is_mean = tf.is_tensor(x) and x.dtype == tf.float64
     return tf.cast(x, tf.int32) if is_mean else x
 
@@ -60,7 +60,7 @@ class NetworkModel(ModelWithTokenizer):
     Args:
       config: the architecture.
       task: the task to learn, with its labels.
-      tokenizer: converts strings to ids.
+      tokenizer: the tokenizer, or None for a model that accepts only ids.
       **kwargs: passed to `keras.Model`.
     """
 
@@ -87,7 +87,7 @@ class NetworkModel(ModelWithTokenizer):
         return self.network.albert
 
     def _freeze_unread(self) -> None:
-        """Freeze layers without gradients; Keras would warn about them."""
+        """Freeze layers without gradients, about which Keras would warn."""
         if not self.network.reads_pooled:
             self.albert.pooler.trainable = False
 
@@ -109,7 +109,8 @@ class NetworkModel(ModelWithTokenizer):
         """Return the head's outputs: logits, or a dict of several outputs.
 
         Args:
-          input_ids: int32 [B, T] ([B, C, T] for choices), or a dict of all.
+          input_ids: int32 [B, T] ([B, C, T] for choices), or a dict of all
+            inputs.
           input_mask: same shape, 1 for tokens. Default: ones.
           segment_ids: same shape. Default: zeros.
           training: whether to apply dropout.
@@ -146,12 +147,13 @@ class NetworkModel(ModelWithTokenizer):
           optimizer: by default ALBERT's AdamW with learning rate 2e-5.
           loss: by default the task's loss, a weighted mean over examples. Any
             other loss receives labels as numbers, and logits.
-          metrics: "accuracy" is the task's own. Official metrics of `score`,
-            such as "f1" or "matthews", are computed from all evaluated
+          metrics: "accuracy" is the task's own accuracy. Official metrics of
+            `score`, such as "f1" or "matthews", are computed from all evaluated
             examples; `fit` logs them with the prefix `val_`. Keras's metrics
             receive logits, or probabilities if they need them; your own
             functions receive class numbers and logits.
-          weighted_metrics: the same, weighted by the examples' weights.
+          weighted_metrics: additional metrics, weighted by the examples'
+            weights.
           label_smoothing: share of the target to spread evenly over all classes
             during training; needs the task's own loss.
           jit_compile: whether XLA compiles the step; all batches then have
@@ -206,7 +208,7 @@ class NetworkModel(ModelWithTokenizer):
             self._shows_official = False
 
     def get_metrics_result(self):
-        """Return all metrics; include official ones only during evaluation."""
+        """Return all metrics, but official metrics only during evaluation."""
         results = super().get_metrics_result()
         if not self._shows_official:
             for metric in self.official:

@@ -1,4 +1,4 @@
-"""The tokenizer as a Keras layer: strings in, the model's inputs out.
+"""A Keras layer that converts strings to the model's inputs.
 
 Shapes: B batch, T = max_length tokens.
 """
@@ -46,7 +46,7 @@ def column(texts: Any) -> Any:
 
 
 class KeepsTokenizer:
-    """A mixin with a `tokenizer`, which subclasses include in `get_config`."""
+    """A mixin for objects whose `get_config` includes the `tokenizer`."""
 
     tokenizer: Tokenizer | None = None
 
@@ -72,7 +72,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
     include the vocabulary.
 
     Args:
-      tokenizer: None if it will be loaded later.
+      tokenizer: the tokenizer, or None if it will be loaded later.
       max_length: T; longer texts are cut.
     """
 
@@ -91,7 +91,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype of inputs; `keras.Sequential` creates its input with it."""
+        """The dtype of inputs, which `keras.Sequential` uses for its input."""
         return "string"
 
     variable_dtype = compute_dtype

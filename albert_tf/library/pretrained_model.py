@@ -54,7 +54,7 @@ class Albert(ModelWithTokenizer):
 
     Args:
       config: the architecture.
-      tokenizer: None for a model that accepts only ids.
+      tokenizer: the tokenizer, or None for a model that accepts only ids.
       heads: names of heads: "mlm", "sop" or both.
       max_length: maximum number of tokens in a text. Default: the model's
         number of positions.
@@ -80,7 +80,7 @@ class Albert(ModelWithTokenizer):
         for name in self.heads:
             head = HEADS[name](config, name=name, dtype=self.dtype_policy)
             head.build()
-            head.trainable = False  # calls, and so `fit`, do not use heads
+            head.trainable = False  # calls and `fit` do not use heads
             setattr(self, name, head)
 
     @classmethod
@@ -95,7 +95,7 @@ class Albert(ModelWithTokenizer):
         """Load a pretrained ALBERT with its tokenizer.
 
         Args:
-          path: a model directory, without its fine-tuned head; an unpacked
+          path: a model directory, whose fine-tuned head is omitted; an unpacked
             release; or a Hugging Face folder.
           lora_rank: as for `Classifier.load`.
           added_pieces: as for `Classifier.load`.
@@ -139,8 +139,8 @@ class Albert(ModelWithTokenizer):
         """Encode a batch.
 
         Args:
-          input_ids: int32 [B, T]; or the tokenizer's output, a dict of all
-            three.
+          input_ids: int32 [B, T], or the tokenizer's output, a dict of all
+            three inputs.
           input_mask: int32 [B, T], 1 for tokens. Default: ones.
           segment_ids: int32 [B, T]. Default: zeros.
           training: whether to apply dropout.
@@ -166,7 +166,7 @@ class Albert(ModelWithTokenizer):
         """Return the most probable pieces for every `[MASK]`.
 
         Args:
-          texts: a text, or several.
+          texts: one text or several.
           top_k: number of pieces for each mask.
 
         Returns:
@@ -210,10 +210,11 @@ class Albert(ModelWithTokenizer):
         normalised.
 
         Args:
-          texts: N strings, or one.
+          texts: N strings, or a single string.
           pooling: mean over all tokens, cls for the first token, or pooled.
-          layer: 0 is the embedding, 1 the first layer, -1 the last.
-          max_length: maximum number of tokens in a text. Default: the model's.
+          layer: 0 is the embedding, 1 the first layer and -1 the last layer.
+          max_length: maximum number of tokens in a text. Default: the model's
+            value.
           batch_size: number of texts per batch.
         """
         lone = isinstance(texts, str)

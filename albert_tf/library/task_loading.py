@@ -1,4 +1,4 @@
-"""The task of a loaded model, whether fine-tuned or with a new head."""
+"""The task of a loaded model, fine-tuned or with a new head."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -47,13 +47,13 @@ def counted(
     known: Sequence[str],
     fewest: int = 2,
 ) -> Sequence | None:
-    """Return the labels to load a model with, or None for the task's own.
+    """Return the labels of a model to load, or None for the task's labels.
 
     Args:
       labels: the classes, or None.
-      number: `num_labels`, or None.
+      number: the argument `num_labels` of `load`, or None.
       known: the labels of a fine-tuned model; () for a new head.
-      fewest: the minimum for `number`; a single label needs no name.
+      fewest: the smallest legal `number`; a single label needs no name.
     """
     if number is None:
         return labels
@@ -126,8 +126,9 @@ def task_of_class(
     Args:
       cls: the model's class.
       opened: the model on disk.
-      labels: the classes, or None for the fine-tuned model's.
-      max_length: maximum number of tokens in an input, or None for the task's.
+      labels: the classes, or None for the fine-tuned model's classes.
+      max_length: maximum number of tokens in an input, or None for the task's
+        value.
       learnt: whether to load the head too.
       settings: options of the class, fields of `TaskConfig`, names of columns
         and dropout rates.

@@ -1,6 +1,6 @@
-"""Task models that take raw strings in `fit`, `evaluate` and `predict`.
+"""Task models that accept strings in `fit`, `evaluate` and `predict`.
 
-The task creates features and predictions, as in `finetune.py`.
+The task's code makes the features and the predictions, as in `finetune.py`.
 """
 
 import contextlib
@@ -42,16 +42,16 @@ def examples_at_once(batch_size: int | None) -> int:
 
 
 class TaskModel(NetworkModel):
-    """An ALBERT with a task's head, which accepts raw strings.
+    """An ALBERT with a task's head that accepts strings.
 
     `fit`, `evaluate` and `predict` convert their arguments, then call Keras's
-    own methods. Called with a batch of ids, it returns the head's outputs.
-    Create one with `load`.
+    own methods. A call of the model with a batch of ids returns the head's
+    outputs. `load` creates a model.
     """
 
     text_methods = "`fit`, `evaluate` and `predict`"
     kinds: ClassVar[tuple[str, ...]]  # kinds of tasks
-    options: ClassVar[tuple[str, ...]] = ()  # of `load`
+    options: ClassVar[tuple[str, ...]] = ()  # options of `load`
     _held_out: list | None = None  # examples that `fit` evaluates on
 
     # Loading.
@@ -72,8 +72,9 @@ class TaskModel(NetworkModel):
 
         Args:
           path: as for `albert_tf.load`, or a fine-tuned model directory.
-          labels: the classes, in order. Default: the fine-tuned model's.
-          max_length: maximum number of tokens in an input. Default: the task's.
+          labels: the classes, in order. Default: the model's own classes.
+          max_length: maximum number of tokens in an input. Default: the task's
+            value.
           new_head: whether to replace a fine-tuned model's head.
           num_labels: the number of classes, if they have no names.
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
@@ -136,7 +137,7 @@ class TaskModel(NetworkModel):
 
         Args:
           x: texts; or a path, a frame or a data set with all columns.
-          y: labels; None if `x` contains them or there are none.
+          y: labels; None if `x` contains the labels or there are none.
           part: "train", "eval" or "predict".
         """
         rule = "`y` must be given, unless `x` is a table or a "
@@ -234,7 +235,7 @@ class TaskModel(NetworkModel):
         return x
 
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
-        """Return data as arguments for Keras's own `fit` or `evaluate`."""
+        """Return the data as arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
             y = without_spare_axis(self.task.head, y)
             more = {"y": y, "sample_weight": weights, "batch_size": size}
@@ -283,7 +284,7 @@ class TaskModel(NetworkModel):
             yield
 
     def _scores(self, examples, batch_size, names=()) -> dict[str, float]:
-        """Return official metrics of examples: those named, or all."""
+        """Return the official metrics of examples with these names, or all."""
         task = self.task.fitted(examples)  # `fit` may not have run
         predictor = self.predictor(batch_size, task, verbose=0)
         predictions = predictor.predictions(examples)
@@ -299,8 +300,8 @@ class TaskModel(NetworkModel):
         """Return arguments for Keras's `fit`, and held-out examples or None.
 
         Args:
-          data: `x`, `y`, weights and batch size for training.
-          share: the share of the data to evaluate on; Keras itself splits ids.
+          data: (`x`, `y`, weights, batch size) for training.
+          share: the share of the data to evaluate on; Keras itself divides ids.
           validation_data: data to evaluate on instead.
           size: the size of validation batches.
           shuffle: see `fit`.
@@ -380,7 +381,7 @@ class TaskModel(NetworkModel):
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
     ):
-        """Return the loss and the compiled metrics; data as for `fit`."""
+        """Return the loss and the compiled metrics; data are as for `fit`."""
         examples = self._held_out if is_encoded(x) else None
         if examples is None:
             self._check_official(is_encoded(x))
@@ -396,9 +397,10 @@ class TaskModel(NetworkModel):
         Args:
           x: texts, the first column of texts, or any `x` that `fit` accepts.
             For a single text, the result is one prediction.
-          *more: additional columns of texts, or one text each if `x` is one.
+          *more: additional columns of texts, or single texts if `x` is one
+            text.
           **kwargs: `batch_size`, the number of examples per batch, 32 by
-            default; others are passed to `keras.Model.predict`.
+            default; other arguments are passed to `keras.Model.predict`.
         """
         return self._answered(lambda found: found, x, *more, **kwargs)
 
@@ -406,10 +408,10 @@ class TaskModel(NetworkModel):
         """Return answers for all examples, or one answer for a single text.
 
         Args:
-          make: converts predictions to answers.
+          make: a function that converts predictions to answers.
           x: see `predictions`.
           *more: see `predictions`.
-          batch_size: number of examples per batch, None for the default.
+          batch_size: number of examples per batch, or None for the default.
           **kwargs: passed to `keras.Model.predict`.
         """
         rule = "`predict` uses all examples; it does not accept `steps`."
@@ -433,7 +435,7 @@ class TaskModel(NetworkModel):
 
         Args:
           batch_size: number of examples per batch, 32 by default.
-          task: used instead of the model's own task.
+          task: the task to use instead of the model's own task.
           **kwargs: passed to `keras.Model.predict`.
         """
         size = examples_at_once(batch_size)
@@ -447,8 +449,8 @@ class TaskModel(NetworkModel):
         """Return the head's outputs for all rows."""
         head = self.task.head
         if self.task.unlabelled:
-            # Convert batches one by one: in Keras's graph, pairs would not
-            # accept texts or would lose the number of axes.
+            # Each text is a row of its own: a graph that Keras traced for pairs
+            # would not accept texts, or would have an unknown rank.
             alone = {"rows_per_example": 1, "arrays": {}}
             features = dataclasses.replace(features, **alone)
         order = np.arange(len(features))
@@ -489,7 +491,7 @@ class TaskModel(NetworkModel):
 
 
 class ClassModel(TaskModel):
-    """A model of classes: `predict` returns probabilities."""
+    """A model that predicts classes; `predict` returns probabilities."""
 
     def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
         """Return probabilities, even for ids; `predict` then returns logits."""

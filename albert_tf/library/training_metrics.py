@@ -22,7 +22,7 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import Task
 
 SHORT = {"acc": "accuracy"}  # as in Keras
-# Keras losses that take probabilities and have no `from_logits`.
+# Keras losses that expect probabilities and have no `from_logits`.
 OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
 AUTOMATIC = ("ce", "crossentropy")  # names for which Keras picks a loss
 
@@ -34,10 +34,10 @@ def has_spare_axis(head: Head, y: Any) -> bool:
 
 
 def without_spare_axis(head: Head, y: Any) -> Any:
-    """Return labels without a spare last axis: [B] for [B, 1].
+    """Return labels without a spare last axis, such as [B] for [B, 1].
 
-    If the rank differed between batches, Keras would trace the step for an
-    unknown rank.
+    If labels had different ranks, Keras would trace the step for an unknown
+    rank.
     """
     if y is None or not has_spare_axis(head, y):
         return y
@@ -47,7 +47,7 @@ def without_spare_axis(head: Head, y: Any) -> Any:
 def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
     """Return a batch's labels in the type and shape that the head expects.
 
-    Users pass these labels along with ids, in any form, such as [B, 1].
+    Users pass labels of any form along with ids, such as [B, 1].
     """
     y = without_spare_axis(head, y)
     several = isinstance(y_pred, dict)
@@ -56,7 +56,7 @@ def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
 
 
 def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
-    """Return outputs and batch as the head's losses and metrics expect them."""
+    """Return outputs and batch in the form that the head's losses expect."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
     number = tf.shape(next(iter(outputs.values())))[0]
     labels = {} if y is None else {LABELS: as_learnt(head, y, y_pred)}
@@ -68,8 +68,8 @@ class HeadMetric(keras.metrics.Mean):
     """The mean of a metric that a task's head computes.
 
     Args:
-      name: shown in the logs.
-      head: the head; `metric` is one of its metrics.
+      name: the name in the logs.
+      head: the head that computes `metric`.
       metric: the head's name for the metric.
     """
 
@@ -117,7 +117,7 @@ def function_of(thing: Any) -> tuple[Callable | None, dict]:
 
 
 def is_of_keras(thing: Any) -> bool:
-    """Return whether a loss or metric is from Keras, not a user's function."""
+    """Return whether a loss or metric is from Keras, not from the user."""
     function, _ = function_of(thing)
     wraps = hasattr(thing, "fn") or hasattr(thing, "_fn")
     if function or wraps or inspect.isfunction(thing):
@@ -126,7 +126,7 @@ def is_of_keras(thing: Any) -> bool:
 
 
 def takes_probabilities(thing: Any) -> bool:
-    """Return whether a Keras loss or metric would be wrong for logits.
+    """Return whether a Keras loss or metric expects probabilities.
 
     This is the case if `from_logits` is False or the threshold is not 0.
     """
@@ -173,10 +173,10 @@ def label_form(thing: Any) -> str:
 
 
 def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return labels, outputs and weights; tokens without a tag have weight 0.
+    """Return labels, outputs and weights of tokens; untagged tokens weigh 0.
 
-    The tokens of all texts share an axis. No token is removed, as XLA needs
-    fixed shapes.
+    The tokens of all texts share an axis. No token is removed, because XLA
+    needs fixed shapes. For tasks without tags, all three are unchanged.
     """
     if not isinstance(head, TagHead):
         return y, y_pred, weights
@@ -194,7 +194,7 @@ def mean_of_words(head: Head, y: Any, weights: Any) -> Any:
     Args:
       head: the task's head.
       y: labels, -1 for tokens without a tag.
-      weights: one per token, 0 for tokens without a tag.
+      weights: the tokens' weights, which are 0 for tokens without a tag.
     """
     if not isinstance(head, TagHead):
         return weights
@@ -210,7 +210,7 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
       thing: a Keras loss or metric.
       y: labels [B].
       y_pred: logits [B, C], or probabilities if `thing` expects them.
-      weights: one per label; returned unchanged.
+      weights: a weight for each label, returned unchanged.
     """
     form, classes = label_form(thing), y_pred.shape[-1]
     if form == "numbers" or len(y.shape) == len(y_pred.shape):
@@ -223,10 +223,10 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
 
 
 class Adapted(keras.metrics.Metric):
-    """A Keras metric that receives labels and outputs as it expects them.
+    """A Keras metric that receives labels and outputs in the expected form.
 
     Metrics of probabilities receive probabilities. Binary metrics evaluate
-    class 1 if there are two classes, and otherwise every class.
+    class 1 if there are two classes, and every class otherwise.
     """
 
     def __init__(self, metric: keras.metrics.Metric, head: Head):

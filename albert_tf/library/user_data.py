@@ -47,7 +47,7 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
     Args:
       y: labels; a frame has one column, or a column named after each label, in
         any order.
-      labels: the task's labels, which set the order in a row; () if none.
+      labels: the task's labels, in the order of a row; () if there are none.
     """
     if not (isinstance(y, Mapping) or hasattr(y, "columns")):
         return y
@@ -76,12 +76,12 @@ def decoded(value: Any) -> Any:
 
 
 def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
-    """Return {column name: values} for the texts of examples.
+    """Return {column name: values} for the texts of the examples.
 
     Args:
-      x: the values of a single column; for several, a tuple or dict of
+      x: the values of a single column; for several columns, a tuple or dict of
         columns, or a list of rows.
-      columns: the names.
+      columns: the names of the columns.
     """
     names = columns.texts
     rule = f"Texts must have the columns {', '.join(names)}."
@@ -105,7 +105,7 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
 
 
 def width_of(x: Any) -> int:
-    """Return the number of text columns, passed as columns or in rows."""
+    """Return the number of text columns in `x`, columns or a list of rows."""
     in_rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
     columns = x[0] if in_rows else x
     return len(columns) if in_rows or isinstance(x, tuple) else 1
@@ -127,7 +127,7 @@ def is_lone(x: Any, more: Sequence) -> bool:
 
     Args:
       x: a text or anything else.
-      more: additional columns; if there are any, a text is not a path.
+      more: additional columns; if there are any, `x` is not a path.
     """
     if not isinstance(x, str):
         return False
@@ -143,7 +143,7 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
     """Return the path or table for a task to read.
 
     Args:
-      x: a source, see `table_sources`; or texts, see `text_columns`.
+      x: a source (see `table_sources`) or texts (see `text_columns`).
       y: labels that go with texts.
       columns: the names of the columns.
     """
@@ -166,7 +166,7 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
 
 
 def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
-    """Return the examples of a path or table; fail if there are none."""
+    """Return the examples in a path or table; fail if there are none."""
     examples = task.read(part, source)
     require(examples, "There must be at least one example.", x=str(source)[:60])
     return examples
@@ -231,12 +231,12 @@ def is_encoded(x: Any) -> bool:
 def in_batches(
     dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
-    """Return a data set in batches; group single examples into batches.
+    """Return a data set of batches; group single examples into batches.
 
     Args:
-      dataset: its elements are texts, or (texts, labels).
-      text_rank: the rank of one example's texts; one less if labels have a
-        higher rank than texts.
+      dataset: a data set of texts, or of (texts, labels).
+      text_rank: the rank of one example's texts, which is one less if labels
+        have a higher rank than texts.
       size: the size of a new batch.
     """
     spec = dataset.element_spec

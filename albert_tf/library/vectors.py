@@ -1,6 +1,6 @@
-"""Cosines between text vectors, and the search for the closest ones.
+"""Cosines between text vectors, and the search for the closest vectors.
 
-Shapes: N and M vectors, H their width.
+Shapes: N and M vectors of width H.
 """
 
 from typing import Any, NamedTuple
@@ -21,14 +21,14 @@ class Found(NamedTuple):
 
 
 def unit_vectors(values: Any, name: str) -> np.ndarray:
-    """Normalise vectors [..., H] to length one, float32; zeros stay zeros."""
+    """Return float32 vectors [..., H] of length one; zero vectors stay zero."""
     values = np.asarray(values)
     rule = f"`{name}` must be finite vectors [N, H], or one vector [H]."
     legal = values.ndim in (1, 2) and values.dtype.kind in "fiu"
     require(legal, rule, **{name: f"{values.dtype} {values.shape}"})
     values = values.astype(np.float32)
     require(np.isfinite(values).all(), rule, **{name: "NaN or infinite"})
-    # Divide by the largest number first: the squares of large ones overflow.
+    # Divide by the largest number first: the squares of large numbers overflow.
     largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
     values = values / np.where(largest > 0, largest, 1.0)
     norms = np.linalg.norm(values, axis=-1, keepdims=True)
@@ -45,11 +45,11 @@ def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
 
 
 def similarity(first: Any, second: Any) -> np.ndarray:
-    """Return the cosine of each of N vectors with each of M, float32 [N, M].
+    """Return the cosines of N vectors with M vectors, float32 [N, M].
 
     Args:
-      first: [N, H], as from `embed`, `encode` or `predict`. For a single vector
-        [H], the result has no axis N.
+      first: [N, H], as returned by `embed`, `encode` or `predict`. For a single
+        vector [H], the result has no axis N.
       second: [M, H]. For a single vector [H], the result has no axis M.
     """
     first, second = both(first, second, ("first", "second"))
@@ -60,12 +60,13 @@ def search(queries: Any, vectors: Any, top_k: int = 10) -> list:
     """Return the vectors with the largest cosines for each query.
 
     Args:
-      queries: [N, H], as from `embed`, `encode` or `predict`.
+      queries: [N, H], as returned by `embed`, `encode` or `predict`.
       vectors: [M, H], the vectors to search.
-      top_k: number of results for each query, closest first; at most M.
+      top_k: number of results for each query, at most M.
 
     Returns:
-      A list of `Found` for each query; for a single query [H], one list.
+      A list of `Found` for each query, closest first; for a single query [H],
+      one list.
     """
     top_k = as_type("top_k", top_k, int)
     require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)

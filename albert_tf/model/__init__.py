@@ -1,1 +1,1 @@
-"""The architecture: config, the layers of the paper, and task heads."""
+"""The architecture: the config, the paper's layers, and the task heads."""

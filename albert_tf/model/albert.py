@@ -48,7 +48,7 @@ class AlbertEmbeddings(ConfiguredLayer):
             "position_embeddings", c.max_position_embeddings, width
         )
         self.layer_norm = self.norm(width)
-        self.perturb = None  # for adversarial training; keeps [B, T, E]
+        self.perturb = None  # [B, T, E] -> [B, T, E], for adversarial training
         self.projection = None
         if c.embedding_size != c.hidden_size or not self.norm_first:
             self.projection = self.dense(
@@ -94,7 +94,7 @@ class SelfAttention(ConfiguredLayer):
           input_mask: int32 [B, T], 1 at tokens and 0 at padding.
           seed: see the module docstring.
           places: int32 [B, P], positions at which to compute outputs. Default:
-            all, P = T.
+            all positions, P = T.
           compiled: whether to use the fused training ops of `ops`.
         """
         c, of = self.config, attention_products()
@@ -155,7 +155,7 @@ class AlbertEncoder(ConfiguredLayer):
     """An encoder with cross-layer sharing: the loop reuses layer objects.
 
     Attributes:
-      loop, xla: the `EncoderLoop` and the `XlaPolicy` of a run.
+      loop, xla: the run's `EncoderLoop` and `XlaPolicy`.
     """
 
     def __init__(self, config: AlbertConfig, **kwargs):
@@ -168,7 +168,7 @@ class AlbertEncoder(ConfiguredLayer):
         self.ffns = self.blocks(FeedForward, "ffn")
 
     def blocks(self, cls: type, kind: str) -> Mapping:
-        """Return {(index, inner index): block}; many layers may share one."""
+        """Return {(index, inner index): block}; layers may share a block."""
         blocks = {}
         for g in sorted(set(self.config.blocks(kind))):
             for k in range(self.config.inner_group_num):
@@ -187,7 +187,7 @@ class AlbertEncoder(ConfiguredLayer):
         return [(self.attentions[a, k], self.ffns[f, k]) for k in inner]
 
     def layer(self, blocks, number, x, input_mask, seed, places=None):
-        """Return the outputs and attentions of a layer's blocks.
+        """Return the outputs and attention probabilities of a layer's blocks.
 
         The layer's number, an int or a scalar tensor, affects only dropout.
         With `places` [B, P], the last block computes only these positions.
@@ -218,7 +218,7 @@ class AlbertEncoder(ConfiguredLayer):
         layers=None,
         places=None,
     ):
-        """Return the outputs [B, T, H] and attentions of every block.
+        """Return every block's outputs [B, T, H] and attention probabilities.
 
         If `loop` is not the plain loop, only the last output is returned,
         unless `return_all` is set, which unrolls the layers. `layers` sets the
@@ -299,8 +299,9 @@ class AlbertModel(AlbertNetwork):
           seed: see the module docstring.
           return_all: whether to return the outputs of every block.
           layers: number of layers to run; None means all.
-          places: int32 [B, P], positions for the outputs; the last
-            block computes only these and [CLS]. None means all, P = T.
+          places: int32 [B, P], positions at which to compute outputs; the last
+            block computes only these and [CLS]. None means all positions, P =
+            T.
 
         Returns:
           `sequence_output` [B, P, H] and `pooled_output` [B, H]; with
@@ -340,7 +341,8 @@ class MaskedLMHead(ConfiguredLayer):
 
     def build(self):
         c = self.config
-        # Words are predicted at the width at which embeddings are normalised.
+        # Words are predicted from vectors of the width at which embeddings are
+        # normalised.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
         self.activation = ACTIVATIONS[c.hidden_act]
@@ -362,7 +364,7 @@ class MaskedLMHead(ConfiguredLayer):
             table.
         """
         x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
-        x = tf.cast(x, tf.float32)  # bfloat16 logits would tie
+        x = tf.cast(x, tf.float32)  # logits in bfloat16 would tie
         if not self.norm_first:
             kernel = tf.cast(embeddings.projection.float_kernel(), x.dtype)
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
@@ -416,9 +418,10 @@ class AlbertForPretraining(AlbertNetwork):
     ):
         """Return the outputs of `AlbertModel` and of both heads.
 
-        `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], cover
-        `masked_lm_positions` [B, P], by default all positions; `sop_logits`
-        are float32 [B, 2]. `seed`, `return_all` and `layers` are passed on.
+        `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], are for
+        `masked_lm_positions` [B, P], by default all positions; `sop_logits` are
+        float32 [B, 2]. `seed`, `return_all` and `layers` are passed to
+        `AlbertModel`.
         """
         if masked_lm_positions is not None:
             kwargs["masked_lm_positions"] = masked_lm_positions

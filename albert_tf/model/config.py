@@ -1,4 +1,4 @@
-"""The architecture of an ALBERT: the released JSON keys, validated once.
+"""The architecture of an ALBERT, with the keys of released JSON files.
 
 The config also determines the number of floating-point operations.
 """
@@ -20,7 +20,7 @@ RELEASED_FILE = "model.ckpt-best.index"  # in TensorFlow 1 releases
 
 
 def erf_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Return x/2 (1 + erf(x/sqrt 2)), using only ops that ONNX has."""
+    """Return x/2 (1 + erf(x/sqrt 2)), using only ops that exist in ONNX."""
     return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
@@ -34,13 +34,13 @@ ACTIVATIONS = {
     "linear": tf.identity,
 }
 
-# Sharing strategies of the paper's Table 4: which half of a layer is shared
-# within a group; the other half is separate in each layer.
+# Sharing strategies of the paper's Table 4: which parts of a layer are shared
+# within a group; each layer has its own copy of the other parts.
 SHARING = ("all", "attention", "ffn", "none")
 
 # Where the embedding is normalised: "embedding", at width E before the
-# projection (google-research), or "hidden", at width H after it, with position
-# and segment tables of width H (albert_zh's first release).
+# projection (google-research), or "hidden", at width H after the projection,
+# with position and segment tables of width H (albert_zh's first release).
 EMBEDDING_NORMS = ("embedding", "hidden")
 
 # Keys in released JSON files that the released code never reads.
@@ -160,7 +160,7 @@ class AlbertConfig:
         return self.num_attention_heads * self.head_size
 
     def group(self, layer: int) -> int:
-        """Return the group of a layer: i * G // L, as in the release."""
+        """Return the group of layer i, i * G // L, as in the release."""
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":
@@ -169,7 +169,7 @@ class AlbertConfig:
         return dataclasses.replace(self, num_hidden_layers=layers)
 
     def blocks(self, kind: str) -> list[int]:
-        """Return for each layer the index of its block of the given kind."""
+        """Return, for each layer, the index of its block of the given kind."""
         shared = self.sharing in ("all", kind)
         layers = range(self.num_hidden_layers)
         return [self.group(layer) if shared else layer for layer in layers]
@@ -182,11 +182,11 @@ class AlbertConfig:
         require((tokens or 0) <= most, rule, **{name: tokens})
 
     def check_pieces(self, pieces: int, path: str) -> None:
-        """Raise `InputError` if a tokenizer has more than V pieces."""
+        """Raise `InputError` if a vocabulary has more than V pieces."""
         require(
             pieces <= self.vocab_size,
-            f"{path}: the tokenizer must fit the weights, whose word table "
-            "has `vocab_size` rows.",
+            f"{path}: the tokenizer, or symbols.json, must fit the weights, "
+            "whose word table has `vocab_size` rows.",
             pieces=pieces,
             vocab_size=self.vocab_size,
         )
@@ -313,7 +313,7 @@ def forward_flops(
 
 
 def training_flops(config: AlbertConfig, tokens: int, predictions: int) -> int:
-    """Return the FLOPs of one sequence's forward and backward pass.
+    """Return the FLOPs of one sequence's forward and backward passes.
 
     Recomputation does not count, because the model does not require it.
     """

@@ -1,8 +1,8 @@
 """Base classes of layers, and the forms of the encoder's loop over layers.
 
-All forms of the loop compute the same result. A `while` loop compiles one layer
-instead of L. With rematerialization, neither compile time nor memory grows with
-depth, except for one hidden state [B, T, H] per layer.
+All forms of the loop compute the same result. With a `while` loop, the compiler
+compiles one layer instead of L. With rematerialization too, memory grows with
+depth only by one hidden state [B, T, H] per layer.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def build(self, input_shape):
         """Create the weights, for inputs of any rank."""
         super().build(input_shape)
-        self.axis = [-1]  # Keras 3.16 counts from the front of this shape
+        self.axis = [-1]  # Keras 3.16 would count from the front of this shape
 
     def call(self, inputs, compiled=False):
         if not (compiled or is_tpu()):
@@ -57,7 +57,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, except that it saves LoRA matrices separately.
+    """Keras's dense layer, but with LoRA matrices saved separately.
 
     Keras would merge the matrices into the kernel, after which they cannot be
     trained.
@@ -68,14 +68,14 @@ class Dense(keras.layers.Dense):
         return {v.name: v for v in both}
 
     def quantize(self, mode=None, type_check=True, **kwargs):
-        """Quantize the kernel; by default Keras rejects subclasses."""
+        """Quantize the kernel, although Keras rejects subclasses by default."""
         super().quantize(mode, type_check=False, **kwargs)
 
     def float_kernel(self) -> tf.Tensor:
-        """Return the kernel [inputs, units] as numbers, even if quantized.
+        """Return the kernel [inputs, units] as floats, even if quantized.
 
-        Keras's own `kernel` contains unscaled integers if quantized, sometimes
-        two per byte.
+        Keras's own `kernel` of a quantized layer contains unscaled integers,
+        sometimes two per byte.
         """
         if self.quantization_mode is None:
             return self.kernel
@@ -99,7 +99,7 @@ class Dense(keras.layers.Dense):
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer whose shapes all follow from its config.
+    """A layer whose config determines all its shapes.
 
     A parent builds its sublayers in its own `build`, so that variables have
     paths of the form `parent/layer/variable`.
@@ -167,7 +167,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Convert nested lists to an array; fail unless rows are equally long."""
+    """Convert nested lists to an array; fail if rows differ in length."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -176,7 +176,7 @@ def as_array(name: str, values: Any) -> np.ndarray:
 
 
 def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
-    """Return a batch; set missing masks to ones and segments to zeros.
+    """Return a batch; a missing mask becomes ones, missing segments zeros.
 
     Args:
       ids: the ids, or a dict of the whole batch.
@@ -196,7 +196,7 @@ def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
 
 
 class TakesIds:
-    """A mixin that checks batches of ids before Keras, with short errors.
+    """A mixin that checks batches of ids before Keras does, with short errors.
 
     A batch is passed as a dict, or as `input_ids` and keywords. Mask and
     segments may have Hugging Face's names; see `ALIASES`.
@@ -206,9 +206,9 @@ class TakesIds:
         """Check a batch and return it under the model's own names.
 
         Args:
-          inputs: the ids, or a dict of the whole batch: tensors, their specs,
-            arrays or lists.
-          others: {name: further input}; None means the default.
+          inputs: the ids, or a dict of the whole batch, as tensors, tensor
+            specs, arrays or lists.
+          others: {name: additional input}; None means the default.
         """
         raise NotImplementedError
 
@@ -313,11 +313,12 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
           input_ids: integers [B, T], or a dict of the whole batch.
           input_mask: [B, T], 1 at tokens and 0 at padding. Default: ones.
           segment_ids: [B, T], 0 or 1. Default: zeros.
-          training: whether to apply dropout if there is no `seed`, with a seed
-            drawn for each call and replica; Keras sets this in `fit`.
-          seed: dropout seed, see `ops.py`; set by the project's own loop.
+          training: whether to apply dropout with a newly drawn seed if there is
+            no `seed`; Keras sets this argument in `fit`.
+          seed: the dropout seed (see `ops.py`), which this project's training
+            loop passes.
           places: int32 [B, P], see `AlbertModel`.
-          **further: the class's `further_inputs`, and options of `compute`.
+          **further: the inputs in `further_inputs`, and options of `compute`.
         """
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
@@ -343,7 +344,7 @@ def unrolled(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
 
 
 def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once per number; the graph contains one copy."""
+    """Apply a layer once per number; the graph contains it only once."""
     if len(numbers) < 2:
         return unrolled(layer, x, numbers)
     _, x = tf.while_loop(
@@ -362,7 +363,7 @@ AUTO = "auto"  # depends on the kind of device
 
 
 def with_weights(layer: Layer, variables: Sequence[keras.Variable]) -> Callable:
-    """Return the layer as a pure function of (x, number, *weights)."""
+    """Return a layer as a pure function of (x, number, *weights)."""
 
     def call(x, number, *weights):
         values = list(zip(variables, weights, strict=True))
@@ -373,7 +374,7 @@ def with_weights(layer: Layer, variables: Sequence[keras.Variable]) -> Callable:
 
 
 def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    """Return x, made to depend on `other`, which has the same shape."""
+    """Return x with a data dependency on `other`, which has the same shape."""
     # XLA ignores control dependencies and would reuse earlier results instead
     # of recomputing them; a NaN in `other` means a NaN gradient in any case.
     first = tf.reshape(other, [-1])[0]
@@ -404,7 +405,7 @@ def rematerialized(call: Callable) -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class EncoderLoop:
-    """The way in which a run loops over layers that call the same blocks.
+    """The form of a run's loop over layers that call the same blocks.
 
     Attributes:
       form: a key of `LOOPS`.
@@ -428,8 +429,9 @@ class EncoderLoop:
             dropout.
           x: hidden states [B, T, H].
           numbers: the numbers of the layers, which all call the same blocks.
-          blocks: the blocks that the layers call. The weights are read once,
-            here: loops and recomputation differentiate only tensors.
+          blocks: the blocks that the layers call. Their weights are read once,
+            before the loop, because loops and recomputation differentiate only
+            tensors.
         """
         variables = [v for block in blocks for v in block.variables]
         call = with_weights(layer, variables)
@@ -448,7 +450,7 @@ ON_TPU = EncoderLoop("while", rematerialize=True)
 
 
 def encoder_loop(form: str, rematerialize: str, on_tpu: bool) -> EncoderLoop:
-    """Return the loop that two settings select on a kind of device.
+    """Return the loop that two settings select for a kind of device.
 
     Args:
       form: a key of `LOOPS`, or `AUTO`.

@@ -1,4 +1,4 @@
-"""Operations of the model: fused ops, losses, attention products, dropout.
+"""Operations of the model: fused ops, losses, attention and dropout.
 
 XLA compiles the forward and backward passes of the fused ops: intermediate
 results stay in registers, and only the tensors named in the docstrings are kept
@@ -7,7 +7,7 @@ part of it.
 
 A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
 means inference. Replicas, steps and layers fold their numbers into the seed, so
-that masks differ between them but repeat when a step is repeated.
+that their masks differ, but are the same when a step is repeated.
 
 Shapes: B batch, T tokens, P requested tokens, A heads, D head width, H hidden
 width.
@@ -32,7 +32,7 @@ class CompiledForTpu:
 def is_tpu(strategy: tf.distribute.Strategy | None = None) -> bool:
     """Return whether a strategy's replicas are TPU cores.
 
-    By default, use the strategy of the current replica or scope.
+    The default is the strategy of the current replica or scope.
     """
     strategy = strategy or tf.distribute.get_strategy()
     return isinstance(strategy, (tf.distribute.TPUStrategy, CompiledForTpu))
@@ -116,13 +116,13 @@ def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
 
 
 class XlaPolicy(NamedTuple):
-    """The parts that XLA compiles. For a TPU, XLA compiles the whole step.
+    """The parts of a step that XLA compiles, except for TPUs.
 
     Attributes:
       whole: the forward and backward passes together, in training.
       pieces: the operations in this module and the optimizer's update. GELU is
-        included only in training; otherwise oneDNN fuses it with the preceding
-        product.
+        included only in training; in inference, oneDNN fuses GELU with the
+        preceding product.
     """
 
     whole: bool = False
@@ -130,13 +130,13 @@ class XlaPolicy(NamedTuple):
 
 
 def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
-    """Return the policy for a setting; None means `pieces` only."""
+    """Return the policy for a setting; None selects `pieces` only."""
     whole = bool(jit_compile) and not on_tpu
     return XlaPolicy(whole, jit_compile is not False)
 
 
 def in_float32(function: Callable) -> Callable:
-    """Wrap a function to compute in float32 and round only its result."""
+    """Wrap a function to compute in float32 and to round only the result."""
 
     @functools.wraps(function)
     def call(*args):
@@ -148,7 +148,7 @@ def in_float32(function: Callable) -> Callable:
 
 @contextlib.contextmanager
 def beside(x: tf.Tensor):
-    """Place operations on the device of x without colocating them.
+    """Place operations on the device of x without colocating them with x.
 
     A `tf.function` keeps a trace for each variable with which a call is
     colocated, and the trace keeps the caller's graph alive.
@@ -165,10 +165,11 @@ def xla_compiled(
 
     Args:
       function: a function of tensors.
-      wide: whether to compute bfloat16 in float32; XLA's CPU code would round
-        each operation's result, which takes several times as long.
-      static: whether to compile only for static shapes; dynamic shapes may take
-        many values, each of which would be compiled.
+      wide: whether to convert bfloat16 to float32 for the computation; XLA's
+        CPU code would round the result of each operation, which takes several
+        times as long.
+      static: whether to compile only for static shapes; XLA would compile again
+        for every value of a dynamic shape.
     """
     alone = tf.function(
         in_float32(function) if wide else function,
@@ -211,7 +212,7 @@ def _gelu_gradient(x, upstream):
 
 @custom_gradient
 def gelu(x: tf.Tensor):
-    """Return the tanh form of GELU, for any shape; keep only x."""
+    """Return the tanh form of GELU; keep only x for the backward pass."""
     return _gelu(x), lambda upstream: _gelu_gradient(x, upstream)
 
 
@@ -239,8 +240,8 @@ def _norm_gradient(upstream, standard, scale, gamma):
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
     """Return x [..., H] normalised along its last axis, times gamma, plus beta.
 
-    All tensors are float32. For the backward pass, x with mean 0 and variance 1
-    is kept, and one number per row.
+    All tensors are float32. The normalised x and one number per row are kept
+    for the backward pass.
     """
     y, standard, scale = _norm(x, gamma, beta, epsilon)
 
@@ -293,11 +294,11 @@ def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def soft_cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, temperature: float
 ) -> tf.Tensor:
-    """Return float32 losses [...] from logits and a teacher's logits [..., C].
+    """Return float32 losses [...] from logits and teacher logits, [..., C].
 
     Both logits are divided by the temperature, and the loss is multiplied by
-    its square, which preserves the size of gradients (Hinton et al., 2015,
-    section 2, https://arxiv.org/abs/1503.02531).
+    the square of the temperature, which preserves the size of gradients (Hinton
+    et al., 2015, section 2, https://arxiv.org/abs/1503.02531).
     """
     loss = tf.nn.softmax_cross_entropy_with_logits(
         labels=tf.nn.softmax(tf.cast(targets, tf.float32) / temperature),
@@ -332,16 +333,16 @@ def flattened(x: tf.Tensor) -> tf.Tensor:
 
 
 class FlatProducts:
-    """Attention as matrix products, with heads split by transposition."""
+    """Attention as matrix products, with transpositions that separate heads."""
 
     @staticmethod
     def heads(dense: keras.layers.Dense, x, shape):
-        """Apply a layer to `flattened` x; return shape [B, T, A, D]."""
+        """Apply a dense layer to `flattened` x; return shape [B, T, A, D]."""
         return tf.reshape(dense(x), shape)
 
     @staticmethod
     def heads_first(x):
-        """Transpose [B, T, A, D] to [B, A, T, D], or back."""
+        """Transpose [B, T, A, D] to [B, A, T, D], or the reverse."""
         return tf.transpose(x, [0, 2, 1, 3])
 
     @classmethod
@@ -366,7 +367,7 @@ class FlatProducts:
 
     @staticmethod
     def joined(dense: keras.layers.Dense, context, shape):
-        """Apply a layer to context [B, P, A, D]; return shape [B, P, H]."""
+        """Apply a dense layer to context [B, P, A, D]; return [B, P, H]."""
         width = context.shape[2] * context.shape[3]
         return tf.reshape(dense(tf.reshape(context, [-1, width])), shape)
 
@@ -421,5 +422,5 @@ class HeadProducts(FlatProducts):
 
 
 def attention_products() -> type[FlatProducts]:
-    """Return the form of attention for the current replica's device."""
+    """Return the attention products for the current replica's device."""
     return HeadProducts if is_tpu() else FlatProducts

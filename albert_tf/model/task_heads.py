@@ -19,15 +19,16 @@ EXCLUDED = -1e30  # log probability of a position that cannot be an answer
 
 
 class AlbertWithHead(AlbertNetwork):
-    """The base class of all heads: an encoder, and dropout before the head.
+    """The base class of models with a head, whose input has dropout.
 
     Attributes:
       reads_pooled: whether the head reads only the pooled output.
 
     Args:
       config: the architecture.
-      classifier_dropout: dropout of the head's input, 0.1 as in the release.
-      albert: an encoder to share with other heads; None creates one.
+      classifier_dropout: dropout rate of the head's input, 0.1 as in the
+        release.
+      albert: an encoder to share with other heads; None creates a new encoder.
       **kwargs: `dtype`, see `AlbertModel`, and `name`.
     """
 
@@ -63,8 +64,7 @@ class AlbertWithHead(AlbertNetwork):
     def compute(self, input_ids, input_mask, segment_ids, seed=None, **further):
         """Return the outputs of `head` for the inputs of `AlbertModel`."""
         inputs = input_ids, input_mask, segment_ids
-        # The pooled output depends only on [CLS]; other tokens are not
-        # computed.
+        # The pooled output needs only [CLS] from the last block.
         places = input_ids[:, :0] if self.reads_pooled else None
         encoded = self.albert(*inputs, seed=seed, places=places)
         inputs = dict(zip(INPUTS, inputs, strict=True))
@@ -76,7 +76,7 @@ class AlbertWithHead(AlbertNetwork):
         Args:
           encoded: the encoder's outputs.
           inputs: {name: int32 [B, T]}, the encoder's inputs.
-          seed: the dropout seed, None for inference.
+          seed: the dropout seed, or None for inference.
         """
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ class AlbertTokenClassifier(AlbertWithOutputs):
 
 @registered
 class AlbertForSpans(AlbertWithHead):
-    """ALBERT with two logits for each token: an answer's start and end."""
+    """ALBERT with two logits per token, for the start and end of an answer."""
 
     def build_head(self):
         self.classifier = self.logits("classifier", self.config.hidden_size, 2)
@@ -227,7 +227,7 @@ class AlbertForBeamSpans(AlbertWithHead):
         return tf.nn.log_softmax(logits * places + EXCLUDED * (1.0 - places))
 
     def end_logits(self, sequence, starts):
-        """Return logits [B, K, T] of the ends for starts [B, K, H].
+        """Return the logits [B, K, T] of ends, given starts [B, K, H].
 
         The transform of [token; start] is the sum of the transforms of both
         halves, so the tokens' half is computed once, not K times.
@@ -257,9 +257,9 @@ class AlbertForBeamSpans(AlbertWithHead):
         Args:
           encoded: the encoder's outputs.
           inputs: the encoder's inputs; `segment_ids` are 1 at the context.
-          seed: the dropout seed, None for inference; with a seed, `*_top_*`
+          seed: the dropout seed, or None for inference; with a seed, `*_top_*`
             outputs are omitted.
-          labels: int32 [B, 2], start and end, or None.
+          labels: int32 [B, 2], the start and end, or None.
 
         Returns:
           `answer_logits` [B], larger if there is no answer. Without a seed:
@@ -351,8 +351,8 @@ def two_crops(
     """Return inputs [B, 2, T] with two random spans of each text.
 
     The spans are positive pairs that need no labels, as in
-    https://arxiv.org/abs/2112.09118. At a rate of 0, both are the whole text,
-    and only dropout distinguishes them, as in https://arxiv.org/abs/2104.08821.
+    https://arxiv.org/abs/2112.09118. At a rate of 0, both spans are the whole
+    text, and differ only in dropout, as in https://arxiv.org/abs/2104.08821.
 
     Args:
       inputs: model inputs [B, T], with texts in segment 0 only.
@@ -378,7 +378,7 @@ def two_crops(
 
 @registered
 class AlbertEmbedder(AlbertWithHead):
-    """ALBERT that returns pooled vectors, without an additional layer.
+    """ALBERT that returns pooled vectors, without additional weights.
 
     Args:
       config: the architecture.
@@ -421,7 +421,7 @@ class AlbertEmbedder(AlbertWithHead):
         return tf.reshape(vectors, tf.concat([shape[:-1], width], axis=0))
 
 
-# By `Task.head_kind`.
+# {`Task.head_kind`: class of the model}
 MODELS: dict[str, type[AlbertWithHead]] = {
     "classification": AlbertClassifier,
     "multilabel": AlbertClassifier,

@@ -1,1 +1,1 @@
-"""Exported models, which accept ids and raw strings."""
+"""Exported models, which accept ids and strings."""

@@ -1,4 +1,4 @@
-"""Signatures that return classes, scores, vectors or choices."""
+"""Signatures that return classes, numbers, vectors or choices."""
 
 import tensorflow as tf
 
@@ -36,11 +36,11 @@ def first_of(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 def choice_rows(
     encoder: Encoder, task: Task, context, question, choices
 ) -> Tensors:
-    """Return `[CLS] context [SEP] question and choice [SEP]` per choice.
+    """Return a row `[CLS] context [SEP] question and choice [SEP]` per choice.
 
     Args:
       encoder: the model's encoder.
-      task: sets the maximum length of a question with a choice.
+      task: the task, with the maximum length of a question and choice.
       context: strings [B].
       question: strings [B].
       choices: strings [B, C].
@@ -61,10 +61,11 @@ def choice_rows(
 
 
 def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
-    """Return the most probable of choices [B, C], ignoring empty ones.
+    """Return the most probable of choices [B, C], except empty choices.
 
     Returns:
-      `choice` int32 [B], its number from 0; `text` [B]; `probabilities` [B, C].
+      `choice` int32 [B], the choice's number, counted from 0; `text` [B];
+      `probabilities` [B, C].
     """
     shape = tf.shape(choices)
     logits = tf.reshape(outputs["logits"], shape)
@@ -103,10 +104,10 @@ def texts(encoder: Encoder, compute, task: Task) -> Signature:
 
 
 def class_names(task: Task, outputs: Tensors) -> Tensors:
-    """Return the names of all classes [B, C], and of the predicted ones.
+    """Return the names of all classes [B, C], and the predicted classes.
 
-    If a text has one class, `label` [B] is the most probable; if it may have
-    several, `chosen` [B, C] marks the predicted ones.
+    If a text has one class, `label` [B] is the most probable class; if it may
+    have several, `chosen` [B, C] marks the predicted classes.
     """
     logits, labels = outputs["logits"], tf.constant(task.labels)
     names = {"labels": tf.broadcast_to(labels, tf.shape(logits))}

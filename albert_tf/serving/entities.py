@@ -1,7 +1,7 @@
-"""Entities in a text: spans with kinds, and a tag for every word.
+"""Signatures for entities in a text, with a tag for every word.
 
-Raw text is split into words: runs of letters and digits, and single punctuation
-marks and ideographs. Shapes: B texts, W words per text, E entities per text, R
+Text is split into words: runs of letters and digits, single punctuation marks
+and single ideographs. Shapes: B texts, W words per text, E entities per text, R
 rows (windows over a text), T tokens, C tags.
 """
 
@@ -52,7 +52,8 @@ class WordGraph(tf.Module):
         rows = tf.cast(text.value_rowids(), tf.int32)
         space = self._space(codes) > 0
         single = (self._single(codes) > 0) & ~space
-        # A word ends at a space, at a single-character word and with its row.
+        # A word ends before a space, at a single-character word, or at the end
+        # of its row.
         same = tf.concat([[-1], rows], axis=0)[:-1] == rows
         apart = space | single
         after = tf.concat([[True], apart], axis=0)[:-1] | ~same
@@ -92,8 +93,8 @@ class Entities:
 
     Args:
       encoder: the model's encoder, with a tokenizer.
-      compute: returns the logits of every token.
-      task: defines the tags and the windows.
+      compute: a function that returns the logits of every token.
+      task: the task, with its tags and the size of windows.
     """
 
     def __init__(self, encoder: Encoder, compute, task: Task):
@@ -120,8 +121,8 @@ class Entities:
         The outputs are `entities` and `kinds` [B, E], with `starts` and `ends`
         in characters, `byte_starts` and `byte_ends` in the original text, and
         `entity_count` [B]; `words`, `tags`, `tag_probabilities`, `word_starts`
-        and `word_ends` [B, W], and `word_count` [B]. Short rows are padded with
-        "", 0 and -1.
+        and `word_ends` [B, W], and `word_count` [B]. Shorter rows are padded
+        with "", 0 or -1.
         """
         return Signature(self.encoder.strings("text"), self)
 
@@ -135,7 +136,7 @@ class Entities:
         starts, ends = self.words(text)
         ids = self.encoder.segment(self._texts_of_words(text, starts, ends))
         unknown = tf.fill([ids.nrows(), 1], self.encoder.tokenizer.unk_id)
-        # A word without a piece becomes the unknown piece.
+        # A word without pieces becomes the unknown piece.
         ids = tf.concat([ids, unknown], axis=1)
         lengths = tf.maximum(ids.row_lengths() - 1, 1)
         places = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)

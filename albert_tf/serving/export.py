@@ -98,9 +98,8 @@ def asset_paths(model_dir: str, server: ServedModel) -> list[str]:
 def write_saved_model(
     server: ServedModel, config: ExportConfig, to: str
 ) -> None:
-    """Write a SavedModel with one copy of each weight, under its own name."""
-    # A looped layer loads and starts in half the time that unrolled layers
-    # need.
+    """Write a SavedModel with one named copy of each weight."""
+    # A loop over a layer loads and starts in half the time of unrolled layers.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
     root.weights = server.weights
@@ -123,7 +122,7 @@ def write_file(
     config: ExportConfig,
     to: str,
 ) -> None:
-    """Write a model as a single file, along with the files that describe it."""
+    """Write a model as a single file, and the files that describe the model."""
     content = convert(server, config)
     files.write_bytes(files.join(to, name), content)
     for path in asset_paths(config.model_dir, server):
@@ -134,7 +133,7 @@ class Format(NamedTuple):
     """An export format.
 
     Attributes:
-      write: writes a server to a folder.
+      write: a function that writes a server to a folder.
       model: the file that every export in this format contains.
       assets: the folder of the files in `DESCRIPTION`.
       more: patterns of additional files.
@@ -183,7 +182,7 @@ def check_target(folder: str, to: str) -> None:
 
 
 def model_size(folder: str) -> int:
-    """Return the total size in bytes of an export's weight files."""
+    """Return the total size, in bytes, of an export's weight files."""
     names = (*VARIABLES, MODEL_FILE, onnx_file.ONNX_FILE)
     return sum(
         files.size(path)
@@ -269,7 +268,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """The output: a folder, and the size of its weights in bytes."""
+    """The output folder, and the size of its weights in bytes."""
 
     export_dir: str
     size: int

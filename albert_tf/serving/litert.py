@@ -56,20 +56,20 @@ def calibration_features(server: ServedModel, path: str) -> Features:
 def calibration_batches(
     features: Features, batch_size: int, most: int
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield inputs [B, T] from the first rows; the last B may be smaller."""
+    """Yield batches of inputs [B, T] from at most `most` rows."""
     inputs = {name: rows[:most] for name, rows in features.dense().items()}
     for start in range(0, len(inputs["input_ids"]), batch_size):
         yield {k: x[start : start + batch_size] for k, x in inputs.items()}
 
 
 def require_quantizer(precision: str) -> None:
-    """Raise `InputError` early if the package for 8 bits is missing."""
+    """Raise `InputError` if the package for 8-bit models is not installed."""
     need("`precision`", "ai_edge_quantizer", precision=precision)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide progress bars (one cannot be disabled) and memory warnings."""
+    """Hide progress bars, one of which cannot be disabled, and warnings."""
     with (
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),
@@ -91,15 +91,15 @@ def quantized(
 ) -> bytes:
     """Quantize the weights and matrix products of a float32 file to 8 bits.
 
-    The final product returns float32, and its weights have a single scale, as
-    tables require: the masked-word head shares the embedding table.
+    The final product returns float32. Its weights have a single scale, as
+    tables require, because the masked-word head shares the embedding table.
 
     Args:
       content: the file.
       examples: inputs that calibrate the ranges of static products.
       is_static: whether products accept and return 8-bit numbers in fixed
-        ranges; otherwise products round inputs by their actual range and return
-        float32.
+        ranges; otherwise, products quantize inputs by their actual range and
+        return float32.
     """
     from ai_edge_quantizer import qtyping
     from ai_edge_quantizer.quantizer import Quantizer
@@ -199,14 +199,14 @@ def convert(server: ServedModel, config) -> bytes:
 
     Args:
       server: the server, with fixed shapes.
-      config: includes `precision`, one of `PRECISIONS`, and for "int8" a
-        `calibration_file` with the task's examples, or text.
+      config: the `ExportConfig`, with a `precision` and, for "int8", a
+        `calibration_file` that contains the task's examples, or text.
     """
     precision, specs = config.precision, server.number_inputs
     is_int8 = precision == "int8"
     if "int8" in precision:
         require_quantizer(precision)
-    # In "dynamic_int8", only tables have ranges, which any ids determine.
+    # In "dynamic_int8", only tables have ranges, for which any ids will do.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = examples_of(server, config.calibration_file)

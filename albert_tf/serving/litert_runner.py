@@ -28,7 +28,7 @@ POSITIONS = "mlm_positions"
 
 
 class Runner:
-    """An export with `--to=litert`, ready for queries.
+    """An interpreter of an export with `--to=litert`.
 
     Attributes:
       task: the task of a fine-tuned model, or None.
@@ -78,7 +78,7 @@ class Runner:
         self._check_task(folder)
 
     def _check_task(self, folder: str) -> None:
-        """Raise an error unless the model's outputs fit its `task.json`."""
+        """Raise an error unless the model's outputs fit the `task.json`."""
         needed = {"sequence_output", "pooled_output"}
         if self.task:
             needed = set(self.task.answer_outputs)
@@ -103,9 +103,9 @@ class Runner:
         return self._run(**inputs)
 
     def run(self, features: Features) -> dict[str, np.ndarray]:
-        """Run the model on N rows; return its outputs {name: [N, ...]}."""
+        """Run the model on N rows; return the outputs {name: [N, ...]}."""
         number = len(features.lengths)
-        # The last row fills an incomplete batch.
+        # Copies of the last row fill an incomplete batch.
         padding = [(0, -number % self.batch_size), (0, 0)]
         inputs = {
             name: np.pad(rows, padding, mode="edge")
@@ -130,9 +130,9 @@ class Runner:
         return predictor([query], top_k)[0]
 
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
-        """Return pieces for a text's masks, or scores for a pair's order.
+        """Return pieces for a text's masks, or whether a pair is in order.
 
-        Without the head that this requires, return vectors, as `tf_example`
+        Without the required head, return vectors, as the signature `tf_example`
         does.
         """
         if self.masks and not pair:
@@ -155,7 +155,7 @@ class Runner:
         }
 
     def packed(self, first: Sequence, second: Sequence | None = None):
-        """Return the features of id sequences, one or two segments per row."""
+        """Return the features of rows with one or two segments of ids."""
         second = [()] * len(first) if second is None else second
         rows = [
             packed_row(self.tokenizer, a, b, self.length)
@@ -190,7 +190,7 @@ class Runner:
 
 @dataclasses.dataclass(frozen=True)
 class RunnerConfig(Validated):
-    """The model and its queries."""
+    """The model and the queries."""
 
     model: str = setting(
         None, "Folder written by export with --to=litert.", required=True
@@ -237,7 +237,7 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
 
 @program.command(RunnerConfig)
 def ask(config: RunnerConfig) -> None:
-    """Print one line of JSON per query."""
+    """Print the answer to each query as a line of JSON."""
     for answer in answers(config):
         line = json.dumps(answer, ensure_ascii=False)
         # A lone surrogate cannot be encoded.

@@ -1,7 +1,7 @@
 """Conversion to ONNX files, for `onnxruntime` and other engines.
 
-Inputs and outputs have Hugging Face's names, so its libraries can run the file.
-Shapes: B batch, T tokens, P masks per text.
+Inputs and outputs have Hugging Face's names, so that Hugging Face's libraries
+can run the file. Shapes: B batch, T tokens, P masks per text.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from albert_tf.serving.server import ServedModel
 ONNX_FILE = "model.onnx"
 OPSET = 18
 
-# Hugging Face's names, where they differ from ours.
+# {our name: Hugging Face's name}, where they differ.
 NAMES = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",
@@ -96,7 +96,7 @@ def make_positions_optional(graph) -> None:
 
 
 def graph_of(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
-    """Return `Server.numbers` with the file's names, and its int64 inputs."""
+    """Return `ServedModel.numbers` with the file's names, and input specs."""
     names = [spec.name for spec in server.number_inputs]
     specs = [
         tf.TensorSpec(spec.shape, tf.int64, NAMES.get(spec.name, spec.name))
@@ -126,7 +126,7 @@ def convert(server: ServedModel, config) -> bytes:
 
     graph, specs = graph_of(server)
     with mock.patch.dict(optimizer._optimizers):
-        # This pass confuses [B, T, H] with [B * T, H] if one follows the other.
+        # This optimizer confuses a reshape to [B, T, H] with one to [B * T, H].
         del optimizer._optimizers["reshape_optimizer"]
         model, _ = tf2onnx.convert.from_function(graph, specs, opset=OPSET)
     tie(model)

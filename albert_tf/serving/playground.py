@@ -1,6 +1,7 @@
 """The command that serves a page for trying an exported model.
 
-The page is imported only after a check that its packages are installed.
+The module of the page is imported only after a check for the packages that it
+needs.
 """
 
 import dataclasses

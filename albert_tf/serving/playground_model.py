@@ -1,8 +1,9 @@
 """An exported model's answer to one request, as the page displays it.
 
-A tool's function receives its signature's outputs for one row, and the values
-of the form. It returns values for the page's components: {name: share} for a
-label, `{"text", "entities"}` for a marked text.
+The page has a tool for each signature. A tool's function receives the
+signature's outputs for one row, and the values of the form. It returns values
+for the page's components: {name: probability} for a label, `{"text",
+"entities"}` for a marked text.
 """
 
 import math
@@ -33,7 +34,7 @@ def text_of(value: bytes) -> str:
 
 
 def shares(labels, probabilities) -> dict[str, float]:
-    """Return {label: probability}."""
+    """Return the probabilities of labels as {label: probability}."""
     names = map(text_of, labels)
     return dict(zip(names, map(float, probabilities), strict=True))
 
@@ -70,7 +71,7 @@ def fill_mask(row: Row, text: str) -> dict:
 
 
 def sentence_order(row: Row, *texts: str) -> dict:
-    """Return the probability that the second sentence follows the first."""
+    """Return the probabilities of this order and of the other."""
     share = float(row["in_order"])
     return {"in this order": share, "the other way round": 1.0 - share}
 
@@ -78,8 +79,8 @@ def sentence_order(row: Row, *texts: str) -> dict:
 def classify(row: Row, *texts: str) -> dict:
     """Return every label with its probability.
 
-    If a text may have any number of labels, mark the chosen ones; if none is
-    chosen, put `NO_LABEL` first.
+    If a text may have any number of labels, the chosen labels are marked; if no
+    label is chosen, `NO_LABEL` comes first.
     """
     labels = shares(row["labels"], row["probabilities"])
     if "chosen" not in row:
@@ -97,11 +98,11 @@ def score(row: Row, *texts: str) -> float:
 
 
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
-    """Return the passage with its answer marked, and the answers' shares.
+    """Return the passage with its answer marked, and {answer: probability}.
 
-    The model's answer has the largest share, whatever the threshold. A text may
-    occur several times in the passage; the shares of its occurrences are added
-    unless another answer would then come first.
+    The model's answer has the largest probability, regardless of the threshold.
+    A text may occur several times in the passage; the probabilities of its
+    occurrences are added unless another answer would then come first.
     """
     first: dict[str, float] = {}  # the most probable occurrence of each text
     added: dict[str, float] = defaultdict(float)  # all occurrences
@@ -132,8 +133,8 @@ def choose(row: Row, context: str, question: str, choices: str) -> dict:
 def entities(row: Row, text: str) -> dict:
     """Return the text with its entities marked.
 
-    Without entities, as for parts of speech, mark all words with their tags
-    except `OUTSIDE`.
+    If there are no entities, as for parts of speech, words are marked with
+    their tags, except `OUTSIDE`.
     """
     count = int(row["entity_count"])
     spans = zip(row["starts"], row["ends"], row["kinds"], strict=True)
@@ -146,12 +147,12 @@ def entities(row: Row, text: str) -> dict:
 
 
 def attention(row: Row, *values) -> list[tuple[str, float]]:
-    """Return the pieces, and one piece's attention to each of them.
+    """Return the pieces, each with the attention that one piece pays to it.
 
     Args:
       row: the outputs of the signature.
       values: the texts; the layer, from 1; the head, from 1, or 0 for the mean;
-        the number of the attending piece, from 1.
+        and the number of the attending piece, from 1.
     """
     layer, head, piece = map(int, values[-3:])
     count = int(row["input_mask"].sum())
@@ -176,7 +177,7 @@ def lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-# By signature name, in the order of the page's tabs.
+# {signature: function}, in the order of the page's tabs.
 TOOLS = {
     "fill_mask": fill_mask,
     "sentence_order": sentence_order,
@@ -196,7 +197,7 @@ class ExportedModel:
       folder: a SavedModel written by `python -m albert_tf.export`.
 
     Raises:
-      InputError: if the folder has no such model.
+      InputError: if the folder does not contain such a model.
     """
 
     def __init__(self, folder: str):
@@ -228,7 +229,7 @@ class ExportedModel:
 
     def ask(self, name: str, texts: dict[str, str], *numbers: int) -> Any:
         """Return a tool's answer to the texts for its signature's inputs."""
-        # Lone surrogates cannot be encoded; each becomes one `?`.
+        # Lone surrogates cannot be encoded; each becomes a `?`.
         texts = {
             name: text.encode("utf-8", "replace").decode()
             for name, text in texts.items()

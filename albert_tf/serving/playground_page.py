@@ -25,7 +25,7 @@ BRIDGE = (
     "The bridge was built in 1902. It leads over the river to the mill, where "
     "Anna Berg had her workshop."
 )
-# A tool's title, help text, output component and example values.
+# {signature: title, help text, output component and example values}
 TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
     "fill_mask": (
         "Fill a mask",
@@ -73,9 +73,9 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
 OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
 # Limits for visitors.
 MOST_CHARACTERS = 20_000  # limit for one field
-MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # of three fields in any script
+MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # for three fields in any script
 CONCURRENT = 2  # number of requests that the model processes at a time
-WAITING = 16  # length of the queue; further requests are rejected
+WAITING = 16  # length of the queue; more requests are rejected
 POLICY = (
     b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
 )
@@ -87,7 +87,7 @@ HEADERS = (
 
 
 class Guard:
-    """Rejects large requests, and adds `HEADERS` to responses."""
+    """A filter that rejects large requests and adds `HEADERS` to responses."""
 
     def __init__(self, app: Callable):
         self.app = app
@@ -110,7 +110,7 @@ class Guard:
 
 
 class VisitorError(gr.Error):
-    """A visitor's mistake, not printed to the operator's terminal."""
+    """A visitor's mistake, which the operator's terminal does not show."""
 
     def __init__(self, message: str):
         super().__init__(message, print_exception=False)
@@ -130,7 +130,7 @@ class Page(gr.Blocks):
 
 
 def make_ask(model: ExportedModel, name: str, fields: dict):
-    """Return a button's function, from the values of a form to the answer."""
+    """Return a button's function, which maps a form's values to the answer."""
 
     def ask(*values):
         texts = dict(zip(fields, values, strict=False))

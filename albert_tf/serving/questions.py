@@ -1,4 +1,4 @@
-"""Answers to questions: spans of a context, with texts and offsets.
+"""Signatures for answers to questions: spans of a context, with offsets.
 
 Shapes: B questions, R rows (windows over contexts), T tokens, S candidates per
 row, N = top_k answers.
@@ -35,12 +35,12 @@ class QuestionRows(NamedTuple):
 
 
 class Answers:
-    """Questions about contexts, which may be longer than the model's input.
+    """A signature's function, for contexts of any length.
 
     Args:
       encoder: the model's encoder, with a tokenizer.
-      compute: returns the head's outputs.
-      task: determines the windows, the kind of head and the length of answers.
+      compute: a function that returns the head's outputs.
+      task: the task, with the settings of windows, head and answer length.
     """
 
     def __init__(self, encoder: Encoder, compute, task: Task):
@@ -53,11 +53,11 @@ class Answers:
     def signature(self) -> Signature:
         """Return the signature that finds answers in contexts [B].
 
-        The outputs are `answer` [B], empty for no answer; `answers` with
-        relative `probabilities`, `starts` and `ends` in characters and
-        `byte_starts` and `byte_ends` in the original context, all [B, N]. If
-        questions may have no answer, `null_odds` [B] are the log odds of no
-        answer.
+        The outputs are `answer` [B], empty if there is no answer; and
+        `answers`, with relative `probabilities`, `starts` and `ends` in
+        characters, and `byte_starts` and `byte_ends` in the original context,
+        all [B, N]. If questions may have no answer, `null_odds` [B] are the log
+        odds of no answer.
         """
         return Signature(self.encoder.strings("question", "context"), self)
 
@@ -118,7 +118,7 @@ class Answers:
 
     @staticmethod
     def _by_text(windows: Windows, values, fill):
-        """Reshape the values [R, S] of all rows of a text to [B, rows * S]."""
+        """Collect the values [R, S] of each text's rows, [B, rows * S]."""
         ragged = tf.RaggedTensor.from_row_lengths(values, windows.counts)
         dense = ragged.to_tensor(fill)
         shape = tf.shape(dense)
@@ -145,7 +145,7 @@ class Answers:
         rows = tf.range(tf.shape(context)[0])[:, None] * tf.ones_like(starts)
         bounds = byte_bounds(context)
         text, _, _ = cut(context, bounds, rows, starts, ends)
-        # Pieces may include the white space around them.
+        # Pieces may include the white space around their text.
         left = tf.strings.regex_replace(text, f"^{self.spaces}", "")
         inner = tf.strings.regex_replace(left, f"{self.spaces}$", "")
         sizes = [

@@ -1,4 +1,4 @@
-"""The server of a model directory: its basic and head-specific signatures.
+"""The signatures of a model directory, basic and specific to its heads.
 
 A pretrained model fills masks and scores sentence order; a fine-tuned model
 performs its task.
@@ -41,7 +41,8 @@ class ServedModel:
       signatures: {name: signature}.
       default: the name of the signature to serve as `serving_default`.
       number_inputs: the inputs of `numbers`.
-      numbers: returns outputs for ids [B, T], for formats without strings.
+      numbers: a function from ids [B, T] to outputs, for formats without
+        strings.
       task: a fine-tuned model's task.
     """
 
@@ -111,7 +112,8 @@ def basic_signatures(
 
     Args:
       encoder: the model's encoder.
-      heads: returns the heads' outputs for the encoder's outputs and inputs.
+      heads: a function from the encoder's outputs and inputs to the heads'
+        outputs.
     """
 
     def encoded_once(**inputs) -> Tensors:
@@ -161,7 +163,7 @@ NUMBER_MASKS = 8
 
 
 def mask_rows(encoder: Encoder, text: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-    """Return rows with the `positions` [B, P] of masks, and their counts."""
+    """Return rows with the `positions` [B, P] of masks, and counts of masks."""
     inputs = encoder.pack(encoder.text_graph.encode_masked(text))
     is_mask = inputs["input_ids"] == encoder.tokenizer.mask_id  # [B, T]
     count = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
@@ -175,7 +177,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
     """Return the signature that fills every `[MASK]` in strings [B].
 
     The outputs are `pieces` and `probabilities` [B, P, K], most probable first;
-    `positions` int32 [B, P] of the masks among the tokens, and `mask_count`
+    the `positions` of masks among the tokens, int32 [B, P]; and `mask_count`,
     int32 [B]. Texts with fewer than P masks are padded with "", 0 and -1; masks
     in the truncated part of a long text do not count.
     """
@@ -229,7 +231,7 @@ def pretrained_server(
     model: AlbertForPretraining,
     weights: dict[str, tf.Variable],
 ) -> ServedModel:
-    """Return a server with those heads of the model that have weights.
+    """Return a server with the model's heads for which weights exist.
 
     Args:
       encoder: the model's encoder.
@@ -280,7 +282,7 @@ MAKERS = {"answer": answer, "choose": choice_signature, "entities": entities}
 
 def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
     """Return the server of a restored fine-tuned model and its head."""
-    # Windows over shorter inputs must still cover the whole text.
+    # If inputs are shorter than in training, windows must still cover the text.
     task = task.updated(max_seq_length=encoder.config.max_seq_length)
 
     def numbers(encoded: Tensors, inputs: Tensors) -> Tensors:

@@ -1,6 +1,7 @@
-"""The encoder and its tokenizer as graphs, the parts of all signatures.
+"""The encoder and the tokenizer as graphs, from which signatures are made.
 
-A text that does not fit into one row is split into several, its windows.
+A text that does not fit into one row of the model is split into windows, one
+per row.
 
 Shapes: B batch, R rows of the model, T tokens, H hidden width, L layers, A
 heads.
@@ -36,8 +37,8 @@ class Windows(NamedTuple):
       counts: int64 [B], the number of rows of each text.
       texts: int64 [R], the index of each row's text.
       places: ragged [R, W], indices of a row's tokens among all texts' tokens.
-      is_best: ragged bool [R, W], whether no other window has more context for
-        a token.
+      is_best: ragged bool [R, W], whether a token has the most context in this
+        window.
     """
 
     counts: tf.Tensor
@@ -106,7 +107,7 @@ def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
 
 
 def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return the byte offsets of the characters and of the end of strings."""
+    """Return the byte offsets of all characters, and of the strings' ends."""
     _, starts = tf.strings.unicode_decode_with_offsets(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
@@ -127,7 +128,7 @@ def cut(
       ends: [...], the character after the last one.
 
     Returns:
-      The substrings, their first bytes and the bytes after their last ones.
+      The substrings, and the byte offsets at which they begin and end.
     """
     base = tf.gather(tf.cast(bounds.row_starts(), tf.int32), rows)
     first = tf.gather(bounds.values, base + starts)
@@ -143,7 +144,7 @@ Tensors = dict[str, tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class ServingConfig(Validated):
-    """Settings that an export fixes."""
+    """Settings of exported models."""
 
     help_group = SERVING
 
@@ -177,7 +178,7 @@ class ServingConfig(Validated):
 
 
 def graph_function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
-    """Wrap a function as a graph, for the given inputs."""
+    """Wrap a function as a graph, for inputs with these specs if given."""
     return tf.function(body, input_signature=inputs, autograph=False)
 
 
@@ -241,8 +242,8 @@ class Encoder:
 
     Args:
       albert: the encoder.
-      config: `max_seq_length` must be given.
-      tokenizer: None for a model without a vocabulary.
+      config: the settings, in which `max_seq_length` must be set.
+      tokenizer: the tokenizer, or None for a model without a vocabulary.
 
     Attributes:
       takes_text: whether the signatures accept strings.
@@ -278,19 +279,19 @@ class Encoder:
     def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
 
-        With `places` [R, P], only the tokens at these positions are returned.
+        With `places` [R, P], only the vectors at these positions are returned.
         """
         encoded = self._compiled(**inputs)
         return {name: encoded[name] for name in ENCODED}
 
     def pooled(self, **inputs) -> Tensors:
-        """Return `pooled_output` [R, H] only, which needs less computation."""
+        """Return only `pooled_output` [R, H], which needs less computation."""
         no_tokens = inputs["input_ids"][:, :0]
         encoded = self._compiled(**inputs, places=no_tokens)
         return {"pooled_output": encoded["pooled_output"]}
 
     def embeddings(self, **inputs) -> Tensors:
-        """Return embeddings: pooled [R, H], mean [R, H] and every token's.
+        """Return vectors: `pooled` [R, H], `mean` [R, H], `tokens` [R, T, H].
 
         The mean includes all tokens, even [CLS] and [SEP], but not padding.
         """
@@ -322,7 +323,7 @@ class Encoder:
 
         Args:
           compute: the function.
-          inputs: the model's inputs [R, T], and additional ones [R, ...].
+          inputs: the model's inputs [R, T], and additional inputs [R, ...].
           one_each: whether there is one row for each element of the batch.
         """
         specs = self.ids(one_each)
@@ -347,8 +348,8 @@ class Encoder:
         """Return a signature that accepts strings [B].
 
         Args:
-          compute: a `graph_function` over rows; None to serve only the rows.
-          decode: converts the rows and the outputs for them to served outputs.
+          compute: a `graph_function` of rows; None to serve only the rows.
+          decode: a function that converts outputs and rows to served outputs.
         """
 
         def call(text: tf.Tensor) -> Tensors:

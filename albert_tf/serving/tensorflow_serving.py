@@ -1,7 +1,7 @@
 """TensorFlow Serving's files for a SavedModel: warm-up and batching.
 
-Requests are messages of `tensorflow-serving-api`, but that package is not
-needed.
+The requests are messages that `tensorflow-serving-api` defines, but that
+package is not needed.
 """
 
 import functools
@@ -108,7 +108,7 @@ def is_foreign(path: str, folder: str) -> bool:
 
     Raises:
       InputError: if one of these requests fails, because a server would then
-        not load the new model.
+        fail to load the new model.
     """
     author = make_message("PredictionLog")()
     author.log_metadata.model_spec.name = AUTHOR
@@ -137,7 +137,7 @@ def batching(rows: int | None) -> str:
     """Return the batching parameters.
 
     Args:
-      rows: the export's batch size, None if any size is accepted.
+      rows: the export's batch size, or None if any size is accepted.
     """
     lines = [
         f"max_batch_size {{ value: {rows or BATCH_ROWS} }}",
@@ -158,9 +158,9 @@ def is_edited(path: str) -> bool:
 
 
 def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
-    """Write `FILES` to an export; return those copied from the earlier one.
+    """Write `FILES` to an export; return the names of copied files.
 
-    Files that an operator changed in the earlier export are copied.
+    Files that an operator changed in the earlier export are copied from there.
 
     Args:
       server: the exported server.

@@ -34,23 +34,23 @@ TEXTS: dict[str, Any] = {
 MASKED = "The small [MASK] lies behind the old house."
 
 # The largest difference allowed, as a share of the largest number in an output
-# or of 1, whichever is larger. 8 bits lose much precision, so only outputs that
-# are unrelated to the model's fail.
+# or of 1, whichever is larger. Because 8 bits lose much precision, their limit
+# rejects only outputs that are unrelated to the outputs of the Python model.
 LIMITS = {"float32": 1e-3, "float16": 0.1, "dynamic_int8": 1.0, "int8": 1.0}
 
 NONE = 1e5  # larger numbers mark a missing answer
 
 
 class Difference(NamedTuple):
-    """The largest difference between an output and the Python model's."""
+    """The largest difference between an export and the Python model."""
 
     size: float
-    share: float  # relative to the largest number in the output, or to 1
+    share: float  # of the largest number in the output, or of 1
     output: str
 
 
 def id_batch(server: ServedModel) -> Arrays:
-    """Return random ids [B, T] in rows of different lengths."""
+    """Return random model inputs [B, T], with rows of different lengths."""
     rng = np.random.default_rng(0)
     config = server.encoder.albert.config
     usual = min(USUAL_TOKENS, server.encoder.config.max_seq_length)
@@ -69,7 +69,7 @@ def id_batch(server: ServedModel) -> Arrays:
 
 
 def requests(server: ServedModel) -> dict[str, Arrays]:
-    """Return {signature: inputs} for all signatures except the basic ones.
+    """Return {signature: inputs} for all signatures that are not basic.
 
     The default signature is included and comes first, even if it is basic.
     """
@@ -98,7 +98,7 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
     sizes = np.abs(wanted)
     # Markers of missing answers need only the right order of magnitude.
     units = np.where((sizes < NONE) | np.isinf(sizes), 1.0, sizes)
-    with np.errstate(invalid="ignore"):  # infinity minus itself
+    with np.errstate(invalid="ignore"):  # from infinity minus infinity
         gaps = np.where(found == wanted, 0.0, np.abs(found - wanted) / units)
     size = float(gaps.max(initial=0.0))
     size = size if np.isfinite(size) else float("inf")
@@ -121,7 +121,7 @@ def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
 
 
 def arrays(tensors: dict[str, tf.Tensor]) -> Arrays:
-    """Return tensors as arrays."""
+    """Return tensors as NumPy arrays."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
@@ -197,7 +197,8 @@ def verify(
     """Run an export in its engine; return the largest difference from Python.
 
     Raises:
-      InputError: if the engine cannot run it, or the difference is too large.
+      InputError: if the engine cannot run the export, or the difference is too
+        large.
     """
     engine, compare = ENGINES[to]
     rule = f"{engine} must run the export and agree with the Python model"

@@ -1,7 +1,8 @@
 """Batches of features for training and evaluation.
 
-Shapes: B batch, C rows per example (choices), T tokens: `max_seq_length`, or
-the length of the batch's longest row, which is unknown while graphs are built.
+Shapes: B batch, C rows per example (choices), T tokens, either `max_seq_length`
+or the length of the batch's longest row, which is unknown while graphs are
+built.
 """
 
 import math
@@ -12,12 +13,12 @@ import tensorflow as tf
 
 from albert_tf.tasks.features import Features
 
-MOST_LENGTHS = 16  # if each length is compiled separately
-POOL_BATCHES = 64  # batches whose examples are sorted together
+MOST_LENGTHS = 16  # when each length is compiled separately
+POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the multiple of 8 to round lengths up to, so that few remain."""
+    """Return the step for rounding lengths up, so that few lengths remain."""
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
 
@@ -40,11 +41,11 @@ def batcher(
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
     """Return a function from int64 indices [B] to a batch [B, (C,) T].
 
-    An index of -1 means padding: example 0 with weight 0. With a step, T is the
-    longest row's length rounded up to a multiple of the step.
+    An index of -1 means padding: example 0 with weight 0. With a `step`, T is
+    the longest row's length, rounded up to a multiple of the step.
     """
     most = features.max_seq_length
-    # Graphs capture these tensors; they would copy arrays.
+    # Graphs capture these tensors, but would copy arrays.
     with tf.device("CPU"):
         first = tf.constant(features.row_splits[:-1])
         lengths = tf.constant(features.lengths)
@@ -110,14 +111,14 @@ def bucketed_order(
     """Return `training_order`, rearranged into batches of similar lengths.
 
     Pools of at most `POOL_BATCHES` batches, or about an epoch, are sorted
-    stably by length, then their batches are shuffled. The start of a pool
-    depends only on the position; so does the order.
+    stably by length; the batches of each pool are then shuffled. The order
+    depends only on the seed and the position in the stream.
 
     Args:
       lengths: the length of each example.
       group: number of examples in one batch over all replicas and hosts.
       seed: the seed of the order.
-      start: the position.
+      start: the position in the stream.
     """
     groups = max(1, min(POOL_BATCHES, len(lengths) // group))
     pool = group * groups
@@ -150,7 +151,7 @@ def training_batches(
     group: int = 0,
     step: int = 0,
 ) -> tf.data.Dataset:
-    """Return endless shuffled batches, a pure function of the arguments.
+    """Return endless shuffled batches, which depend only on the arguments.
 
     Args:
       features: the features to draw from.
@@ -159,8 +160,8 @@ def training_batches(
       start: the number of examples that all shards together have drawn.
       num_shards: the number of shards, to which examples go in turn.
       shard: the shard to return.
-      group: number of examples in one step over all shards, to bucket by
-        length.
+      group: number of examples in one step over all shards if batches are
+        bucketed by length, otherwise 0.
       step: see `batcher`.
     """
     if group:
@@ -182,9 +183,9 @@ def evaluation_batches(
     Args:
       features: the features to return.
       batch_size: examples in a batch, B.
-      bucketed: whether to sort by length, longest first, and cut each batch to
-        its longest row. The batches' `example_numbers` restore the original
-        order.
+      bucketed: whether to sort by length, longest first, and to cut each batch
+        to its longest row. `example_numbers` in the batches restore the
+        original order.
     """
     order = np.arange(len(features))
     if bucketed:

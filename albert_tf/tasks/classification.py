@@ -1,4 +1,4 @@
-"""Classes, sets of classes and numbers, for texts and pairs of texts.
+"""Prediction of classes, sets of classes or numbers for texts and pairs.
 
 Shapes: N examples, C classes (1 for a number).
 """
@@ -56,8 +56,8 @@ class Example:
       text: the (first) text.
       text_pair: the second text, or "".
       label: a class, a tuple of classes, one or more numbers, or None.
-      shares: the share of each class [C], to learn instead of the label, or
-        None.
+      shares: the share of each class [C], which is learnt instead of the label,
+        or None.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Example:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceTask(Task):
-    """The base of three kinds of task that predict a vector for each example.
+    """The base class of tasks that predict classes or numbers for texts.
 
     Attributes:
       columns: the columns of training and evaluation files.
@@ -154,7 +154,7 @@ class SentenceTask(Task):
         return examples
 
     def _label(self, row: Row, columns: Columns, part: str) -> Any:
-        """Return a row's label; only for prediction it may be None."""
+        """Return a row's label, or None, which only prediction allows."""
         names = columns.label
         if part == "predict":
             there = names and all(name in row.values for name in names)
@@ -238,7 +238,7 @@ class SentenceTask(Task):
 
 
 class ClassTask(SentenceTask):
-    """The base of kinds with classes; labels may be shares of classes."""
+    """The base class of tasks with classes; labels may be shares of classes."""
 
     has_classes = True
 
@@ -259,7 +259,7 @@ class ClassTask(SentenceTask):
 
 
 class Classification(ClassTask):
-    """One of several classes."""
+    """A task that assigns one of several classes."""
 
     kind = "classification"
     signature = "classify"
@@ -300,11 +300,12 @@ class Classification(ClassTask):
 
 
 class MultiLabel(ClassTask):
-    """Any number of classes, each independent of the others.
+    """A task that assigns any number of classes, independently.
 
     Labels are in one column, as a JSON list or separated by commas, or in
     several columns of 0 and 1 named after the classes. An empty cell means no
-    class; a column that is empty in every row counts as unlabelled.
+    class; a column that is empty in every row means that the examples have no
+    labels.
     """
 
     kind = "multilabel"
@@ -347,7 +348,7 @@ class MultiLabel(ClassTask):
         if any(example.label for example in examples) or not examples:
             return examples
         if part != "predict" and isinstance(path, InMemoryTable):
-            return examples  # a batch may have no class at all
+            return examples  # a batch may have no classes
         require(
             part == "predict",
             f"{path}: at least one row must have a label in a file for "
@@ -393,13 +394,13 @@ class MultiLabel(ClassTask):
 
 
 class Regression(SentenceTask):
-    """One number, or several named numbers.
+    """A task that predicts one number, or several named numbers.
 
-    Several numbers are a list in one column, or one column each, named after
-    the numbers.
+    Several numbers are a list in one column, or are in columns that are named
+    after the numbers.
 
     Attributes:
-      labels: the names of several numbers, () for a single one.
+      labels: the names of several numbers, or () for a single number.
     """
 
     kind = "regression"
@@ -437,10 +438,10 @@ class Regression(SentenceTask):
         return numbers if self.labels else numbers[0]
 
     def targets(self, labels):
-        return np.array(labels, np.float32)  # [N], or [N, C] for several
+        return np.array(labels, np.float32)  # [N] or [N, C]
 
     def numbers(self, logits):
-        """Return the predicted numbers, [N], or [N, C] for several."""
+        """Return the predictions, [N], or [N, C] for several numbers."""
         return logits if self.labels else logits[:, 0]
 
     def served(self, outputs):

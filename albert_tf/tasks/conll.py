@@ -29,7 +29,7 @@ CONLLU_COLUMNS = 10
 
 
 OUTSIDE = "O"
-UNTYPED = "_"  # the type of tags that are just a prefix, as in seqeval
+UNTYPED = "_"  # the type of tags that consist of a prefix, as in seqeval
 
 # The prefixes of all schemes (BIO, IOE, BIOES, BMES, BILOU, BMEWO) and their
 # roles: begin an entity, continue it, end it, or be a single-word entity.
@@ -43,20 +43,20 @@ SCHEMES = {
     "BIO": ("B", "I", "BI"),
     "BIOES": ("BS", "IE", "ES"),
 }
-# Sets of prefixes that are used together. The first set that covers the
-# prefixes in the data adds the missing ones.
+# Sets of prefixes that are used together. The first set that contains all
+# prefixes in the data supplies the missing prefixes.
 FAMILIES = ("I", "BI", "IE", "BIES", "BMES", "BILU", "BMEW")
 
 
 def parts(tag: str) -> tuple[str, str]:
-    """Return a tag's role and type, `("B", "PER")`; otherwise `("O", "")`."""
+    """Return a tag's role and type, such as `("B", "PER")`, or `("O", "")`."""
     match = TAG.fullmatch(tag)
     return (ROLES[match[1]], match[3] or UNTYPED) if match else (OUTSIDE, "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of a file and its cells; it has none if it ends a sentence."""
+    """A line of a file; a line without cells ends a sentence."""
 
     number: int
     text: str
@@ -74,7 +74,7 @@ class Line:
 
 
 def cells_of(line: str) -> list[str]:
-    """Split a line into cells at tabs, or at spaces if it has no tabs.
+    """Split a line into cells at tabs, or at spaces if there are no tabs.
 
     Words may contain other white space, such as no-break spaces in numbers.
     """
@@ -108,8 +108,8 @@ def without_comments(lines: list[Line]) -> list[Line]:
     """Drop comments: lines that begin with # and are not words.
 
     Words have as many columns as most lines. A comment split at spaces may have
-    that many too, but it precedes a sentence, does not end in a tag, and has a
-    space after #, unless other comments have no space.
+    the same number of columns, but it precedes a sentence, does not end in a
+    tag, and has a space after #, unless other comments have no space there.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
@@ -125,7 +125,7 @@ def without_comments(lines: list[Line]) -> list[Line]:
 
         Args:
           line: the line.
-          begins: whether it is the first line of a sentence.
+          begins: whether the line is the first of a sentence.
         """
         if len(line.cells) != width:
             return False
@@ -198,11 +198,11 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
 def tag_of(
     cells: list[str], number: str, tagged: bool, where: str
 ) -> str | None:
-    """Return the tag on a line, or None if there is no tag.
+    """Return the tag on a line, or None if the line has no tag.
 
     Args:
       cells: the cells of the line.
-      number: the number of the tag column; "" for the last of several.
+      number: the number of the tag column; "" for the last of several columns.
       tagged: whether a tag is required.
       where: "file:line".
     """
@@ -216,10 +216,10 @@ def tag_of(
 
 
 def number_of(name: str, header: Sequence[str], usual: set[str]) -> str:
-    """Return the number of a column, or "" if name and header do not define it.
+    """Return a column's number, or "" if neither name nor header determines it.
 
     Args:
-      name: the requested column, a number or a name in the header; "" for none.
+      name: the requested column, a number or a name in the header, or "".
       header: the names of the columns.
       usual: usual names of the column, in lower case.
     """
@@ -250,12 +250,12 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether lines are sentences, or words with sentence names.
+    """Return whether lines are sentences, or words that name a sentence.
 
     Args:
       sentences: groups of lines between blank lines.
       header: the names of the columns.
-      word, tag: the numbers of the columns, "" if unknown.
+      word, tag: the numbers of the columns, or "" if unknown.
       id_column: the requested column of sentence names.
     """
     if id_column or sentence_column(header):
@@ -317,10 +317,10 @@ def read_conll(
     Args:
       path: the file or table.
       word_column: the word column, by number, or by name in a header or table;
-        "" for the first column that is not word numbers, or `tokens` in a
-        table.
-      tag_column: the tag column likewise; "" for the last of several, the
-        fourth in CoNLL-U, or `ner_tags` in a table.
+        "" for the first column that does not contain word numbers, or for
+        `tokens` in a table.
+      tag_column: the tag column, by number or name; "" for the last of several
+        columns, the fourth in CoNLL-U, or `ner_tags` in a table.
       tagged: whether tags are required.
       id_column: the column of sentence names in a table with one word per row;
         "" for a column with a usual name.
@@ -371,7 +371,7 @@ def find_scheme(tags: Iterable[str]) -> str:
 def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return the classes in order: for entities, `O` and all tags per type.
 
-    A type has every prefix of its family, even a prefix absent from the data.
+    A type has all prefixes of its family, even those absent from the data.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:
@@ -387,8 +387,8 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
 def entity_spans(tags: Sequence[str]) -> list[list]:
     """Return the `[first word, last word, type]` of each entity in tags.
 
-    In every scheme, tags are read as CoNLL's script `conlleval` reads them,
-    even if a tag cannot follow the previous tag.
+    In every scheme, tags are interpreted as in CoNLL's script `conlleval`, even
+    if a tag cannot follow the previous tag.
     """
     spans: list[list] = []
     before, closed = "", True

@@ -1,4 +1,4 @@
-"""Sentence embeddings: vectors that are close if texts have similar meanings.
+"""Sentence embeddings: vectors that are close for texts of similar meaning.
 
 Shapes: N examples, C texts per example, H vector width.
 """
@@ -41,10 +41,10 @@ class Texts:
     """A text and the texts to compare it with.
 
     Attributes:
-      id: the example's name.
-      texts: the text alone; or with a match; or with a match and a negative.
-      score: the rated similarity of the first two texts, None if unrated.
-      known: whether that similarity is known; without a score, the texts match.
+      id: the id of the example.
+      texts: the text alone, with a match, or with a match and a negative.
+      score: the rated similarity of the first two texts, or None if unrated.
+      known: whether the similarity is known; without a score, the texts match.
     """
 
     id: str
@@ -55,11 +55,11 @@ class Texts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embedding(Task):
-    """Sentence embedding; data sets differ in their columns.
+    """The task of embedding sentences.
 
-    A training example is a single text, whose two crops form a match; a pair or
-    triplet, contrasted with the rest of its batch; or a pair with a score,
-    which its cosine is trained to equal.
+    A training example is a single text, two crops of which match; a pair or
+    triplet, which is contrasted with the rest of the batch; or a pair with a
+    score, which is the target of the pair's cosine.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.
@@ -235,7 +235,8 @@ class Embedding(Task):
         if None not in labels:
             values = np.array(labels), cosines(predictions)
             return {name: METRICS[name](*values) for name in RATED}
-        # Every candidate once: matches, and negatives if any.
+        # The candidates, without duplicates: matches, and negatives if there
+        # are any.
         texts = [text for e in examples for text in e.texts[1:]]
         places = {text: i for i, text in enumerate(texts)}
         numbers = {text: i for i, text in enumerate(places)}

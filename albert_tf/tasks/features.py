@@ -34,7 +34,7 @@ def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     """Return the window in which each token has the most context, [number].
 
     A token's context is the smaller of the token counts to its left and right
-    in the window. Ties go to the first window, unless a later one is longer.
+    in the window. Ties go to the first window, unless a later window is longer.
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):
@@ -55,14 +55,14 @@ class Features:
       row_splits: int64 [N + 1], the index in `tokens` at which each row begins.
       second_starts: int32 [N], the position in each row at which segment 1
         begins.
-      arrays: further features [N, ...], such as `labels`.
+      arrays: additional features [N, ...], such as `labels`.
       pad_id: the padding token.
       max_seq_length: T.
-      token_arrays: further features [tokens, ...]; in a batch, they are [B, T,
-        ...].
-      fills: the padding value of each of `token_arrays` in a batch.
-      notes: arrays that stay on the host, with facts about the rows that
-        `Task.predictions` needs.
+      token_arrays: additional features [tokens, ...], which are [B, T, ...] in
+        a batch.
+      fills: {name in `token_arrays`: padding value in a batch}.
+      notes: arrays of facts about the rows, which only `Task.predictions` uses
+        and batches do not contain.
       rows_per_example: C, if each example has C consecutive rows; a batch is
         then [B, C, T], and `arrays` are [N / C, ...].
     """
@@ -150,5 +150,5 @@ class Features:
         return crc
 
     def full_rows(self) -> int:
-        """Return the number of rows that are full and may have been cut."""
+        """Return the number of full rows, which may have been truncated."""
         return int(np.sum(self.lengths >= self.max_seq_length))

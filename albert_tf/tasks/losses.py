@@ -27,16 +27,16 @@ class Head(abc.ABC):
 
     Attributes:
       terms: the names of the loss terms.
-      metrics: the means to show during training.
+      metrics: the names of metrics to show during training.
       smooths: whether labels can be smoothed.
       averages: whether outputs are logits, which can be averaged over models or
         distilled.
-      token_outputs: the outputs with a token axis, and their values at
-        padding.
-      further_inputs: names in a batch other than `INPUTS` and the labels.
+      token_outputs: {output with a token axis: value at padding}.
+      further_inputs: names of features that the model or the loss needs in
+        addition to `INPUTS`.
       label_dtype: the dtype of labels; shares of classes are float32.
-      label_rank: the number of axes of a batch's labels; shares have one axis
-        more.
+      label_rank: the number of axes of a batch's labels; shares of classes have
+        one more axis.
     """
 
     terms: ClassVar[tuple[str, ...]] = ("task",)
@@ -74,7 +74,7 @@ class Head(abc.ABC):
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return {metric: [B]}, to show during training beside the loss."""
+        """Return {metric: [B]} for metrics to show during training."""
         return {}
 
     def label_counts(self, batch: Batch) -> tf.Tensor:
@@ -115,13 +115,13 @@ class Head(abc.ABC):
         seed,
         example_losses: Callable | None = None,
     ) -> tuple[dict, dict]:
-        """Return the sum of losses, and metrics as (sum, weight).
+        """Return {term: sum of losses}, and {metric: (sum, weight)}.
 
         Args:
           model: the model.
           batch: the examples.
           seed: the dropout seed.
-          example_losses: replaces the head's own method.
+          example_losses: a replacement for the head's own method.
         """
         weights, counts = self.loss_weights(batch), self.label_counts(batch)
         outputs = self.outputs(model, batch, seed)
@@ -135,7 +135,7 @@ class Head(abc.ABC):
 
 
 class ClassHead(Head):
-    """One of several classes."""
+    """A head whose labels are one of several classes."""
 
     def loss_weights(self, batch):
         return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
@@ -159,7 +159,7 @@ class ClassHead(Head):
 
 
 class SetHead(ClassHead):
-    """Any number of classes, each independent of the others."""
+    """A head whose labels are any number of classes."""
 
     label_dtype, label_rank = "float32", 2
 
@@ -191,7 +191,7 @@ class SetHead(ClassHead):
 
 
 class NumberHead(Head):
-    """One or several numbers, trained with squared error as in the release."""
+    """A head for one or more numbers, with squared error as in the release."""
 
     metrics, smooths, label_dtype = (), False, "float32"
 
@@ -211,7 +211,7 @@ class NumberHead(Head):
 
 
 class ChoiceHead(ClassHead):
-    """One of several choices; an example may have fewer than C."""
+    """A head for one of several choices; an example may have fewer than C."""
 
     further_inputs = ("choice_mask",)
 
@@ -230,10 +230,10 @@ class ChoiceHead(ClassHead):
 
 
 class TagHead(ClassHead):
-    """A tag for the first piece of every word.
+    """A head for tags, which belong to the first piece of every word.
 
-    A row's losses and metrics are means over its words, and a row's weight is
-    its number of words. The totals are therefore means over words.
+    A row's loss and metrics are means over its words, and the row's weight is
+    its number of words. The means over a batch are therefore means over words.
     """
 
     token_outputs: ClassVar = {"logits": 0.0}
@@ -271,7 +271,7 @@ class TagHead(ClassHead):
 
 
 class SpanHead(Head):
-    """The first and the last token of an answer, independently."""
+    """A head for an answer's first and last tokens, which are independent."""
 
     metrics, smooths, label_rank = (), False, 2
     token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
@@ -319,11 +319,10 @@ class BeamHead(SpanHead):
 
 
 class EmbeddingHead(Head):
-    """Unit vectors, whose cosine is high for matching texts.
+    """A head for vectors whose cosine is high for matching texts.
 
     Without scores, the loss is the cross entropy of a text's match among the
-    matches and negatives of all rows computed together: a replica's
-    micro-batch.
+    matches and negatives of all rows in a replica's micro-batch.
     """
 
     metrics, smooths, averages = (), False, False
@@ -356,7 +355,7 @@ class EmbeddingHead(Head):
         raise NotImplementedError
 
 
-# By `Task.head_kind`.
+# {`Task.head_kind`: class of the head}
 HEADS: dict[str, type[Head]] = {
     "classification": ClassHead,
     "multilabel": SetHead,

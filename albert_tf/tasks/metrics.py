@@ -1,7 +1,7 @@
 """The official metrics of all tasks.
 
-scikit-learn and SciPy return the same results but are not needed; entity
-metrics match CoNLL's script `conlleval`.
+scikit-learn and SciPy, which are not needed, have the same results; entity
+metrics are equal to the output of CoNLL's script `conlleval`.
 """
 
 import itertools
@@ -20,7 +20,7 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return minus the mean squared error, so that larger is better."""
+    """Return the negative mean squared error, so that larger is better."""
     return -float(np.mean(np.subtract(labels, predictions, dtype=float) ** 2))
 
 
@@ -31,33 +31,33 @@ def class_sets(*numbers: np.ndarray) -> np.ndarray:
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return each class's F1 in sets [N, C]; 0 for an absent class."""
+    """Return each class's F1 score for sets [N, C], or 0 if it is absent."""
     right = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
     both = np.sum([labels, predictions], axis=(0, 1), dtype=float)
     return np.divide(right, both, np.zeros(len(both)), where=both > 0)
 
 
 def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return F1 of class 1."""
+    """Return the F1 score of class 1."""
     sets = (np.equal(x, 1)[:, None] for x in (labels, predictions))
     return float(f1_of_classes(*sets)[0])
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the mean F1 of all classes, or of those in use for numbers."""
+    """Return the mean F1 of classes; class numbers not in use do not count."""
     sets = labels, predictions
     sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
     return float(f1_of_classes(*sets).mean())
 
 
 def micro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return F1 of all decisions in sets [N, C]."""
+    """Return the F1 score of all decisions in sets [N, C]."""
     sets = (np.reshape(x, [-1, 1]) for x in (labels, predictions))
     return float(f1_of_classes(*sets)[0])
 
 
 def pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the correlation over axis 0, or 0 if an input is constant."""
+    """Return Pearson's correlation, or 0 if an input is constant."""
     pair = [np.asarray(x, float) for x in (labels, predictions)]
     first, second = (x - x.mean(axis=0) for x in pair)
     lengths = np.linalg.norm(first) * np.linalg.norm(second)
@@ -73,12 +73,12 @@ def ranks(values: np.ndarray) -> np.ndarray:
 
 
 def spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the correlation of ranks."""
+    """Return Spearman's correlation, that is, the correlation of ranks."""
     return pearson(ranks(labels), ranks(predictions))
 
 
 def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the correlation of classes, for any number of classes.
+    """Return Matthews's correlation, for any number of classes.
 
     See https://doi.org/10.1016/j.compbiolchem.2004.09.006.
     """
@@ -87,7 +87,7 @@ def matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 # Each function accepts (labels [N], predictions [N]). Classes are numbers;
 # `f1`, the metric of MRPC and QQP, treats class 1 as positive. Multi-label sets
-# are 0/1 arrays [N, C]: accuracy counts whole sets, micro F1 pools all
+# are 0/1 arrays [N, C]: accuracy counts correct sets, and micro F1 pools all
 # decisions.
 METRICS: dict[str, Callable] = {
     "accuracy": accuracy,
@@ -104,10 +104,10 @@ METRICS: dict[str, Callable] = {
 def retrieval(
     queries: np.ndarray, candidates: np.ndarray, numbers: np.ndarray
 ) -> dict[str, float]:
-    """Return metrics of the ranks of the queries' matches.
+    """Return retrieval metrics, given each query's match.
 
-    `accuracy` is the share of matches ranked first, `mrr` the mean of
-    1 / rank. On ties, the match is ranked last.
+    `accuracy` is the share of matches that rank first, and `mrr` the mean of 1
+    / rank. In ties, the match ranks last.
 
     Args:
       queries: float [N, H].
@@ -134,7 +134,7 @@ def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
 
 
 def _shares_found(labels: set, predictions: set) -> dict[str, float]:
-    """Return precision, recall and F1 of sets; 0 if a set is empty."""
+    """Return the precision, recall and F1 score of a predicted set."""
     right = len(labels & predictions)
     both = len(labels) + len(predictions)
     return {

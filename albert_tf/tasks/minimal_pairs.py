@@ -1,10 +1,10 @@
-"""Score minimal pairs: how well a pretrained model has learnt grammar.
+"""Scores of a pretrained model on minimal pairs, as a test of grammar.
 
 A model is right about a pair if the good sentence has the higher
 pseudo-log-likelihood: the sum over its pieces of the piece's log probability
 when only that piece is masked (Salazar et al., 2020, arXiv 1910.14659).
 
-Shapes: R rows, each a sentence with one mask, T tokens.
+Shapes: R rows, which are sentences with one mask, T tokens.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class MinimalPairsConfig(Validated):
-    """The model and pairs to score, and the file to write."""
+    """The model and the pairs to score, and the file to write."""
 
     model_dir: str = variant(MODEL_DIR, help="Pretrained model directory.")
     input_file: str = variant(
@@ -61,7 +61,7 @@ class MinimalPairsConfig(Validated):
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """Two sentences that differ only in grammar, and the phenomenon tested.
+    """Two sentences that differ only in grammar, and the tested phenomenon.
 
     Attributes:
       where: the pair's file and line, for error messages.
@@ -78,7 +78,7 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
     """Return the pairs in the input files, none of which may be the output.
 
     Raises:
-      InputError: if a line is malformed; the message states its location.
+      InputError: if a line is malformed; the message locates the line.
     """
     pairs, output = [], config.output_file
     for path in files.glob(config.input_file, "`input_file`"):
@@ -101,10 +101,10 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
 
 
 class Scorer:
-    """Pseudo-log-likelihoods of sentences by a pretrained model.
+    """A scorer of sentences by a model's pseudo-log-likelihood.
 
     Args:
-      model: a model with its masked-word head.
+      model: a model with a masked-word head.
       tokenizer: the model's tokenizer.
     """
 
@@ -116,7 +116,7 @@ class Scorer:
         )
 
     def _losses(self, ids, places):
-        """Return -log p [R, 1] of the pieces at masked positions [R, 1]."""
+        """Return -log p of the pieces at the masked positions, both [R, 1]."""
         pieces = tf.gather(ids, places, batch_dims=1)
         at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
         masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
@@ -130,7 +130,7 @@ class Scorer:
 
         Args:
           sentence: the text.
-          where: its file and line, for error messages.
+          where: the text's file and line, for error messages.
         """
         ids = self.tokenizer.encode(sentence)
         limit = self.model.config.max_position_embeddings - 2
@@ -144,7 +144,7 @@ class Scorer:
         return np.array([first, *ids, last], np.int32)
 
     def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
-        """Yield batches of row numbers; rows of a batch have one length."""
+        """Yield batches of row numbers; rows of a batch are equally long."""
         by_length = defaultdict(list)
         for number, row in enumerate(rows):
             by_length[len(row)].append(number)
@@ -159,7 +159,7 @@ class Scorer:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
         Sentences with the same pieces receive exactly the same score, so that
-        neither counts as better.
+        neither counts as the better one.
 
         Args:
           sentences: the texts.
@@ -203,7 +203,7 @@ def load_scorer(model_dir: str) -> Scorer:
 
 
 def accuracy(right: Sequence[bool]) -> dict:
-    """Return the share of right answers and its Wilson interval."""
+    """Return the share of correct answers, and its Wilson interval."""
     n, share = len(right), float(np.mean(right))
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     middle = share + z**2 / (2 * n)
@@ -215,9 +215,9 @@ def accuracy(right: Sequence[bool]) -> dict:
 
 
 def summarize(pairs: Sequence[Pair], right: Sequence[bool]) -> dict:
-    """Return accuracies by paradigm and phenomenon, and their mean.
+    """Return accuracies by paradigm and phenomenon, and the overall accuracy.
 
-    The overall accuracy is the mean over paradigms, as published.
+    The overall accuracy is the mean over paradigms, as in the publication.
     """
     groups = {"phenomenon": defaultdict(list), "paradigm": defaultdict(list)}
     for pair, good in zip(pairs, right, strict=True):
@@ -245,9 +245,9 @@ def score_minimal_pairs(config: MinimalPairsConfig) -> dict:
 
 @program.command(MinimalPairsConfig)
 def minimal_pairs(config: MinimalPairsConfig) -> dict:
-    """Score minimal pairs; write and return accuracies.
+    """Score a model on minimal pairs; write and return the accuracies.
 
-    Each paradigm and phenomenon has an `accuracy`, its 95 % interval from `low`
+    Each paradigm and phenomenon has an `accuracy`, its 95% interval from `low`
     to `high`, and the number of `pairs`; the top level contains the mean over
     paradigms.
     """

@@ -1,4 +1,4 @@
-"""Multiple choice: each choice is scored with the context and question.
+"""Multiple choice: each choice is scored with the context and the question.
 
 Examples come from tables or RACE files. Shapes: N examples, C choices.
 """
@@ -39,7 +39,7 @@ from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MOST_CHOICES = 1000  # each is a row for the model
-BLANK = "_"  # the gap for the choice in RACE questions
+BLANK = "_"  # the blank for the choice in RACE questions
 
 
 def with_choice(question: str, choice: str) -> str:
@@ -70,7 +70,8 @@ class ReaderSettings:
 
     Attributes:
       reader: a key of `READERS`.
-      columns: a table's context, question (`text_pair`), label and id.
+      columns: a table's columns for the context, question (`text_pair`), label
+        and id.
       choice_columns: one column with a list, or one column per choice.
       levels: the RACE folders to read.
     """
@@ -86,7 +87,7 @@ RACE_COLUMNS = Columns(text="article", format=JSONL)
 
 
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
-    """Return the index of a choice, named by a letter or a number from 0.
+    """Return the index of a choice, which a letter or a number from 0 names.
 
     The result is None if the label is missing, which only prediction allows.
     """
@@ -104,9 +105,9 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """Return choices as texts; fail unless there are at least two."""
+    """Return choices as texts; fail unless the list has at least two."""
     legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
-    # A missing cell is NaN, the only value that does not equal itself.
+    # A missing cell is NaN, which does not equal itself.
     legal = legal and all(
         isinstance(x, str | int | float) and x == x for x in choices
     )
@@ -116,7 +117,7 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
 
 
 def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
-    """Return a row's choices, from one column with a list or from several."""
+    """Return a row's choices, from a column of lists or several columns."""
     if len(names) > 1:
         choices = [cell(row, name, "choice_columns") for name in names]
     else:
@@ -220,11 +221,11 @@ DEFAULTS = TaskConfig(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultipleChoice(Task):
-    """Multiple choice; data sets differ in layout and number of choices.
+    """The task of choosing one of several answers to a question.
 
     Attributes:
       layout: how to read files.
-      number: C, unless examples have more choices.
+      number: the number of choices, C, unless examples have more choices.
     """
 
     kind = "multiple_choice"
@@ -279,7 +280,7 @@ class MultipleChoice(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Leave half of the input for the context, and room for [SEP]."""
+        """Return a `max_qa_length` that leaves half a row for the context."""
         length = config.max_seq_length
         most = min(length // 2, length - 3)
         return {"max_qa_length": min(config.max_qa_length, most)}
@@ -294,8 +295,8 @@ class MultipleChoice(Task):
     def features(self, examples, tokenizer):
         """Return rows `[CLS] context [SEP] question and choice [SEP]`.
 
-        Long second parts are cut at the start, long contexts at the end.
-        Source: `convert_single_example` of the released `race_utils.py`.
+        A long question and choice is cut at the start, a long context at the
+        end. Source: `convert_single_example` of the released `race_utils.py`.
         """
         length, most = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
@@ -332,7 +333,7 @@ class MultipleChoice(Task):
         return [Prediction(int(row.argmax()), row) for row in shares]
 
     def for_queries(self):
-        """Drop the number of choices, to compute only a query's own choices."""
+        """Return a copy of the task that computes only a query's choices."""
         return dataclasses.replace(self, number=0)
 
     def example(self, question, context, choices):

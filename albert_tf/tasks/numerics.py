@@ -12,7 +12,7 @@ from albert_tf.text.tokenizers import Tokenizer
 
 Array = Any
 IMPOSSIBLE = np.float32(-np.inf)  # the score of spans that cannot be answers
-NO_ANSWER = -1e6  # the start and the end score if there is no answer
+NO_ANSWER = -1e6  # the scores of start and end if there is no answer
 
 
 def library(values: Array) -> Any:
@@ -34,7 +34,7 @@ def softmax(logits: Array) -> Array:
 
 
 def sigmoid(logits: Array) -> Array:
-    """Return the probability of each logit."""
+    """Return the probability for each logit."""
     xp = library(logits)
     if xp is not np:
         return xp.sigmoid(logits)
@@ -42,7 +42,7 @@ def sigmoid(logits: Array) -> Array:
 
 
 def top(values: Array, number: int) -> tuple[Array, Array]:
-    """Return each row's largest values and their positions, in order."""
+    """Return each row's largest values, in order, and their positions."""
     xp = library(values)
     if xp is not np:
         return xp.math.top_k(values, xp.minimum(number, xp.shape(values)[1]))
@@ -73,7 +73,7 @@ class Spans(NamedTuple):
 def simple_spans(
     outputs: dict, begins: Array, inside: Array, number: int
 ) -> Spans:
-    """Return all pairs of the most probable starts and ends."""
+    """Return all pairs of a probable start and a probable end."""
     where = library(begins).where
     start = where(begins, outputs["start_logits"], IMPOSSIBLE)
     end = where(inside, outputs["end_logits"], IMPOSSIBLE)
@@ -85,7 +85,7 @@ def simple_spans(
 def beam_spans(
     outputs: dict, begins: Array, inside: Array, number: int
 ) -> Spans:
-    """Return the spans of a beam: starts [R, K], each with ends [R, K, M]."""
+    """Return a beam's spans: starts [R, K], each with its ends [R, K, M]."""
     first = outputs["start_top_index"][..., None]
     last = outputs["end_top_index"]
     start = outputs["start_top_log_probs"][..., None]

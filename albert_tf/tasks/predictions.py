@@ -19,7 +19,7 @@ class Prediction:
     """A predicted label, and the probability of each class."""
 
     label: Any  # in the same form as in the examples
-    probabilities: np.ndarray  # [C], empty for a number
+    probabilities: np.ndarray  # [C]; empty if the label is a number
 
 
 class Predictor:
@@ -85,7 +85,7 @@ def write_labels(
       path: the path without its extension.
       ids: the examples' names.
       predictions: the predicted labels.
-      labels: the true labels, None unless all are known.
+      labels: the true labels, or None if any is unknown.
       shares: {class: its probability in each example}.
     """
     columns = {"id": ids, "prediction": predictions}
@@ -98,7 +98,7 @@ def write_labels(
 
 
 def sibling(path: str, name: str) -> str:
-    """Return the path of a different output file of the same split.
+    """Return the path of another output file for the same split.
 
     Args:
       path: the path of the predictions without the extension, such as
@@ -128,12 +128,12 @@ def write_submission(
     ids: Sequence[str],
     labels: Sequence[str],
 ) -> list[str]:
-    """Write a split's submission file, if any; return a list with its path.
+    """Write a split's submission file, if any; return the written paths.
 
     Args:
       path: as for `sibling`.
-      submissions: {split: file name}; `.tsv` means GLUE's format, a table,
-        and `.json` means CLUE's, one object per line.
+      submissions: {split: file name}; `.tsv` means GLUE's format, a table, and
+        `.json` means CLUE's format, one object per line.
       ids: the examples' names.
       labels: the predicted labels as texts.
     """

@@ -1,4 +1,4 @@
-"""Questions whose answers are spans of a context.
+"""Question answering, in which answers are spans of a context.
 
 A row is `[CLS] question [SEP] window [SEP]`; a long context is split into
 several rows with overlapping windows. The answer's position in a row comes from
@@ -62,9 +62,9 @@ def label(
     window: slice,
     position: int,
 ) -> tuple[int, int]:
-    """Return the positions of the answer's first and last token in a row.
+    """Return the positions of an answer's first and last tokens in a row.
 
-    These tokens and all tokens between them contain a part of the answer.
+    Each token from the first to the last contains a part of the answer.
 
     Args:
       question: the question; its `span` is the answer.
@@ -102,7 +102,7 @@ def question_features(
         context = encoded(question.context)
         number = context.shape[1]
         room = config.max_seq_length - len(query) - 3
-        # An empty context still has one (empty) window.
+        # Even an empty context has one window, which is empty.
         windows = make_windows(number, room, config.doc_stride) or [(0, 0)]
         best_of = best_windows(number, windows)
         for i, (start, length) in enumerate(windows):
@@ -130,7 +130,7 @@ def question_features(
 
 
 def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
-    """Return the row numbers and windows of each question."""
+    """Return a list of (row number, window) for each question."""
     notes, positions = features.notes, features.second_starts.tolist()
     sizes = features.lengths - features.second_starts - 1
     bounds = np.cumsum(sizes)[:-1]
@@ -168,14 +168,14 @@ def answer_tokens(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(Task):
-    """Question answering; data sets differ in `scoring` and `impossible`.
+    """The task of finding answers; data sets differ in scoring.
 
     Attributes:
-      scoring: the official script to follow, a key of `SCORES`; "" to choose by
-        the training examples.
-      impossible: whether questions may have no answer; None to decide by the
+      scoring: the official script to follow, a key of `SCORES`; "" to choose it
+        from the training examples.
+      impossible: whether questions may have no answer; None to decide from the
         training examples.
-      submission: name of the submission file, "" for none.
+      submission: name of the submission file, or "" if there is none.
     """
 
     kind = "question_answering"
@@ -230,7 +230,7 @@ class QuestionAnswering(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Reserve a quarter for questions; do not let windows skip tokens."""
+        """Return lengths that reserve a quarter of a row for the question."""
         length, query = config.max_seq_length, config.max_query_length
         if "max_query_length" not in given:
             query = min(query, max(1, length // 4))
@@ -247,7 +247,7 @@ class QuestionAnswering(Task):
     def reopened(self):
         if self.impossible or self.scoring != "squad1":
             return self
-        # Until now, every question had an answer.
+        # So far, every question had an answer.
         return dataclasses.replace(self, impossible=None, scoring="")
 
     def read(self, part, path) -> list[Question]:
@@ -356,7 +356,7 @@ class QuestionAnswering(Task):
         return prediction.text(self.config.null_score_diff_threshold or 0.0)
 
     def answer(self, query, prediction, top):
-        """Return the answer, or "" if there is none, and the best spans."""
+        """Return the answer, "" if there is no answer, and the best spans."""
         best = prediction.best[:top]
         answers = [
             {

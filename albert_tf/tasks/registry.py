@@ -2,12 +2,13 @@
 
 GLUE (https://arxiv.org/abs/1804.07461) files keep their official layout. The
 labels, their order and the main metrics come from the released
-`classifier_utils.py`; MRPC and QQP also use F1, and STS-B also uses Spearman.
+`classifier_utils.py`; MRPC and QQP also use F1, and STS-B also uses Spearman's
+correlation.
 
-Chinese: CLUE (https://arxiv.org/abs/2004.05986), LCQMC, ChnSentiCorp. File
-names, labels and submissions follow CLUE 1.1 and the data sets' releases. CLUE
-adds `11` to the submission's name if 1.1 has a new test set; the submission for
-OCNLI is named after its training set.
+The Chinese data sets are CLUE (https://arxiv.org/abs/2004.05986), LCQMC and
+ChnSentiCorp. File names, labels and submissions follow CLUE 1.1 and the data
+sets' releases. CLUE adds `11` to the name of a submission if version 1.1 has a
+new test set; the submission for OCNLI is named after the training set.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ def glue(
     kind: type[SentenceTask] = Classification,
     **more,
 ) -> SentenceTask:
-    """Return the entry of a data set; its first score is the main metric."""
+    """Return the entry of a data set, whose main metric is the first score."""
     usual = {
         "folder": name.upper(),
         "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),
@@ -241,7 +242,7 @@ def squad(version: str, **more) -> QuestionAnswering:
     )
 
 
-# https://arxiv.org/abs/1606.05250, and 1806.03822
+# https://arxiv.org/abs/1606.05250 and https://arxiv.org/abs/1806.03822
 BEAM = dataclasses.replace(DEFAULTS, answer_head="beam")
 
 SQUAD = (
@@ -303,7 +304,7 @@ def plain(name: str) -> str:
 
 
 def find(name: str) -> Task:
-    """Return the task with this name; sst-2, SST_2 and sst2 are the same."""
+    """Return the task with a name; sst-2, SST_2 and sst2 are the same name."""
     tasks = {plain(known): task for known, task in TASKS.items()}
     rule = f"`task` must be one of {', '.join(TASKS)}."
     require(plain(name) in tasks, rule, task=name)
@@ -321,12 +322,21 @@ def task_of(description: dict) -> Task:
     return typed(KINDS[values.pop("kind")], values)
 
 
+def _complete(task: Task) -> Task:
+    """Return a task; raise an error if it lacks a setting of its kind."""
+    usual = vars(type(task).config)
+    for name, value in vars(task.config).items():
+        if value is None and usual[name] is not None:
+            raise ValueError(f"`{name}` is missing")
+    return task
+
+
 def load_task(model_dir: str) -> Task:
     """Return the task for which the model in a directory was fine-tuned."""
     path = files.join(model_dir, TASK_FILE)
     values = files.read_json(path, "The description of the task")
     try:
-        return task_of(values)
+        return _complete(task_of(values))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{TASK_FILE} must be unchanged since fine-tuning wrote it: "

@@ -1,4 +1,4 @@
-"""SQuAD files, and conversion of predicted spans to texts."""
+"""SQuAD files, and the conversion of predicted spans to texts."""
 
 import dataclasses
 import re
@@ -26,9 +26,10 @@ class Question:
       id: the question's name in prediction files.
       text: the question.
       context: the text that contains the answers.
-      answers: the texts of all answers; () if there are none, None if unknown.
-      span: start and end of the first answer found in the context, (0, 0) if
-        there is none.
+      answers: the texts of all answers, () if there are none, or None if
+        unknown.
+      span: start and end of the first answer that occurs in the context, or (0,
+        0) if no answer does.
     """
 
     id: str
@@ -39,7 +40,10 @@ class Question:
 
 
 def find_answer(context: str, text: str, start: int) -> int | None:
-    """Return the occurrence of an answer nearest to its stated start."""
+    """Return the start of the answer's occurrence nearest to a stated start.
+
+    The result is None if the answer does not occur in the context.
+    """
     if text and start >= 0 and context.startswith(text, start):
         return start
     # The look-ahead finds occurrences that overlap.
@@ -59,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """Return the answers in a JSON text, or the text itself if it has none."""
+    """Return the answers in a JSON text, or a plain text unchanged."""
     try:
         value = files.json_value(text)
     except ValueError:
@@ -105,13 +109,13 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A question as the file contains it.
+    """A question as it is in the file.
 
     Attributes:
       context: the context.
       qa: the question's other fields.
       where: the part of the file, or the row, for error messages.
-      where_answers: the location of the answers; "" to name the question
+      where_answers: the location of the answers; "" if errors name the question
         instead.
     """
 
@@ -160,7 +164,7 @@ def entries(path: str) -> Iterator[Entry]:
 
 
 class Reader:
-    """A reader of one file that counts answers moved or not found.
+    """A reader of one file, which counts misplaced and missing answers.
 
     Args:
       path: the file.
@@ -178,8 +182,8 @@ class Reader:
         """Return the questions of the file.
 
         Raises:
-          InputError: if the file is malformed, or questions do not fit their
-            answers; the message lists all of them.
+          InputError: if the file is malformed, or if questions do not fit their
+            answers; the message lists these questions.
         """
         questions: dict[str, Question] = {}
         for entry in entries(self.path):
@@ -253,10 +257,10 @@ class Window:
     """The part of a context in one row.
 
     Attributes:
-      position: the row position of the first context token.
+      position: the position in the row of the first context token.
       starts: int [W], the offset in the context at which each token begins.
       ends: int [W], the offset at which each token ends.
-      is_best: bool [W], whether no other window has more context for the token.
+      is_best: bool [W], whether a token has the most context in this window.
     """
 
     position: int
@@ -320,10 +324,10 @@ def probabilities(answers: Sequence[Answer]) -> list[float]:
 
 @dataclasses.dataclass(frozen=True)
 class AnswerPrediction:
-    """The n best answers, and the odds that there is no answer."""
+    """The n best answers, and the log odds that there is no answer."""
 
     best: list[Answer]
-    null_odds: float | None  # higher if unanswerable; None if unused
+    null_odds: float | None  # larger if less answerable, or None if unused
 
     def text(self, threshold: float | None) -> str:
         """Return the answer, or "" if the null odds exceed a threshold."""
@@ -374,7 +378,7 @@ def write_answers(
       examples: the questions.
       predictions: the predicted answers.
       threshold: the null odds above which there is no answer.
-      submission: the name of the submission file, "" for none.
+      submission: the name of the submission file, or "" if there is none.
     """
     pairs = list(zip(examples, predictions, strict=True))
     texts = {q.id: p.text(threshold) for q, p in pairs}

@@ -1,7 +1,8 @@
 """Answer scores as defined by the official scripts of SQuAD and CMRC 2018.
 
-For each question, the functions receive the texts of its answers (none if it is
-unanswerable) and the predicted text ("" for no answer). Scores are from 0 to 1.
+For each question, the functions receive the texts of its answers, of which an
+unanswerable question has none, and the predicted text, which is "" for no
+answer. Scores are from 0 to 1.
 """
 
 import collections
@@ -17,8 +18,8 @@ from albert_tf.base.packages import need
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-# The marks that CMRC ignores. The official list also has an ellipsis of two
-# characters, which never equals a single character.
+# The marks that CMRC ignores. The official list also contains an ellipsis of
+# two characters, but no single character equals it.
 CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
 # An ideograph, or the text between two ideographs.
 PARTS = re.compile("[\u4e00-\u9fa5]|[^\u4e00-\u9fa5]+")
@@ -32,7 +33,7 @@ def normalize_answer(text: str) -> str:
 
 
 def overlap_f1(common: int, predicted: int, expected: int) -> float:
-    """Return the F1 of the token overlap, or 0 if no token is shared."""
+    """Return the F1 score of the token overlap, or 0 if no token is shared."""
     if common == 0:
         return 0.0
     precision, recall = common / predicted, common / expected
@@ -40,14 +41,14 @@ def overlap_f1(common: int, predicted: int, expected: int) -> float:
 
 
 def token_f1(answer: str, prediction: str) -> float:
-    """Return the F1 of words, as in SQuAD 1.1."""
+    """Return the F1 score of words, as in SQuAD 1.1."""
     gold, guess = (normalize_answer(x).split() for x in (answer, prediction))
     common = collections.Counter(gold) & collections.Counter(guess)
     return overlap_f1(common.total(), len(guess), len(gold))
 
 
 def token_f1_or_none(answer: str, prediction: str) -> float:
-    """Return `token_f1`, but 1 if neither has a word, as in SQuAD 2.0."""
+    """Return `token_f1`, but 1 if neither text has a word, as in SQuAD 2.0."""
     words = [normalize_answer(x).split() for x in (answer, prediction)]
     if not all(words):
         return float(words[0] == words[1])
@@ -60,14 +61,14 @@ def exact(answer: str, prediction: str) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, or 0 for no values."""
+    """Return the mean of values, or 0 if there are none."""
     return sum(values) / len(values) if values else 0.0
 
 
 def squad1(
     answers: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> dict[str, float]:
-    """Return SQuAD 1.1's `exact_match` and `f1`, best over the answers."""
+    """Return SQuAD 1.1's `exact_match` and `f1`, each for the best answer."""
     pairs = list(zip(answers, predictions, strict=True))
     return {
         "exact_match": mean([max(exact(a, p) for a in x) for x, p in pairs]),
@@ -83,10 +84,10 @@ def best_number(
 ) -> tuple[float, int]:
     """Return the best mean score and the number of questions to answer.
 
-    Questions are answered in the order of their null odds; the rest count as
-    predicted unanswerable.
+    Questions are answered in the order of their null odds; all other questions
+    are predicted to be unanswerable.
     """
-    # The gain from answering; an empty text cannot be wrong.
+    # The gains from answering; an empty text cannot be wrong.
     gains = [
         score if has else -float(bool(text))
         for score, has, text in zip(scores, answered, predictions, strict=True)
@@ -116,9 +117,10 @@ def decision_threshold(
     """Return the threshold with the best F1.
 
     The threshold is halfway between the odds of the last question to answer and
-    of the next, so that no answer depends on rounding; the official threshold
-    is the odds of the last question. Outside the range of the
-    odds, the threshold is 0, or 1 away from the nearest odds.
+    the odds of the next question, so that no answer depends on rounding. The
+    official threshold equals the odds of the last question. If all or no
+    questions are to be answered, the threshold is 0, or at least 1 away from
+    all odds.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
@@ -142,7 +144,7 @@ def squad2(
     Args:
       answers: the answers to each question.
       predictions: the best answer to each question, assuming that it has one.
-      null_odds: larger if a question is more probably unanswerable.
+      null_odds: numbers that are larger for less answerable questions.
       threshold: the null odds above which there is no answer; None means
         `decision_threshold`.
     """
@@ -170,7 +172,7 @@ def latin_tokenizer():
     """Return NLTK's word tokenizer, with which CMRC splits Latin text.
 
     Sentences are split without language data, which NLTK would have to
-    download: known abbreviations make no difference here.
+    download: known abbreviations would make no difference here.
     """
     need("Scoring CMRC 2018", "nltk")
     from nltk.tokenize import NLTKWordTokenizer

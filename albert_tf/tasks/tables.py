@@ -1,4 +1,4 @@
-"""Rows, columns, cells and labels of tables, located for error messages."""
+"""Columns, cells and labels of tables, with locations for error messages."""
 
 import dataclasses
 import itertools
@@ -57,13 +57,13 @@ def label_number(value: Any, where: str) -> float | None:
 
 
 def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
-    """Return a label; fail if it is missing, except for prediction.
+    """Return a label; fail if it is missing, unless the part is for prediction.
 
     Args:
-      label: None if it is missing.
+      label: the label, or None if it is missing.
       part: "train", "eval" or "predict".
       where: "file:line".
-      **cells: the cells, for the error message.
+      *cells: the cells, for the error message.
     """
     require(
         label is not None or part == "predict",
@@ -75,11 +75,11 @@ def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
 
 
 def class_texts(value: Any, where: str) -> list[str] | None:
-    """Return the classes in a cell, which may contain any number of them.
+    """Return the classes in a cell, or None if the label is missing.
 
     The cell contains a list, possibly as JSON, or texts separated by commas. An
-    empty cell is an empty set, as tables have no other notation for it; null
-    and NaN are missing labels, returned as None.
+    empty cell is an empty set, because tables have no other notation for one.
+    For null and NaN, which are missing labels, the result is None.
     """
     items = value
     if isinstance(value, str):
@@ -115,9 +115,9 @@ FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
-    """Return the class that a label means, by name or by number from 0.
+    """Return the class that a label identifies by name, or by number from 0.
 
-    If a class name is a number, every number counts as a name, so that classes
+    If any class name is a number, all numbers count as names, so that classes
     cannot be confused.
 
     Args:
@@ -143,7 +143,7 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
 
 
 def shown(labels: Sequence[str], most: int = 20) -> str:
-    """Return labels as text for a message, at most `most` of them."""
+    """Return at most `most` labels as text for a message."""
     text = ", ".join(labels[:most])
     hidden = len(labels) - most
     return f"{text} and {hidden} more" if hidden > 0 else text
@@ -155,7 +155,8 @@ def shares_in(
     """Return the shares of classes [N, C], or None if labels are classes.
 
     Args:
-      labels: labels of N examples; a row of numbers contains a share per class.
+      labels: labels of N examples; a list of numbers contains a share per
+        class.
       classes: the names of the classes.
       are_sets: whether any number of classes may apply.
     """
@@ -187,17 +188,17 @@ class ClassSet(NamedTuple):
 
     @property
     def are_flags(self) -> bool:
-        """Whether all items are 0 or 1, and so may be flags of classes."""
+        """Whether all items are 0 or 1, and thus may be flags of classes."""
         return bool(self.texts) and {*self.texts} <= {*FLAGS}
 
 
 def named_sets(
     sets: Sequence[ClassSet], labels: Sequence[str]
 ) -> list[tuple[str, ...]]:
-    """Return the names of each row's classes in a column.
+    """Return the names of the classes in each row.
 
-    A row lists names or numbers from 0, or contains a flag, 0 or 1, for each
-    class. Rows of only 0 and 1 are class numbers if their lengths differ.
+    A row lists names, or numbers from 0, or has a flag, 0 or 1, for each class.
+    Rows that contain only 0 and 1 are class numbers if their lengths differ.
 
     Args:
       sets: the classes of all rows, as the file contains them.
@@ -239,7 +240,7 @@ def cell(row: Row, column: str, flag: str) -> Any:
     Args:
       row: the row.
       column: the column's name.
-      flag: the flag that names the column, for the error message.
+      flag: the setting that names the column, for the error message.
     """
     if column in row.values:
         return row.values[column]
@@ -277,7 +278,7 @@ def texts_cell(row: Row, column: str, flag: str) -> tuple[str, ...]:
 
 
 def text_cell(row: Row, column: str, flag: str) -> str:
-    """Return the text in a cell, or the items of a list joined by spaces."""
+    """Return the text in a cell, or a list's items, joined with spaces."""
     value = cell(row, column, flag)
     if isinstance(value, list):
         return " ".join(map(str, value))
@@ -290,10 +291,10 @@ def text_cell(row: Row, column: str, flag: str) -> str:
 
 
 def marked_spans(row: Row) -> Row:
-    """Return a CLUEWSC row whose text has both spans marked.
+    """Return a CLUEWSC row with both spans marked in the text.
 
-    The first span, the noun, is put between `_`, and the second, the pronoun,
-    between brackets. Source: the baselines of CLUE.
+    The first span, the noun, is enclosed in `_`, and the second span, the
+    pronoun, in brackets. Source: CLUE's baselines.
     """
     text = text_cell(row, "text", "text_column")
     target = field(row.values, "target", dict, row.where)
@@ -323,14 +324,15 @@ class Columns:
       text: the (first) sentence.
       text_pair: the second sentence.
       label: the label, or several columns of 0 and 1 for `multilabel`.
-      id: the example's name; without it, examples are numbered from 0.
-      header: whether the first line names the columns; otherwise they are
-        called 1, 2, 3, ... JSON lines do not use this.
-      skip_broken: whether to skip lines with the wrong number of columns and
-        print how many; official files with such lines need it.
+      id: the example's name; without this column, examples are numbered from 0.
+      header: whether the first line names the columns; otherwise their names
+        are 1, 2, 3, ... JSON lines do not use this attribute.
+      skip_broken: whether to skip lines with a wrong number of columns, and to
+        print how many; some official files contain such lines.
       no_label: the label of rows on which annotators did not agree. Such rows
-        are skipped, except for prediction, and their number is printed.
-      format: the file format, "" to detect it.
+        are skipped, unless the part is for prediction, and their number is
+        printed.
+      format: the file format, or "" to detect it.
     """
 
     text: str = "text"
@@ -355,7 +357,7 @@ class Columns:
         return bool(self.no_label) and cells == [self.no_label]
 
     def texts(self, row: Row, number: int) -> tuple[str, str, str]:
-        """Return the name and both texts of the example in a row.
+        """Return an example's name, text and second text from a row.
 
         Args:
           row: the row.
@@ -374,7 +376,7 @@ class TableColumns(NamedTuple):
     Attributes:
       texts: the columns with texts.
       label: the column with labels.
-      lists: the columns of `texts` that may contain lists of strings.
+      lists: the columns in `texts` that may contain lists of strings.
     """
 
     texts: tuple[str, ...]

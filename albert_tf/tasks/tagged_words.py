@@ -1,7 +1,7 @@
 """Sentences of tagged words, and tables of such sentences.
 
 A table has one sentence per row, or one word per row and a column that names
-its sentence.
+the word's sentence.
 """
 
 import dataclasses
@@ -40,9 +40,9 @@ class Sentence:
 
     Attributes:
       words: the words; at least one, except in a table.
-      tags: the tags, None if any is missing.
+      tags: the tags, or None if any is missing.
       path: the file, or the row of a table.
-      line: the line of the first word, None in a table.
+      line: the line of the first word, or None in a table.
       lines: the line of each word, if the lines are not consecutive.
     """
 
@@ -53,7 +53,7 @@ class Sentence:
     lines: tuple[int, ...] = ()
 
     def where(self, word: int) -> str:
-        """Return the location of a word: "file:line", or its row and number."""
+        """Return a word's location, "file:line", or its row and its number."""
         if self.line is None:
             return f"{self.path}, word {word}"
         line = self.lines[word] if self.lines else self.line + word
@@ -66,7 +66,7 @@ def is_word(character: str) -> bool:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each word of raw text.
+    """Return the start and end of each word in a text.
 
     A word is a run of letters and digits, or a single punctuation mark or
     ideograph.
@@ -79,7 +79,7 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def divided(text: str) -> list[str]:
-    """Return the words of a text, split as exported models split it."""
+    """Return the words of a text, with the boundaries of exported models."""
     return [text[start:end] for start, end in words_of(text)]
 
 
@@ -94,9 +94,10 @@ def listed(value: Any) -> Any:
 
 
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
-    """Return the words of a row, from a list or by splitting a text.
+    """Return the words of a row, which contains a list or a text.
 
-    A text is split at spaces if only that results in one word per tag.
+    A text is split at spaces only if this, unlike `divided`, results in one
+    word per tag.
     """
     value = cell(row, column, "text_column")
     words = listed(value)
@@ -165,12 +166,12 @@ def joined(rows: Iterable[Row], column: str) -> Iterator[Row]:
 
 
 def sentence_column(names: Iterable[str]) -> str:
-    """Return the first column whose name suggests sentence names, or ""."""
+    """Return the first column with a usual name for sentence names, or ""."""
     return next((x for x in names if x.lower() in SENTENCE_NAMES), "")
 
 
 def have_words(rows: list[Row], column: str, id_column: str) -> bool:
-    """Return whether each row contains a word rather than a sentence.
+    """Return whether each row contains a word, not a sentence.
 
     Words may contain spaces if rows share the name of their sentence.
     """
@@ -218,10 +219,10 @@ def column_in(
 
     Args:
       names: all columns of the table.
-      column: the requested column; "" or a number if none is requested.
+      column: the requested column; "" or a number if no name is requested.
       usual: the default column.
-      alike: further usual names; if `usual` is absent and the table has exactly
-        one of these columns, it is used.
+      alike: other usual names; if `usual` is absent and the table has exactly
+        one of these columns, the result is that column.
     """
     name, names = name_in_table(column, usual), list(names)
     others = [x for x in names if x.lower() in alike]

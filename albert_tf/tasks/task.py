@@ -1,4 +1,4 @@
-"""A task: its files, its features, and the conversion of outputs to answers.
+"""The base class of tasks: files, features, and answers from outputs.
 
 A kind of task (classification, ...) is a subclass of `Task`. The subclass needs
 only NumPy, so that a LiteRT model can answer without TensorFlow; the layers are
@@ -39,7 +39,7 @@ def splits_of(*names: str) -> Splits:
     return {part: {"": name} for part, name in zip(PARTS, names, strict=True)}
 
 
-# The JSON types accepted for each type; a float may be written as an integer.
+# The JSON types accepted for each type; a float may be stored as an integer.
 JSON_TYPES = {
     bool: bool,
     str: str,
@@ -76,10 +76,10 @@ def typed(kind: Any, value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task(abc.ABC):
-    """A data set of one kind, with everything specific to it.
+    """A data set of one kind, with all code and data specific to the task.
 
-    Examples are the values that the kind's `read` returns; only the kind itself
-    inspects them.
+    Examples are the values that the kind's `read` returns; only the kind's own
+    code inspects them.
 
     Attributes:
       name: the value of `--task`.
@@ -88,21 +88,19 @@ class Task(abc.ABC):
       folder: the data set's folder below the parent of all data sets.
       main_metric: the metric that selects the best checkpoint, one of the
         task's `scores`; larger is better.
-      config: input length, dropout and the kind's other settings.
+      config: the input length, the dropout rate and the kind's other settings.
 
     Class attributes, set by each kind:
       kind: the name of the kind.
       signature: the signature that serves the task in a SavedModel.
       fields: the names and types of a query's fields.
-      output: the name of the model's output, if there is only one.
-      answer_outputs: the outputs from which answers are computed.
-      takes: the fields of `TaskConfig` that apply to the kind.
-      data_takes: the columns of `DataConfig` that apply to the kind.
-      learnt: the fields that a fine-tuned model determines.
-      has_classes: whether labels are classes.
-      fewest_labels: the minimum number of labels.
-      many_label_columns: whether a label may be spread over several columns.
-      is_pair: whether examples are pairs of texts.
+      output: the name of the model's output, if there is only one output.
+      answer_outputs: the outputs from which answers are computed. takes: the
+      fields of `TaskConfig` that apply to the kind. data_takes: the columns of
+      `DataConfig` that apply to the kind. learnt: the fields that a fine-tuned
+      model determines. has_classes: whether labels are classes. fewest_labels:
+      the minimum number of labels. many_label_columns: whether a label may be
+      spread over several columns. is_pair: whether examples are pairs of texts.
       text_rank: the rank of an example's text: 0, or 1 for lists of words.
       unlabelled: whether the task can learn from texts without labels.
     """
@@ -155,7 +153,7 @@ class Task(abc.ABC):
         return task
 
     def _check_data(self, data: DataConfig, columns: dict) -> None:
-        """Raise an error for columns or a main metric that do not apply."""
+        """Raise an error if columns or the main metric do not apply."""
         for name, value in columns.items():
             rule = f"`{name}` does not apply to tasks of kind {self.kind}."
             require(name in self.data_takes, rule, **{name: value})
@@ -173,7 +171,7 @@ class Task(abc.ABC):
         raise NotImplementedError
 
     def check(self, given: dict[str, Any]) -> None:
-        """Raise an error for settings that do not apply or that conflict.
+        """Raise an error for settings that conflict or are not for this task.
 
         Args:
           given: the fields of `config` that have just changed.
@@ -185,7 +183,7 @@ class Task(abc.ABC):
     def fitted_lengths(
         self, config: TaskConfig, given: dict[str, Any]
     ) -> dict[str, int]:
-        """Return the other lengths, reduced to fit `config.max_seq_length`.
+        """Return the other length settings, reduced to fit `max_seq_length`.
 
         Lengths in `given` do not change.
         """
@@ -200,7 +198,7 @@ class Task(abc.ABC):
 
     @property
     def head_kind(self) -> str:
-        """The key of the task's layers in `MODELS` and its loss in `HEADS`."""
+        """The task's key in `MODELS`, for its layers, and in `HEADS`."""
         return self.kind
 
     @property
@@ -246,7 +244,7 @@ class Task(abc.ABC):
         """Return the columns from which to read texts and labels.
 
         Args:
-          width: the number of text columns, None for the maximum.
+          width: the number of text columns, or None for the maximum.
           labelled: whether there are labels.
         """
 
@@ -259,7 +257,7 @@ class Task(abc.ABC):
         return self
 
     def reopened(self) -> "Task":
-        """Return a copy of the task that can learn from further examples."""
+        """Return a copy of the task that can learn from additional examples."""
         return self
 
     def table_labels(self, labels: list) -> list:
@@ -273,7 +271,7 @@ class Task(abc.ABC):
         return examples
 
     def texts_apart(self, examples: Sequence[Any]) -> Sequence | None:
-        """Return the texts that must not repeat within a batch, or None."""
+        """Return texts that must not repeat in a batch, or None if all may."""
         return None
 
     # Examples.
@@ -287,7 +285,7 @@ class Task(abc.ABC):
           path: the file or folder.
 
         Raises:
-          InputError: if data is malformed; the message locates it.
+          InputError: if the data are malformed; the message locates the error.
         """
 
     def for_model(self, trained: "Task") -> "Task":
@@ -306,7 +304,7 @@ class Task(abc.ABC):
         return dataclasses.replace(self, config=trained.config, **learnt)
 
     def fitted(self, examples: Sequence[Any]) -> "Task":
-        """Return the task with the labels found in training examples."""
+        """Return the task with the labels of the training examples."""
         return self
 
     def evaluated_on(self, examples: Sequence[Any]) -> "Task":
@@ -330,7 +328,7 @@ class Task(abc.ABC):
         return softmax(logits)
 
     def served(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs that serving adds to the head's outputs."""
+        """Return additional outputs for serving, given the head's outputs."""
         return {}
 
     @abc.abstractmethod
@@ -353,7 +351,7 @@ class Task(abc.ABC):
     def score(
         self, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> dict[str, float]:
-        """Return the official metrics of predictions, from 0 to 1."""
+        """Return {name: value} for the official metrics of predictions."""
 
     def tuned(
         self, examples: Sequence[Any], predictions: Sequence[Any]
@@ -365,7 +363,7 @@ class Task(abc.ABC):
     def write_predictions(
         self, path: str, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> list[str]:
-        """Write files whose paths begin with `path`; return their paths."""
+        """Write files whose paths begin with `path`; return a list of paths."""
 
     # A query, {field: value}, and its answer.
 

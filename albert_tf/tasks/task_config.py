@@ -1,4 +1,4 @@
-"""A user's settings of a task and its data."""
+"""A user's settings for a task and its data."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from albert_tf.base.settings import (
 )
 from albert_tf.data.table_sources import InMemoryTable, as_source
 
-# The heads of question answering: two logits for each token; or the released
+# The heads for question answering: two logits for each token, or the released
 # SQuAD 2.0 head, which predicts the end from the start and adds a logit for no
 # answer.
 ANSWER_HEADS = ("simple", "beam")

@@ -1,8 +1,8 @@
-"""A tag for every word, for instance to mark entities.
+"""Classification of words by tags, for instance to mark entities.
 
 A word is represented by its first piece. A long sentence is split into several
-overlapping rows; each word counts in the row that has the most context for it.
-Shapes: N rows, T tokens, C tags.
+overlapping rows; a word's tag comes from the row in which the word has the most
+context. Shapes: N rows, T tokens, C tags.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class Tags:
 def encode_words(
     sentences: Sequence[Sentence], tokenizer: Tokenizer
 ) -> list[list[np.ndarray]]:
-    """Return the ids of every word, the unknown piece if it has no pieces."""
+    """Return the ids of every word, or the unknown piece if there are none."""
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
     known = {
@@ -80,7 +80,7 @@ def tags_of(sentences: Sequence[Sentence]) -> set[str]:
 def note_tags(
     sentences: Sequence[Sentence], scheme: str, source: object
 ) -> None:
-    """Print how many tags lack a prefix or cannot follow the previous tag.
+    """Print how many tags lack a prefix, or cannot follow the previous tag.
 
     Args:
       sentences: the sentences of the file.
@@ -123,13 +123,13 @@ def note_tags(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenClassification(Task):
-    """Token classification; data sets differ in files and columns.
+    """The task of tagging words; data sets differ in files and columns.
 
     Attributes:
-      word_column: number or name of the word column, "" for the default.
-      tag_column: number or name of the tag column, "" for the default.
-      id_column: name of the column of sentence names, "" for the default.
-      labels: the tags; () to take them from the training examples.
+      word_column: number or name of the word column, or "" for the default.
+      tag_column: number or name of the tag column, or "" for the default.
+      id_column: name of the column of sentence names, or "" for the default.
+      labels: the tags; () to use the tags of the training examples.
       scheme: how tags mark entities: a key of `conll.SCHEMES`, or
         `conll.CLASSES`; it depends on the labels.
     """
@@ -174,14 +174,14 @@ class TokenClassification(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Reduce a stride that is set, so that windows still overlap."""
+        """Return a stride, if one is set, that still lets windows overlap."""
         stride = usual_stride(config.max_seq_length - 2)
         own = config.doc_stride
         return {"doc_stride": min(own, stride)} if own else {}
 
     @property
     def window(self) -> tuple[int, int]:
-        """The number of tokens in a window, and between starts of windows."""
+        """The size of a window, and the distance between windows, in tokens."""
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 

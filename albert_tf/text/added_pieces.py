@@ -1,4 +1,4 @@
-"""Append pieces to a tokenizer's vocabulary."""
+"""Additional pieces for a tokenizer's vocabulary."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
-    """Return an added piece as the tokenizer normalises it, or None.
+    """Return an added piece in normalised form, or None if never found.
 
     The piece `[E1]` is found in `[E1]` and, if the tokenizer lower-cases, in
     `[e1]`. WordPiece finds only single words, so the result is None for a piece
@@ -41,8 +41,8 @@ def with_pieces(
 
     Args:
       tokenizer: the original tokenizer; its ids do not change.
-      pieces: texts, each of which becomes one piece wherever it occurs; with
-        WordPiece, only as a whole word.
+      pieces: texts, each of which becomes one piece wherever the text occurs;
+        with WordPiece, only where the text is a whole word.
       control: whether the pieces are never found in text, like `[CLS]`.
 
     Raises:

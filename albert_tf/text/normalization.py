@@ -1,10 +1,9 @@
 """Rules for normalising text before splitting it into pieces.
 
 The rules are compiled into the character map of a SentencePiece model. The
-model repeatedly replaces the longest sequence of characters that is in its map,
-and continues after that sequence. This happens in C++, identically in Python
-and TensorFlow, and the model tracks the position of every character in the
-text.
+model replaces the longest sequence of characters that is in the map, and
+continues after that sequence. The same C++ code does this in Python and
+TensorFlow, and tracks the position of every character in the text.
 """
 
 import dataclasses
@@ -50,10 +49,10 @@ WHITE_SPACE = (
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Validated):
-    """Settings of text normalisation; `tokenizer.json` stores them.
+    """Settings for text normalisation, which `tokenizer.json` stores.
 
-    The defaults are the released English models' settings. A tokenizer replaces
-    `auto` with True or False.
+    The defaults are the settings of the released English models. A tokenizer
+    replaces `auto` with True or False.
     """
 
     help_group = TOKENIZER
@@ -94,14 +93,15 @@ def has_marks(text: str) -> bool:
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Normalise text as in the training of the SentencePiece models.
+    """Normalise text as for the training of the SentencePiece models.
 
-    White space, as in `str.isspace`, is collapsed, quotes are replaced, accents
-    dropped and letters lower-cased. Lone surrogates become U+FFFD. Source:
-    google-research/albert `preprocess_text`.
+    White space, as defined by `str.isspace`, is collapsed. Depending on the
+    settings, quotes are replaced, accents are dropped and letters are
+    lower-cased. Lone surrogates become U+FFFD. Source: google-research/albert
+    `preprocess_text`.
     """
     text = text.strip()
-    # The only printable white space is a plain space.
+    # The only printable white-space character is a plain space.
     if not text.isprintable() or "  " in text:
         text = " ".join(text.split())
     if config.replace_quotes:
@@ -116,9 +116,9 @@ Function = Callable[[str], str]
 # A separator that no rule changes or joins to its neighbours.
 BETWEEN = "\u2800"
 
-# Keys that spell a Hangul syllable with three letters of different forms
-# (standard, compatibility, half-width, bracketed). NFKC maps contain 190,000
-# such keys, which no text uses.
+# Keys that spell a Hangul syllable with three letters of mixed forms (standard,
+# compatibility, half-width, bracketed). NFKC maps contain 190,000 such keys,
+# which no text uses.
 LETTERS, COMPATIBLE, HALF = "\u1100-\u11ff", "\u3130-\u318f", "\uffa0-\uffdc"
 MIXED_FORMS = re.compile(
     f"^(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
@@ -143,8 +143,7 @@ def characters() -> str:
 def changing_characters() -> str:
     """Return all characters that rules for case or marks may change.
 
-    These are all characters except ideographs, but including compatibility
-    ideographs.
+    The result omits ideographs, except compatibility ideographs.
     """
     return text_of(
         (1, 0x3400),
@@ -165,8 +164,8 @@ def of_each(function: Function, texts: Iterable[str]) -> list[str]:
 def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
     """Return a map equivalent to `normalize` followed by `charsmap`.
 
-    Neighbours matter only for a capital sigma (`final_sigma`) and for sequences
-    that the map treats as a unit.
+    A character's neighbours matter only for a capital sigma (`final_sigma`),
+    and in sequences that the map treats as a unit.
     """
     own = map_function(charsmap)
 
@@ -190,8 +189,8 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
     """Return a SentencePiece model that also applies `normalize`.
 
     The model finds user-defined symbols before it applies its map. Symbols that
-    `normalize` changes cannot occur in normalised text, so they are marked as
-    unused.
+    `normalize` changes cannot occur in normalised text, so these symbols are
+    marked as unused.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     spec = proto.normalizer_spec
@@ -220,10 +219,10 @@ def character_class(characters: Iterable[str]) -> str:
 def final_sigma(
     rule: Callable[[str, TextConfig], str], config: TextConfig
 ) -> str:
-    """Return a regular expression for a capital sigma at the end of a word.
+    """Return a regular expression for a capital sigma that ends a word.
 
-    The groups match the text before and after the sigma. A word ends if a cased
-    character precedes and no cased character follows, disregarding
+    The groups match the text before and after the sigma. A sigma ends a word if
+    a cased character precedes it and no cased character follows, disregarding
     case-ignorable characters (Unicode's Final_Sigma, as in `str.lower`).
 
     Args:

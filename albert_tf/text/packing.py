@@ -1,4 +1,4 @@
-"""Packing of one or two segments of ids into a row of the model's inputs."""
+"""Packing of one or two segments of ids into a row of model inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 class SpecialIds(Protocol):
-    """A tokenizer's ids for padding, and for the start and end of segments."""
+    """A tokenizer's ids of [PAD], [CLS] and [SEP]."""
 
     pad_id: int
     cls_id: int
@@ -21,7 +21,7 @@ class SpecialIds(Protocol):
 
 
 def is_column(values: Any) -> bool:
-    """Return whether an object is a sequence with one value per example.
+    """Return whether an object is iterable and has one value per example.
 
     Tables do not count, because iterating over a table yields its column names.
     """
@@ -55,7 +55,7 @@ def checked_texts(values: Any, name: str) -> list[str]:
 
 
 def row_length(max_length: int | None) -> int | None:
-    """Convert and check a user's row length; None if not set."""
+    """Return a user's row length as an integer, or None if not set."""
     if max_length is None:
         return None
     length = as_type("max_length", max_length, int)
@@ -92,7 +92,7 @@ def two_part_row(
 def packed_row(
     tokenizer: SpecialIds, a: Sequence[int], b: Sequence[int], length: int
 ) -> tuple[np.ndarray, int]:
-    """Return a row truncated to a length; `[CLS] a [SEP]` if b is empty.
+    """Return a row truncated to a length; it is `[CLS] a [SEP]` if b is empty.
 
     Returns:
       See `two_part_row`.

@@ -22,7 +22,7 @@ MOST_PATHS = 1 << 26  # total bytes of all beginnings of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and bools for the starts of replacements."""
+    """Return a map's double array, and which bytes may start a replacement."""
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :]
     sound = size > 0 and size % 4 == 0 and replacements[-1:] == b"\0"
@@ -109,7 +109,7 @@ def check_model(content: bytes) -> None:
         legal = piece.piece and "\0" not in piece.piece
         require(legal, rule, piece=f"{piece.piece!r:.60}", number=number)
     charsmap_keys(proto.normalizer_spec.precompiled_charsmap)
-    # Used after a user's own rules.
+    # SentencePiece uses this map after a user's own rules.
     charsmap_keys(proto.denormalizer_spec.precompiled_charsmap)
 
 
@@ -156,8 +156,8 @@ def charsmap_of(table: dict[str, str]) -> bytes:
     return proto.normalizer_spec.precompiled_charsmap
 
 
-# A piece that consists of these characters continues a word, unless it is a
-# single symbol.
+# A piece that consists of the characters in ENGLISH continues a word, unless
+# the piece is a single symbol.
 SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
 
@@ -168,9 +168,9 @@ Span = tuple[int, int, int]
 def is_word_start(piece: str) -> bool:
     """Return whether a piece begins a word, by the released English rule.
 
-    A piece begins a word if it is a single symbol, or contains a word mark,
-    digit, apostrophe or letter outside a-z. Source: google-research/albert
-    `_is_start_piece_sp`.
+    A piece begins a word if it is a single symbol, or contains a character that
+    is not in ENGLISH, such as a word mark, a digit, an apostrophe or an
+    accented letter. Source: google-research/albert `_is_start_piece_sp`.
     """
     return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
 
@@ -185,7 +185,7 @@ def _encode_number(
 def _drop_word_mark(
     model: sentencepiece.SentencePieceProcessor, spans: list[Span]
 ) -> list[Span]:
-    """Remove the word mark of the first piece; the rest may be unknown."""
+    """Remove the word mark of the first piece; what remains may be unknown."""
     id, begin, end = spans[0]
     first = model.id_to_piece(id)
     if not first.startswith(WORD_MARK):
@@ -208,8 +208,8 @@ def digit_comma_splits(
       variant: one of `normalization.DIGIT_COMMA`.
 
     Returns:
-      For the id of each such piece, the ids that replace it, with spans in the
-      piece's text (without its word mark). Source: google-research/albert
+      {id of such a piece: the ids that replace it, with their spans in the
+      piece's text without its word mark}. Source: google-research/albert
       `encode_pieces`.
     """
     splits: dict[int, list[Span]] = {}
@@ -230,7 +230,7 @@ def digit_comma_splits(
 def expansion_table(
     splits: dict[int, list[Span]], vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `digit_comma_splits` as values int32 and row splits int64 [V+1].
+    """Return splits as values, int32, and row splits, int64 [V + 1].
 
     Row i contains the ids that replace id i, usually i itself.
     """

@@ -7,22 +7,19 @@ A symbol is one character. The presets are the tables of PL-BERT and StyleTTS 2
 import dataclasses
 import functools
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.text.tokenizers import (
-    WEIGHTS,
-    Tokenizer,
-    load_tokenizer,
-    tokenizer_in,
-)
+from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
+from albert_tf.text.vocabulary import Vocabulary
 
 # Next to records and weights. Only phoneme models have them.
 SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
 
 PAD, MASK, SEPARATOR = "$", "M", " "
 GAP = "_"  # an id without a symbol
+MOST_SYMBOLS = 1 << 16
 # The symbol of each id. PL-BERT has the apostrophe twice, and uses the last.
 PRESETS = {
     "plbert": '$;:,.!?¡¿—…"«»“” ABCDEFGHIJKLMNOPQRSTUVWXYZ'
@@ -39,7 +36,7 @@ FIRST_WORDS = (SEPARATOR, "<other>")
 
 
 @dataclasses.dataclass(frozen=True)
-class SymbolTable:
+class SymbolTable(Vocabulary):
     """Symbols with their ids, and the words of the labels in order.
 
     A table replaces the tokenizer next to records and weights.
@@ -78,17 +75,15 @@ class SymbolTable:
         return dataclasses.replace(self, words=(*FIRST_WORDS, *words))
 
     def fingerprint(self) -> str:
-        """Return a text that identifies the table, words included."""
+        """Return a string that identifies the table, words included."""
         values = sorted(self.symbols.items()), self.words
         values += self.pad, self.mask, self.separator
         return f"symbols {zlib.crc32(repr(values).encode()):08x}"
 
-    def check_claim(self, model_dir: str) -> None:
-        """Raise an error if a folder contains a model with other symbols."""
-        known = files.matches(WEIGHTS, model_dir) and table_in(model_dir)
-        same = not known or known.fingerprint() == self.fingerprint()
-        rule = "`output_dir` must not contain a model with other symbols."
-        require(same, rule, output_dir=model_dir)
+    @staticmethod
+    def stored_in(folder: str) -> "SymbolTable | None":
+        """Return the table in a folder, None if there is none."""
+        return table_in(folder)
 
     def save(self, folder: str) -> None:
         """Write `symbols.json` and `words.json`."""
@@ -121,31 +116,76 @@ def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
     return result
 
 
+def _wrong_symbols(symbols: dict) -> Iterator[str]:
+    """Yield the entries that do not assign a character an id of its own."""
+    used = set()
+    for symbol, i in symbols.items():
+        legal = type(i) is int and 0 <= i < MOST_SYMBOLS and i not in used
+        if not legal or len(symbol) != 1:
+            yield f"{symbol!r:.60}: {i!r:.60}"
+        used |= {i} if legal else set()
+
+
+def _read_symbols(path: str) -> SymbolTable:
+    """Read `symbols.json`."""
+    values = files.read_json_object(path, f"`{SYMBOLS_FILE}`")
+    symbols, copy = values.get("symbols"), " Copy the file again."
+    rule = f"`{SYMBOLS_FILE}` must contain `symbols`, an object with an id of "
+    rule += f"its own, from 0 to {MOST_SYMBOLS - 1}, for each character."
+    legal = isinstance(symbols, dict) and symbols
+    require(legal, rule + copy, file=path, symbols=f"{symbols!r:.60}")
+    wrong = next(_wrong_symbols(symbols), None)
+    require(wrong is None, rule + copy, file=path, symbols=wrong)
+    roles = {k: values.get(k) for k in ("pad", "mask", "separator")}
+    named = {s for s in roles.values() if isinstance(s, str) and s in symbols}
+    rule = f"`{SYMBOLS_FILE}` must name three of its symbols as `pad`, `mask` "
+    rule += "and `separator`."
+    shown = {role: f"{symbol!r:.60}" for role, symbol in roles.items()}
+    require(len(named) == len(roles), rule + copy, file=path, **shown)
+    return SymbolTable(symbols, **roles)
+
+
+def _wrong_words(words: list) -> Iterator[str]:
+    """Yield the entries that are not the word of one label."""
+    used = set()
+    for label, word in enumerate(words):
+        first = label <= OTHER_LABEL and word == FIRST_WORDS[label]
+        own = label > OTHER_LABEL and type(word) is str and word not in used
+        if not first and not own:
+            yield f"{word!r:.60}, label {label}"
+        used |= {word} if own else set()
+
+
+def _read_words(path: str) -> tuple[str, ...]:
+    """Read `words.json`, the word of each label; () without labels."""
+    words = files.read_json(path, f"`{WORDS_FILE}`")
+    first = " and ".join(map(repr, FIRST_WORDS))
+    rule = f"`{WORDS_FILE}` must list {first} and then different words, or be "
+    rule += "an empty list. Copy the file again."
+    listed = isinstance(words, list) and len(words) not in (1, OTHER_LABEL + 1)
+    require(listed, rule, file=path, words=f"{words!r:.60}")
+    wrong = next(_wrong_words(words), None)
+    require(wrong is None, rule, file=path, words=wrong)
+    return tuple(words)
+
+
 def read_table(folder: str) -> SymbolTable:
     """Read the tables in a folder; `words.json` may be missing."""
-    path = files.join(folder, SYMBOLS_FILE)
-    values = files.read_json_object(path, f"`{SYMBOLS_FILE}`")
-    place = files.join(folder, WORDS_FILE)
-    words = files.exists(place) and files.read_json(place, f"`{WORDS_FILE}`")
-    symbols = values.get("symbols")
-    legal = isinstance(symbols, dict) and all(
-        len(s) == 1 and type(i) is int and i >= 0 for s, i in symbols.items()
-    )
-    rule = f"`{SYMBOLS_FILE}` must have the id of each symbol, and the names "
-    rule += "of its symbols `pad`, `mask` and `separator`."
-    roles = {k: values.get(k) for k in ("pad", "mask", "separator")}
-    known = legal and {*roles.values()} <= symbols.keys()
-    require(known, rule, file=path, **roles)
-    return SymbolTable(symbols, **roles, words=tuple(words or ()))
+    table = _read_symbols(files.join(folder, SYMBOLS_FILE))
+    path = files.join(folder, WORDS_FILE)
+    words = _read_words(path) if files.exists(path) else ()
+    return dataclasses.replace(table, words=words)
+
+
+def named_table(name: str) -> SymbolTable:
+    """Return a table of `PRESETS`, or the tables in a folder."""
+    return preset(name) if name in PRESETS else read_table(name)
 
 
 def table_in(folder: str) -> SymbolTable | None:
     """Return the tables in a folder, None if there are none."""
     there = files.exists(files.join(folder, SYMBOLS_FILE))
     return read_table(folder) if there else None
-
-
-Vocabulary = Tokenizer | SymbolTable
 
 
 def vocabulary_in(folder: str) -> Vocabulary | None:

@@ -1,11 +1,11 @@
-"""The tokenizers as TensorFlow graphs: strings in, ids and offsets out.
+"""The tokenizers as TensorFlow graphs from strings to ids and offsets.
 
 Ids and offsets equal the results of `Tokenizer.encode_with_offsets`; offsets
-count characters of the original string. The graph uses Python's character
-classes, as ICU's may be older. The rows of a batch are processed as one flat
-sequence.
+count characters of the original string. The graphs use Python's character
+classes, because ICU's may be older. The rows of a batch are processed as one
+flat sequence.
 
-B batch, C characters per text, N and M ids per text, T tokens per row.
+Shapes: B batch, C characters per text, N and M ids per text, T tokens per row.
 """
 
 import functools
@@ -45,7 +45,7 @@ def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
 
 
 class CharacterClass(tf.Module):
-    """A lookup table for a function from characters to bools or integers."""
+    """A graph of a function from characters to bools or integers."""
 
     def __init__(self, rule: Rule, config: TextConfig):
         super().__init__()
@@ -63,7 +63,7 @@ def is_space(character: str, config: TextConfig) -> bool:
 
 
 def decode(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return the code points [B, C] of strings; replace bad UTF-8 by U+FFFD."""
+    """Return the code points [B, C] of strings, with U+FFFD for bad UTF-8."""
     return tf.strings.unicode_decode(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
@@ -107,7 +107,7 @@ class SentencePieceGraph(tf.Module):
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] prepared for the model, with equal lengths."""
+        """Return strings [B] prepared for the model, of unchanged length."""
         return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
@@ -120,7 +120,7 @@ class SentencePieceGraph(tf.Module):
         return self.expand(self.model.tokenize(self.prepared(strings)))
 
     def expand(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return ids [B, N] expanded by the digit-comma rule, [B, N']."""
+        """Expand ids [B, N] by the digit-comma rule; return ids [B, N']."""
         return tf.gather(self._expansion, ids).merge_dims(1, 2)
 
 
@@ -150,7 +150,7 @@ class WordPieceGraph(tf.Module):
         )
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] prepared for the model, with equal lengths."""
+        """Return strings [B] prepared for the model, of unchanged length."""
         strings = tf.strings.regex_replace(valid(strings), r"\x00", DROPPED)
         return with_final_sigma(strings, self._sigma)
 
@@ -164,7 +164,7 @@ class WordPieceGraph(tf.Module):
         return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Return the ids of words [W], and the start and end bytes [W, N]."""
+        """Return the ids of words [W], with start and end bytes, [W, N]."""
         short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
         return self._wordpiece.tokenize_with_offsets(short)
 
@@ -179,7 +179,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `keep` [B] values of each row; no row is shorter."""
+    """Return the first `keep` [B] values of each row, which has as many."""
     lengths = rows.row_lengths()
     within = tf.ragged.range(lengths).values
     values = rows.values[within < tf.repeat(keep, lengths)]
@@ -199,14 +199,14 @@ def _without_first(rows: tf.RaggedTensor, cut: tf.Tensor) -> tf.RaggedTensor:
 def pair_lengths(
     length_a: tf.Tensor, length_b: tf.Tensor, max_tokens: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute `packing.truncate_pair` for lengths [B]."""
+    """Return the result of `packing.truncate_pair` for lengths [B]."""
     keep_b = tf.maximum(max_tokens // 2, max_tokens - length_a)
     keep_b = tf.minimum(length_b, keep_b)
     return tf.minimum(length_a, max_tokens - keep_b), keep_b
 
 
 class TextGraph(tf.Module):
-    """A graph that converts raw strings to ids and model inputs.
+    """A graph that converts strings to ids and model inputs.
 
     Loading a SavedModel that contains the graph requires `tensorflow` and
     `tensorflow_text`. Bytes that are not UTF-8 count as U+FFFD, as in
@@ -257,8 +257,8 @@ class TextGraph(tf.Module):
 
         Args:
           a: ids [B, N] of the first segments.
-          b: ids [B, M] of the second segments; `None` or an empty row if there
-            is none.
+          b: ids [B, M] of the second segments; an empty row means that there is
+            no second segment, and `None` that no row has one.
           max_seq_length: largest number of tokens in a row.
           fixed: whether T is `max_seq_length`; otherwise T is the length of the
             longest row, or 1 if there is no row.
@@ -304,7 +304,7 @@ class TextGraph(tf.Module):
         return tf.concat([cls, a, sep, b, last], axis=1)
 
 
-TO_THE_END = 1 << 20  # end of a piece that is not split, beyond its span
+TO_THE_END = 1 << 20  # the end of a piece that is not split, beyond its span
 
 
 class TokenSpans(NamedTuple):
@@ -316,10 +316,10 @@ class TokenSpans(NamedTuple):
 
 
 def next_place(where: tf.Tensor) -> tf.Tensor:
-    """Return for each index the next index, or itself, where a bool is true.
+    """Return, for each index, the first index from there with a true value.
 
     If there is no such index, the entry is n, the number of values. The result
-    has n + 1 entries; the last is n.
+    has n + 1 entries, the last of which is n.
     """
     size = tf.size(where)
     places = tf.cast(tf.where(where)[:, 0], tf.int32)
@@ -381,7 +381,7 @@ class SentencePieceOffsets(tf.Module):
         return self._split(ids, begin - row_starts, end - row_starts)
 
     def _split(self, ids: tf.RaggedTensor, begin, end) -> TokenSpans:
-        """Return the ids after applying the digit-comma rule, with offsets."""
+        """Apply the digit-comma rule to ids; return the new ids and offsets."""
         low = tf.gather(self._splits, ids.values)
         number = tf.gather(self._splits, ids.values + 1) - low
         within = tf.ragged.range(low, low + number).values
@@ -412,7 +412,7 @@ class WordPieceOffsets(tf.Module):
         size = tf.gather(tf.strings.length(words.values), word)
         long = tf.gather(self._graph.is_long(words.values), word)
         last = tf.where(long, size, tf.cast(last.values, tf.int32))
-        # Byte offsets of parts, words and pieces in the joined parts.
+        # Byte offsets of parts, words and pieces in the concatenated parts.
         bounds = tf.pad(tf.cumsum(tf.strings.length(parts.values)), [[1, 0]])
         base = tf.gather(self._word_starts(parts, bounds), word)
         first = tf.cast(first.values, tf.int32) + base
@@ -431,7 +431,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _spans(text: Characters, parts: tf.RaggedTensor, first):
-        """Return parts' starts and ends as character indices, and rows."""
+        """Return the parts' starts and ends, in characters, and their rows."""
         rows = parts.value_rowids()
         begin = text.places(first)
         # A part ends where the next part with a different source begins.
@@ -442,7 +442,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _word_starts(parts: tf.RaggedTensor, bounds: tf.Tensor) -> tf.Tensor:
-        """Return the bounds at which words start, flat."""
+        """Return the bound at which each word starts, flat."""
         solid = parts.values != " "
         rows = parts.value_rowids()
         before = tf.concat([[False], solid], axis=0)[:-1]
@@ -457,9 +457,9 @@ OFFSETS = {
 
 
 def offset_graph(tokenizer: Tokenizer, text_graph: TextGraph) -> tf.Module:
-    """Return a function from strings [B] to `TokenSpans`.
+    """Return a graph from strings [B] to `TokenSpans`.
 
-    The function shares the lookup tables of the tokenizer's `TextGraph`.
+    The graph shares the lookup tables of the tokenizer's `TextGraph`.
     """
     graph = text_graph.graph
     return OFFSETS[type(graph)](graph, tokenizer)

@@ -1,4 +1,4 @@
-"""Tokenizers, from text to ids and back, and tokenizer files."""
+"""Tokenizers, which convert text to ids and back, and tokenizer files."""
 
 import abc
 import base64
@@ -40,6 +40,7 @@ from albert_tf.text.sentencepiece_models import (
     load_model,
     piece_shares,
 )
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.wordpiece import (
     DROPPED,
     WordPiece,
@@ -48,17 +49,16 @@ from albert_tf.text.wordpiece import (
 )
 
 TOKENIZER_FILE, RULES_FILE = "tokenizer.json", "compiled_rules.bin"
-WEIGHTS = "ckpt-*.index"  # a tokenizer next to these must not change
 CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, not a setting
 MASK_TEXT = "[MASK]"
-# Concatenated ids of texts, with each text's end; ids, with starts and ends.
+# (concatenated ids of texts, end of each text), and (ids, starts, ends)
 JoinedIds = tuple[np.ndarray, np.ndarray]
 IdsAndSpans = tuple[list[int], list[int], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(TextConfig):
-    """A vocabulary, and the normalisation of text for it."""
+    """The vocabulary, and the normalisation of text."""
 
     help_group = TOKENIZER
 
@@ -70,21 +70,21 @@ class TokenizerConfig(TextConfig):
     )
 
 
-class Tokenizer(abc.ABC):
-    """The common parts of all tokenizers: the vocabulary and its files.
+class Tokenizer(Vocabulary):
+    """The base class of tokenizers, with the vocabulary and its files.
 
     Attributes:
       vocab_size: number of pieces, V.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special pieces.
       word_starts: bool [V], whether a piece begins a word.
-      not_words: int32 ids that represent no text (special, control, unused).
+      not_words: int32, ids that represent no text (special, control, unused).
       config: the `TextConfig`.
       content: the bytes of the vocabulary file.
       with_rules: a SentencePiece model with the rules of `config` compiled in.
         Compilation takes about a second, so `save` writes the model too.
       encodes_with_rules: whether `encode_joined` uses `with_rules`.
-      rules_file: a file that `save` may have written.
-      final_sigma: a regular expression for capital sigmas at the end of a word,
+      rules_file: the path at which `save` may have written `with_rules`.
+      final_sigma: a regular expression for a capital sigma that ends a word,
         the only rule that no map can express; None without lower-casing.
     """
 
@@ -133,7 +133,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _compile(self) -> bytes:
-        """Return `with_rules`, compiled."""
+        """Compile `with_rules`."""
 
     def _rules_hash(self, rules: bytes) -> bytes:
         """Return a hash of `with_rules` and of its sources."""
@@ -157,7 +157,7 @@ class Tokenizer(abc.ABC):
         return final_sigma(self.normalize, self.config) if lowers else None
 
     def _prepared(self, text: str) -> str:
-        """Return a text prepared for `with_rules`, with the same length."""
+        """Return a text prepared for `with_rules`, of unchanged length."""
         if text.isascii():
             return text
         text = SURROGATE.sub(REPLACEMENT, text)
@@ -181,7 +181,8 @@ class Tokenizer(abc.ABC):
         Offsets count characters (code points) of `text` before any
         normalisation; ends are exclusive. A piece without characters of the
         text, such as a lone word mark, has an empty span. If several pieces
-        come from one character, such as a ligature, only the last covers it.
+        come from one character, such as a ligature, only the last piece covers
+        it.
         """
 
     @abc.abstractmethod
@@ -198,9 +199,8 @@ class Tokenizer(abc.ABC):
 
         Args:
           texts: B strings.
-          text_pairs: the second text of each pair, "" if there is none.
-          max_length: T, to which longer rows are truncated. Defaults to the
-            length of the longest row.
+          text_pairs: the second text of each pair; "" if there is none.
+          max_length: T; longer rows are cut. Default: the longest row's length.
         """
         max_length = row_length(max_length)
         first = self.encode_batch(checked_texts(texts, "texts"))
@@ -227,7 +227,7 @@ class Tokenizer(abc.ABC):
     def encode_masked(self, text: str) -> list[int]:
         """Return the ids of a text, where `[MASK]` is one piece.
 
-        A `lone_mark` follows this piece only if white space does.
+        A `lone_mark` follows `[MASK]` only if white space does.
         """
         parts = text.split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
@@ -249,7 +249,7 @@ class Tokenizer(abc.ABC):
         return {"type": self.kind, **values}
 
     def get_config(self) -> dict:
-        """Return JSON values from which `tokenizer_of` makes an equal copy."""
+        """Return JSON values from which `tokenizer_of` creates a copy."""
         content = base64.b64encode(zlib.compress(self.content)).decode()
         return {**self.description(), "content": content}
 
@@ -262,12 +262,10 @@ class Tokenizer(abc.ABC):
         """Return the SHA-256 hash of the vocabulary."""
         return hashlib.sha256(self.content).hexdigest()
 
-    def check_claim(self, model_dir: str) -> None:
-        """Raise an error if a folder has a model with a different tokenizer."""
-        known = files.matches(WEIGHTS, model_dir) and tokenizer_in(model_dir)
-        same = not known or known.fingerprint() == self.fingerprint()
-        rule = "`output_dir` must not contain a model with another tokenizer."
-        require(same, rule, output_dir=model_dir)
+    @staticmethod
+    def stored_in(folder: str) -> "Tokenizer | None":
+        """Return the tokenizer in a folder, None if there is none."""
+        return tokenizer_in(folder)
 
     def save(self, model_dir: str) -> None:
         """Write the vocabulary and `tokenizer.json` to a model directory."""
@@ -286,8 +284,8 @@ class SentencePieceTokenizer(Tokenizer):
     """The tokenizer of the English models.
 
     Attributes:
-      expansion: values int32 and row splits int64 [V+1] of the ids that replace
-        each id under the digit-comma rule.
+      expansion: the ids that replace each id under the digit-comma rule, as
+        values, int32, and row splits, int64 [V + 1].
     """
 
     kind = "sentencepiece"
@@ -409,7 +407,7 @@ TOKENIZERS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Return the tokenizer for a `Tokenizer.get_config`; None for None."""
+    """Return the tokenizer of a `Tokenizer.get_config`, or None for None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
@@ -431,7 +429,7 @@ def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
 def description_beside(path: str, kind: str) -> dict:
     """Return the `tokenizer.json` next to a vocabulary, or {} if there is none.
 
-    Files of this name from other libraries lack this type and are ignored.
+    Files with this name from other libraries have other types and are ignored.
     """
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
     found = files.read_json(place, "A file") if files.exists(place) else {}

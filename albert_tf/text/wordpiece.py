@@ -1,8 +1,8 @@
-"""WordPiece: split text at spaces and punctuation, then into longest pieces.
+"""WordPiece, which splits text into words, and words into longest pieces.
 
-Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. The
-changes that they make to text before splitting words are also compiled into the
-character map of a SentencePiece model, for offsets and for the graph.
+Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. Their
+changes to text before words are split are also compiled into the character map
+of a SentencePiece model, for offsets and for the graph.
 """
 
 import bisect
@@ -30,14 +30,14 @@ MAX_WORD_CHARACTERS = 200
 # The cache of words is cleared when it reaches this size.
 MAX_CACHED_WORDS = 200_000
 
-# Replaces NUL, which no map can contain; cleaning drops both.
+# This character replaces NUL, which no map can contain; cleaning drops both.
 DROPPED = "\1"
 
-# Replaces ideographs that no piece contains; no piece contains this character
-# either.
+# This character, which no piece contains, replaces ideographs that no piece
+# contains.
 OTHER_IDEOGRAPH = "\ufffe"
 
-# Ideographs; each one is a separate word.
+# Ideographs, each of which is a separate word.
 IDEOGRAPH = re.compile(
     "[\u4e00-\u9fff\u3400-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002b73f"
     "\U0002b740-\U0002b81f\U0002b820-\U0002ceaf\uf900-\ufaff"
@@ -70,7 +70,7 @@ def vocabulary_lines(content: bytes) -> list[str]:
 
 
 def clean_character(character: str) -> str:
-    """Keep or drop a character, or return a space, or add spaces around it."""
+    """Return a character unchanged, spaced out, as a space, or dropped."""
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "
@@ -82,7 +82,7 @@ def clean_character(character: str) -> str:
 
 
 def lowercase_and_strip(word: str, config: TextConfig) -> str:
-    """Return a word, lower-cased and without accents if configured."""
+    """Return a word, in lower case and without accents if so configured."""
     if not config.do_lower_case:
         return word
     word = word.lower()
@@ -141,12 +141,12 @@ class _Cleaned(dict):
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Clean and fold a text."""
+    """Clean a text, and remove case and accents as configured."""
     return lowercase_and_strip(text.translate(_Cleaned()), config)
 
 
 def separated(text: str, config: TextConfig) -> str:
-    """Clean and fold a text, and put spaces around punctuation."""
+    """Normalise a text, and put spaces around punctuation."""
     folded = normalize(text, config)
     return "".join([f" {c} " if is_punctuation(c) else c for c in folded])
 
@@ -227,7 +227,7 @@ class WordPiece:
         return ids
 
     def _pieces(self, word: str) -> Iterator[tuple[int, int, int]]:
-        """Yield the id, begin and end of each piece of a folded word."""
+        """Yield the id, start and end of each piece of a normalised word."""
         for begin, end in split_punctuation(word):
             for id, first, last in self._greedy(word[begin:end]):
                 yield id, begin + first, begin + last

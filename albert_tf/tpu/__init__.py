@@ -1,1 +1,1 @@
-"""The training step for a TPU slice, compiled without a TPU."""
+"""Compilation of the training step for TPUs, and runs from step files."""

@@ -1,8 +1,8 @@
 """TPU generations and the names of slices.
 
-Both follow the Cloud TPU documentation, which has a page for each generation:
-https://docs.cloud.google.com/tpu/docs/v5e and so on, as of 2026. Memory is not
-listed here: the compiler reports how much memory a program may use.
+Both follow the Cloud TPU documentation of 2026, which has a page for each
+generation, such as https://docs.cloud.google.com/tpu/docs/v5e. Memory is not
+listed here, because the compiler reports how much memory a program may use.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ class Chip:
     Attributes:
       compiler_name: the compiler's name for the generation.
       replicas: number of `TPUStrategy` replicas per chip.
-      name_counts: the amount that a chip adds to the number in a name like
-        v3-8.
+      name_counts: the amount that each chip adds to the number in a name such
+        as v3-8.
       shapes: the shapes of slices, in chips.
       chip_config: the compiler's name for the chip's mode of operation.
     """
@@ -50,7 +50,7 @@ ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "v5": "v5p", "v6": "v6e"}
 
 
 def chips_of(shape: str) -> int:
-    """Return the number of chips in a shape like 2x4."""
+    """Return the number of chips in a shape such as 2x4."""
     return math.prod(map(int, shape.split("x")))
 
 

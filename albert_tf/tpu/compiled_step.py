@@ -1,11 +1,11 @@
-"""The replica step: lowered to one XLA module, compiled, or written to a file.
+"""The replica step, lowered to an XLA module, compiled or written to a file.
 
-XLA numbers arguments and outputs. The arguments are the batch's tensors, then
-the variables in the order in which the step uses them. The outputs are the
-step's results, then the updated variables, which the module declares as aliases
-of arguments.
+XLA numbers the arguments and outputs of a module. The arguments are the batch's
+tensors, then the variables in the order in which the step uses them. The
+outputs are the step's results, then the updated variables, which the module
+declares as aliases of arguments.
 
-`run_step.py` describes the file and runs it.
+`run_step.py` describes the file and runs the step.
 """
 
 import dataclasses
@@ -50,8 +50,8 @@ class StepModule:
     Attributes:
       hlo: XLA's serialized module.
       arguments: {name: shape and type} in the module's order.
-      outputs: names in order; an updated variable has the name of the argument
-        that it replaces.
+      outputs: the names of outputs, in order; an updated variable has the name
+        of the argument that it replaces.
     """
 
     hlo: bytes
@@ -70,7 +70,7 @@ def lower_step(
     variables: dict[str, tf.Variable],
     results: tuple[str, ...] = RESULTS,
 ) -> StepModule:
-    """Lower a replica's step, and name the arguments and outputs.
+    """Lower a replica's step; return the module with named tensors.
 
     Args:
       function: a compiled `tf.function` of the batch's tensors, in order.
@@ -99,7 +99,7 @@ def lower_step(
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A run to check.
+    """A pretraining run whose step is to be compiled.
 
     Attributes:
       config: the architecture.
@@ -128,7 +128,7 @@ class Plan:
 
 
 class Step:
-    """The trainer's own replica step, for one slice.
+    """The trainer's replica step, for one slice.
 
     Args:
       plan: the run.
@@ -140,7 +140,7 @@ class Step:
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
-            # Any multiple would do here; `lower_evaluation` uses the plan's
+            # Any multiple suffices here; `lower_evaluation` uses the plan's
             # size.
             eval_batch_size=topology.replicas,
         )
@@ -198,7 +198,7 @@ class Step:
 
 
 def sizes() -> list[int]:
-    """Return the batch sizes to try, each at most an eighth above the last."""
+    """Return the batch sizes to try; from 8 on, they grow by at most 1/8."""
     return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
 
 
@@ -206,7 +206,7 @@ def interpolated_size(known: dict[int, int], memory: int) -> float:
     """Return the batch size at which linear extrapolation reaches `memory`.
 
     Args:
-      known: {batch size: bytes needed}; with only one entry the result is 0.
+      known: {batch size: bytes needed}; with only one entry, the result is 0.
       memory: bytes available.
     """
     if len(known) < 2:
@@ -221,9 +221,9 @@ def largest(
     tried: dict[int, Compiled],
     memory: int,
 ) -> int:
-    """Return the largest of `sizes` that fits, or 0 if none does.
+    """Return the largest of `sizes` that fits in memory, or 0 if none does.
 
-    The search compiles both this size and the next larger one, which does not
+    The search compiles both this size and the next larger size, which does not
     fit.
 
     Args:
@@ -239,12 +239,11 @@ def largest(
         if not between:
             return low
         known = {n: c.needed for n, c in tried.items() if c.needed}
-        # A lower bound for an empty batch; together with one size, it defines a
-        # line.
+        # This lower bound for an empty batch and one other size define a line.
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
         known[0] = min(arguments, default=0)
         expected = interpolated_size(known, memory)
-        # The largest size expected to fit, otherwise the smallest.
+        # The largest size that is expected to fit, or else the smallest.
         below = [n for n in between if n <= expected]
         size = below[-1] if below else between[0]
         tried[size] = compile_size(size)
@@ -263,8 +262,8 @@ def shapes(module: StepModule) -> dict[str, tf.TensorSpec]:
 def artifact(module: StepModule) -> bytes:
     """Return a module as a serialized `jax.export.Exported`.
 
-    JAX exports a placeholder function with the same arguments and outputs; its
-    program is then replaced.
+    JAX exports a placeholder function with the same arguments and outputs,
+    whose program is then replaced.
     """
     mlir, bindings, *_, dialect = libraries()
     import jax
@@ -336,12 +335,12 @@ def about(step: Step, module: StepModule, evaluation: StepModule) -> dict:
 
 
 def write_step(path: str, step: Step, flags: str = "") -> None:
-    """Write a one-replica step and the values of its variables to a zip file.
+    """Write a step for one replica, with its initial state, to a zip file.
 
     Args:
       path: the file.
       step: the step.
-      flags: the flagfile of the run, without its folders.
+      flags: the text of the run's flagfile, without folders.
     """
     replicas = step.topology.replicas
     rule = "`step_file` needs a `topology` of one replica, such as v5e:1x1."

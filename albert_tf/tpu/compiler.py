@@ -1,6 +1,6 @@
 """The TPU compiler in `libtpu`, for machines without a TPU.
 
-Only this module uses JAX's and XLA's private bindings and libtpu. None of these
+Only this module uses libtpu and private bindings of JAX and XLA. None of these
 guarantees stable names, so other versions are rejected. libtpu is not open
 source: installing the extra implies accepting Google's terms.
 """
@@ -18,14 +18,14 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
-# The versions that have these names; for libtpu, a prefix.
+# The supported versions; for libtpu, a prefix.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
 JAX = ("jax", "jaxlib")
 # {extra: packages}; only compilation for a TPU needs libtpu.
 EXTRAS = {"step-file": JAX, "tpu-check": (*JAX, "libtpu")}
 GIB = 1 << 30
-# A program with an array too large for any memory; the error reveals the memory
-# size.
+# A program with an array that is too large for any memory; the compiler's error
+# reveals the size of the memory.
 PROBE = """func.func @main(%x: tensor<68719476736xf32>)
     -> tensor<68719476736xf32> {
   %y = stablehlo.add %x, %x : tensor<68719476736xf32>
@@ -42,7 +42,7 @@ def version(package: str) -> str:
 
 
 def require_versions(extra: str) -> None:
-    """Raise `InputError` if an extra is missing or its versions differ."""
+    """Raise `InputError` if an extra's packages are missing or differ."""
     installed = {package: version(package) for package in EXTRAS[extra]}
     if all(installed[p].startswith(VERSIONS[p]) for p in installed):
         return
@@ -84,7 +84,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
         return gen_xla_ops.xla_replica_id()
 
     def all_reduce(self, reduce_op, value, options=None):
-        """Sum tensors over all replicas; no other reduction is needed."""
+        """Sum tensors over all replicas; other reductions are not supported."""
         from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
         if reduce_op != tf.distribute.ReduceOp.SUM:
@@ -113,7 +113,7 @@ class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
 
 
 def replica_program(strategy: CompileOnlyStrategy, step):
-    """Return a `tf.function` that calls a function inside a replica."""
+    """Return a compiled `tf.function` that calls a step inside a replica."""
 
     @tf.function(jit_compile=True, autograph=False)
     def program(*tensors):
@@ -124,7 +124,7 @@ def replica_program(strategy: CompileOnlyStrategy, step):
 
 
 def _use_own_generator(philox, ir, dialect) -> None:
-    """Replace Philox with the generator that `auto_select` uses on a TPU."""
+    """Replace a Philox operation with the TPU's own generator."""
     with ir.InsertionPoint(philox), philox.location:
         state = dialect.slice(philox.operands[0], [0], [2], [1])
         bits = philox.results[1]
@@ -139,8 +139,8 @@ def stablehlo(hlo: bytes) -> bytes:
     """Convert a module to StableHLO as TensorFlow would for a TPU.
 
     Copies are removed, because the compiler rejects them. Dropout masks use the
-    TPU's generator instead of Philox, which `auto_select` means on CPUs; seeds
-    request Philox by name and still use it.
+    TPU's own generator instead of Philox, the meaning of `auto_select` on CPUs;
+    seeds, which request Philox by name, still use Philox.
     """
     mlir, jax, _, _, ir, dialect = libraries()
     copies, masks, written = [], [], io.BytesIO()
@@ -172,7 +172,7 @@ class Compiled:
     Attributes:
       fits: whether memory suffices; if not, only `needed` may be known.
       seconds: duration of the compilation.
-      needed: a replica's peak memory in bytes, live data plus code; None if
+      needed: a replica's peak memory in bytes, live data plus code, or None if
         the compiler does not report it.
       parts: {name: bytes}, the parts of this memory.
     """
@@ -193,7 +193,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def needed_and_there(message: str) -> tuple[int, int] | None:
-    """Parse the needed and the available bytes from an error, or None."""
+    """Return the needed and the available bytes in an error, or None."""
     for pattern in OUT_OF_MEMORY:
         match = pattern.search(message)
         if match:
@@ -243,7 +243,7 @@ class Compiler:
         )
 
     def memory(self) -> int:
-        """Return the bytes of memory that a replica's program may use."""
+        """Return the memory, in bytes, that a replica's program may use."""
         with self.mlir.make_ir_context():
             try:
                 self._executable(self.ir.Module.parse(PROBE), 1)

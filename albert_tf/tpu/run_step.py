@@ -40,7 +40,7 @@ from albert_tf.training import checkpoint_files
 from albert_tf.training.clock import Pace, next_stop
 from albert_tf.training.history import History, RunResult
 
-# The files in a step file, in addition to the checkpoint `ckpt-0`.
+# Names of files in a step file, in addition to the checkpoint `ckpt-0`.
 STEP, EVALUATION, ABOUT = "step.jax", "evaluation.jax", "step.json"
 FIRST = "ckpt-0"
 BEST, ITERATIONS = "best", "optimizer/iterations"
@@ -66,7 +66,7 @@ def jax_for_steps():
 
 
 class StepFile:
-    """The programs of a step file.
+    """A step file, with the two programs as JAX functions.
 
     Args:
       path: the file.
@@ -124,7 +124,7 @@ class StepFile:
         return self.jax.jit(advance, donate_argnums=(0, 1))
 
     def nothing(self) -> Arrays:
-        """Return the sums before the first step of a window."""
+        """Return zeros for the sums over the steps of a window."""
         return {
             "report": np.zeros([2, len(self.about["names"])], np.float32),
             "norm": np.zeros([], np.float32),
@@ -133,7 +133,7 @@ class StepFile:
 
     @functools.cached_property
     def evaluation(self):
-        """The function (state, batch) -> report of a held-out batch."""
+        """The function (state, batch) -> the report of a held-out batch."""
         names = self.about["evaluation"]
         call = self.jax.export.deserialize(bytearray(self.programs[1])).call
 
@@ -172,7 +172,7 @@ class StepFile:
 
 @dataclasses.dataclass(frozen=True)
 class RunStepConfig(Validated):
-    """The inputs and outputs of a run; the step file contains its settings."""
+    """The inputs and outputs of a run; other settings are in the step file."""
 
     step_file: str = setting(
         "", "Step to run, written by tpu_check --step_file.", required=True
@@ -228,7 +228,8 @@ class Run:
         kept = self.last_good and checkpoint_files.read_facts(self.last_good)
         self.read = (kept or {}).get("read", {})
         self.records = metadata.fingerprint(), config.data_dir
-        # Records that were not read before belong to a new run or a new phase.
+        # Records that have not been read before belong to a new run or a new
+        # phase.
         new = 0 if self.read else self.step * step.about["examples"]
         known = (self.read[key] for key in self.records if key in self.read)
         self.position = next(known, new)
@@ -249,7 +250,7 @@ class Run:
         )
 
     def _resumed(self, kept: dict) -> str:
-        """Describe at which step the run resumes and which settings changed."""
+        """Return a message with the step to resume at and changed settings."""
         lines = [
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
@@ -262,7 +263,7 @@ class Run:
         return "\n".join(lines)
 
     def batches(self, pool: ThreadPoolExecutor) -> Iterator[Arrays]:
-        """Return the training batches from this position on."""
+        """Yield the training batches, from the current position."""
         seed, size = self.settings["random_seed"], self.file.about["examples"]
         stream = RecordStream(self.config.data_dir, self.metadata, seed)
 
@@ -303,7 +304,7 @@ class Run:
         return self.state | {name: self.state[mean] for name, mean in averages}
 
     def evaluate(self) -> dict[str, float]:
-        """Return the means over the held-out records, and print them."""
+        """Print and return the mean metrics of the held-out records."""
         records = dataclasses.replace(self.metadata, settings={})
         stream = RecordStream(self.config.data_dir, records, 0)
         state, report = self.evaluated(), 0.0
@@ -330,7 +331,7 @@ class Run:
         return path
 
     def save(self) -> None:
-        """Write a checkpoint and, with averages, the model to be loaded."""
+        """Write a checkpoint and, if there are averages, the averaged model."""
         self.read |= dict.fromkeys(self.records, self.position)
         if self.file.about["averages"]:
             self._write(files.join(self.folder, BEST), self.evaluated(), 1)
@@ -380,7 +381,7 @@ def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
 
 
 def describe(step: StepFile) -> str:
-    """Describe the run and its device."""
+    """Return a line that describes the run and its device."""
     about, (device, *_) = step.about, step.jax.devices()
     rule = about["optimizer"]
     return (

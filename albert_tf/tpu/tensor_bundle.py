@@ -1,9 +1,9 @@
-"""TensorFlow checkpoints, read and written without TensorFlow.
+"""Reading and writing of TensorFlow checkpoints, without TensorFlow.
 
 A checkpoint consists of data files, which contain the bytes of its tensors, and
 an index: a table in LevelDB's format with each tensor's type, shape, offset and
-checksum.
-https://github.com/tensorflow/tensorflow/tree/master/tensorflow/core/util/tensor_bundle
+checksum. See tensorflow/core/util/tensor_bundle in
+https://github.com/tensorflow/tensorflow.
 
 A new checkpoint is a copy of a checkpoint that TensorFlow wrote, with new
 values. In the index, only the checksums differ.
@@ -39,7 +39,7 @@ MESSAGES = {
 }
 DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}  # of tensorflow/core/framework
 FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
-TRAILER = 1 + CHECKSUM.size  # of a block: the kind of compression, a checksum
+TRAILER = 1 + CHECKSUM.size  # of a block: compression type and checksum
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def _message(name: str) -> type:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a position, and the position after it."""
+    """Decode the number at a position; return it and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -59,7 +59,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
-    """Yield each entry in a block: its key and the range of its value."""
+    """Yield the key of each entry in a block, and the range of its value."""
     key, (restarts,) = b"", struct.unpack_from("<I", index, end - 4)
     at, end = begin, end - 4 * (restarts + 1)
     while at < end:
@@ -84,8 +84,8 @@ class Bundle:
 
     Args:
       index: the content of the index file.
-      open_data: a function from a data file's number, and the number of data
-        files, to the file's content.
+      open_data: a function from a data file's number and the number of data
+        files to the file's content.
 
     Attributes:
       variables: {name: entry}.
@@ -181,7 +181,7 @@ def open_bundle(prefix: str) -> Bundle:
 
 
 def read(prefix: str) -> dict[str, np.ndarray]:
-    """Return {name: value} for a checkpoint; raise `Damaged` if this fails."""
+    """Return {name: value} for a checkpoint; raise `Damaged` if unreadable."""
     try:
         return open_bundle(prefix).read()
     except (OSError, ValueError, LookupError, struct.error) as error:

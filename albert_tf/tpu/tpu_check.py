@@ -1,4 +1,4 @@
-"""Compile a pretraining step for a TPU on a machine without one."""
+"""The command that compiles a pretraining step for a TPU, without a TPU."""
 
 import dataclasses
 
@@ -61,7 +61,7 @@ class TpuCheckConfig(Validated):
     )
 
 
-# Settings of a check, in which `data_dir` and `output_dir` are optional.
+# The settings of a check; `data_dir` and `output_dir` are optional.
 SETTINGS = (
     *(TpuCheckConfig, PretrainingConfig, OptimizerConfig),
     *(TrainingConfig, DistributionConfig),
@@ -72,7 +72,7 @@ OPTIONAL = ("data_dir", "output_dir")
 def lengths(
     check: TpuCheckConfig, data_dir: str | None, config: AlbertConfig
 ) -> tuple[int, int]:
-    """Return the number of tokens and of predictions per sequence."""
+    """Return the numbers of tokens and of predictions per sequence."""
     tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
     if data_dir:
         metadata = read_metadata(data_dir)
@@ -98,7 +98,7 @@ def make_plan(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
 ) -> Plan:
-    """Return the run that the flags describe, or the last of its phases."""
+    """Return the plan of the run that flags describe, in its last phase."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     read = folders(run.data_dir or "")
     first, last = read[0], read[-1]
@@ -192,7 +192,7 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
 
 def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
-    """Write a run's step, with the initial state that its settings define."""
+    """Write a run's step file, with the initial state for its settings."""
     if run.data_dir:
         architecture, strategy = step.plan.config, step.trainer.strategy
         records = run_setup.read(run.data_dir, architecture, True)

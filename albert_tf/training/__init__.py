@@ -1,1 +1,1 @@
-"""Training: optimizers, evaluator, trainer, run, checkpoints, history."""
+"""Training: optimizers, evaluator, trainer, runs, checkpoints and history."""

@@ -1,11 +1,11 @@
-"""The checkpoints in a folder, and whether their files are intact.
+"""The checkpoint files in a folder, and checks that they are intact.
 
 A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`,
-which is written after them and contains facts about the run. The folder's
-`checkpoint` file lists the checkpoints and is written last, so a process killed
-at any moment leaves earlier checkpoints intact. TensorFlow stores a checksum of
-every variable and of the index; this module imports TensorFlow only to read
-checkpoints.
+which is written after the others and contains facts about the run. The folder's
+`checkpoint` file lists the checkpoints and is written last, so that a process
+killed at any moment leaves earlier checkpoints intact. TensorFlow stores a
+checksum of every variable and of the index; this module imports TensorFlow only
+to read checkpoints.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
 _LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "([^\0\n]*)"', re.M)
 
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
-_ESCAPES = {".": "..", "/": ".S"}  # escapes of `tf.train.Checkpoint` in names
+_ESCAPES = {".": "..", "/": ".S"}  # `tf.train.Checkpoint`'s escapes
 
 
 def key_of(name: str) -> str:
@@ -42,7 +42,7 @@ def is_variable(key: str) -> bool:
 
 
 def name_of(key: str) -> str:
-    """Return the name of a key's variable; the inverse of `key_of`."""
+    """Return the name of a key's variable, as the inverse of `key_of`."""
     escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     meanings = {code: c for c, code in _ESCAPES.items()}
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
@@ -54,7 +54,7 @@ def prefix(directory: str, step: int) -> str:
 
 
 def number(prefix: str) -> int:
-    """Return the step in a checkpoint's name, or -1."""
+    """Return the step in a checkpoint's name, or -1 if there is none."""
     match = re.search(rf"{NAME}(\d+)$", prefix)
     return int(match[1]) if match else -1
 
@@ -71,7 +71,7 @@ def write_about(prefix: str, about: dict) -> None:
 
 
 def read_facts(prefix: str) -> dict:
-    """Return the facts stored with a checkpoint; {} if there are none."""
+    """Return the facts stored with a checkpoint, or {} if there are none."""
     path = f"{prefix}.json"
     if not files.exists(path):
         return {}
@@ -114,7 +114,7 @@ def read_all(prefix: str) -> None:
 
 
 def fault(prefix: str, read: Callable[[str], None]) -> str:
-    """Describe the fault in a checkpoint's files; "" if they are intact."""
+    """Describe the fault in a checkpoint; return "" if it is intact."""
     try:
         read_facts(prefix)
     except InputError:
@@ -127,16 +127,16 @@ def fault(prefix: str, read: Callable[[str], None]) -> str:
 
 
 def _parts(directory: str) -> list[tuple[int, str, str]]:
-    """Return (step, kind, name) of every checkpoint file in a folder."""
+    """Return (step, suffix, name) for every checkpoint file in a folder."""
     matches = map(_PART.match, files.names(directory))
     return [(int(m[1]), m[2], m[0]) for m in matches if m]
 
 
 def listed(directory: str) -> list[str]:
-    """Return the prefixes that a folder lists, the newest first.
+    """Return the prefixes of a folder's checkpoints, the newest first.
 
-    Without a readable `checkpoint` file, return all checkpoints that have a
-    `.json` file.
+    The folder's `checkpoint` file lists them; without a readable list, the
+    result contains all checkpoints with a `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)
@@ -159,7 +159,7 @@ def listed(directory: str) -> list[str]:
 def latest(
     directory: str, read: Callable[[str], None] = read_all
 ) -> str | None:
-    """Return the newest intact checkpoint; None if the folder has none.
+    """Return the newest intact checkpoint, or None if the folder has none.
 
     A damaged checkpoint is skipped with a warning.
 
@@ -196,8 +196,8 @@ def remove(directory: str, step: int) -> None:
 def adopt(directory: str, step: int, keep: int) -> None:
     """List a written checkpoint as the newest, and remove old checkpoints.
 
-    Checkpoints of later steps are removed too: a resumed run repeats those
-    steps.
+    Checkpoints of later steps are removed too, because a resumed run repeats
+    those steps.
     """
     known = {number(path) for path in listed(directory)} | {step}
     kept = sorted(n for n in known if 0 <= n <= step)[-keep:]

@@ -1,8 +1,9 @@
 """Checkpoints of named variables, and the model directories that contain them.
 
 A checkpoint is a flat table {name: variable}. Names of weights begin with the
-part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, a task's head),
-names of optimizer slots with `optimizer/`. Loading must match exactly.
+part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, or a task's
+head), and names of optimizer slots with `optimizer/`. A checkpoint must match
+the model exactly.
 """
 
 import contextlib
@@ -31,15 +32,16 @@ from albert_tf.training.optimizer import AVERAGE
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
 # Largest size of a data file. Larger checkpoints have several data files,
-# written in parallel: one is checksummed while another is uploaded.
+# written in parallel: while one file is uploaded, the checksum of another is
+# computed.
 SHARD_BYTES = 1 << 28
 
 
 def named_variables(model) -> dict[str, tf.Variable]:
-    """Return {name: variable} for a model, without the root model's name.
+    """Return {name: variable} for a model; names omit the root model's name.
 
     `tf.train.Checkpoint(model=layer)` would omit layers in lists or dicts, and
-    Keras's `variable.name` is only the last part.
+    Keras's `variable.name` is only the last part of the name.
     """
     root = "" if isinstance(model, AlbertModel) else f"{model.name}/"
     # `weights` are `variables` without the dropout state of `fit`.
@@ -49,7 +51,7 @@ def named_variables(model) -> dict[str, tf.Variable]:
 def present(
     model, stored: Iterable[str]
 ) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
-    """Return a model's variables and the pretraining heads not stored.
+    """Return {name: variable} of a model, and the heads that are not stored.
 
     The variables of these heads are omitted.
     """
@@ -66,8 +68,8 @@ def present(
 class _WholeVariables(tf.train.experimental.ShardingCallback):
     """A policy that packs whole variables into shards of up to `SHARD_BYTES`.
 
-    A larger variable has a shard to itself. TensorFlow's `MaxShardSizePolicy`
-    splits variables, on their own device.
+    A larger variable has its own shard. TensorFlow's `MaxShardSizePolicy` would
+    split variables on their device.
     """
 
     description = "whole variables"
@@ -124,7 +126,7 @@ def explain_differences(
     stored: dict[str, list[int]],
     ignore: tuple[str, ...] = (),
 ) -> str:
-    """List all missing, unexpected and mis-shaped variables; "" if none.
+    """Return a list of missing, unexpected and mis-shaped variables as text.
 
     Args:
       wanted: {name: shape} of the model.
@@ -150,7 +152,7 @@ def restore(
     variables: dict[str, tf.Variable],
     ignore: tuple[str, ...] = (OPTIMIZER,),
 ) -> None:
-    """Assign every variable from a checkpoint; fail if names or shapes differ.
+    """Assign variables from a checkpoint; fail if names or shapes differ.
 
     Args:
       prefix: the checkpoint's path without `.index`.
@@ -181,15 +183,15 @@ def save(
 
     Args:
       directory: the folder to write to; its `checkpoint` file lists the new
-        checkpoint only once it is complete.
+        checkpoint only once the checkpoint is complete.
       variables: the variables to write.
       step: the number of updates so far.
       keep: number of newest checkpoints to keep, including this one.
       about: facts about the run.
 
     Raises:
-      InputError: if the checkpoint could not be written; earlier checkpoints
-        are intact.
+      InputError: if the checkpoint cannot be written; earlier checkpoints stay
+        intact.
     """
     prefix = checkpoint_files.prefix(directory, step)
     try:
@@ -213,7 +215,7 @@ def restore_run(
     """Restore everything that a run needs to resume.
 
     One read suffices, because restoring a variable verifies its checksum. If
-    the checkpoint has no averages, they start at the restored weights.
+    the checkpoint has no averages, these start at the restored weights.
 
     Args:
       prefix: the checkpoint's path without `.index`.
@@ -241,7 +243,7 @@ def restore_run(
 def restore_latest(
     model_dir: str, variables: dict[str, tf.Variable]
 ) -> str | None:
-    """Restore the newest intact checkpoint; return its prefix or None."""
+    """Restore the newest intact checkpoint; return its prefix, or None."""
     rule = "`output_dir` has weights but no optimizer state; pass it as "
     rule += "`init_checkpoint`, with another `output_dir`."
     return latest(
@@ -250,7 +252,7 @@ def restore_latest(
 
 
 def for_inference(model_dir: str) -> str:
-    """Return the prefix of the best checkpoint, or else the newest."""
+    """Return the prefix of the best checkpoint, or else of the newest."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
     rule = "A model directory must contain a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
@@ -276,7 +278,7 @@ def fingerprint(model_dir: str) -> str:
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
     """Raise an error if a folder contains a model with a different config.
 
-    Files of a run that ended before its first checkpoint are ignored.
+    A run that ended before its first checkpoint does not count.
     """
     path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
     described = files.exists(path)
@@ -302,11 +304,12 @@ def locked_model_dir(
     """Lock a model directory against other runs while the block runs.
 
     Args:
-      strategy: determines which process writes; all processes fail together.
+      strategy: the strategy, which determines the process that writes; all
+        processes fail together.
       output_dir: the model directory, created if necessary.
       claim: a function that writes the files next to the checkpoints, or raises
-        an error; called once the folder is locked, when no other run can change
-        it.
+        an error; it is called once the folder is locked, when no other run can
+        change the folder.
     """
     with contextlib.ExitStack() as stack:
         with distribution.raise_everywhere(strategy):
@@ -319,7 +322,7 @@ def locked_model_dir(
 def restore_weights(
     model, model_dir: str, only: tuple[str, ...] = ("",)
 ) -> str:
-    """Restore a model's weights from a model directory; return the prefix.
+    """Restore weights from a model directory; return the checkpoint's prefix.
 
     Args:
       model: a built model.

@@ -1,4 +1,4 @@
-"""Clocks: how many steps a run takes at once, and its schedule position."""
+"""Clocks, which choose the steps to run at once and the schedule position."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ class Pace:
     compiled: bool = False
 
     def steps(self, save_seconds: float = 0.0) -> int:
-        """Return how many steps to run next; signals wait until the steps end.
+        """Return the number of steps to run next, while signals must wait.
 
         Args:
           save_seconds: the time that a checkpoint takes after SIGTERM.
@@ -47,15 +47,15 @@ def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
 
 
 # The pace is averaged over this many seconds, or over half of the remaining
-# time if that is shorter.
+# time if this is shorter.
 PACE_SECONDS = 20.0
 # Seconds to draw the curves and write the model card.
 CLOSING_SECONDS = 1.0
 # Evaluations and checkpoints are skipped if less than this share of their
-# cadence remains, so that they do not delay the end of the run.
+# interval remains, so that they do not delay the end of the run.
 SLACK = 0.5
 # The largest share of the schedule that one step may cover when time runs out.
-# The last step's rate is this share of the peak.
+# The rate of the last step is this share of the peak rate.
 LAST_SHARE = 0.01
 
 
@@ -66,7 +66,7 @@ class Clock:
     Attributes:
       end: the schedule position at which all schedules end.
       step: number of updates when the position was last set.
-      place: the position that was last set.
+      place: the schedule position that was last set.
       pace: the amount by which each later step advances the position.
     """
 
@@ -81,13 +81,13 @@ class Clock:
         return self.place + (step - self.step) * self.pace
 
     def steps_to(self, place: float, step: int) -> int:
-        """Return how many steps lead from `step` to a schedule position."""
+        """Return the number of steps from `step` to a schedule position."""
         if self.at(step) >= place:
             return 0
         return max(math.ceil((place - self.at(step)) / self.pace - 1e-6), 1)
 
     def most(self, step: int) -> int:
-        """Return the largest number of steps to make at once."""
+        """Return the largest number of steps to run at once."""
         return self.steps_to(self.end, step)
 
     def measure(
@@ -99,7 +99,7 @@ class Clock:
           steps: number of steps.
           seconds: the time that the steps took.
           fresh: whether these steps are the first of a phase.
-          compiles: whether the steps' shape is new to this process.
+          compiles: whether the steps have a shape that is new to this process.
         """
 
     def turn(
@@ -115,9 +115,9 @@ class Clock:
         Args:
           step: number of updates so far.
           took: duration of the last "evaluation" and "checkpoint" in seconds.
-          over: whether the run may end here if no time is left for a step.
-          phases: number of phases to come; each has at least one step.
-          to_compile: number of compilations to come.
+          over: whether the run may end now if no time is left for a step.
+          phases: number of future phases, each of which has at least one step.
+          to_compile: number of future compilations.
         """
 
     def state(self) -> dict[str, Any]:
@@ -131,21 +131,21 @@ class BudgetClock(Clock):
 
     Attributes:
       seconds: time for the whole run.
-      began: the time by `now` when the run began.
+      began: the time, as returned by `now`, when the run began.
       step_seconds: recent seconds per step.
-      eval_steps: steps between two evaluations; 0 for none.
+      eval_steps: steps between two evaluations; 0 without evaluations.
       save_steps: steps between two checkpoints.
-      evaluation: duration of an evaluation in steps, because both slow down
-        when other programs use the machine.
+      evaluation: duration of an evaluation, measured in steps, because other
+        programs on the machine slow down both.
       checkpoint: seconds per checkpoint.
-      closing: seconds after the last checkpoint.
+      closing: seconds that the run needs after the last checkpoint.
       again: number of evaluations after the last checkpoint.
-      compiling: extra seconds to compile the first step of a shape.
-      kept: seconds used by earlier processes, until this process has compiled
-        and run its first steps.
+      compiling: additional seconds to compile the first step of a shape.
+      kept: seconds used by earlier processes; None once this process has
+        compiled and run its first steps.
       choices: {setting: value} chosen for the run.
-      agree: a function that returns the chief's number in every process.
-      now: a function that returns the time in seconds.
+      agree: a function that returns the chief's argument in every process.
+      now: a function that returns the current time in seconds.
     """
 
     seconds: float = 0.0
@@ -193,7 +193,7 @@ class BudgetClock(Clock):
             self.compiling = max(seconds - made, 0.0)
 
     def _least(self, step: int, over: bool) -> int:
-        """Return the fewest steps in which the rate can decay at the end."""
+        """Return the fewest steps in which the rate can still decay."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
             return 0
@@ -207,7 +207,7 @@ class BudgetClock(Clock):
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Set the pace so that the schedules end when time is up."""
+        """Set the pace so that the schedules end when the time is up."""
         self.checkpoint = took.get("checkpoint", self.checkpoint)
         if "evaluation" in took:
             self.evaluation = took["evaluation"] / self.step_seconds

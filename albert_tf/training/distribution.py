@@ -1,4 +1,4 @@
-"""Strategies, sums over replicas, agreement among workers, and `dtype=auto`."""
+"""Strategies, sums over replicas, agreement of workers, and `dtype=auto`."""
 
 import contextlib
 import dataclasses
@@ -96,9 +96,8 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Return a strategy over all GPUs, or over logical CPU devices."""
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.MirroredStrategy()
-    # Collectives are numbered per process, so a second strategy's numbers would
-    # clash with the first strategy's. Reduction to one device has no such
-    # state.
+    # Collectives are numbered per process, so the numbers of two strategies
+    # would clash. Reduction to one device needs no numbers.
     return tf.distribute.MirroredStrategy(
         [f"CPU:{i}" for i in range(config.num_cpu_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
@@ -175,9 +174,10 @@ def prepare_devices(
 def distribute(strategy: tf.distribute.Strategy, batches: Callable):
     """Distribute the datasets that a function creates for each host.
 
-    tf.data's autotuning is off. Its thread sleeps for 10 ms, then twice as long
-    each time, and in TensorFlow 2.21 the end of an iteration waits for that
-    thread: an evaluation could take twice as long, or a minute longer.
+    tf.data's autotuning is off. The autotuning thread sleeps for 10 ms, then
+    twice as long each time, and in TensorFlow 2.21 the end of an iteration
+    waits for this thread: an evaluation could take twice as long, or a minute
+    longer.
 
     Args:
       strategy: the strategy that receives the batches.
@@ -192,9 +192,9 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
 
 
 def on_devices(strategy: tf.distribute.Strategy, function: Callable):
-    """Return a compiled function that runs in each replica.
+    """Return a compiled function that calls a function in each replica.
 
-    The result is the first replica's.
+    The result is the result of the first replica.
     """
 
     def run(*args):
@@ -207,7 +207,7 @@ def on_devices(strategy: tf.distribute.Strategy, function: Callable):
 
 
 def all_sum(value):
-    """Return the sum over all replicas; call in a replica.
+    """Return the sum over all replicas, inside a replica.
 
     Args:
       value: a tensor, or a list of tensors to sum separately.
@@ -257,7 +257,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
     """Return a compiled function from a process's number to all numbers.
 
-    The function uses a sum, because TensorFlow retraces every gather, and is
+    The function uses a sum, because TensorFlow retraces every gather. It is
     compiled, because a sum outside a graph leaves threads behind when a worker
     is lost.
     """
@@ -273,7 +273,7 @@ def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
 
 
 def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
-    """Return the numbers of all processes in each; wait for every process."""
+    """Return the numbers of all processes, after waiting for each process."""
     workers = processes(strategy)
     if workers == 1:
         return [number]
@@ -282,7 +282,7 @@ def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
 
 
 def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
-    """Return the first process's number in every process."""
+    """Return, in every process, the number of the first process."""
     return of_processes(strategy, number)[0]
 
 
@@ -291,7 +291,8 @@ def broadcast(
 ) -> None:
     """Copy the first process's variables to every process.
 
-    Files may differ unnoticed, and machines may round differently.
+    This is needed because files may differ unnoticed, and machines may round
+    differently.
     """
     if processes(strategy) == 1:
         return
@@ -309,7 +310,7 @@ def broadcast(
 
 
 def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Return in every process whether the flag is set in any process."""
+    """Return, in every process, whether the flag is set in any process."""
     return any(of_processes(strategy, int(flag)))
 
 
@@ -317,7 +318,7 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     """Raise an `InputError` in every process if the block raises one in any.
 
-    A process that continued alone would wait for the others forever.
+    A process that continued alone would wait forever for the others.
     """
     mistake = None
     try:
@@ -335,7 +336,8 @@ def require_alike(
 ) -> None:
     """Raise an error unless all processes have the same values.
 
-    Otherwise they would wait for each other forever, or diverge unnoticed.
+    Processes with different values would wait for each other forever, or
+    diverge unnoticed.
     """
     for name, value in values.items() if strategy else ():
         mark = zlib.crc32(repr(value).encode())
@@ -348,7 +350,7 @@ def require_alike(
         )
 
 
-# Linux's names for the instructions that multiply bfloat16.
+# Linux's names for instructions that multiply bfloat16.
 PRODUCTS = re.compile(r"\b(avx512_bf16|amx_bf16)\b")
 FIRST_AMPERE = (8, 0)  # the first compute capability with bfloat16
 
@@ -363,7 +365,7 @@ def cpu_products(path: str = "/proc/cpuinfo") -> set[str]:
 
 
 def fast_bfloat16() -> tuple[bool, str]:
-    """Return whether this machine's devices are faster in bfloat16, and why."""
+    """Return whether bfloat16 is faster on this machine, and the reason."""
     if gpus := tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpus[0])
         capability = details.get("compute_capability", (0, 0))
@@ -374,7 +376,7 @@ def fast_bfloat16() -> tuple[bool, str]:
 
 
 def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
-    """Return the precision that is faster on all workers, and why."""
+    """Return the precision that is faster on all workers, and the reason."""
     if is_tpu(strategy):
         return "bfloat16", "a TPU"
     fast, why = fast_bfloat16()

@@ -15,8 +15,8 @@ from albert_tf.training.distribution import all_sum, distribute, on_devices
 
 Batch = dict[str, tf.Tensor]
 # A function that creates a finite dataset of global batches; examples of weight
-# zero pad the last batch. It is called once per host, under the host's device,
-# because a dataset created elsewhere cannot be sent there.
+# zero pad the last batch. The function is called once per host, on the host's
+# device, because a dataset created elsewhere cannot be sent to the host.
 MakeBatches = Callable[[], tf.data.Dataset]
 KEPT = ("example_weights", "example_numbers")  # returned with the outputs
 # Number of batches that a CPU predicts in parallel: a single batch leaves cores
@@ -40,7 +40,7 @@ class Objective(Protocol):
 
     Attributes:
       terms: names of the loss terms, which are summed.
-      metrics: names of further means to report.
+      metrics: names of additional means to report.
     """
 
     terms: tuple[str, ...]
@@ -93,7 +93,7 @@ class Evaluator:
         self._prediction_steps: dict[tuple, Callable] = {}
 
     def report(self, batch: Batch, sums: dict, metrics: dict) -> tf.Tensor:
-        """Return the sums and weights of `names` as float32 [2, names]."""
+        """Return the sums and weights for `names`, float32 [2, len(names)]."""
         weights = self.objective.weights(batch)
         pairs = [(sums[term], weights[term]) for term in self.objective.terms]
         pairs += [metrics[name] for name in self.objective.metrics]
@@ -139,7 +139,7 @@ class Evaluator:
         return on_devices(self.strategy, self.replica_step)
 
     def evaluate(self, batches: MakeBatches) -> dict[str, float]:
-        """Return the mean losses and metrics without dropout.
+        """Return the mean losses and metrics, computed without dropout.
 
         Args:
           batches: a function that creates batches of `eval_batch_size`.
@@ -150,7 +150,7 @@ class Evaluator:
         return self.summarize(report)
 
     def _prediction_step(self, outputs: Callable, spec):
-        """Return a prediction function for a batch spec, traced once."""
+        """Return the prediction function for a batch spec, traced only once."""
         known = (outputs, repr(spec))
         if known in self._prediction_steps:
             return self._prediction_steps[known]
@@ -178,8 +178,8 @@ class Evaluator:
         Args:
           batches: as for `evaluate`, with `example_weights` [B], 0 at padding,
             and `example_numbers` [B] if the examples are out of order.
-          outputs: (model, batch) -> {name: [B, ...]}; if batches differ in
-            length, zeros pad the shorter outputs.
+          outputs: a function (model, batch) -> {name: [B, ...]}; if batches
+            differ in length, zeros pad the shorter outputs.
         """
         predicted = list(self.predicted_batches(batches, outputs))
         joined = {

@@ -1,6 +1,7 @@
-"""Health warnings of a pretraining run, derived from its metrics.
+"""Warnings about a pretraining run, derived from its metrics.
 
-Warnings read only the history, so they do not slow down training steps.
+The warnings depend only on the history, so they do not slow down training
+steps.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 # A warning requires this many steps after warm-up and this many examples, so
-# that chance changes an accuracy by less than a percent.
+# that chance changes an accuracy by less than one percentage point.
 ENOUGH_STEPS = 1000
 ENOUGH_EXAMPLES = 10_000
 
@@ -17,17 +18,17 @@ ENOUGH_EXAMPLES = 10_000
 CHANCE_MARGIN = 0.02
 TOO_GOOD = 0.995
 FLAT_FALL = 0.01  # relative decrease of the loss between two halves
-FREQUENCIES_ONLY = 0.15  # accuracy that word frequencies alone nearly reach
-DIVERGED_RISE = 0.5  # nats above the best
+FREQUENCIES_ONLY = 0.15  # accuracy that word frequencies nearly reach
+DIVERGED_RISE = 0.5  # nats above the lowest loss
 MASK_RATES = (0.10, 0.25)
 
 # Number of steps after warm-up before the first check for a collapse, and the
 # number of texts to check.
 SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
-# A `masked_spread` below this is a collapse. On the demo's records, it was at
-# most 8.2e-5 in collapsed runs after warm-up, and at least 0.26 on the plateau
-# of healthy runs; docs/experiments.md describes the runs.
+# A `masked_spread` below this value is a collapse. On the demo's records, the
+# spread was at most 8.2e-5 in collapsed runs after warm-up, and at least 0.26
+# on the plateau of healthy runs; docs/experiments.md describes these runs.
 COLLAPSED_SPREAD = 1e-3
 
 
@@ -53,20 +54,20 @@ def masked_spread(
 ) -> float | None:
     """Return how much the states of masked words in the same text differ.
 
-    The result is the variance within texts divided by the mean square: 0 if a
-    model has the same prediction for every mask. Loss and accuracy do not
-    distinguish a collapsed model from a healthy one on the plateau, whose
-    predictions are nearly the same too. Nor do other states: a collapsed model
-    may still distinguish visible words, or one text from another.
+    The result is the variance within texts, divided by the mean square. It is 0
+    if a model has the same prediction for every mask. Loss and accuracy do not
+    distinguish a collapsed model from a healthy model on the plateau, whose
+    predictions are nearly the same too. Other states do not either: a collapsed
+    model may still distinguish visible words, or one text from another.
 
     Args:
       states: [B, P, H], the states of the predicted words, without dropout.
-      ids: [B, P], the input ids of these words; only words replaced by [MASK],
-        the most common id, count.
+      ids: [B, P], the input ids of these words; only words with the most common
+        id, [MASK], count.
       weights: [B, P], 0 at padding.
 
     Returns:
-      The quotient; None if no text has two such words.
+      The quotient, or None if no text has two such words.
     """
     real = weights > 0
     masks = real & (ids == np.bincount(ids[real]).argmax())
@@ -127,8 +128,8 @@ def loss_notes(
       settled: the rows since warm-up.
       what: the name of the loss in the warning.
       loss, accuracy: the names of the columns of the rows.
-      frequencies_only: accuracy near that of a model that knows only the
-        frequencies.
+      frequencies_only: an accuracy that a model which knows only the
+        frequencies nearly reaches.
     """
     notes = {}
     halves = windows(settled, 2)
@@ -163,15 +164,15 @@ def mask_notes(masked_share: float | None) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Monitor:
-    """Measurements of a pretraining run in addition to its losses.
+    """Additional measurements of a pretraining run, and warnings about it.
 
     Args:
       tokens: length of an example.
-      flops: FLOPs of one example's forward and backward pass.
+      flops: FLOPs of one example's forward and backward passes.
       batch: number of examples per step.
       num_warmup_steps: warnings ignore the steps before this one.
-      peak_flops: peak FLOP/s of all devices together; None if unknown.
-      masked_share: share of the records' tokens to predict, if known.
+      peak_flops: peak FLOP/s of all devices together, or None if unknown.
+      masked_share: share of the records' tokens that are predicted, if known.
       by_frequency: metrics of a model that knows only the frequencies.
     """
 
@@ -184,7 +185,7 @@ class Monitor:
     by_frequency: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def scalars(self, examples_per_second: float) -> dict[str, float]:
-        """Return tokens per second, and the share of the devices' peak."""
+        """Return tokens per second, and model FLOPs as a share of the peak."""
         values = {"tokens_per_second": examples_per_second * self.tokens}
         if self.peak_flops:
             flops = examples_per_second * self.flops
@@ -206,13 +207,13 @@ class Monitor:
         return notes | self.settled_notes(settled)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for enough rows since warm-up."""
+        """Return {kind: warning}, given enough rows since warm-up."""
         recent = windows(settled, 4)[-1]
         return sentence_order_notes(recent) | loss_notes(settled)
 
 
 def label_notes(rows: list[dict]) -> dict[str, str]:
-    """Warn about labels that teach a phoneme model nothing."""
+    """Warn about labels from which a phoneme model cannot learn."""
     rows = [row for row in rows if "steps" in row]
     notes, last = {}, rows[-1] if rows else {}
     if last and not last["trained_share"]:
@@ -229,14 +230,14 @@ def label_notes(rows: list[dict]) -> dict[str, str]:
 
 
 class PhonemeMonitor(Monitor):
-    """Measurements of a run on phonemes."""
+    """Measurements of a pretraining run on phonemes."""
 
     def notes(self, rows: list[dict]) -> dict[str, str]:
         """Return {kind: warning} for the rows of the history so far."""
         return label_notes(rows) | super().notes(rows)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for enough rows since warm-up."""
+        """Return {kind: warning}, given enough rows since warm-up."""
         accuracy = "masked_symbol_accuracy"
         known = self.by_frequency[accuracy] + CHANCE_MARGIN
         of_symbols = "Symbol", "symbols_loss", accuracy, known

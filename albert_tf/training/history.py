@@ -1,4 +1,4 @@
-"""The history of a run: rows of metrics on disk, curves and scalars."""
+"""The history of a run: rows of metrics in a file, curves and scalars."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def read_row(line: str, place: str) -> dict:
 
 
 class History:
-    """A run's rows {"step", "split", metric: value}, for resume and curves.
+    """A run's rows {"step", "split", metric: value}.
 
     A row of the split "train" contains means over the last `steps` steps.
 
@@ -65,7 +65,7 @@ class History:
         files.write_text(self.path, "".join(lines))
 
     def last(self, split: str) -> dict[str, float]:
-        """Return the values of the last row of a split; {} if there is none."""
+        """Return the values of a split's last row, or {} if there is none."""
         rows = [row for row in self.rows if row["split"] == split]
         values = rows[-1] if rows else {}
         return {k: v for k, v in values.items() if k not in ("step", "split")}
@@ -90,9 +90,10 @@ class RunResult:
 
     @property
     def history(self) -> History | None:
-        """The training history; None if nothing was trained.
+        """The training history, or None if nothing was trained.
 
-        It is also None after several seeds, each with a history in `seed_N`.
+        The history is also None after runs of several seeds, each of which has
+        a history in `seed_N`.
         """
         if files.exists(files.join(self.output_dir, HISTORY_FILE)):
             return History.read(self.output_dir)
@@ -100,7 +101,7 @@ class RunResult:
 
 
 def draw_curves(history: History, directory: str, names: tuple) -> None:
-    """Plot each metric in training and evaluation to `curves.png`.
+    """Plot the training and evaluation curve of each metric in `curves.png`.
 
     Without matplotlib, nothing is drawn.
     """
@@ -131,7 +132,8 @@ class Scalars:
 
     Scalars are buffered until `flush`: on a store such as `gs://`, every write
     uploads the whole file again. `tf.summary.scalar` does the same, but needs
-    TensorBoard. TensorFlow is imported here because some runs do without it.
+    TensorBoard. The methods import TensorFlow themselves, because some runs do
+    not need it.
     """
 
     def __init__(self, directory: str):

@@ -1,4 +1,4 @@
-"""The standard hooks: log, evaluate, keep the best, warn, save and stop."""
+"""The standard hooks, which log, evaluate, warn, save and stop."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.base.packages import lacking
+from albert_tf.data.records.metadata import BY_FREQUENCY
 from albert_tf.model.config import training_flops
 from albert_tf.training import checkpoint_files, checkpoints, history
 from albert_tf.training.health import Monitor, masked_spread
@@ -13,13 +14,13 @@ from albert_tf.training.history import HEALTH
 from albert_tf.training.run import SIGTERM, Hook, Run
 from albert_tf.training.training_config import TrainingConfig
 
-# If updates that are not finite are skipped, the run ends after this many in
-# succession.
+# The run ends after this many consecutive updates that are not finite, even if
+# such updates are skipped.
 MAX_BAD_STEPS = 100
 
 
 def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
-    """Return a user's hooks as a tuple; raise an error for any other object."""
+    """Return a user's hooks as a tuple; raise an error for other objects."""
     hooks = tuple(hooks) if isinstance(hooks, Iterable) else (hooks,)
     wrong = [
         getattr(hook, "__name__", type(hook).__name__)
@@ -32,11 +33,11 @@ def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
 
 
 class RequireFinite(Hook):
-    """Raise an error for a loss or gradient that is not finite.
+    """A hook that raises an error if a loss or gradient is not finite.
 
     Args:
       skips: whether the trainer skips such updates; if so, only `MAX_BAD_STEPS`
-        in succession are an error.
+        consecutive updates are an error.
     """
 
     def __init__(self, skips: bool):
@@ -61,8 +62,9 @@ class RequireFinite(Hook):
 def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
     """Return the monitor of a run's current phase.
 
-    Losses of different phases are not comparable, so warnings ignore earlier
-    phases. Warnings also ignore mask rates that the user chose.
+    Losses of different phases are not comparable, so the monitor does not
+    compare with earlier phases. It also does not warn about mask rates that the
+    user chose.
     """
     phase, trainer = run.phase, run.trainer
     metadata = phase.metadata
@@ -79,12 +81,12 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
         max(trainer.optimizer.config.peak_step, run.phase_begun),
         peak_flops,
         masked if phase.masked_lm_prob is None else None,
-        metadata.statistics.get("by_frequency", {}),
+        metadata.statistics.get(BY_FREQUENCY, {}),
     )
 
 
 class Measure(Hook):
-    """Measure speed and LAMB's trust ratios; must come before `Log`."""
+    """A hook that measures speed and trust ratios; must come before `Log`."""
 
     def __init__(self, monitor_of: Callable[[Run], Monitor]):
         self.monitor_of = monitor_of
@@ -102,10 +104,10 @@ class Measure(Hook):
 
 
 class MeasureSpread(Hook):
-    """Measure how much masked words' states differ; must come before `Log`.
+    """A hook that measures the `masked_spread`; must come before `Log`.
 
     Args:
-      every: the first step at which to measure, and the interval in steps.
+      every: the interval in steps, which is also the first step to measure at.
       batches: a function that creates batches of texts; see
         `Evaluator.predict`.
     """
@@ -114,7 +116,7 @@ class MeasureSpread(Hook):
         self.every, self.batches = every, batches
 
     def after(self, run, window):
-        if run.step >= self.every:  # false at an earlier last step
+        if run.step >= self.every:  # not at an earlier last step
             trainer = run.trainer.at_depth(run.phase.layers)
             states = trainer.objective.masked_states
             spread = masked_spread(
@@ -125,7 +127,7 @@ class MeasureSpread(Hook):
 
 
 class Log(Hook):
-    """Record the values of training steps, and show progress."""
+    """A hook that records the values of training steps and shows progress."""
 
     def after(self, run, window):
         values = window.values
@@ -142,7 +144,7 @@ class Log(Hook):
 
 
 class Evaluate(Hook):
-    """Evaluate the model, with averaged weights if there are any.
+    """A hook that evaluates the model, with averaged weights if any exist.
 
     Args:
       every: steps between two evaluations.
@@ -173,10 +175,10 @@ def keep_evaluated(run: Run) -> None:
 
 
 class KeepBest(Hook):
-    """Keep the weights of the best evaluation; must come after `Evaluate`.
+    """A hook that keeps the best weights; must come after `Evaluate`.
 
-    An extra evaluation at `stop_step` does not count, so that a run that stops
-    there and is resumed keeps the same weights as an uninterrupted run.
+    An additional evaluation at `stop_step` does not count, so that a run that
+    stops there and is resumed keeps the same weights as an uninterrupted run.
 
     Args:
       every: as for `Evaluate`.
@@ -204,16 +206,16 @@ class KeepBest(Hook):
             self.keep(run)
 
     def keep(self, run) -> None:
-        """Keep the weights that were evaluated."""
+        """Save the weights that were evaluated."""
         keep_evaluated(run)
 
 
 class KeepAverage(Hook):
-    """Keep the averaged weights whenever a checkpoint is saved.
+    """A hook that saves the averaged weights along with each checkpoint.
 
     Programs that load the model read these averages rather than the weights
-    that a resumed run needs. This hook must come before `Save`. On SIGTERM
-    there is time only for the checkpoint, which contains the averages too.
+    that a resumed run needs. This hook must come before `Save`. On SIGTERM,
+    there is only time for the checkpoint, which also contains the averages.
 
     Args:
       every: as for `Save`.
@@ -233,7 +235,7 @@ class KeepAverage(Hook):
 
 
 class Warn(Hook):
-    """Print each health warning once."""
+    """A hook that prints each health warning once."""
 
     def __init__(self, every: int, monitor_of: Callable[[Run], Monitor]):
         self.every, self.monitor_of = every, monitor_of
@@ -248,7 +250,7 @@ class Warn(Hook):
 
 
 class Save(Hook):
-    """Save checkpoints and the history, including when a run ends.
+    """A hook that saves checkpoints and the history, also when a run ends.
 
     Args:
       every: steps between two checkpoints.
@@ -276,11 +278,11 @@ class Save(Hook):
 
 
 class StopInTime(Hook):
-    """Stop if more steps and a checkpoint might exceed a number of hours.
+    """A hook that stops if more steps and a checkpoint might take too long.
 
     Args:
-      hours: limit for all consecutive runs to which the hook is passed; 0 for
-        no limit.
+      hours: the limit for all consecutive runs to which the hook is passed; 0
+        means no limit.
 
     Attributes:
       stopped: whether the last run was stopped, for any reason.
@@ -307,7 +309,7 @@ class StopInTime(Hook):
 
 
 class Draw(Hook):
-    """Plot the evaluation metrics at the end, or else the training metrics."""
+    """A hook that plots the evaluation metrics, or else training metrics."""
 
     def begin(self, run):
         note = lacking("A plot of the curves", "matplotlib")
@@ -328,8 +330,8 @@ def standard(
     """Return the standard hooks of a run.
 
     Args:
-      training: the cadences and limits.
-      evaluate: see `Evaluate`; None for a run without held-out data.
+      training: the intervals and limits.
+      evaluate: see `Evaluate`; None if a run has no held-out data.
       *more: hooks to call after evaluations and before checkpoints.
     """
     save = Save(training.save_checkpoints_steps, training.keep_checkpoint_max)

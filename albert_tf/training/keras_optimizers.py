@@ -1,4 +1,4 @@
-"""LAMB, AdamW and their schedule for `compile`, with Keras's arguments."""
+"""LAMB, AdamW and their schedule for `compile`, with arguments as in Keras."""
 
 from typing import ClassVar
 
@@ -55,14 +55,14 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Released(Optimizer):
-    """An optimizer for `compile`, with the arguments of Keras's optimizers.
+    """The base class of optimizers with the arguments of Keras's optimizers.
 
     Args:
       learning_rate: a number or a schedule.
       weight_decay: weight decay of all variables that are not `excluded`.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
-      epsilon: added to the square root of the second moment.
+      epsilon: a number added to the square root of the second moment.
       bias_correction: whether to divide moments by 1 - beta^t.
       global_clipnorm: largest global norm of the gradients, 1 as in the
         release.
@@ -99,7 +99,7 @@ class Released(Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Return an optimizer; files of earlier releases have an extra key."""
+        """Create an optimizer, even from a config of an earlier release."""
         config = dict(config)
         placement = config.pop("decay_placement", "update")
         rule = "Weight decay can only be part of the update."
@@ -123,9 +123,9 @@ class Released(Optimizer):
 
 @registered
 class Lamb(Released):
-    """LAMB as used to train ALBERT; `keras.optimizers.Lamb` differs from it.
+    """LAMB as used to train ALBERT, unlike `keras.optimizers.Lamb`.
 
-    The default rate is the paper's, for batches of 4,096.
+    The default rate is the paper's rate for batches of 4,096 examples.
     """
 
     rule = "lamb"
@@ -136,7 +136,7 @@ class Lamb(Released):
 
 @registered
 class AdamW(Released):
-    """AdamW as released for fine-tuning: without bias correction."""
+    """AdamW as released for fine-tuning, without bias correction."""
 
     rule = "adamw"
 

@@ -57,7 +57,7 @@ def number(value: object) -> str:
 
 
 def read_flags(model_dir: str) -> dict[str, str]:
-    """Return {flag: value} of a run's flagfile; {} if there is none."""
+    """Return {flag: value} of a run's flagfile, or {} if there is none."""
     path = files.join(model_dir, FLAG_FILE)
     if not files.exists(path):
         return {}
@@ -67,7 +67,7 @@ def read_flags(model_dir: str) -> dict[str, str]:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return a folder's JSON object; {} without the folder or the file."""
+    """Return a JSON object in a folder, or {} if the file is missing."""
     path = files.join(folder, name)
     there = folder and files.exists(path)
     return files.read_json_object(path, f"`{name}`") if there else {}
@@ -86,7 +86,7 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return {name: path} of a run's inputs, and the amount of text."""
+    """Return {name: value} for a run's inputs, and for the amount of text."""
     sources = {
         name: flags[flag]
         for flag, name in INPUT_FLAGS.items()
@@ -137,7 +137,7 @@ def loading(form: str, kind: str, name: str) -> str:
 
 
 def head_of(form: str, kind: str) -> list[str]:
-    """Return the lines that the Hugging Face Hub reads."""
+    """Return the lines of metadata that the Hugging Face Hub reads."""
     library = {"huggingface": "transformers"}.get(form, form)
     library = library.replace("_", "-").replace("model-dir", "albert_tf")
     tags = ["albert", "albert_tf"]
@@ -168,7 +168,7 @@ def purpose_of(task: Mapping, kind: str) -> str:
 
 
 def metrics_table(metrics: Mapping[str, Mapping]) -> list[str]:
-    """Return a table of {split: metrics}."""
+    """Return the lines of a table of {split: metrics}."""
     if not metrics:
         return ["None were measured."]
     rows = [
@@ -187,11 +187,12 @@ LICENCE = (
 
 
 def card(folder: str, source: str, form: str) -> str:
-    """Return the card of a folder.
+    """Return the text of a folder's model card.
 
     Args:
       folder: the folder that the card describes.
-      source: the model directory from which the folder was made, "" if none.
+      source: the model directory from which the folder was made, or "" if there
+        is none.
       form: the kind of folder, a value of `convert_checkpoint --to`.
     """
     name = os.path.basename(source.rstrip("/")) or "albert"
@@ -225,11 +226,12 @@ def card(folder: str, source: str, form: str) -> str:
 
 
 def write_card(folder: str, source: str, form: str = "model_dir") -> None:
-    """Write a folder's card, unless the user has written one.
+    """Write a folder's model card, unless the user has written one.
 
     Args:
       folder: the folder to write to.
-      source: the model directory from which the folder was made, or the folder.
+      source: the model directory from which the folder was made, or the folder
+        itself.
       form: see `card`.
     """
     path = files.join(folder, CARD)

@@ -1,4 +1,4 @@
-"""Pretraining objectives of ALBERT and PL-BERT."""
+"""The pretraining objectives of ALBERT and PL-BERT."""
 
 import dataclasses
 
@@ -13,14 +13,14 @@ from albert_tf.training.health import Monitor, PhonemeMonitor
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return example weights [B]; 0 for examples with a single segment."""
+    """Return example weights [B], which are 0 for a single segment."""
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingObjective:
-    """MLM loss plus SOP loss, 1:1 as in the paper, with both accuracies.
+    """The sum of the MLM and SOP losses, as in the paper, and accuracies.
 
     Examples with one segment have no order and count only for MLM.
 
@@ -136,8 +136,8 @@ class PhonemeObjective:
     def losses(self, model: AlbertForPhonemes, batch: Batch, seed):
         """Return both loss sums and the metrics.
 
-        Symbols count as masked if the mask replaces them: unchanged ones could
-        be copied.
+        Symbols count as masked if the mask replaces them, because unchanged
+        symbols could be copied.
         """
         ids, labels = batch["input_ids"], batch["symbol_ids"]
         outputs = model(ids, batch["input_mask"], seed=seed, layers=self.layers)

@@ -1,13 +1,13 @@
 """ALBERT's LAMB, AdamW and Muon, for the training loop and for `fit`.
 
-LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`: no
-bias correction, weight decay inside the trust ratio, and neither decay nor
-trust ratio for norms and biases. `keras.optimizers.Lamb` differs in all three
-points.
+LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`:
+there is no bias correction, weight decay is inside the trust ratio, and norms
+and biases have neither decay nor a trust ratio. `keras.optimizers.Lamb` differs
+in all three points.
 
-Muon updates a matrix by its momentum with all singular values set near 1
-(Jordan et al., https://kellerjordan.github.io/posts/muon), with the decay and
-twice the scale of https://arxiv.org/abs/2502.16982. A rate that suits AdamW
+Muon updates a matrix by its momentum, with all singular values set close to 1
+(Jordan et al., https://kellerjordan.github.io/posts/muon), and with the decay
+and twice the scale of https://arxiv.org/abs/2502.16982. A rate that suits AdamW
 then suits both the matrices and the variables that AdamW updates.
 """
 
@@ -28,14 +28,15 @@ from albert_tf.model.ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.schedules import SCHEDULES
 
-# The matrices between hidden states. As usual, AdamW updates tables, heads,
-# norms and biases.
+# The matrices that Muon updates, which map hidden states. As is usual, AdamW
+# updates tables, heads, norms and biases.
 MATRICES = re.compile(
     r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
 )
 MOMENTUM = 0.95
-# Root mean square of an update. In 1,000 steps of `tiny`, batches of 64: 0.4 at
-# a rate of 1.4e-3 ended at 4.31, 0.2 at 2e-3 and 2.8e-3 at 4.34, AdamW at 4.44.
+# Root mean square of an update. The final losses of `tiny` after 1,000 steps of
+# batch 64 were 4.31 with 0.4 at a rate of 1.4e-3, 4.34 with 0.2 at 2e-3 and
+# 2.8e-3, and 4.44 with AdamW.
 RMS = 0.4
 ITERATIONS = 5
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
@@ -45,7 +46,7 @@ def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
     """Approximate U V^T of x = U S V^T by Newton-Schulz iterations.
 
     Matrix products are computed in `dtype`. bfloat16, as in Jordan's code, does
-    not move the singular values further from 1.
+    not move the singular values away from 1.
     """
     tall = x.shape[0] > x.shape[1]
     x = tf.transpose(x) if tall else x
@@ -74,10 +75,11 @@ AVERAGE = "optimizer/average/"  # prefix of averaged weights in a checkpoint
 
 
 class WeightAverage:
-    """A moving average of weights; create it in the strategy's scope.
+    """A moving average of weights, created in the strategy's scope.
 
     Args:
-      decay: largest share of the average that a step retains; 0 for no average.
+      decay: largest share of the average that a step retains; 0 means that
+        there is no average.
       weights: {name: variable}.
 
     Attributes:
@@ -92,14 +94,14 @@ class WeightAverage:
         }
 
     def state(self) -> dict[str, tf.Variable]:
-        """Return the {name: variable} needed to resume."""
+        """Return {name: variable} for all averages, named as in checkpoints."""
         return {f"{AVERAGE}{name}": mean for name, mean in self.means.items()}
 
     def move(self, strategy, t: tf.Tensor) -> None:
         """Update all means in all replicas: mean <- d mean + (1 - d) w.
 
-        At step t, counted from 1, d is (t - 1) / (t + 9), at most `decay`, so
-        that the mean starts at the weights of the first step.
+        At step t, counted from 1, d is (t - 1) / (t + 9), but at most `decay`,
+        so that the mean starts at the weights of the first step.
         """
         d = tf.minimum(self.decay, (t - 1.0) / (t + 9.0))
 
@@ -122,7 +124,8 @@ class WeightAverage:
                 self.weights[name].assign(value)
 
 
-# Matched against variable names; the released patterns are LayerNorm and bias.
+# A pattern for names of variables; the released patterns are LayerNorm and
+# bias.
 EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 
@@ -130,8 +133,8 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 class OptimizerConfig(Validated):
     """The optimizer and its schedule; the defaults are the released values.
 
-    One default differs: `schedule` avoids a quirk. `--compat=google` restores
-    the released schedule.
+    One default differs: the released `schedule` has a rate that jumps.
+    `--compat=google` restores it.
     """
 
     help_group = OPTIMIZER
@@ -203,7 +206,7 @@ def debias(beta: float, t):
 
 
 class Adam(NamedTuple):
-    """Adam's hyperparameters; equal tuples share a `tf.function` trace."""
+    """Adam's hyperparameters; equal tuples share a trace."""
 
     beta_1: float
     beta_2: float
@@ -232,8 +235,8 @@ def adam_update(w, g, m, v, t, decay: float, c: Adam):
     return (u + decay * w if decay else u), m, v
 
 
-# XLA needs one pass over memory instead of ten. For small variables, the launch
-# would cost more than it saves.
+# With XLA, an update needs one pass over memory instead of ten. For small
+# variables, launching XLA's code would cost more than this saves.
 FUSED_SIZE = 1 << 16
 compiled_adam_update = xla_compiled(adam_update)
 
@@ -280,7 +283,7 @@ def rule_of(name: str, c: OptimizerConfig, dtype: str):
 def clip(gradients: list[tf.Tensor], limit: float):
     """Return gradients scaled to a norm of at most `limit`, and their norm.
 
-    The norm, taken before scaling, is NaN or infinite if any gradient is.
+    The norm, computed before scaling, is NaN or infinite if any gradient is.
     """
     norm = tf.linalg.global_norm(gradients)
     if not limit:
@@ -303,18 +306,20 @@ class Optimizer(keras.optimizers.Optimizer):
     """An update rule with its slots, on any `tf.distribute` strategy.
 
     The training loop and Keras's `fit` both call `apply` in a replica. Keras's
-    own `apply` clips each replica's gradients before adding them up; this
-    `apply` clips the sum. Create and build the optimizer inside the strategy's
+    own `apply` clips each replica's gradients before the sum; this `apply`
+    clips the sum. The optimizer must be created and built inside the strategy's
     scope.
 
     Args:
       config: the rule and its hyperparameters.
-      rate: learning rate, a number or a function of a step counted from 0.
-      excluded: pattern for variables without weight decay or trust ratio.
+      rate: the learning rate, a number or a function of a step counted from 0.
+      excluded: a pattern for names of variables without weight decay or trust
+        ratio.
       **kwargs: as for any `keras.optimizers.Optimizer`, except `UNUSED`.
 
     Attributes:
-      names: names of the variables, in order; slots are `NAME/m`, `NAME/v`.
+      names: names of the variables, in order; their slots are `NAME/m` and
+        `NAME/v`.
       compiled: whether XLA may compile parts of the update.
       products: dtype of Muon's matrix products.
       per_replica: whether to clip each replica's share, as released, instead of
@@ -366,8 +371,8 @@ class Optimizer(keras.optimizers.Optimizer):
     def reduce(self, gradients: list[tf.Tensor]):
         """Return the clipped sum of all replicas' gradients, and its norm.
 
-        Call in a replica; the replicas' gradients must add up to the gradient
-        of the whole batch.
+        This method must be called in a replica. The replicas' gradients must
+        add up to the gradient of the whole batch.
         """
         limit = self.config.clip_norm
         if self.per_replica:
@@ -386,11 +391,13 @@ class Optimizer(keras.optimizers.Optimizer):
         decays.
 
         Args:
-          grads: this replica's share, in the order of the variables.
-          trainable_variables: all variables in the order of `build`, as `fit`
-            passes them; None has the same effect.
-          healthy: boolean; if it is false, or if it is given and the norm is
-            not finite, the step is counted and nothing else changes.
+          grads: this replica's share of the gradients, in the order of the
+            variables.
+          trainable_variables: all variables in the order of `build`, which
+            `fit` passes; None has the same effect.
+          healthy: a boolean tensor, or None. If it is false, or if it is a
+            tensor and the norm is not finite, the step is counted and nothing
+            else changes.
         """
         if trainable_variables is not None:
             self.build(list(trainable_variables))

@@ -1,8 +1,8 @@
 """Phases: parts of a run that differ in data, masks or depth.
 
-A schedule is written `VALUE:SHARE,VALUE:SHARE,VALUE`, with shares of the run's
-steps, or of its time with a budget; the last value applies to the rest. The
-boundaries of all schedules together divide a run into phases.
+A schedule has the form `VALUE:SHARE,VALUE:SHARE,VALUE`. The shares are shares
+of the run's steps or, with a budget, of the run's time; the last value applies
+to the rest. The boundaries of all schedules together divide a run into phases.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import TRAIN, Metadata
 from albert_tf.model.config import AlbertConfig, training_flops
 
-# The end of a value in a schedule. Values may contain commas, as in lists of
-# globs, and colons, as in gs://.
+# The end of a value in a schedule. A value may contain commas, as in a list of
+# globs, or colons, as in gs://.
 _SHARE = re.compile(r":([0-9.]+),")
 _LAST_SHARE = re.compile(r":[0-9.]+$")
 
@@ -73,7 +73,8 @@ class Schedules:
     Attributes:
       data_dir: folders, or globs, of records.
       layers: number of layers to run.
-      masked_lm_prob: the rate of dynamic masks; None for the records' own rate.
+      masked_lm_prob: the rate of dynamic masks; None means the records' own
+        rate.
     """
 
     data_dir: Schedule
@@ -129,10 +130,11 @@ class Phase:
       begin: the schedule position at which the phase begins; see `clock`.
       end: the schedule position at which the phase ends.
       batch_size: examples per step, over all replicas.
-      data_dir: the phase's records; empty if the run does not choose records.
+      data_dir: the folder of the phase's records; empty if the run's `batches`
+        are not read from a folder of records.
       metadata: the records' metadata, as read in this phase.
-      layers: number of layers to run; None for all.
-      masked_lm_prob: a scheduled rate; None for the records' own rate.
+      layers: number of layers to run; None means all.
+      masked_lm_prob: a scheduled rate; None means the records' own rate.
     """
 
     begin: int
@@ -145,7 +147,7 @@ class Phase:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a step, padding included."""
+        """The number of tokens in a step, including padding."""
         return self.batch_size * self.metadata.max_seq_length
 
     @property
@@ -159,7 +161,7 @@ class Phase:
         return self.batch_size, self.layers, lengths
 
     def reader(self, batches: Callable) -> Callable:
-        """Return `batches`, bound to this phase's records if there are any.
+        """Return `batches`, bound to this phase's folder of records if any.
 
         Args:
           batches: a function that creates batches; its first arguments are
@@ -170,7 +172,7 @@ class Phase:
         return functools.partial(batches, self.data_dir, self.metadata)
 
     def summary(self) -> str:
-        """Describe the steps in a line."""
+        """Return a line that describes the phase's steps."""
         rate = self.masked_lm_prob
         masks = "" if rate is None else f", masks {rate:g}"
         return (
@@ -180,7 +182,7 @@ class Phase:
 
 
 def phase_at(phases: Sequence[Phase], place: float) -> Phase:
-    """Return the phase at a schedule position; the last one has no end."""
+    """Return the phase at a schedule position, or the last phase after it."""
     return next((p for p in phases if place < p.end), phases[-1])
 
 
@@ -201,7 +203,7 @@ def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
       size: number of examples in a batch.
       tokens: length of these examples.
       now: the new length of examples.
-      unit: the result is a multiple of this number.
+      unit: a number of which the result is a multiple.
     """
     return max(1, round(size * tokens / now / unit)) * unit
 
@@ -228,15 +230,15 @@ def make_phases(
 ) -> tuple[Phase, ...]:
     """Return the phases of a run.
 
-    Batches have the same number of tokens in all phases. If a folder is listed
-    again, reading continues where it stopped.
+    Batches have the same number of tokens in all phases. If a folder occurs
+    again, reading continues after the last example read.
 
     Args:
       schedules: the schedules of data, depth and masks.
       records: the metadata of each folder.
       num_train_steps: number of steps in the whole run.
       batch_size: examples per step with the first folder.
-      unit: every batch size is a multiple of it.
+      unit: a number of which every batch size is a multiple.
     """
     courses = {
         name: (schedule, last_steps(name, schedule, num_train_steps))
@@ -310,7 +312,10 @@ def row(phase: Phase) -> tuple[str, ...]:
 
 
 def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
-    """Return the mean FLOPs per example if shares are shares of time."""
+    """Return the mean FLOPs per example.
+
+    The share of a phase in the schedule is its share of the training time.
+    """
     each = 0.0
     for phase in phases:
         share = (phase.end - phase.begin) / phases[-1].end

@@ -1,8 +1,8 @@
-"""A run: a loop over many steps, and hooks that act between them.
+"""A run: a loop over many steps, and hooks that act between steps.
 
 `Run.windows` runs a number of steps, yields, and continues with the next steps.
 Hooks do everything else; `hooks.py` contains the standard hooks, and users may
-write more.
+write others.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ class Window:
 
     Attributes:
       steps: number of steps.
-      seconds: the time that they took.
-      values: means of the losses and metrics, and further measurements; a hook
+      seconds: the duration of the steps.
+      values: means of the losses and metrics, and other measurements; a hook
         before `Log` may add values to record.
       bad: number of updates that were not finite; `values` exclude them.
       first_bad: the first step whose update was not finite, counted from 1.
@@ -59,13 +59,14 @@ class Run:
       output_dir: the model directory.
       facts: settings that determine the weights, in addition to
         `Trainer.facts`.
-      phases: the phases of the run; empty for a run with a single phase.
-      clock: tracks the schedule; None for a `Clock` of `num_train_steps`.
+      phases: the phases of the run; empty if there is a single phase.
+      clock: the clock of the schedule; None means a `Clock` of
+        `num_train_steps`.
 
     Attributes:
       read: {folder: examples read}.
       phase, phase_begun: the phase of the last update, and its first step.
-      last_good: the newest checkpoint, None before the first is saved.
+      last_good: the newest checkpoint, or None before the first is saved.
       history: the metrics so far, including those before a resume.
       chief: whether this process writes files.
       ended_early: whether training is complete before `last`.
@@ -122,7 +123,7 @@ class Run:
 
     @property
     def end(self) -> int:
-        """The last step of the schedule, as the clock predicts it."""
+        """The last step of the schedule, as predicted by the clock."""
         return self.step + self.clock.steps_to(self.clock.end, self.step)
 
     @property
@@ -143,7 +144,7 @@ class Run:
     def due(self, every: int) -> bool:
         """Return whether an action with the interval `every` is due now.
 
-        0 means that it is due after each return to Python.
+        An interval of 0 means after each return to Python.
         """
         left = self.last - self.step
         due = self.step % (every or 1) == 0 and left >= self.clock.slack * every
@@ -154,21 +155,21 @@ class Run:
         self.stopped_by = reason
 
     def in_any_process(self, flag: bool) -> bool:
-        """Return in every process whether a flag is set in any of them.
+        """Return, in every process, whether a flag is set in any process.
 
-        Every process must call this, so that hooks make the same decision in
-        all of them.
+        Every process must call this method. Hooks then make the same decision
+        in all processes.
         """
         return distribution.any_process(self.trainer.strategy, flag)
 
     def record(self, split: str, values: dict, **columns) -> None:
-        """Record values of this step, with extra columns for the history."""
+        """Record values of this step, with more columns in the history."""
         self.history.add(self.step, split, columns | values)
         if self.chief:
             self.scalars.write(self.step, split, values)
 
     def resume_message(self) -> str:
-        """Describe at which step the run resumes and which settings changed."""
+        """Return a message with the step to resume at and changed settings."""
         lines = [f"Resuming at step {self.step} from {self.last_good}"]
         earlier = checkpoint_files.read_facts(self.last_good)
         lines += [
@@ -189,7 +190,7 @@ class Run:
         return (self.last - self.step) * self.pace.seconds / 3600
 
     def farewell(self) -> str:
-        """Describe why the run stops early, and how much is left."""
+        """Return a message on why the run stops early and what is left."""
         hours = self.hours_left
         left = f", {hours:.2g} hours at this pace" if hours else ""
         return (
@@ -205,7 +206,7 @@ class Run:
 
         Args:
           batches: see `Trainer.iterator` and `Phase.reader`.
-          cadences: also yield at each multiple of one of these steps.
+          cadences: numbers of steps; the method also yields at their multiples.
         """
         kept = (
             checkpoint_files.read_facts(self.last_good)
@@ -240,9 +241,9 @@ class Run:
         return self.phases[self.phases.index(self.phase) + 1 :]
 
     def _due_phase(self) -> Phase:
-        """Return the phase of the next update; each has at least one step.
+        """Return the phase of the next update; no phase is skipped.
 
-        With few steps left, one step may advance the schedule past several
+        If few steps are left, one step may advance the schedule past several
         phases.
         """
         steps_left = self.end - self.step
@@ -254,7 +255,7 @@ class Run:
         return self.phases[min(max(index, now), now + 1)]
 
     def _stretch(self, cadences: Sequence[int]) -> int:
-        """Return how many steps to run next, in all processes."""
+        """Return the number of steps to run next, equal in all processes."""
         step, clock = self.step, self.clock
         last = min(self.last, step + clock.most(step))
         if self._ahead:
@@ -308,11 +309,11 @@ class Run:
 
 
 class Hook:
-    """An action between the steps of a run; override the methods you need.
+    """The base class of actions between the steps of a run.
 
     Attributes:
-      every: call `after` at each multiple of this many steps, and at the last
-        step. With 0, call it at each return to Python.
+      every: the interval, in steps, between calls of `after`, which is also
+        called after the last step; 0 means a call at each return to Python.
     """
 
     every = 0
@@ -321,14 +322,14 @@ class Hook:
         """Act once, before the first step."""
 
     def after(self, run: Run, window: Window) -> None:
-        """Act after some steps; hooks are called in order."""
+        """Act after a window of steps; hooks are called in order."""
 
     def end(self, run: Run) -> None:
         """Act once, when the run ends without an error."""
 
 
 class StopOnSignal(Hook):
-    """Stop on SIGTERM, which precedes a machine's preemption, and on Ctrl-C.
+    """A hook that stops on SIGTERM, which precedes preemption, and on Ctrl-C.
 
     A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
     `with` block and in other threads, signals keep their usual meaning. A
@@ -336,7 +337,7 @@ class StopOnSignal(Hook):
     ignores it.
 
     Args:
-      tell: a function that prints a message; called as soon as a signal
+      tell: a function that prints a message, called as soon as a signal
         arrives.
 
     Attributes:
@@ -345,8 +346,8 @@ class StopOnSignal(Hook):
 
     def __init__(self, tell: Callable[[str], None] = print):
         self.tell, self.received = tell, 0
-        # Number of Ctrl-C signals. While C++ code runs, Python calls its
-        # handler once for several signals.
+        # Numbers of Ctrl-C signals. While C++ code runs, Python calls its
+        # handler only once for several signals.
         self._seen = self._handled = 0
         self._restore = contextlib.ExitStack()
 
@@ -415,7 +416,7 @@ def train(run: Run, batches: Callable, hooks: Sequence[Hook]) -> None:
     Args:
       run: the run, new or resumed.
       batches: see `Trainer.iterator`.
-      hooks: called in order.
+      hooks: the hooks, which are called in order.
 
     Raises:
       KeyboardInterrupt: if Ctrl-C was pressed. The run is saved unless Ctrl-C

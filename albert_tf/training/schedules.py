@@ -1,4 +1,4 @@
-"""Learning-rate schedules over a run's steps, and scaling by batch size.
+"""Learning-rate schedules, and scaling of the rate by batch size.
 
 A schedule is a function of an `OptimizerConfig`, the number of steps of the run
 and a float32 step counted from 0.
@@ -23,7 +23,7 @@ def scaled_rate(train_batch_size: int) -> float:
 def released_schedule(
     config, num_train_steps: int, step: tf.Tensor
 ) -> tf.Tensor:
-    """Return the released learning rate at a float32 step counted from 0.
+    """Return the rate of the released schedule at a step.
 
     Decay begins at step 0, so the rate jumps when warm-up ends, and steps
     before `start_warmup_step` have a negative rate.
@@ -38,21 +38,22 @@ def released_schedule(
 
 
 def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate after a share `done` of the decay."""
+    """Return the share of the peak rate that polynomial decay leaves."""
     return (1.0 - done) ** config.poly_power
 
 
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return the share of the peak rate on half a cosine wave.
+    """Return the share of the peak rate that cosine decay leaves.
 
-    The square equals (1 + cos(pi done)) / 2 but does not round to 0 in the last
-    steps of a long run.
+    `done` is the completed share of the decay. The square of the sine equals (1
+    + cos(pi done)) / 2, but does not round to 0 in the last steps of a long
+    run.
     """
     return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
 
 
 def no_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return 1, the whole peak rate."""
+    """Return 1: without decay, the whole peak rate remains."""
     return tf.ones_like(done)
 
 
@@ -91,9 +92,9 @@ SCHEDULES: dict[str, Callable] = {
 
 
 class RunRate(keras.optimizers.schedules.LearningRateSchedule):
-    """The learning rate of a run, at the schedule position of its clock.
+    """The learning rate of a run, at the schedule position of the run's clock.
 
-    Hooks may scale the rate by `factor`, initially 1; it is not saved.
+    Hooks may scale the rate by `factor`, which is 1 at first and is not saved.
 
     Args:
       config: an `OptimizerConfig`.
@@ -114,5 +115,5 @@ class RunRate(keras.optimizers.schedules.LearningRateSchedule):
         return schedule(self.config, self.end, place) * self.factor
 
     def follow(self, clock) -> None:
-        """Follow the schedule positions of a `Clock` from now on."""
+        """Use the schedule positions of a `Clock` from now on."""
         self.clock.assign([clock.step, clock.place, clock.pace])

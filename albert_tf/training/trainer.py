@@ -1,7 +1,7 @@
-"""The trainer: many steps in one `tf.function`, with summed results.
+"""The trainer, which runs many steps in one `tf.function`.
 
-The sums stay on the devices until the last step: a host that waited for the
-results of each step could not launch the next one in time.
+The summed results stay on the devices until the last step: a host that waited
+for the results of each step could not launch the next step in time.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from albert_tf.training.training_config import MASKS, TrainingConfig
 
 
 class StepSums(NamedTuple):
-    """Summed results of some steps, without steps that were not finite.
+    """Summed results of some steps, except those that were not finite.
 
     Attributes:
       report: float32 [2, names], the sum of the steps' `Evaluator.report`.
@@ -130,7 +130,7 @@ def accumulated(
       batch: the whole batch.
       seed: dropout seed of the batch; each micro-batch derives its own.
       pieces: number of micro-batches.
-      zeros: initial gradients and report.
+      zeros: the zero gradients and report from which the sums start.
     """
     if pieces == 1:
         return differentiate(batch, seed)
@@ -160,13 +160,13 @@ class Trainer:
         strategy's scope.
       objective: the loss to minimise.
       optimizer: the update rule and its schedule.
-      training: the batch, precision and seed.
+      training: the settings for batch, precision and seed.
       trainable: a function from a variable's name to whether to train it.
       per_replica: whether each replica clips its own gradient and divides its
         losses by its own weights, as released.
 
     Attributes:
-      evaluator: evaluates and predicts with the same model.
+      evaluator: an evaluator of the same model.
       weights: {name: variable} of the model.
       trained: {name: variable} of the trained weights.
     """
@@ -243,7 +243,7 @@ class Trainer:
         return self.weights | self.optimizer.state()
 
     def facts(self) -> dict[str, RunFact]:
-        """Return the settings that determine the weights, for checkpoints."""
+        """Return {name: fact} for settings that determine the weights."""
         return {
             "replicas": RunFact(self.strategy.num_replicas_in_sync, MASKS),
             "per_replica": RunFact(self.per_replica, "another loss"),
@@ -309,7 +309,7 @@ class Trainer:
         return fold_in(seed, context.replica_id_in_sync_group)
 
     def replica_step(self, batch: Batch):
-        """Update once; return the report of all replicas and the norm."""
+        """Update once; return all replicas' report, and the gradient's norm."""
         gradients, report = self._accumulated(batch, self.seed())
         report = all_sum(report)
         skips = self.training.on_nonfinite == "skip"
@@ -356,15 +356,15 @@ class Trainer:
         """Return distributed training batches, starting at a given example.
 
         Args:
-          batches: a function that creates a dataset from keyword arguments
-            alone: `start`, the first example; `num_shards`, the number of
-            hosts; `shard`, this host's number; `batch_size` per replica.
+          batches: a function that creates a dataset from the keyword arguments
+            `start`, the first example; `num_shards`, the number of hosts;
+            `shard`, this host's number; and `batch_size` per replica.
           start: the first example.
-          batch_size: examples over all replicas; None for `train_batch_size`.
+          batch_size: examples over all replicas; None means `train_batch_size`.
         """
         size = batch_size or self.training.train_batch_size
         # With finite datasets, workers would ask each other at every step
-        # whether batches are left, and batches would have unknown shapes.
+        # whether batches are left, and the shapes of batches would be unknown.
         endless = tf.data.experimental.assert_cardinality(
             tf.data.INFINITE_CARDINALITY
         )

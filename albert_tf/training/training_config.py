@@ -1,4 +1,4 @@
-"""The settings of a trainer: batch, steps, cadence and precision."""
+"""The settings of a trainer: batch, steps, intervals and precision."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ MASKS = f"{ROUNDING}; with dropout, its masks differ"
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig(Validated):
-    """Batch, steps, cadence and precision of a run."""
+    """Settings for the batch, steps, intervals and precision of a run."""
 
     num_train_steps: int = setting(
         125000,

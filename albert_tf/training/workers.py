@@ -1,4 +1,4 @@
-"""Worker processes on several machines: connect them, report lost ones."""
+"""Connection of workers on several machines, and reports of lost workers."""
 
 import contextlib
 import faulthandler
@@ -18,20 +18,20 @@ from albert_tf.base.errors import InputError, require
 from albert_tf.base.interrupts import in_main_thread
 
 CONNECT_SECONDS = 20.0
-# How long workers wait for each other to start, for TensorFlow to connect them,
-# and for a heartbeat, in seconds.
+# Seconds for which workers wait for each other to start, for TensorFlow to
+# connect them, and for a heartbeat.
 START_SECONDS = 600
 MEET_SECONDS = 300
 SILENCE_SECONDS = 60
-# Timeout of one attempt to reach a worker; the time after which missing workers
-# are first reported, and the interval after that.
+# Timeout of one attempt to reach a worker; the time until missing workers are
+# first reported; and the interval between later reports.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
 COORDINATION = "/tensorflow.CoordinationService/"  # in messages
 
 
 def read_cluster() -> dict[str, list[str]]:
-    """Return {job: addresses} from TF_CONFIG; {} if it is not set."""
+    """Return {job: addresses} from TF_CONFIG, or {} if it is not set."""
     if not os.environ.get("TF_CONFIG"):
         os.environ.pop("TF_CONFIG", None)  # TensorFlow rejects an empty value
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -110,13 +110,13 @@ def faults(workers: Mapping[str, str]) -> dict[str, str]:
 
 
 def wait_for_workers(workers: Mapping[str, str]) -> None:
-    """Wait until all workers listen, and report the missing ones.
+    """Wait until all workers listen; report the missing workers.
 
     Args:
       workers: {name: address}.
 
     Raises:
-      InputError: if some are still missing after `START_SECONDS`.
+      InputError: if workers are still missing after `START_SECONDS`.
     """
     start, report = time.monotonic(), FIRST_REPORT_SECONDS
     while reasons := faults(workers):
@@ -147,8 +147,8 @@ def ended_from_outside() -> Iterator[None]:
     if earlier.get(signal.SIGINT, signal.SIG_IGN) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     with open(os.devnull, "w") as nowhere:
-        # This runs in C, without the lock. TensorFlow itself usually stops
-        # earlier.
+        # This timer runs in C, without the lock. TensorFlow itself usually
+        # stops earlier.
         faulthandler.dump_traceback_later(
             MEET_SECONDS + 10, exit=True, file=nowhere
         )
@@ -163,8 +163,8 @@ def ended_from_outside() -> Iterator[None]:
 def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
     """Wait until all workers have started.
 
-    Each worker listens on the address that TensorFlow will use, so that none
-    waits inside TensorFlow for a worker that has not started.
+    Each worker listens on the address that TensorFlow will use, so that no
+    worker waits inside TensorFlow for one that has not started.
 
     Args:
       jobs: {job: addresses}.
@@ -193,7 +193,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
     """Return a strategy over the processes of TF_CONFIG once all have started.
 
     By default, TensorFlow gives up on a worker after 10 s without a heartbeat,
-    too soon if a machine is being migrated.
+    which is too soon if a machine is being migrated.
     """
     jobs = read_cluster()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -223,7 +223,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
 
 
 def vanished(message: str) -> str:
-    """Return the workers that TensorFlow's message reports as gone."""
+    """Return the names of the workers that an error message reports as lost."""
     jobs = read_cluster()
     reason = message.partition("aborted by: ")[2] or message
     named = set(re.findall(r"/job:(\w+)(?:/replica:0)?/task:(\d+)", reason))
@@ -237,7 +237,7 @@ def vanished(message: str) -> str:
 def explaining_lost_workers() -> Iterator[None]:
     """Convert TensorFlow's errors about lost workers to an `InputError`.
 
-    The error may name a worker that ended only because another one ended.
+    The error may name a worker that ended only because another worker ended.
     """
     try:
         yield

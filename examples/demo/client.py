@@ -1,6 +1,6 @@
-"""Query exported models as a client that has only the SavedModels would.
+"""Query exported models like a client that has only the SavedModels.
 
-Run the script by its path, so that the package is not imported:
+Run the script by its path, so that Python does not import the package:
 
     python examples/demo/client.py CLASSIFIER PRETRAINED
 """

@@ -1,8 +1,9 @@
 """Create the demo's corpus and task from docstrings, without a download.
 
 The corpus is the English prose in the installed Python packages. The task is to
-tell which library a passage comes from, with the names of libraries masked.
-Both depend only on the installed versions and the random generator.
+identify the library that a passage comes from, with the names of libraries
+masked. Corpus and task depend only on the installed versions and the random
+generator.
 """
 
 import importlib.util
@@ -42,22 +43,22 @@ LABELS = {
     "tensorflow": ("tensorflow",),
     "keras": ("keras",),
 }
-# TensorFlow's old copies of Keras have neither label.
+# TensorFlow's old copies of Keras have no label.
 UNLABELLED = ("tensorflow/python/keras/", "tensorflow/python/layers/")
 
 # Maximum number of examples per label; documents fill the splits in this order.
 ROOM = {"test": 375, "dev": 250, "train": 2000}
-# Number of training examples to keep, drawn from all documents: pretraining
-# matters most when labels are few.
+# Number of training examples to keep, drawn from all documents; pretraining
+# helps most if labels are few.
 TRAINING_EXAMPLES = 1000
-MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
+MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # in a passage
 # A document with more passages would fill a held-out split on its own.
 MAX_HELD_OUT_PASSAGES = 40
 
 # A word that contains a library's name becomes "library": `tf.nn.relu`,
 # `NumPy's`, `keras-team`. A word that contains the name of the library's array
-# type becomes "array". Words that are merely typical (layer, graph, iterator)
-# stay; recognising them is the task.
+# type becomes "array". Words that are only typical of a library (layer, graph,
+# iterator) stay; recognising them is the task.
 LIBRARY = re.compile(
     r"(?:[\w-]+\.)*[\w-]*(?:numpy|scipy|tensor_?flow|tensorboard|keras|python"
     r"|sklearn|scikit|matplotlib|pandas|theano|torch|jax|autograph)"
@@ -69,7 +70,7 @@ ARRAY = re.compile(r"\w*(?:tensor|ndarray|array_like)\w*", re.IGNORECASE)
 
 
 def package_folder(package: str) -> str | None:
-    """Return the folder of an installed package, or None, without import."""
+    """Return a package's folder, without importing it, or None if missing."""
     if package == "python":
         return sysconfig.get_paths()["stdlib"]
     spec = importlib.util.find_spec(package)
@@ -88,7 +89,7 @@ def package_documents(package: str) -> Iterator[Document]:
 
 
 def letters(text: str) -> str:
-    """Return only the letters of a text, which are equal in copies."""
+    """Return a text's words in lower case, as a key that copies share."""
     return " ".join(re.findall("[a-z]+", text.lower()))
 
 
@@ -96,7 +97,7 @@ def without_repeats(everything: Iterable[Document]) -> Iterator[Document]:
     """Yield documents without sentences that occurred before.
 
     Two sentences are equal if their letters are. A document with only one
-    sentence left is too short and is dropped.
+    sentence left is dropped.
     """
     seen: set[str] = set()
     for document in everything:
@@ -122,12 +123,12 @@ class Example(NamedTuple):
 
 
 def mask_libraries(text: str) -> str:
-    """Return the text without the names of libraries and their array types."""
+    """Replace the names of libraries and of their array types in a text."""
     return ARRAY.sub("array", LIBRARY.sub("library", text))
 
 
 def label_of(document: Document) -> str | None:
-    """Return the label of a document, None if it has none."""
+    """Return the label of a document, or None if it has no label."""
     package = document.name.split("/")[0]
     if document.name.startswith(UNLABELLED):
         return None
@@ -181,7 +182,7 @@ def task(
 def write_corpus(output_dir: str, rng: np.random.Generator) -> dict[str, Any]:
     """Write the corpus, the task and their statistics; return the statistics.
 
-    The test documents of the task are not in the corpus, so pretraining does
+    The corpus does not include the task's test documents, so pretraining does
     not see them. `statistics.json` is written last.
     """
     everything = corpus()

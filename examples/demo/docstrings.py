@@ -1,4 +1,4 @@
-"""Extract English sentences from docstrings, without running the files.
+"""Extraction of English sentences from docstrings, without imports.
 
 A document consists of the docstrings of a module and its functions, or of a
 class and its methods, in file order.
@@ -15,13 +15,13 @@ import sentencex
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """The prose of one module or class; the name is `path/file.py:Class`."""
+    """The prose of a module or class, whose name is `path/file.py:Class`."""
 
     name: str
     sentences: tuple[str, ...]
 
 
-# The rule of a table, the underline of a title, a code fence; a row of columns
+# A rule of a table, an underline of a title, a code fence, or a row of columns
 # separated by spaces.
 RULE = re.compile(r"\s*([-=~^*#+`|])\1\1.*|.*[^\s.?!:] {2,}\S.*")
 # The markup before the text of a list item, an argument or a note.
@@ -81,7 +81,7 @@ def whole_sentence(text: str) -> str:
 
 
 def is_prose(sentence: str) -> bool:
-    """Return whether a sentence is English: words, not symbols or names."""
+    """Return whether a sentence is English prose, not symbols or names."""
     words = sentence.split()
     if not 4 <= len(words) <= 80 or NEVER.search(sentence):
         return False
@@ -124,7 +124,7 @@ def docstrings(name: str, node: ast.AST) -> Iterator[tuple[str, list[str]]]:
 
 
 def documents(name: str, source: bytes) -> list[Document]:
-    """Return the documents with prose in a file, none if it is not Python."""
+    """Return a file's documents with prose; none if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,11 +1,11 @@
-"""Run every step of a project on a corpus without a download: `make demo`.
+"""Run every step of a project on a corpus that needs no download.
 
     python examples/demo/pipeline.py --output_dir=demo
 
-The demo starts with the docstrings of the installed Python packages and ends
-with a SavedModel that takes raw strings. Every step after the corpus is a
-command that a user would type; a step whose command has already succeeded in
-the output folder is skipped.
+The demo, also started by `make demo`, begins with the docstrings of the
+installed Python packages and ends with a SavedModel that accepts strings. Every
+step after the corpus is a command that a user would type; a step whose command
+has already succeeded in the output folder is skipped.
 """
 
 import argparse
@@ -31,7 +31,8 @@ with program.quiet_start():
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
-# Small enough to train in minutes on two cores, deep enough to share layers.
+# This model is small enough to train in minutes on two cores, and deep enough
+# to share layers.
 MODEL = AlbertConfig(
     vocab_size=8000,
     embedding_size=128,
@@ -83,12 +84,12 @@ TESTED = {"finetuned": "test", "finetuned_random": "test_random"}
 
 
 def arguments(step: str, **values: object) -> list[str]:
-    """Return the arguments of `python` in a step, with `values` filled in."""
+    """Return a step's arguments for `python`, with `values` filled in."""
     return [word.format(**values) for word in shlex.split(step)]
 
 
 def run_step(output_dir: str, name: str, words: list[str]) -> None:
-    """Run Python with arguments unless a marker shows an earlier success."""
+    """Run Python with arguments, unless a marker shows an earlier success."""
     marker = files.join(output_dir, "steps", f"{name}.txt")
     shown = shlex.join(["python", *words]) + "\n"
     if files.exists(marker) and files.read_text(marker, "") == shown:
@@ -145,7 +146,7 @@ def shown(share: float, number: int) -> str:
 
 
 def print_pretraining(output_dir: str) -> None:
-    """Print held-out losses at the first and the last evaluation."""
+    """Print held-out metrics at the first and the last evaluation."""
     model_dir = files.join(output_dir, "pretrained")
     data_dir = files.join(output_dir, "records")
     history = History.read(model_dir)
@@ -165,7 +166,7 @@ def print_pretraining(output_dir: str) -> None:
 
 
 def print_finetuning(output_dir: str) -> None:
-    """Print test accuracy, compared with random weights and the majority."""
+    """Print test accuracies: with and without pretraining, and by majority."""
     path = files.join(output_dir, "corpus", corpus.STATISTICS_FILE)
     labels = files.read_json(path, "The statistics")["task"]["test"].values()
     print("\nWhich library does a docstring come from: accuracy on test")
@@ -220,7 +221,7 @@ def demo(
 
 
 def main(words: list[str] | None = None) -> None:
-    """Run the demo with arguments, by default the command line's."""
+    """Run the demo with arguments; the default is the command line."""
     parser = argparse.ArgumentParser(
         description="From docstrings to a served model.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,

@@ -1,4 +1,4 @@
-"""A program's keywords equal its flags, with the same checks."""
+"""A program's keyword arguments behave like its flags."""
 
 import dataclasses
 import inspect
@@ -81,7 +81,7 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     ],
 )
 def test_a_switch_may_take_a_word(word, value):
-    """Boolean flags accept `no` and words; keywords accept the same values."""
+    """Boolean flags and keywords accept the same values, including `no`."""
 
     @dataclasses.dataclass(frozen=True)
     class Either:
@@ -104,7 +104,7 @@ def test_a_switch_may_take_a_word(word, value):
 
 
 def test_home_is_found_in_every_path(monkeypatch):
-    """`~` expands in paths, even in `--flag=~/x`, but not elsewhere."""
+    """`~` is expanded in paths, even in `--flag=~/x`, but not elsewhere."""
     monkeypatch.setenv("HOME", "/home/me")
     values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z", "text": "~/,~/"}
     config, _ = program(model_dir=pathlib.Path("~/m"), **values)
@@ -116,7 +116,7 @@ def test_home_is_found_in_every_path(monkeypatch):
 
 
 def test_a_program_may_ask_what_was_given():
-    """A program can request the names of passed settings, without aliases."""
+    """A program can get the names of passed settings, without aliases."""
 
     def tell(config, *, hooks=(), set_by_user=frozenset()):
         return set_by_user
@@ -173,7 +173,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
     ids=str,
 )
 def test_a_wrong_keyword_is_named(values, said):
-    """The message contains the rule and the value."""
+    """The error for a wrong keyword states the rule and the received value."""
     known = {"model_dir": "m"} if values and "model_dir" not in values else {}
     with pytest.raises(InputError) as error:
         program(**known | values)
@@ -238,7 +238,7 @@ def test_a_reader_may_leave_early():
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():
-    """As in flags, a text is split at commas, without spaces or empty items."""
+    """A string is split at commas like a flag; empty items are dropped."""
     wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
     for text, names in wanted.items():
         config, _ = program(model_dir="m", names=text, depth=None)
@@ -260,7 +260,7 @@ def test_a_list_may_be_of_paths(monkeypatch, paths, names):
 
 
 def test_the_signature_has_the_settings():
-    """A program's Python signature has the names and defaults of settings."""
+    """A program's Python signature has its settings' names and defaults."""
     parameters = inspect.signature(program).parameters
     assert [*parameters] == [*program.program.fields(), "hooks"]
     assert parameters["rate"].default == 2.0
@@ -268,13 +268,13 @@ def test_the_signature_has_the_settings():
 
 
 def test_a_setting_has_one_home():
-    """Two classes must not have a setting with the same name."""
+    """Two settings classes of a program must not share a setting's name."""
     with pytest.raises(InputError, match="declared once.*`model_dir`"):
         command(Kinds, Kinds)(collect)
 
 
 def test_a_flagfile_says_what_it_cannot(tmp_path):
-    """A flagfile records a table in memory as a comment; no flag replays it."""
+    """Values that no flag can express become comments in a flagfile."""
     table = as_source("table", {"a": [1]})
     config = Kinds(model_dir="m", table=table, names=("a", "b"), train=True)
     lines = flagfile(config).splitlines()
@@ -300,7 +300,7 @@ def test_a_flagfile_replays_lists(names):
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune"])
 def test_hooks_must_be_hooks(name):
-    """A hook that is a class or another object is an error at the start."""
+    """Passing a class or an unrelated object as a hook is an error."""
     values = {"albert_config_file": "x", "data_dir": "x"}
     if name == "finetune":
         values = {"model_dir": "x", "do_train": True}

@@ -27,13 +27,13 @@ def folder(tmp_path):
     "pattern", ["a.txt", "[a-z]*.txt", "*/c.txt", "s*", "no*", "no/*", "sub/"]
 )
 def test_matches_are_those_of_tensorflow(folder, pattern):
-    """A pattern matches the same paths as in TensorFlow, sorted."""
+    """A pattern matches the same paths as in TensorFlow, in sorted order."""
     pattern = f"{folder}/{pattern}"
     assert files.matches(pattern) == sorted(tf.io.gfile.glob(pattern))
 
 
 def test_two_stars_reach_every_depth(folder):
-    """`**` matches any depth, unlike TensorFlow, which omits files."""
+    """Unlike in TensorFlow, `**` matches files at any depth."""
     (folder / "sub" / "x").mkdir()
     (folder / "sub" / "x" / "d.txt").touch()
     names = ["a.txt", "b.txt", "sub/c.txt", "sub/x/d.txt"]
@@ -91,14 +91,14 @@ def test_walking_a_folder(folder):
 
 
 def test_names_in_a_folder(folder):
-    """Names in a folder equal TensorFlow's, sorted, including hidden files."""
+    """Names in a folder equal TensorFlow's and include hidden files."""
     found = files.names(str(folder))
     assert found == sorted(tf.io.gfile.listdir(str(folder)))
     assert ".hidden.txt" in found and "sub" in found
 
 
 def test_a_copy_takes_the_place_of_what_was_there(folder):
-    """A copy overwrites its target, and the source is unchanged."""
+    """Copying overwrites the target and keeps the source."""
     files.copy(f"{folder}/sub/c.txt", f"{folder}/a.txt")
     assert files.read_bytes(f"{folder}/a.txt") == b"c"
     assert files.exists(f"{folder}/sub/c.txt")
@@ -116,20 +116,20 @@ def test_folders_are_made_and_removed(folder):
 
 @pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
 def test_a_folder_does_not_lie_where_a_file_is(folder, place):
-    """Creating a folder in place of a file is an error; the file stays."""
+    """Creating a folder at a file's path is an error; the file stays."""
     with pytest.raises(InputError, match=f"path of a file.*{place}"):
         files.make_folder(f"{folder}/{place}")
     assert files.is_file(f"{folder}/a.txt")
 
 
 def test_json_may_begin_with_a_byte_order_mark(folder):
-    """JSON may start with a BOM, as written by Windows editors."""
+    """JSON may start with a BOM, which Windows editors write."""
     (folder / "x.json").write_text("\ufeff[1]", "utf-8")
     assert files.read_json(f"{folder}/x.json", "It") == [1]
 
 
 def test_a_file_is_not_written_where_a_folder_is(folder):
-    """Writing to a folder fails before the block runs, which may take hours."""
+    """Opening a folder's path for writing fails before the block runs."""
     with pytest.raises(InputError, match="path of a folder.*path=.*/sub"):
         with files.atomic_path(f"{folder}/sub"):
             pytest.fail("the body began")
@@ -148,7 +148,7 @@ def test_a_pipe_stays_a_pipe(folder):
 
 
 def test_only_unfinished_files_are_left_out(folder):
-    """Globs skip only unfinished files, not all names in `.tmp` or a number."""
+    """Globs skip only unfinished files, not every name that contains `.tmp`."""
     for name in ("a.tmp", "a.tmp1", "a.tmp1-2"):
         (folder / name).write_text("")
     (folder / os.path.basename(files.unfinished("a"))).write_text("")
@@ -198,7 +198,7 @@ def test_a_folder_replaces_another(folder):
 
 
 def test_a_folder_takes_nothing_of_a_killed_process(folder):
-    """Files left by a killed process with the same number are not used."""
+    """Files left by a killed process with the same process ID are not used."""
     for kind in ("tmp", "old"):
         stale = folder / f"sub.{kind}{os.getpid()}"
         stale.mkdir()
@@ -229,7 +229,7 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
 def test_a_folder_that_cannot_be_renamed_is_filled(
     name, answer, folder, monkeypatch
 ):
-    """A folder that cannot be renamed, such as a mounted volume, is filled."""
+    """A folder that cannot be renamed, such as a mount point, is filled."""
     path = str(folder / "sub")
 
     def rename(name, to):
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_renamed_is_filled(
 
 
 def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
-    """If the disk is full after one file, only the old files remain."""
+    """If the disk fills up during the copy, only the old files remain."""
     path, copied = folder / "sub", []
     (path / "inner").mkdir()
     (path / "inner" / "old").write_text("old")
@@ -293,7 +293,7 @@ with files.locked(sys.argv[1], "output_dir"):
 
 
 def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
-    """A folder is locked until its process ends, even if it is killed."""
+    """A folder stays locked until the locking process ends or is killed."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         cwd=ROOT,
@@ -314,7 +314,7 @@ def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
 
 
 def test_names_that_are_not_utf8_are_written(tmp_path):
-    """Names not in UTF-8 are escaped, so that JSON restores them."""
+    """Names that are not UTF-8 are escaped, and JSON restores them."""
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}

@@ -35,7 +35,7 @@ def numbers(field, kind):
 
 
 def values_of(field):
-    """Return a strategy for values of a setting that its own checks accept."""
+    """Return a strategy for values that pass a setting's own checks."""
     types, choices = types_of(field), field.metadata["choices"]
     legal = [st.sampled_from(choices)] if choices else []
     for kind in types:
@@ -90,7 +90,7 @@ def test_a_flagfile_replays_any_settings(module, path, data):
             values[name] += ENDINGS[name]
     try:
         configs = record.configs(**values)
-    except InputError:  # settings that do not fit each other
+    except InputError:  # settings that contradict each other
         assume(False)
     lines = flagfile(*configs)
     assert "\n#" not in f"\n{lines}"

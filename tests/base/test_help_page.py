@@ -45,7 +45,7 @@ def test_help_is_a_page_of_the_programs_flags():
 
 
 def test_flags_are_grouped_and_defaults_explained():
-    """Groups keep their order; a default is explained for the program."""
+    """Help groups keep their order, and a program may explain its defaults."""
 
     @dataclasses.dataclass(frozen=True)
     class Steps(settings.Validated):

@@ -47,7 +47,7 @@ def test_a_signal_is_seen_before_it_is_handled(handled):
 
 
 def test_an_earlier_block_is_back_after_an_inner_one(handled):
-    """After an inner block has ended, signals reach the outer block."""
+    """After an inner block has ended, signals reach the outer block again."""
     inner, outer = [], []
     with seen_at_once(outer.append):
         with seen_at_once(inner.append):

@@ -1,4 +1,4 @@
-"""Keras finds this package's classes in any order of imports."""
+"""Keras finds this package's classes, whatever the import order."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import types
 known = {}
 saving = types.SimpleNamespace(get_custom_objects=lambda: known)
 """
-FIND = "importlib.util.find_spec('keras')"  # as optional users do
+FIND = "importlib.util.find_spec('keras')"  # Keras is optional
 
 
 @pytest.mark.parametrize(

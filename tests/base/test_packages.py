@@ -1,4 +1,4 @@
-"""Each use of an optional package names it; the core needs no such package."""
+"""Errors name missing optional packages; the core needs none of them."""
 
 import ast
 import dataclasses
@@ -44,7 +44,7 @@ COMMANDS = [s.split(":")[0] for s in PROJECT["scripts"].values()]
 
 
 def block(monkeypatch, *modules):
-    """Make modules look as if they were not installed."""
+    """Make modules look uninstalled."""
     for module in modules:
         monkeypatch.setitem(sys.modules, module, None)
 
@@ -70,7 +70,7 @@ def parquet(path):
     return list(rows_of(str(path / "x")))
 
 
-# {package: a use of it, given a folder}
+# {package: a function that uses it, called with a folder}
 USES = {
     "ai_edge_litert": lambda path: litert_runner.Runner(str(path)),
     "ai_edge_quantizer": lambda path: litert.require_quantizer("int8"),
@@ -97,7 +97,7 @@ USES = {
 
 def test_every_package_has_a_use():
     """Only matplotlib may be missing without an error."""
-    # Whoever needs phonemizer needs espeakng_loader.
+    # Whatever uses phonemizer also uses espeakng_loader.
     others = {"matplotlib", "espeakng_loader"}
     assert {*USES} | others == set(packages.SOURCES)
 
@@ -109,13 +109,15 @@ def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
     with pytest.raises(InputError) as error:
         USES[module](tmp_path)
     message = str(error.value)
-    install = f"needs {module}: pip install '{packages.SOURCES[module]}'."
-    assert install in message and "Received: " in message
-    assert "\n" not in message
+    # Other packages may be missing too.
+    source = re.escape(packages.SOURCES[module])
+    install = rf"needs .*\b{module}\b.*: pip install .*'{source}'"
+    assert re.search(install, message)
+    assert "Received: " in message and "\n" not in message
 
 
 def test_several_missing_packages_are_one_sentence(monkeypatch):
-    """An extra is named once, even for two packages, and others follow."""
+    """An extra is named once, even for two packages, before other packages."""
     block(monkeypatch, "gradio", "tensorflow_text", "scipy", "sklearn")
     assert packages.lacking("X", "scipy", "sklearn") == (
         "X needs scipy and sklearn: pip install 'albert-tf[informed]'."
@@ -176,12 +178,14 @@ def test_names_and_commands_load_without_them():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_core_works_without_them(
     monkeypatch, tmp_path, tokenizer_dir, config, capsys
 ):
-    """Records, two steps, fine-tuning, prediction, and an export of ids work.
+    """The core commands work without optional packages.
 
-    The error of an export that takes strings names tensorflow-text.
+    They build records, train two steps, fine-tune, predict and export ids. The
+    error for an export that takes strings names tensorflow-text.
     """
     block(monkeypatch, *ALL)
     words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()
@@ -220,7 +224,7 @@ def test_the_core_works_without_them(
 
 
 def test_nothing_is_drawn_without_matplotlib(monkeypatch, tmp_path, capsys):
-    """A run notes the missing package once, at its start."""
+    """Without matplotlib, a run prints one note at its start and no plot."""
     block(monkeypatch, "matplotlib")
     run = type("Run", (), {"chief": True})
     Draw().begin(run)

@@ -36,7 +36,7 @@ def late_first(n: int) -> int:
 
 
 def die_at_three(n: int) -> int:
-    """Exit like a process that the system kills for lack of memory."""
+    """Kill this process at three, as the system does when memory runs out."""
     if n == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return n
@@ -51,7 +51,7 @@ def work(function, items):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
 def test_results_come_in_order_from_every_process(number):
-    """All processes work, and results come in order, whatever their speed."""
+    """All processes work, and results arrive in order."""
     with Workers(number, __name__) as workers:
         found = list(workers.map(square, range(300)))
         found += workers.map(square, range(300, 500))
@@ -62,7 +62,7 @@ def test_results_come_in_order_from_every_process(number):
 
 @pytest.mark.slow
 def test_a_killed_process():
-    """The error explains what to do, and earlier results are yielded."""
+    """The error for a killed worker gives advice; earlier results are kept."""
     found = []
     with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
         with Workers(2, __name__) as workers:
@@ -157,13 +157,13 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number):
-    """One process, or a single item, does not start another process."""
+    """For one process or a single item, no other process is started."""
     found = list(Workers(number, __name__).map(square, items))
     assert found == [(n * n, os.getpid()) for n in items]
 
 
 def test_results_come_in_order():
-    """Results wait for a slow earlier item."""
+    """Later results wait for a slow earlier item."""
     assert list(work(late_first, [0, 1, 2])) == [0, 1, 2]
 
 
@@ -176,7 +176,7 @@ def test_items_are_read_only_a_little_ahead():
 
 
 def test_the_first_error_in_order_is_met():
-    """Results before the first error are yielded, whichever worker failed."""
+    """Results before the first error in order are yielded."""
     found = []
     with pytest.raises(ValueError, match="item 3"):
         for n in work(late_first, range(9)):

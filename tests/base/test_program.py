@@ -13,7 +13,7 @@ from albert_tf.base import processes, program
 
 
 def test_messages_of_libraries_are_there_at_once(capfd):
-    """Standard error is not redirected, so that import crashes are visible."""
+    """Standard error is not redirected, so import crashes stay visible."""
     with program.quiet_start():
         os.write(2, b"a library\n")
         assert capfd.readouterr().err == "a library\n"
@@ -21,7 +21,7 @@ def test_messages_of_libraries_are_there_at_once(capfd):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_collector_rests_while_libraries_are_imported(enabled):
-    """Garbage collection is disabled during imports and then restored."""
+    """Garbage collection is off during imports and restored afterwards."""
     (gc.enable if enabled else gc.disable)()
     try:
         with program.quiet_start():
@@ -77,7 +77,7 @@ except KeyboardInterrupt:
 
 
 def _interrupted(folder, library, arguments):
-    """Return a process that Ctrl-C ended during an import."""
+    """Return a process that Ctrl-C ended during an import, and its output."""
     (folder / library).mkdir()
     (folder / library / "__init__.py").write_text(SLOW_LIBRARY)
     places = os.pathsep.join([str(folder), os.getcwd()])
@@ -111,7 +111,7 @@ def test_an_interrupt_of_the_start_is_one_line(tmp_path, library, arguments):
 
 
 def test_an_installed_command_is_one_too(tmp_path):
-    """Scripts installed by pip end in the same way."""
+    """In scripts that pip installed, Ctrl-C also exits with status 130."""
     script = tmp_path / "albert-export"
     script.write_text("from albert_tf.export import cli\ncli()\n")
     process, _, stderr = _interrupted(tmp_path, "tensorflow", [str(script)])

@@ -1,4 +1,4 @@
-"""Every program reads and writes paths with `://` like local paths.
+"""Every program treats paths with `://` like local paths.
 
 `file://` and `ram://` are TensorFlow file systems like `gs://`: remote to the
 programs, without a network. TensorFlow cannot read checkpoints in `ram://`,
@@ -37,7 +37,7 @@ from albert_tf.training.history import History
 
 @pytest.fixture(autouse=True)
 def _nothing_in_the_working_folder(tmp_path, monkeypatch):
-    """Change to a folder where a path mistaken for local creates `file:`."""
+    """Run in an empty folder, which must stay empty."""
     folder = tmp_path / "working"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -47,13 +47,13 @@ def _nothing_in_the_working_folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model_dir(pretrained_dir, tmp_path):
-    """Return a model directory on disk, and the same as a remote path."""
+    """Return the local path and the remote path of a model directory."""
     folder = shutil.copytree(pretrained_dir, tmp_path / "model")
     return str(folder), f"file://{folder}"
 
 
 def tree(folder: pathlib.Path) -> dict[str, bytes]:
-    """Return {name: bytes} of a local folder, without the model card."""
+    """Return {name: bytes} for a local folder, without the model card."""
     paths = [p for p in folder.rglob("*") if p.is_file()]
     paths = [path for path in paths if path.name != "README.md"]
     return {str(p.relative_to(folder)): p.read_bytes() for p in paths}
@@ -75,7 +75,7 @@ def test_weights_are_converted(model_dir, tmp_path):
 
 
 def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
-    """Conversion works without a disk, which safetensors libraries need."""
+    """Conversion works in `ram://`, which safetensors cannot open."""
     convert(model_dir[0], f"{tmp_path}/hf", "huggingface")
     convert(model_dir[0], "ram://folder/hf", "huggingface")
     convert("ram://folder/hf", f"{tmp_path}/model_dir", "model_dir")
@@ -84,7 +84,7 @@ def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
 
 
 def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
-    """Remote text produces the same bytes as local text."""
+    """A remote text yields the same vocabulary and records as a local one."""
     shutil.copy(tokenizer_dir / "corpus.txt", tmp_path)
     for root in (f"{tmp_path}/local", f"file://{tmp_path}/remote"):
         prefix = "file://" if files.is_remote(root) else ""
@@ -144,7 +144,7 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
-    """Export and shrinking write the same files as on a local disk."""
+    """Exporting and shrinking write the same files remotely and locally."""
     local, there = model_dir
     for root, out in (
         (local, f"{tmp_path}/a"),
@@ -171,7 +171,7 @@ def test_an_unreachable_path_is_the_users_mistake(program):
 def test_training_runs_behind_a_scheme(
     data_dir, config, opinions, tmp_path, capsys
 ):
-    """Pretraining and fine-tuning have the same metrics as on a local disk."""
+    """Pretraining and fine-tuning get the same metrics on remote paths."""
     metrics = []
     for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
         prefix = "file://" if files.is_remote(root) else ""

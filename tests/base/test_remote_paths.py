@@ -1,4 +1,4 @@
-"""Paths with `://`, through TensorFlow, and unreachable ones."""
+"""TensorFlow handles paths with `://`; unreachable ones are errors."""
 
 import gzip
 import re
@@ -31,7 +31,7 @@ from albert_tf.base.errors import InputError
     ],
 )
 def test_an_unreachable_path_is_the_users_mistake(touch):
-    """All functions' errors have the path and TensorFlow's first line."""
+    """Every function's error has the path and TensorFlow's first line."""
     path = "nowhere://folder/file"
     with pytest.raises(InputError) as caught:
         touch(path)
@@ -42,7 +42,7 @@ def test_an_unreachable_path_is_the_users_mistake(touch):
 
 
 def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
-    """An error while reading is explained, even if it has no message."""
+    """An error during reading is explained, even if it has no message."""
     path = tmp_path / "a"
     path.write_bytes(b"abc\ndef\n")
     with files.opened(f"file://{path}", "rb") as file:
@@ -59,7 +59,7 @@ def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["file://{}", "ram://{}"])
 def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
-    """A remote folder is created locally; on success, it replaces the old."""
+    """A remote folder is built locally and replaces the old one on success."""
     path = scheme.format(tmp_path / "made")
     files.write_text(f"{path}/old", "old")
     with pytest.raises(RuntimeError):

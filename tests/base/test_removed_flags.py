@@ -1,4 +1,4 @@
-"""Old `run.flags` files work, or raise errors that name the removed flag."""
+"""Old `run.flags` files work, or errors name the removed flag."""
 
 import pathlib
 import subprocess
@@ -39,7 +39,7 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
 
 
 def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
-    """Runs wrote all flags; a removed flag with its old default is ignored."""
+    """A removed flag is ignored if it has its former default."""
     ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
     assert not ended.stderr and "rate=3.0" in ended.stdout
     ended = replay(tmp_path / "run.flags", "--layer_decay=0.9", "--rate=3")
@@ -51,13 +51,13 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     [(name, value) for name, flag in REMOVED.items() for value in flag.same],
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
-    """A value that matches today's behaviour needs no change to a file."""
+    """A removed flag is ignored if its value matches today's behaviour."""
     assert without_removed([f"--{name}={value}", "--x"], ["x"]) == ["--x"]
 
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """A flag that another program lost may exist here; values are not flags."""
+    """A flag that the program has stays, and values are not read as flags."""
     arguments = [f"--{name}=x", "word", f"{name}=x", "--", "--other=x"]
     assert without_removed(arguments, {name}) == arguments
     assert without_removed(arguments[1:], ()) == arguments[1:]

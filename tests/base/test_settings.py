@@ -1,4 +1,4 @@
-"""Settings have one home, early errors and replayable flags."""
+"""Settings are checked when they are created, and cannot change later."""
 
 import dataclasses
 import functools
@@ -57,7 +57,7 @@ def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
     ],
 )
 def test_a_value_out_of_range_is_named(values, message):
-    """The error states the rule, the legal values and the received value."""
+    """The error states the rule and the received value."""
     with pytest.raises(InputError, match=message):
         OptimizerConfig(**values)
 
@@ -73,13 +73,13 @@ def test_a_value_out_of_range_is_named(values, message):
     ],
 )
 def test_what_no_machine_holds_is_refused(cls, name):
-    """A value too large for any machine is an early error."""
+    """A value too large for any machine raises an error early."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         cls(**{name: 10**20})
 
 
 def test_a_users_mistake_is_one_line_and_status_1():
-    """A wrong flag prints one line, without stack trace, and exits with 1."""
+    """A wrong flag prints one line, no stack trace, and exits with status 1."""
     result = programs.run("-c", SCRIPT, "--optimizer=sgd")
     assert result.returncode == 1
     lines = [x for x in result.stderr.splitlines() if x.startswith("error:")]
@@ -105,7 +105,7 @@ CLASSES = [
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_setting_takes_scalars_of_numpy(cls):
-    """NumPy scalars become plain Python values, which can be serialised."""
+    """NumPy scalars become plain Python values, which JSON can store."""
     for field in dataclasses.fields(cls):
         value = field.default
         if value in (None, (), "") or value is dataclasses.MISSING:
@@ -117,7 +117,7 @@ def test_every_setting_takes_scalars_of_numpy(cls):
 
 
 def test_lists_of_numpy_are_lists():
-    """A list may be a NumPy array, or a text as for its flag."""
+    """A list setting accepts a NumPy array or a comma-separated string."""
     for value in (np.array(["a", "b"]), ["a", "b"], "a,b", ("a", "b")):
         assert DataConfig(label_column=value).label_column == ("a", "b")
 
@@ -134,6 +134,6 @@ def test_lists_of_numpy_are_lists():
     ],
 )
 def test_python_gets_the_checks_of_flags(cls, values, message):
-    """A setting of a wrong type is an error on construction."""
+    """A setting of the wrong type is an error on construction."""
     with pytest.raises(InputError, match=message):
         cls(**values)

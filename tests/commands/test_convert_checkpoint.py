@@ -32,7 +32,7 @@ from albert_tf.training import checkpoints
     [("g3", False), ("g1", True), ("g1", False), ("g4", True)],
 )
 def test_tf1_round_trip(name, slots, tmp_path):
-    """TF1 -> here -> TF1 keeps every bit, slots and step included."""
+    """A round trip from TF1 keeps every bit, including slots and the step."""
     golden = goldens.load(name)
     table = with_slots(golden.weights) if slots else golden.weights
     source = release(tmp_path / "in", golden.config, table)
@@ -49,7 +49,7 @@ def test_tf1_round_trip(name, slots, tmp_path):
 
 
 def test_half_precision_is_widened(golden, tmp_path):
-    """16-bit weights become float32, as in a model, without rounding."""
+    """16-bit weights become float32 without a change in value."""
     half = {n: v.astype(np.float16) for n, v in golden.weights.items()}
     source = release(tmp_path / "in", golden.config, half)
     convert(source, str(tmp_path / "out"), "tf1")
@@ -59,7 +59,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
-    """The model directory restores strictly and computes the golden outputs."""
+    """A converted release loads strictly and computes the golden outputs."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     directory = str(tmp_path / "dir")
     convert(source, directory, "model_dir")
@@ -71,7 +71,7 @@ def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
 
 
 def test_slots_and_step_have_the_names_of_the_optimizer(golden, tmp_path):
-    """adam_m and adam_v become the slots that training restores."""
+    """`adam_m` and `adam_v` become the slots that training restores."""
     table = with_slots(golden.weights)
     source = release(tmp_path / "in", golden.config, table)
     convert(source, str(tmp_path / "dir"), "model_dir")
@@ -89,7 +89,7 @@ def test_slots_and_step_have_the_names_of_the_optimizer(golden, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["g3", "g1", "g4"])
 def test_huggingface_round_trip(name, tmp_path):
-    """HF -> here -> HF keeps the file's bits, without the optimizer."""
+    """A Hugging Face round trip keeps the weights' bits, without slots."""
     golden = goldens.load(name)
     table = with_slots(golden.weights)
     source = release(tmp_path / "in", golden.config, table)
@@ -114,13 +114,13 @@ def model_dir(folder, config):
 
 
 def test_erf_gelu_has_no_place_in_tf1(tmp_path):
-    """The released code has no activation function of this form."""
+    """A model with the erf form of GELU cannot be converted to TF1."""
     source, _ = model_dir(tmp_path / "dir", goldens.variant("erf"))
     refuse(tmp_path, source, "hidden_act=gelu_erf", "tf1")
 
 
 def test_pruned_heads_have_no_place_elsewhere(tmp_path):
-    """A model with fewer heads converts only to a model directory."""
+    """A model with pruned heads converts only to a model directory."""
     config = goldens.variant("pruned heads")
     source, _ = model_dir(tmp_path / "dir", config)
     for to in ("tf1", "huggingface"):
@@ -130,7 +130,7 @@ def test_pruned_heads_have_no_place_elsewhere(tmp_path):
 
 
 def test_the_best_checkpoint_is_converted(golden, tmp_path):
-    """A model directory's best checkpoint wins, unless a prefix is passed."""
+    """The best checkpoint is converted, unless a prefix is passed."""
     ours = goldens.to_ours(golden.weights, golden.config)
     source = str(tmp_path / "dir")
     checkpoints.create_model_dir(source, golden.config)
@@ -147,7 +147,7 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
 
 
 def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
-    """The `checkpoint` file selects the newest, even by an outdated path."""
+    """In a moved folder, `checkpoint` still selects the newest checkpoint."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     for file in (tmp_path / "in").glob("model.ckpt-best*"):
         for step in ("9", "10"):
@@ -161,7 +161,7 @@ def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
 
 
 def test_averages_stay_behind(tmp_path):
-    """A run with `ema_decay` converts with its weights and slots."""
+    """Conversion keeps weights and slots, and omits the weight averages."""
     weights = goldens.random_weights(goldens.CONFIG)
     pairs = {f"optimizer/{n}/{s}": w for n, w in weights.items() for s in "mv"}
     state = weights | pairs | {"optimizer/iterations": np.int64(7)}
@@ -189,7 +189,7 @@ cli()
 
 @pytest.mark.parametrize("to", ["model_dir", "tf1", "huggingface"])
 def test_a_full_disk_is_said(to, golden, tmp_path):
-    """A full disk is one line on stderr, status 1, and no output."""
+    """A full disk is a one-line error with status 1 and leaves no output."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     flags = f"--input={source}", f"--output={tmp_path / 'out'}", f"--to={to}"
     done = programs.run("-c", FULL_DISK, *flags)
@@ -201,9 +201,9 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", ["lamb", "adam"])
 def test_albert_zh_first_release(tmp_path, rule):
-    """brightmart's names and norm are recognised and written back.
+    """albert_zh's first release is recognised by its names and norm.
 
-    Its own LAMB names slots `lamb_m` and `lamb_v`.
+    Its own LAMB calls the slots `lamb_m` and `lamb_v`.
     """
     config = goldens.variant("norm at H")
     table = with_slots(zh_table(config), (f"{rule}_m", f"{rule}_v"))
@@ -222,7 +222,7 @@ def test_albert_zh_first_release(tmp_path, rule):
 
 
 def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
-    """A TF-Hub module converts; its missing head is reported, not invented."""
+    """A TF-Hub module is converted, and its missing head is reported."""
     module = tmp_path / "module"
     for folder in ("variables", "assets"):
         (module / folder).mkdir(parents=True)
@@ -245,7 +245,7 @@ def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
 
 
 def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
-    """More pieces than word embeddings are an error; fewer are not."""
+    """A vocabulary may have fewer pieces than word embeddings, but not more."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     vocabulary(tmp_path / "in" / "vocab.txt", 101)
     refuse(tmp_path, source, "pieces=101, vocab_size=100")
@@ -258,7 +258,7 @@ def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
 
 
 def test_sentencepiece_is_carried(golden, tmp_path):
-    """The vocabulary keeps its bytes, under each layout's file name."""
+    """Each format has the same vocabulary under its own file name."""
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat\nabc def ghi jkl\n" * 20)
     source = release(tmp_path / "in", golden.config, golden.weights)
@@ -274,7 +274,7 @@ def test_sentencepiece_is_carried(golden, tmp_path):
     path = hf / "tokenizer_config.json"
     values = json.loads(path.read_text())
     assert values["do_lower_case"] and not values["keep_accents"]
-    # The settings of this class count.
+    # The settings of this tokenizer class override the others.
     values |= {"do_lower_case": False, "tokenizer_class": "AlbertTokenizer"}
     path.write_text(json.dumps(values))
     convert(str(hf), str(tmp_path / "dir2"), "model_dir")

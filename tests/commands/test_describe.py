@@ -30,7 +30,7 @@ def count(config, parts):
 @pytest.mark.parametrize("size", BACKBONES)
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_released_backbones(size, version):
-    """The four sizes have exactly the released numbers of parameters."""
+    """The four sizes have exactly the released parameter counts."""
     path = str(MODELS / f"albert_{size}_{version}.json")
     config = AlbertConfig.from_json_file(path)
     backbone, whole = BACKBONES[size]
@@ -76,7 +76,7 @@ def test_bert_of_the_same_shape():
 
 
 def test_command_line():
-    """Several configs are described; a mistake prints a line, status 1."""
+    """The command describes several configs; an error exits with status 1."""
     command = "-m", "albert_tf.describe", MODELS / "tiny.json"
     done = programs.run(
         *command, MODELS / "small.json", "--sequence_length=128"
@@ -96,6 +96,6 @@ def test_command_line():
     ],
 )
 def test_mistakes_are_named(path, values, message):
-    """A length of zero is an error, not a default."""
+    """The error names a length of zero or a missing file."""
     with pytest.raises(InputError, match=message):
         describe.size_report(str(MODELS / path), **values)

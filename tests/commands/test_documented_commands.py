@@ -64,7 +64,7 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def mistakes():
-    """Return the error of each documented command, or ""."""
+    """Return each documented command's error, or "" if it has none."""
     asked = {p.name: commands(p.read_text(encoding="utf-8")) for p in PAGES}
     every = json.dumps([c for page in asked.values() for c in page])
     result = programs.run("-c", SCRIPT, cwd=ROOT, stdin=every)
@@ -78,12 +78,12 @@ def mistakes():
 
 @pytest.mark.parametrize("page", [path.name for path in PAGES])
 def test_documented_commands_are_taken(mistakes, page):
-    """Every flag exists, with a legal value that fits the others."""
+    """Every documented flag exists, with a legal, consistent value."""
     assert {c: m for c, m in mistakes[page].items() if m} == {}
 
 
 def test_every_program_is_documented_by_a_command(mistakes):
-    """The documentation has a command for each program."""
+    """The documentation has a command for every program."""
     found = {c.split()[0] for page in mistakes.values() for c in page}
     places = PROJECT["scripts"].values()
     modules = {place.removesuffix(":cli") for place in places}

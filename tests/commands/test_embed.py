@@ -38,7 +38,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def oracle(pretrained_dir):
-    """Return the NumPy model's embedding, layers, maps and pooled output."""
+    """Return NumPy's embedding, layers, attention and pooled output by text."""
     config = AlbertConfig.from_model_dir(pretrained_dir)
     tokenizer = load_tokenizer(pretrained_dir)
     read = checkpoints.reader(checkpoints.for_inference(pretrained_dir))
@@ -60,7 +60,7 @@ def made(pretrained_dir, source, tmp_path):
 
     def make(**values):
         path = str(tmp_path / "new" / "x.npy")  # in a folder to create
-        # The model can take 24 tokens.
+        # The model's limit is 24 tokens.
         sizes = {"max_seq_length": 20, "batch_size": 4}
         text = values.pop("input_file", source)
         with eagerly():
@@ -78,7 +78,7 @@ def made(pretrained_dir, source, tmp_path):
     [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -3), ("cls", 2)],
 )
 def test_vectors_of_every_layer(made, oracle, pooling, layer):
-    """Means and first tokens are right for layers counted from either end."""
+    """Each layer's mean and first-token vectors equal the NumPy model's."""
     found = made(pooling=pooling, layer=layer)
     levels = [[e, *layers][layer] for e, layers, _, _ in oracle]
     expected = [x.mean(0) if pooling == "mean" else x[0] for x in levels]
@@ -87,7 +87,7 @@ def test_vectors_of_every_layer(made, oracle, pooling, layer):
 
 
 def test_vectors_of_the_pooler(made, oracle):
-    """`pooled` is the pooler's output."""
+    """`pooled` vectors equal the NumPy model's pooled output."""
     expected = [pooled for *_, pooled in oracle]
     np.testing.assert_allclose(made(pooling="pooled"), expected, 1e-4, 2e-5)
 
@@ -97,7 +97,7 @@ def test_vectors_of_the_pooler(made, oracle):
 def test_an_embedder_keeps_its_pooling(
     pretrained_dir, source, tmp_path, pooling, unit
 ):
-    """`embed` and exports pool and cut texts as in fine-tuning."""
+    """`embed` and exports pool and truncate texts as fine-tuning does."""
     how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
     task = find("embedding").updated(**how)
     model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)
@@ -126,7 +126,7 @@ def test_an_embedder_keeps_its_pooling(
 def test_what_cannot_be_embedded(
     pretrained_dir, source, tmp_path, values, named
 ):
-    """Each mistake is named, and nothing is written."""
+    """The error names the mistake, and nothing is written."""
     base = {
         "model_dir": pretrained_dir,
         "input_file": source,
@@ -163,7 +163,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pipe", [False, True])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
-    """Vectors equal the plain file's."""
+    """Compressed files and pipes yield the same vectors as the plain file."""
     wanted = made()
     with open(source, "rb") as file:
         data = gzip.compress(file.read())
@@ -187,7 +187,7 @@ def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
     ],
 )
 def test_other_formats_are_not_embedded(made, tmp_path, content, message):
-    """Files in other formats are an error."""
+    """Files in formats other than text are errors."""
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError, match=message):
         made(input_file=str(tmp_path / "x"))

@@ -78,7 +78,7 @@ print(json.dumps({
 def test_loads_without_this_package(
     exported_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """An export that was moved needs only TensorFlow and TensorFlow Text."""
+    """A moved export loads with only TensorFlow and TensorFlow Text."""
     moved = tmp_path / "moved"
     shutil.copytree(exported_dir, moved)
     done = programs.run("-c", FRESH, moved, TEXTS[3], cwd=tmp_path)
@@ -90,7 +90,7 @@ def test_loads_without_this_package(
 
 
 def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
-    """The assets include config, vocabulary and normalisation."""
+    """The assets include the config, the vocabulary and its settings."""
     for name in ("albert_config.json", "tokenizer.json", "spiece.model"):
         source = files.read_bytes(f"{pretrained_dir}/{name}")
         assert files.read_bytes(f"{exported_dir}/assets/{name}") == source
@@ -105,7 +105,7 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
-    """With `jit_compile`, XLA compiles attention too; outputs are the same."""
+    """With `jit_compile`, XLA compiles attention too; outputs do not change."""
     source = without_tokenizer(pretrained_dir, tmp_path / "model")
     compiled = ServingConfig(max_seq_length=6, jit_compile=True)
     served = loaded(written(source, tmp_path / "out", compiled))["ids"]
@@ -178,7 +178,7 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
     ],
 )
 def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
-    """An error names a file or folder that no export writes."""
+    """The error names a file or folder that no export writes."""
     folder = make(tmp_path / "out")
     path = folder / name
     if name.endswith("/"):
@@ -215,7 +215,7 @@ def test_part_of_an_export_is_not_replaced(tmp_path):
 
 
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
-    """A folder with other files does not change."""
+    """A folder with other files is not changed."""
     (tmp_path / "thesis.txt").write_text("mine")
     for path in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(InputError, match="earlier export"):
@@ -242,7 +242,7 @@ def test_a_file_that_comes_during_an_export_stays(
 
 
 def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
-    """A path that TensorFlow would read as a pattern is an error."""
+    """A path that TensorFlow would treat as a pattern is an error."""
     out = tmp_path / "run[1]"
     with pytest.raises(InputError, match=r"export_dir.*not contain `\["):
         written(pretrained_dir, out)
@@ -254,7 +254,7 @@ def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
 def test_an_export_is_replaced_whole_or_not_at_all(
     exported_dir, pretrained_dir, tmp_path, monkeypatch, capsys
 ):
-    """A failed export keeps the earlier export; a complete one replaces it.
+    """A failed export keeps the earlier one; a complete export replaces it.
 
     A file that the operator changed is kept.
     """
@@ -291,7 +291,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 
 def test_changed_lengths_are_listed():
-    """All changed lengths are printed, but no settings of the export."""
+    """Every changed length is printed, but not the export's own settings."""
     served = question_task("simple").updated(null_score_diff_threshold=0.5)
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (
@@ -300,7 +300,7 @@ def test_changed_lengths_are_listed():
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
-    """TensorFlow's error becomes one line with the folder's name."""
+    """The error for a full disk names the folder, and nothing is left in it."""
 
     def save(*args, **kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")
@@ -314,7 +314,7 @@ def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
 
 
 def test_a_model_directory_must_be_whole(tmp_path):
-    """The error names a folder without a config; nothing is written."""
+    """The error names a folder without a config, and nothing is written."""
     with pytest.raises(InputError, match="albert_config.json"):
         written(tmp_path, tmp_path / "out")
     assert os.listdir(tmp_path) == []

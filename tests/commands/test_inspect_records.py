@@ -20,7 +20,7 @@ PIECES = (
 
 
 def ids(text):
-    """Return the ids of pieces separated by blanks."""
+    """Return the ids of pieces separated by spaces."""
     return [PIECES.index(piece) for piece in text.split()]
 
 
@@ -41,7 +41,7 @@ def static(swapped, **changes):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with a vocabulary and two examples."""
+    """Return a folder with a vocabulary and two examples."""
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     (tmp_path / "tokenizer.json").write_text('{"type": "wordpiece"}')
     write(tmp_path / "a.tfrecord", [static(0), static(1)])
@@ -57,7 +57,7 @@ def printed(capsys, path, tokenizer=None, **changes):
 
 
 def test_examples_as_text(folder, capsys):
-    """Text, segments, masks with their originals, and labels are readable."""
+    """Text, segments, masked originals and labels are readable."""
     text = printed(capsys, folder / "a.tfrecord")
     expected = "[CLS] the [[MASK] → cat]s sat [SEP] on the [dog → mat] . [SEP]"
     assert text.count(expected) == 2
@@ -68,7 +68,7 @@ def test_examples_as_text(folder, capsys):
 
 
 def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
-    """A word mark is shown as a blank, unless it was masked."""
+    """A word mark is shown as a space, unless it was masked."""
     tokenizer = vocabularies.english()
     tokenizer.save(str(tmp_path))
     tokens = tokenizer.encode("the bed bed")
@@ -88,13 +88,13 @@ def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
 
 
 def test_a_record_of_one_segment(folder, capsys):
-    """A record with one segment has an empty second segment."""
+    """The second segment of a one-segment record has length zero."""
     write(folder / "a.tfrecord", [static(0, segment_ids=[0] * 12)])
     assert "A 9, B 0; " in printed(capsys, folder / "a.tfrecord")
 
 
 def test_colors(folder, capsys, monkeypatch):
-    """On a terminal, A, B, masks and special tokens have different colours."""
+    """On a terminal, segments, masks and special tokens differ in colour."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     text = printed(capsys, folder / "a.tfrecord")
     assert "\033[36mthe\033[0m" in text  # in A
@@ -104,7 +104,7 @@ def test_colors(folder, capsys, monkeypatch):
 
 
 def test_without_tokenizer(folder, capsys):
-    """Without a tokenizer next to the file, ids are shown."""
+    """Without a tokenizer next to the file, ids are printed."""
     (folder / "tokenizer.json").unlink()
     text = printed(capsys, folder / "a.tfrecord", num_examples=1)
     assert (
@@ -117,7 +117,7 @@ def test_without_tokenizer(folder, capsys):
 
 
 def test_another_tokenizer(folder, capsys):
-    """Ids outside the vocabulary are an error that names one."""
+    """An id outside the vocabulary is an error that states the id."""
     (folder / "vocab.txt").write_text("\n".join(PIECES[:12]) + "\n")
     with pytest.raises(InputError, match="vocab_size=12, id=12"):
         printed(capsys, folder / "a.tfrecord")
@@ -153,7 +153,7 @@ def test_files_that_are_no_records(folder, capsys, content, message):
 
 
 def test_command(folder):
-    """The command accepts files without a flag; a mistake prints one line."""
+    """The command accepts files without a flag; an error is one line."""
     command = "-m", "albert_tf.inspect_records"
     good = programs.run(*command, folder / "a.tfrecord", "--num_examples=1")
     assert good.returncode == 0 and "Example 0" in good.stdout

@@ -1,4 +1,4 @@
-"""A shrunken model computes what the original computes with fewer layers."""
+"""A shrunken model's outputs equal the original's with fewer layers."""
 
 import dataclasses
 
@@ -83,7 +83,7 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
 def test_heads_are_removed_and_the_cost_is_told(
     finished, opinions, tmp_path, capsys
 ):
-    """The printed cost of each step equals a later evaluation."""
+    """The printed accuracy and loss equal a later evaluation's."""
     source, metrics = finished
     out = str(tmp_path / "out")
     data = {k: v for k, v in opinions.items() if k != "predict_file"}
@@ -108,7 +108,7 @@ def test_heads_are_removed_and_the_cost_is_told(
 
 @pytest.mark.slow
 def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
-    """The head that matters most to the trained weights is kept."""
+    """Shrinking keeps the head that matters most to the loss."""
     source, out = finished[0], str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
     shrink_model(ShrinkConfig(source, out, num_heads=1), data)
@@ -131,7 +131,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch
 ):
-    """Training examples decide which head is worth most."""
+    """Heads are ranked on the requested number of training examples."""
     asked = []
 
     def importances(network, task, batches):
@@ -176,7 +176,7 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
 def test_heads_need_a_task_and_its_training_data(
     pretrained_dir, finished, opinions, tmp_path
 ):
-    """Without a task, or with too many heads, nothing is written."""
+    """A missing task or training file, or too many heads, is an error."""
     out = str(tmp_path / "out")
     with pytest.raises(InputError, match="fine-tuned model.*model_dir="):
         shrink_model(

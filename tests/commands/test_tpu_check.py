@@ -27,15 +27,16 @@ COMMAND = "-m", "albert_tf.tpu_check"
 
 @pytest.fixture
 def config_file(tmp_path):
-    """The config of the tiny model."""
+    """Return the path of the tiny model's config."""
     tiny.CONFIG.save(str(tmp_path))
     return str(tmp_path / "albert_config.json")
 
 
 def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
-    """Lengths come from flags, records or the model; 15 % are predicted.
+    """Lengths come from the flags, the records or the model's limit.
 
-    A length that is too long is an error with the model's limit.
+    By default, 15 % of the tokens are predicted. A length that is too long is
+    an error with the model's limit.
     """
     config = tiny.CONFIG
     assert lengths(TpuCheckConfig(), None, config) == (16, 2)
@@ -48,7 +49,7 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
 
 
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
-    """A batch of the last folder has as many tokens as a batch of the first."""
+    """The last folder is compiled, with the first folder's tokens per batch."""
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
         metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
@@ -63,7 +64,7 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
 
 
 def test_a_plan_is_what_the_flags_say(config_file):
-    """Batch, micro-batches, precision and loop are in the first lines."""
+    """The first lines state batch size, micro-batches, precision and loop."""
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(
         train_batch_size=64, gradient_accumulation_steps=2, dtype="bfloat16"
@@ -78,7 +79,7 @@ def test_a_plan_is_what_the_flags_say(config_file):
 
 
 def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
-    """A step that fits is reported with the needed and the free memory."""
+    """The report of a step that fits states its peak memory."""
     parts = {"arguments": GIB, "temporaries": 2 * GIB}
     compiled = Compiled(True, 61.4, 3 * GIB, parts)
     assert compiled_lines(compiled, 16 * GIB, parse("v5e-8")) == [
@@ -92,7 +93,7 @@ def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
     "needed, said", [(17 * GIB, "17.00 GiB"), (None, "more")]
 )
 def test_a_step_that_does_not_fit_is_a_result(needed, said):
-    """The needed memory is printed, if the compiler reports it."""
+    """The needed memory is printed if the compiler reports it."""
     compiled = Compiled(False, 4.0, needed, {})
     assert compiled_lines(compiled, 16 * GIB, parse("v3-8")) == [
         f"does not fit v3: needs {said} of 16.00 GiB, according to the TPU "
@@ -101,7 +102,7 @@ def test_a_step_that_does_not_fit_is_a_result(needed, said):
 
 
 def test_an_unknown_slice_is_one_error(config_file):
-    """An unknown slice prints one line with the legal names, with status 1."""
+    """The error for an unknown slice is one line with the legal names."""
     config = f"--albert_config_file={config_file}"
     result = programs.run(*COMMAND, config, "--topology=v5e-7")
     assert result.returncode == 1

@@ -69,7 +69,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """A vocabulary depends only on its text and settings, even if sampled."""
+    """Training on the same text is repeatable, even if it is sampled."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
@@ -80,7 +80,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
 
 
 def test_too_large_vocabulary(corpus, tmp_path):
-    """The error states the largest size, which then works."""
+    """The error states the largest possible size, which then works."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         make_vocabulary(config(corpus, output, vocab_size=5000))
@@ -93,7 +93,7 @@ def test_too_large_vocabulary(corpus, tmp_path):
 
 
 def test_too_small_vocabulary(corpus, tmp_path):
-    """The error states the smallest size."""
+    """The error states the smallest possible size."""
     with pytest.raises(InputError, match="at least [3-9][0-9]"):
         make_vocabulary(config(corpus, tmp_path, vocab_size=20))
 
@@ -119,14 +119,14 @@ def test_bad_input(content, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["ckpt-7.index", "metadata.json"])
 def test_a_models_folder_is_refused(tmp_path, name):
-    """A folder with a model or records is an error before reading the text."""
+    """An output folder with a model or records is an error at the start."""
     (tmp_path / name).touch()
     with pytest.raises(InputError, match="contain a model.*=.*test_a_models"):
         make_vocabulary(config("nowhere", tmp_path))
 
 
 def test_mistakes_that_need_no_text(tmp_path):
-    """Illegal shares, and a file instead of a folder, are errors."""
+    """A low character coverage and a file as output folder are errors."""
     with pytest.raises(InputError, match="must be at least 0.98"):
         config("nowhere", tmp_path, character_coverage=0.97)
     (tmp_path / "file").touch()
@@ -134,10 +134,11 @@ def test_mistakes_that_need_no_text(tmp_path):
         make_vocabulary(config("nowhere", tmp_path / "file"))
 
 
+@pytest.mark.slow
 def test_bad_line_after_good_ones(corpus, tmp_path):
-    """An unreadable line stops training on the lines before it."""
+    """An unreadable line stops training, however many lines precede it."""
     path = tmp_path / "input.txt"
-    # This is larger than a block of 1 MB, which is read at once.
+    # Text is read in blocks of 1 MB; this is longer.
     good = Path(corpus, "a.txt").read_bytes() * 400
     path.write_bytes(good + b"bad \xff\n")
     lines = 400 * 192
@@ -158,10 +159,11 @@ def made_of(tmp_path, name, text, **settings):
     return (tmp_path / name / "spiece.model").read_bytes(), counts
 
 
+@pytest.mark.slow
 def test_long_lines_are_cut(corpus, tmp_path):
-    """Long lines are cut, so that no text is skipped.
+    """Long lines are cut without skipping text.
 
-    The words are the same, and so are the pieces.
+    The words stay the same, and so do the pieces.
     """
     lines = Path(corpus, "a.txt").read_text("utf-8")
     short, _ = made_of(tmp_path, "short", lines)
@@ -186,7 +188,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """The parts of a line add up to the line, and fit the trainer."""
+    """The parts of a line join to the line, and each fits the trainer."""
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
@@ -194,7 +196,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """Only words that are too long are skipped; a warning states the bytes."""
+    """Only overlong words are skipped, and a warning states their bytes."""
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000
@@ -209,7 +211,7 @@ def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
 
 
 def test_paragraphs_are_split(corpus, tmp_path):
-    """`split_sentences` splits lines with several sentences."""
+    """With `split_sentences`, lines with several sentences are split."""
     pytest.importorskip("sentencex")
     lines = Path(corpus, "a.txt").read_text("utf-8").splitlines()
     text = "\n".join(" ".join(lines[i : i + 6]) for i in range(0, 192, 6))
@@ -222,7 +224,7 @@ def test_paragraphs_are_split(corpus, tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
-    """After any error, even Ctrl-C, no vocabulary is written."""
+    """After an error while reading, even Ctrl-C, no vocabulary is written."""
     read = text_blocks.read_documents
 
     def broken(*arguments):
@@ -236,7 +238,7 @@ def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
 
 
 def test_command_line(corpus, tmp_path):
-    """The program writes the tokenizer and prints counts of the text."""
+    """The program writes the tokenizer and prints the number of sentences."""
     said = programs.fresh(
         *("-m", "albert_tf.train_tokenizer", f"--input_file={corpus}/*"),
         *(f"--output_dir={tmp_path}", "--vocab_size=55", "--nodo_lower_case"),
@@ -250,7 +252,7 @@ def test_command_line(corpus, tmp_path):
 
 
 def test_a_vocabulary_is_no_text(corpus, tmp_path):
-    """A pattern ignores the vocabulary in a folder below the text."""
+    """Input patterns skip a vocabulary that lies in a subfolder."""
     shutil.copytree(corpus, tmp_path / "data")
     output = tmp_path / "data" / "tokenizer"
     made = []

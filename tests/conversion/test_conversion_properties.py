@@ -1,4 +1,4 @@
-"""Weights of any architecture survive other layouts bit for bit."""
+"""Conversion to other layouts keeps the weights of any architecture."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ HEADS = st.sampled_from([("mlm/", "sop/"), ("mlm/",), ("sop/",), ()])
 
 
 def weights_of(config, heads, slots=False):
-    """Return random weights; some have special values, as in training."""
+    """Return random weights, which include special float values."""
     rng = np.random.default_rng(0)
     special = np.float32([0.0, -0.0, 1e-42, -1e38, np.pi, np.inf])
     table = {}
@@ -75,7 +75,7 @@ def weights_of(config, heads, slots=False):
 
 
 def tensors_of(table):
-    """Return tensors that are read from a table."""
+    """Return tensors that read from a table."""
     shapes = {name: x.shape for name, x in table.items()}
     return Tensors(shapes, lambda name: np.asarray(table[name]))
 

@@ -1,4 +1,4 @@
-"""Hugging Face folders work in the libraries that load them."""
+"""transformers and Sentence Transformers load the folders that we write."""
 
 import dataclasses
 import importlib.util
@@ -30,7 +30,7 @@ from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 
-# Only find them here: a process without TensorFlow imports them.
+# Only look for them: a process without TensorFlow imports them.
 for package in ("sentence_transformers", "torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -56,7 +56,7 @@ NASTY = [
 
 @pytest.fixture(scope="module")
 def there():
-    """Return a function that calls `transformers_side` by name."""
+    """Return a function that calls functions of `transformers_side`."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """Difficult texts have the same ids as in our records."""
+    """transformers encodes difficult texts and pairs to the same ids."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """A WordPiece vocabulary produces the same ids, too."""
+    """A WordPiece vocabulary produces the same ids in transformers."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -99,7 +99,7 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
     """The saved `tokenizer.json` alone produces the same ids.
 
-    In that file, numbers are not split, and quotes become `"`.
+    It does not split numbers, and it replaces quotation marks by `"`.
     """
     again = str(tmp_path / "again")
     shutil.copytree(folder, again)
@@ -142,7 +142,7 @@ def test_sentences_are_scored_alike(there, folder, pretrained_dir):
 
 
 def test_labels_go_along(there, pretrained_dir, tmp_path):
-    """`pipeline("text-classification")` returns our labels."""
+    """`pipeline("text-classification")` returns our labels and scores."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     names = ("bad", "fair", "好")
     finetuned(source, pretrained_dir, "classification", names)
@@ -157,7 +157,7 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
 
 
 def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
-    """Return padded pairs of texts, two choices each for choices."""
+    """Return padded pairs of texts, grouped by two for multiple choice."""
     texts = TEXTS[:2] + TEXTS[3:5]
     inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)
     if kind == "multiple_choice":
@@ -167,12 +167,12 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that a model's outputs equal the outputs of transformers."""
+    """Assert that outputs equal transformers' outputs, except at padding."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
         if name != "logits":
-            real = mask > 0  # here, padding cannot be an answer
+            real = mask > 0  # our answers never lie in padding
         np.testing.assert_allclose(
             theirs[name][real], values.numpy()[real], atol=2e-5
         )
@@ -183,7 +183,7 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """Heads load completely and return our outputs."""
+    """transformers loads every task's head and computes our outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
@@ -197,7 +197,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """Models written by transformers load here and compute the same outputs."""
+    """Models that transformers writes load here with the same outputs."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]
@@ -227,7 +227,7 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
 def test_sentence_transformers_has_our_vectors(
     tuned, there, pretrained_dir, tmp_path
 ):
-    """Unit vectors of Sentence Transformers equal the exported ones."""
+    """Unit vectors from Sentence Transformers equal the exported ones."""
     source, output = pretrained_dir, str(tmp_path / "out")
     if tuned:
         source = str(tmp_path / "model")

@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """The settings of `AlbertTokenizer` decide about case."""
+    """Without `spiece.model`, the settings of `AlbertTokenizer` are used."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -58,6 +58,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
         assert (ids == before) == (not cased)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("rules", "text", "same_as"),
     [
@@ -69,7 +70,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """Ids equal the ids of the text after applying the rules."""
+    """Ids equal those of the text that the rules produce."""
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,
@@ -100,7 +101,7 @@ def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
     ],
 )
 def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
-    """No piece crosses a split."""
+    """No piece crosses a pre-tokenizer's split."""
     vocabulary = vocabularies.english()
     content = of_transformers(vocabulary)
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": splits}
@@ -110,7 +111,7 @@ def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
 
 
 def test_words_behind_the_vocabulary(tmp_path):
-    """Words added after the vocabulary become single pieces in a text."""
+    """Words added after the vocabulary become single pieces of a text."""
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     size = tokenizer.vocab_size
@@ -121,7 +122,7 @@ def test_words_behind_the_vocabulary(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """If two vocabularies differ, the one that transformers reads wins."""
+    """If two vocabularies differ, the one that transformers reads is used."""
     tokenizer = vocabularies.english()
     (tmp_path / "spiece.model").write_bytes(tokenizer.content)
     content = of_transformers(tokenizer)
@@ -134,7 +135,7 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 
 
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
-    """By default, doubled quotation marks become a single one."""
+    """With `spiece.model` alone, doubled quotation marks become single ones."""
     content = vocabularies.sentencepiece_model()
     (tmp_path / "spiece.model").write_bytes(content)
     assert read_tokenizer(str(tmp_path))[0].config.replace_quotes
@@ -148,7 +149,7 @@ def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
 
 
 def test_an_added_piece_takes_the_place_of_another(tmp_path):
-    """An added piece whose lower case is an old piece has the new id."""
+    """An added piece replaces an old piece that equals it in lower case."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer, {"type": "Lowercase"})
     size = tokenizer.vocab_size
@@ -163,7 +164,7 @@ def test_an_added_piece_takes_the_place_of_another(tmp_path):
 
 
 def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
-    """Conflicting added pieces and other word marks are named."""
+    """The error names a conflicting added piece or another word mark."""
     content = of_transformers(vocabularies.english())
     piece = next(
         i

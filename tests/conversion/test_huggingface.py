@@ -20,7 +20,7 @@ from albert_tf.model.config import AlbertConfig
 
 
 def test_backbone_without_prefix(golden, tmp_path):
-    """`AlbertModel` files have no prefix and no heads, in both directions."""
+    """`AlbertModel` files have neither prefix nor heads, in both directions."""
     folder, tensors = huggingface(tmp_path, golden)
     named = {n.partition("albert.")[2]: v for n, v in tensors.items()}
     bare = {name: value for name, value in named.items() if name}
@@ -34,7 +34,7 @@ def test_backbone_without_prefix(golden, tmp_path):
 
 
 def test_tied_copies_must_agree(golden, tmp_path):
-    """Older files repeat tied weights; only equal copies pass."""
+    """Older files repeat tied weights; only equal copies are accepted."""
     folder, tensors = huggingface(tmp_path, golden)
     words = tensors["albert.embeddings.word_embeddings.weight"]
     copies = {
@@ -97,7 +97,7 @@ def test_settings_are_json_objects(name, golden, tmp_path):
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):
-    """Hugging Face's "gelu" is not the released form; a message says so."""
+    """Hugging Face's "gelu" becomes `gelu_erf`, and a message explains it."""
     folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")
     lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert any("erf form" in line for line in lines)
@@ -107,7 +107,7 @@ def test_erf_gelu_is_kept_and_said(golden, tmp_path):
 
 @pytest.mark.interchange
 def test_pickles_are_tensors_or_nothing(golden, tmp_path):
-    """A pickle of tensors converts; one that would run code fails."""
+    """A pickle of tensors is converted; one that would run code is an error."""
     torch = pytest.importorskip("torch")
     folder, tensors = huggingface(tmp_path, golden)
     (folder / "model.safetensors").unlink()
@@ -116,7 +116,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
     half = {n: x.bfloat16() for n, x in state.items()}
     forms = (
         (state, state, True),
-        (state, state, False),  # the format that torch wrote until 2020
+        (state, state, False),  # the format of torch until 2020
         ({n: torch.nn.Parameter(x) for n, x in state.items()}, state, True),
         (half, half, True),
     )
@@ -157,7 +157,7 @@ def test_a_config_says_what_the_released_ones_do():
 
 
 def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
-    """Among foreign formats, only Hugging Face's keeps a task's head."""
+    """Of the foreign formats, only Hugging Face's keeps a task's head."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     refuse(tmp_path, source, "must be model_dir or huggingface", "tf1")
@@ -174,7 +174,7 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
 
 
 def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
-    """The folder has only the encoder, and describes the pooling."""
+    """The folder contains only the encoder, and describes the pooling."""
     out = tmp_path / "out"
     convert(pretrained_dir, str(out), "sentence_transformers")
     table = safetensors.numpy.load_file(out / "model.safetensors")
@@ -190,13 +190,13 @@ def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
 
 
 def test_characters_as_ranges():
-    """A class matches its characters and no others."""
+    """A character class lists its characters as sorted ranges."""
     pattern = character_class("cab\U0001d165")
     assert pattern == r"[\x{61}-\x{63}\x{1d165}-\x{1d165}]"
 
 
 def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
-    """A local file is used directly; a copy of a remote file is deleted."""
+    """A local file is used directly; the copy of a remote file is deleted."""
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     assert LocalCopy(str(path)).path == str(path)

@@ -53,7 +53,7 @@ def foreign(folder, **changes) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def converted(pretrained_dir, tmp_path_factory):
-    """Return a folder with a classifier with three classes in both forms."""
+    """Return a folder with both forms of a classifier with three classes."""
     folder = tmp_path_factory.mktemp("classifier")
     finetuned(folder / "ours", pretrained_dir, "classification", LABELS)
     convert(str(folder / "ours"), str(folder / "hf"), "huggingface")
@@ -62,14 +62,14 @@ def converted(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture
 def classifier(converted, tmp_path):
-    """Return a copy of the classifier's folder, to be changed."""
+    """Return a copy of the classifier's folder that a test may change."""
     shutil.copytree(converted, tmp_path, dirs_exist_ok=True)
     return tmp_path / "hf"
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_there_and_back(kind, pretrained_dir, tmp_path):
-    """A round trip keeps the bits and the description of every kind."""
+    """A round trip keeps the weights and the task of every kind."""
     ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
     of_kind(kind, ours, pretrained_dir)
     convert(ours, hub, "huggingface")
@@ -97,7 +97,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     ],
 )
 def test_what_a_config_says(values, kind, labels):
-    """Values that transformers omits have its defaults."""
+    """Values that a `config.json` omits get transformers' defaults."""
     values |= {"architectures": [HEADS[kind][0]]}
     task = task_in(values | {"classifier_dropout_prob": 0.3}, None, 512, False)
     assert (task.kind, task.labels) == (kind, labels)
@@ -116,14 +116,14 @@ def test_what_a_config_says(values, kind, labels):
     ],
 )
 def test_lengths(kind, limit, positions, length):
-    """The tokenizer's limit applies, up to the number of positions."""
+    """The tokenizer's length limit applies, up to the number of positions."""
     values = {"architectures": [HEADS[kind][0]]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length
 
 
 def test_logits_are_those_of_the_weights(classifier):
-    """Logits of padded pairs equal NumPy's for the same file."""
+    """Logits of padded pairs equal NumPy's, computed from the same file."""
     model = PairClassifier.load(foreign(classifier))
     inputs = packed(model.tokenizer, TEXTS[:4], TEXTS[3:7])
     assert inputs[1].min() == 0 and inputs[2].max() == 1
@@ -138,7 +138,7 @@ def test_logits_are_those_of_the_weights(classifier):
 
 
 def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
-    """A single text is the default; pairs must be requested."""
+    """A classifier takes single texts, unless pairs are requested."""
     edit(classifier / "tokenizer_config.json", model_max_length=20)
     out = str(tmp_path / "out")
     convert(str(foreign(classifier)), out, "model_dir", pairs=True)
@@ -153,7 +153,7 @@ def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
 
 
 def test_choices_of_any_number(pretrained_dir, tmp_path):
-    """The examples determine the number of choices."""
+    """A multiple-choice model accepts any number of choices."""
     of_kind("multiple_choice", tmp_path / "ours", pretrained_dir)
     convert(str(tmp_path / "ours"), str(tmp_path / "hf"), "huggingface")
     model = MultipleChoice.load(foreign(tmp_path / "hf"))
@@ -164,7 +164,7 @@ def test_choices_of_any_number(pretrained_dir, tmp_path):
 
 
 def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
-    """The new pooler is always the same, and everything else is unchanged."""
+    """A missing pooler always gets the same values, and the rest is kept."""
     convert(pretrained_dir, str(tmp_path / "hf"), "huggingface")
     path = tmp_path / "hf" / "model.safetensors"
     table = safetensors.numpy.load_file(path)
@@ -206,12 +206,12 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):
-    """The error names the mistake."""
+    """The error names the value that fits no head."""
     refuse(tmp_path, foreign(classifier, **{key: value}), message)
 
 
 def test_weights_are_all_there(classifier, tmp_path):
-    """A missing weight of the class is an error, not drawn at random."""
+    """A missing weight is an error and is not initialised randomly."""
     foreign(classifier)
     table = safetensors.numpy.load_file(classifier / "model.safetensors")
     for gone in ("classifier.bias", "albert.pooler."):
@@ -224,7 +224,7 @@ def test_weights_are_all_there(classifier, tmp_path):
 
 
 def test_a_description_must_be_of_the_model(classifier, tmp_path):
-    """A model trained further elsewhere does not keep our old labels."""
+    """A `task.json` whose labels differ from the model's is an error."""
     edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 
@@ -240,7 +240,7 @@ def test_the_task_is_described(classifier, tmp_path):
 
 
 def test_an_optimizer_is_left_behind(pretrained_dir, tmp_path):
-    """A fine-tuned model loads, whatever its optimizer stored."""
+    """A fine-tuned model is converted without its optimizer slots."""
     ours = tmp_path / "ours"
     finetuned(ours, pretrained_dir, "classification", LABELS)
     weights = weights_of(ours)

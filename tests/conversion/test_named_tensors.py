@@ -1,4 +1,4 @@
-"""Weights that do not match or are damaged stop a conversion."""
+"""Damaged or mismatched weights stop a conversion."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ POOLER = "bert/pooler/dense/bias"
     ],
 )
 def test_differences_are_named(change, message, golden, tmp_path):
-    """Each missing, unexpected or misshapen tensor is named."""
+    """The error names each missing, unexpected or misshapen tensor."""
     table = {**golden.weights, **change}
     table = {name: v for name, v in table.items() if v is not None}
     source = release(tmp_path / "in", golden.config, table)
@@ -32,7 +32,7 @@ def test_differences_are_named(change, message, golden, tmp_path):
 
 
 def test_all_differences_are_named_at_once(golden, tmp_path):
-    """A wrong config leads to one error with every tensor that differs."""
+    """One error for a wrong config lists all tensors that differ."""
     source = release(
         tmp_path / "in", golden.config, golden.weights, intermediate_size=48
     )
@@ -45,7 +45,7 @@ def test_all_differences_are_named_at_once(golden, tmp_path):
 
 
 def test_bert_is_no_albert(golden, tmp_path):
-    """The error states that a checkpoint belongs to a BERT."""
+    """The error states that a checkpoint is from BERT."""
     table = {
         "bert/embeddings/word_embeddings": np.zeros((100, 32), "f4"),
         "bert/encoder/layer_0/output/dense/bias": np.zeros(32, "f4"),
@@ -63,7 +63,7 @@ def test_bert_is_no_albert(golden, tmp_path):
 @pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
 @pytest.mark.parametrize("file", ["data-00000-of-00001", "index"])
 def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
-    """The error names a damaged checkpoint, whichever file it is."""
+    """The error names a damaged checkpoint, whichever of its files is cut."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / f"model.ckpt-best.{file}"
     if bytes_left < path.stat().st_size:
@@ -72,7 +72,7 @@ def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
 
 
 def test_a_truncated_model_directory(golden, tmp_path):
-    """The error also names a damaged checkpoint of our own."""
+    """The error also names a damaged checkpoint in our own format."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     convert(source, str(tmp_path / "dir"), "model_dir")
     path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"
@@ -95,7 +95,7 @@ def test_truncated_safetensors(bytes_left, golden, tmp_path):
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):
-    """TensorFlow's checksum of a tensor is verified; a mismatch is damage."""
+    """A tensor whose checksum differs is reported as damaged."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / "model.ckpt-best.data-00000-of-00001"
     content = bytearray(path.read_bytes())
@@ -105,7 +105,7 @@ def test_a_flipped_bit_is_found(golden, tmp_path):
 
 
 def test_inputs_that_are_no_model(golden, tmp_path):
-    """Missing, empty and ambiguous folders, or no config, are named."""
+    """Errors name missing, empty and ambiguous folders, and missing configs."""
     (tmp_path / "nothing").mkdir()
     refuse(tmp_path, tmp_path / "nothing", "`input` must be a folder with")
     refuse(tmp_path, tmp_path / "nowhere", "`input` must be a folder with")

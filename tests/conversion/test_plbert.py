@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import shutil
 
 import goldens
 import numpy as np
@@ -10,7 +11,7 @@ import other_process
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from conversions import refuse
+from conversions import edit, refuse
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import plbert
@@ -118,6 +119,22 @@ def test_the_report_names_what_is_lost(hub):
     assert "masked-LM" not in report and "no vocabulary" not in report
 
 
+def test_tables_must_fit_the_weights(trained, tmp_path):
+    """Each label of the word head has a word, and each symbol an embedding."""
+    folder = tmp_path / "in"
+    shutil.copytree(trained[1], folder)
+    edit(folder / "words.json", lambda words: words[:-1])
+    refuse(tmp_path, folder, "`words.json` must .* words=4, labels=.5,. in")
+    edit(folder / "words.json", lambda words: [])
+    edit(folder / "symbols.json", with_symbol_178)
+    refuse(tmp_path, folder, "must fit .*: pieces=179, vocab_size=178")
+
+
+def with_symbol_178(values: dict) -> dict:
+    """Return a table with a symbol more."""
+    return values | {"symbols": values["symbols"] | {"☃": 178}}
+
+
 @pytest.mark.parametrize("to", ["tf1", "sentence_transformers"])
 def test_other_formats_have_no_symbols(trained, tmp_path, to):
     """A phoneme model is only written where its symbols are kept."""
@@ -142,7 +159,14 @@ def test_the_published_config_is_read(tmp_path):
     assert (config.type_vocab_size, warnings) == (2, [])
 
 
-@pytest.mark.parametrize("text", ["model: 1", "[", "model_params: 3", "7"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("model: 1", "[", "model_params: 3", "7", "", "[" * 10**4),
+        *("model_params: 2001-99-99", "model_params: !!python/name:os.system"),
+        "model_params: [1]\n? [a]\n: 3",
+    ],
+)
 def test_a_config_without_sizes_is_an_error(tmp_path, text):
     """Any other content of `config.yml` is one line to the user."""
     (tmp_path / ORIGINAL).write_text(text)
@@ -270,7 +294,7 @@ def test_the_encoder_alone_is_read(speech, tmp_path):
 def test_widths_may_be_equal(there, tmp_path):
     """A model without a projection has the identity in the files."""
     config = dataclasses.replace(CONFIG, embedding_size=24)
-    model = AlbertForPhonemes(config, 3)
+    model = AlbertForPhonemes(config, len(TABLE.words))
     arrays = {n: v.numpy() for n, v in randomized(model).items()}
     TABLE.save(str(tmp_path / "in"))
     config.save(str(tmp_path / "in"))

@@ -20,7 +20,7 @@ from albert_tf.training.checkpoints import named_variables
 
 TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 
-# The number of variables in each released file, with slots and step.
+# The number of variables in each released file, including slots and step.
 COUNTS = {
     "albert_base_v1": 33,
     "albert_base_v2": 33,
@@ -45,7 +45,7 @@ def test_the_table_has_the_variables_of_the_model(variant):
 
 @pytest.mark.parametrize("release", COUNTS)
 def test_released_files_map_completely(release, tmp_path):
-    """Each variable of the releases maps to one name, both ways."""
+    """Each released variable maps to exactly one of our names, and back."""
     table = TABLES[release]
     shapes = {n: tuple(s) for n, s in table["tensors"].items()}
     tensors = Tensors(shapes, read=None)
@@ -60,7 +60,7 @@ def test_released_files_map_completely(release, tmp_path):
     assert to_layout(ours, config, layout).shapes == shapes
 
 
-# The paper's Table 4 and Table 3, in millions.
+# From the paper's Tables 4 and 3, in millions.
 PAPER = {
     "base_e768_share_all": 31,
     "base_e768_share_attention": 83,
@@ -79,7 +79,7 @@ PAPER = {
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameters_of_the_paper(name):
-    """The ablations have the paper's numbers of parameters."""
+    """The ablations have the paper's parameter counts, up to rounding."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
     config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
     shapes = variable_names.variable_shapes(config)
@@ -91,7 +91,10 @@ def test_parameters_of_the_paper(name):
 
 
 def test_what_released_files_cannot_hold():
-    """Architectures without released names are errors, or renamed."""
+    """Architectures that released files cannot store are errors.
+
+    Each unshared layer is stored as a group.
+    """
     shapes = variable_names.variable_shapes
     unshared = goldens.variant("unshared")
     released = variable_names.as_released(unshared)

@@ -1,4 +1,4 @@
-"""Warnings about models found in sources."""
+"""Sources warn about models that differ from the releases."""
 
 import dataclasses
 import json
@@ -44,7 +44,7 @@ def test_shipped_configs_have_released_sizes(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_released_configs_are_not_warned_of(name, tmp_path):
-    """Released configs, even one with wide embeddings, cause no warning."""
+    """Released configs cause no warning, even with wide embeddings."""
     shapes = {n: tuple(s) for n, s in TABLES[name]["tensors"].items()}
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(TABLES[name]["config"]))
@@ -70,7 +70,7 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     ],
 )
 def test_shapes_that_hide_a_trap(release, change, warning):
-    """A warning names wrong heads, layers or activation, which shapes hide."""
+    """A warning names heads, layers or an activation that no release has."""
     config = dataclasses.replace(shipped(release), **change)
     said, (text,) = compare_with_released(config)
     assert said == "the sizes of a released model" and warning in text
@@ -88,7 +88,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """Unreleased sizes may have any heads and activation."""
+    """Unreleased sizes may have any number of heads and any activation."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",

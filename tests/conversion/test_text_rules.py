@@ -1,4 +1,4 @@
-"""Rules of the `tokenizers` library as a map of characters."""
+"""Rules of the `tokenizers` library, compiled to a character map."""
 
 import base64
 import re
@@ -42,6 +42,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(
     ("rules", "function"),
     [
@@ -81,7 +82,7 @@ TEXTS = [
     ],
 )
 def test_a_map_does_what_the_rules_do(rules, function):
-    """The map changes whole texts as Python's own functions do."""
+    """The compiled map changes texts as Python's own functions do."""
     table, left_out = table_of(rules)
     assert not left_out
     normalize = map_function(charsmap_of(table))
@@ -91,7 +92,7 @@ def test_a_map_does_what_the_rules_do(rules, function):
 
 @pytest.mark.parametrize("name", [name for name in BERT if name != "type"])
 def test_flags_of_bert_may_be_texts(name):
-    """A flag written as text means the same as the JSON boolean."""
+    """A flag written as a string means the same as the JSON Boolean."""
     text = "\x07É中"
     on, off, text_on, text_off = (
         MAKERS["BertNormalizer"](BERT | {name: flag})(text)
@@ -102,7 +103,7 @@ def test_flags_of_bert_may_be_texts(name):
 
 @pytest.mark.slow
 def test_bert_and_nmt():
-    """Control characters vanish, spaces become equal, ideographs are split."""
+    """Control characters vanish, spaces are unified, ideographs are split."""
     table, _ = table_of([BERT])
     assert map_function(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
@@ -111,7 +112,7 @@ def test_bert_and_nmt():
 
 @pytest.mark.slow
 def test_a_map_within_the_rules_is_applied_too():
-    """All keys of a compiled map are found, including sequences."""
+    """All keys of a precompiled map are applied, including sequences."""
     content = vocabularies.sentencepiece_model()
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     charsmap = proto.normalizer_spec.precompiled_charsmap
@@ -141,7 +142,7 @@ def test_a_map_within_the_rules_is_applied_too():
     ],
 )
 def test_what_no_map_does_is_named(rule, name):
-    """Only a rule without a map is omitted, and the warning names it."""
+    """Only rules that no map can express are omitted, and they are named."""
     table, left_out = table_of([rule, LOWER])
     assert len(left_out) == 1 and re.search(name, left_out[0])
     assert table["A"] == "a"

@@ -1,4 +1,4 @@
-"""Conversion both ways: outputs and gradients equal transformers'.
+"""Outputs and gradients equal transformers' after conversion.
 
 These tests are slow, and run only if the extra `convert` is installed, as in
 `make interchange`.
@@ -28,7 +28,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import named_variables
 
-# Only find them here: a process without TensorFlow imports them.
+# Only look for them: a process without TensorFlow imports them.
 for package in ("torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -49,7 +49,7 @@ VARIANTS = {n: goldens.VARIANTS[n] for n in NAMES} | {"wide": WIDE}
 
 @pytest.fixture(scope="module")
 def there():
-    """Return a function that calls `transformers_side` by name."""
+    """Return a function that calls functions of `transformers_side`."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -59,10 +59,10 @@ def make_config(variant: str) -> AlbertConfig:
 
 
 def inputs_of(config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Return inputs, and labels for both heads."""
+    """Return random inputs, and labels for both heads."""
     rng = np.random.default_rng(7)
     inputs = goldens.random_inputs(config)
-    # In transformers, the padding piece, id 0, gets no gradient as an input.
+    # In transformers, padding (id 0) has no gradient as an input.
     inputs["input_ids"] = np.maximum(inputs["input_ids"], 1)
     inputs["masked_lm_positions"] = np.tile(np.arange(4, dtype="i4"), (3, 1))
     return inputs | {
@@ -90,7 +90,7 @@ def ours(model, inputs):
 
 
 def compare(config, model, there, folder) -> dict:
-    """Check outputs, loss and every gradient; return what did not load."""
+    """Check outputs, loss and gradients; return what transformers reported."""
     inputs = inputs_of(config)
     out, loss, gradients = ours(model, inputs)
     other = there("compute", str(folder), inputs)
@@ -101,7 +101,7 @@ def compare(config, model, there, folder) -> dict:
     for name in ("mlm_logits", "sop_logits"):
         close(out[name], other[name], name)
     close(loss, other["loss"])
-    # Version 5 returns every inner block, older versions every layer.
+    # Version 5 returns the output of every inner block, not of every layer.
     every = len(out["hidden_states"]) // len(other["layers"])
     blocks = out["hidden_states"][every - 1 :: every]
     for states, layer in zip(blocks, other["layers"], strict=True):
@@ -121,7 +121,7 @@ def compare(config, model, there, folder) -> dict:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_here_to_transformers(variant, there, tmp_path):
-    """transformers loads our files completely, and computes the same."""
+    """transformers loads every weight that we write and computes the same."""
     config = make_config(variant)
     table = goldens.random_weights(config)
     model = goldens.build(config, table)
@@ -137,7 +137,7 @@ def test_from_here_to_transformers(variant, there, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_transformers_to_here(variant, pickled, there, tmp_path):
-    """Files from transformers load here, and convert back bit by bit."""
+    """transformers' files load here, and convert back bit for bit."""
     config = make_config(variant)
     released = as_released(config)
     values = dataclasses.asdict(released) | {

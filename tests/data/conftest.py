@@ -1,4 +1,4 @@
-"""Fixtures for the builder's tests: a corpus, and an uninterrupted build."""
+"""Fixtures for the builder's tests: a corpus and a finished build."""
 
 import pytest
 from tiny_corpus import settings, write_corpus

@@ -1,4 +1,4 @@
-"""Statistics and warnings for made-up counts."""
+"""Statistics and warnings for given counts."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ def statistics(text=None, made=None, held_out=None):
 
 
 def test_statistics_by_hand():
-    """Shares are quotients of counts, for both splits."""
+    """Shares are ratios of counts, for both splits."""
     found = statistics(held_out={"swapped": 60, "paired": 80})
     assert found["unpaired_share"] == 0
     assert found["eval"]["unpaired_share"] == 0.2
@@ -58,7 +58,7 @@ def test_statistics_by_hand():
 
 
 def test_report_names_every_group():
-    """The report has a line for each number, including held-out numbers."""
+    """The report has a line for each group of numbers, even held-out ones."""
     text = report(statistics())
     for words in (
         "documents                 10",
@@ -70,7 +70,7 @@ def test_report_names_every_group():
 
 
 def test_sound_data_warns_of_nothing():
-    """Good statistics produce no warnings."""
+    """Good statistics cause no warnings."""
     assert not list(warnings(statistics(), MaskingConfig(), 128))
 
 
@@ -96,20 +96,20 @@ def test_sound_data_warns_of_nothing():
     ],
 )
 def test_warnings(changes, message):
-    """Each warning contains the figure and advice."""
+    """Each warning states the figure that is wrong."""
     (warning,) = warnings(statistics(**changes), MaskingConfig(), 128)
     assert message in warning
 
 
 def test_groups_of_earlier_records_are_reported():
-    """The report includes statistics that only earlier builders wrote."""
+    """The report includes statistics that only earlier versions wrote."""
     found = statistics() | {"leak_probe": {"balanced_accuracy": 0.51}}
     assert not list(warnings(found, MaskingConfig(), 128))
     assert "balanced accuracy         0.51" in report(found)
 
 
 def test_few_held_out_records():
-    """A held-out split that is too small for measurements causes a warning."""
+    """A held-out split that is too small to measure with causes a warning."""
     few = {"train": MADE, "eval": Counter(records=7, masked_records=7)}
     found = summarize(TEXT, few, MaskingConfig(), 0.0)
     (warning,) = warnings(found, MaskingConfig(), 128)
@@ -130,7 +130,7 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """If the shares differ by more than half, a warning prints both."""
+    """A held-out share that differs by more than half causes a warning."""
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
         (warning,) = held_out_warnings(0.02, share, 100)
@@ -150,7 +150,7 @@ def test_held_out_share_is_compared():
     [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "add text")],
 )
 def test_no_more_is_held_out_than_is_sensible(share, advice):
-    """For few examples, the advice is a larger share, or else more text."""
+    """With few held-out examples, the advice is a larger share or more text."""
     (warning,) = held_out_warnings(share, share, 50)
     assert "only 50 examples are held out" in warning and advice in warning
 
@@ -159,7 +159,7 @@ def test_no_more_is_held_out_than_is_sensible(share, advice):
 def test_released_predictions_at_512(do_permutation):
     """A warning says that 20 predictions of 512 tokens are 3.9 %, not 15 %.
 
-    Permuted tokens, an equal number, do not count as masked.
+    Permuted tokens do not count as masked.
     """
     config = MaskingConfig(
         max_predictions_per_seq=20, do_permutation=do_permutation

@@ -24,7 +24,7 @@ def corpus(tmp_path, monkeypatch):
 
 
 def run(corpus, name, **changes):
-    """Build into a folder; return the bytes of its files, by name."""
+    """Build into a folder; return {name: bytes} of its files."""
     build.run(*settings(corpus, corpus / name, **changes))
     return contents(corpus / name)
 
@@ -39,7 +39,7 @@ def files_in(folder):
     "changes, number", [({}, 8), ({"input_format": "files"}, None)]
 )
 def test_beam_writes_the_same_bytes(corpus, changes, number):
-    """A pipeline of whole shards writes the same files as one process.
+    """A Beam pipeline writes the same files as a single process.
 
     This includes a build that divides a document to hold out part of it.
     """
@@ -81,7 +81,7 @@ def readers(monkeypatch):
 
 @pytest.mark.interchange
 def test_launcher_reads_no_text(corpus, readers):
-    """Only workers read text and shards, which grow with the corpus."""
+    """Only workers read the text and the shards, which grow with the corpus."""
     run(corpus, "beam", pipeline_options=BEAM)
     grows = {"a.txt", "b.txt", *(f"shard-{i:05d}" for i in range(3))}
     assert grows <= readers["workers"]
@@ -93,14 +93,14 @@ def test_launcher_reads_no_text(corpus, readers):
 def test_beam_goes_on(corpus, monkeypatch):
     """A build that failed in its second pass keeps the work of both passes.
 
-    The build resumes only with the same text; any other text is an error,
-    without loss of work.
+    It resumes only with the same text; other text is an error and loses no
+    work.
     """
     beam = pytest.importorskip("albert_tf.data.builder.beam_runner")
     here = run(corpus, "here")
 
     class Interrupted(Exception):
-        """A simulated failure of a pipeline."""
+        """Simulates the failure of a pipeline."""
 
     def interrupted(runner, jobs):
         list(whole(runner, jobs[:4]))
@@ -138,7 +138,7 @@ def test_runner_without_beam(corpus, monkeypatch):
 
 
 def test_settings_that_contradict():
-    """Pipeline options name a runner, which remote folders need."""
+    """Pipeline options must name a runner, and remote folders need options."""
     paths = {"input_file": "a.txt", "output_dir": "out"}
     with pytest.raises(InputError, match="must name a --runner"):
         BuildConfig(**paths, pipeline_options="--project=p")

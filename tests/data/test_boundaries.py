@@ -1,4 +1,4 @@
-"""Word boundaries by each rule, compared with words found by hand."""
+"""Word boundaries by each rule equal words found by hand."""
 
 import re
 import sys
@@ -31,7 +31,7 @@ class Characters:
 
     @staticmethod
     def cut(text):
-        """Cut a text into pieces at |, otherwise into characters."""
+        """Split a text at |, or into characters if it has no |."""
         marked = "▁" + text.replace(" ", "▁")
         if "|" in text:
             return marked.split("|")
@@ -48,7 +48,7 @@ class Characters:
 
 
 def unicode_words(text):
-    """Return the words of a text by the Unicode rule."""
+    """Return the words of a text according to the Unicode rule."""
     tokenizer = Characters(text, "before")
     lines = ["before", text]
     ids, sizes, starts = boundaries.encode(tokenizer, "unicode", lines)
@@ -85,13 +85,13 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words follow UAX #29, except for signs, for any segmentation."""
+    """Words follow UAX #29, except for signs, whatever the segmentation."""
     words_found = [word for word in unicode_words(text) if word]
     assert words_found == words
 
 
 def broken(tokenizer, text):
-    """Return the sentences in a text as lists of pieces."""
+    """Return the sentences in a text, each as its joined pieces."""
     ids, _ = tokenizer.encode_joined([text])
     places = boundaries.sentence_breaks(ids, tokenizer)
     parts = np.split(np.array(tokenizer.pieces(ids)), places)
@@ -112,14 +112,14 @@ def broken(tokenizer, text):
     ],
 )
 def test_sentences_break_after_an_end_and_a_space(text, sentences):
-    """Without a space, only letters of unspaced scripts begin a sentence."""
+    """A sentence begins after a space, or at a letter of an unspaced script."""
     assert broken(Characters(text), text) == sentences
 
 
 def test_sentences_break_at_any_whole_word_of_wordpiece():
     """After an end, a letter begins a sentence; a digit or sign does not.
 
-    Neither does a blank line in the vocabulary, which is a piece.
+    An empty piece in the vocabulary does not, either.
     """
     vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x"]
     tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
@@ -159,7 +159,7 @@ ZH = ["我在北京大学学习。", "2010年 abc 很好", "\u3000他说：“�
 
 
 def test_chinese_words_are_those_of_jieba():
-    """Each word consists of the tokens in one jieba word."""
+    """Each word consists of the tokens of one word from jieba."""
     jieba = pytest.importorskip("jieba")
     expected = [[w for w in jieba.cut(t) if w.strip()] for t in ZH]
     assert grouped(chinese(ZH), "chinese", ZH) == expected
@@ -174,7 +174,7 @@ def test_segmented_words_are_parted_by_spaces():
 
 
 def test_segmented_english_pieces():
-    """The word mark of SentencePiece belongs to the word after it."""
+    """SentencePiece's word mark belongs to the word that follows it."""
     texts = ["the cat 1,000 sat. [x] naïve", "a"]
     assert grouped(vocabularies.english(), "segmented", texts) == [
         ["▁the", "▁cat", "▁1,000", "▁sat.", "▁[x]", "▁naive"],
@@ -200,7 +200,7 @@ def test_every_rule_gives_the_same_ids(make):
 
 
 def test_rules_that_do_not_fit_are_refused(monkeypatch):
-    """Errors name a rule for a different tokenizer, or a missing library."""
+    """Errors name a rule for another tokenizer, or a missing package."""
     with pytest.raises(InputError, match="english with a wordpiece"):
         boundaries.check_word_rule("english", vocabularies.chinese())
     with pytest.raises(InputError, match="wordpiece with a sentencepiece"):

@@ -1,4 +1,4 @@
-"""The entire builder: its output and its errors."""
+"""The whole builder: its output and its errors."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 
 
 def documents_of(corpus):
-    """Return the ids of each line of each document, read naively."""
+    """Return the ids of each line of each document, read in a simple way."""
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
@@ -38,7 +38,7 @@ def documents_of(corpus):
 
 
 def lines_of(chunk, document):
-    """Return the lines of a document that form a chunk of ids."""
+    """Return the range of lines that together form a chunk of ids."""
     for first in range(len(document)):
         for last in range(first + 1, len(document) + 1):
             if tuple(sum(document[first:last], [])) == chunk:
@@ -47,7 +47,7 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain all lines, uncut, except lines alone in their chunk.
+    """Records contain all lines, uncut, except a line alone in its chunk.
 
     Training lines occur twice, held-out lines once.
     """
@@ -102,7 +102,7 @@ def test_files_and_metadata(whole):
 
 
 def test_pieces_are_counted(corpus, whole):
-    """`piece_counts.json` counts each piece once, with several processes."""
+    """`piece_counts.json` has the number of occurrences of each piece."""
     counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
     wanted = Counter(
         id for d in documents_of(corpus) for ids in d for id in ids
@@ -114,14 +114,14 @@ def test_pieces_are_counted(corpus, whole):
 
 @pytest.mark.parametrize("counts", ["[]", "[1.5]", "[3, -1]", "[1, 2, 3, 4]"])
 def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
-    """Invalid piece counts are an error before they become a bias."""
+    """Invalid piece counts are an error."""
     (tmp_path / "piece_counts.json").write_text(counts)
     with pytest.raises(InputError, match="an integer for each piece"):
         read_piece_counts(str(tmp_path), 3)
 
 
 def test_duplicates_differ(whole):
-    """Duplicates of a shard have different masks, and mostly new pairs."""
+    """A duplicate of a shard contains different records."""
     output, metadata = whole
     first, second = (
         (output / f"train-{i:05d}-of-00006.tfrecord").read_bytes()
@@ -144,7 +144,8 @@ RELEASED = {"compat": "google", "do_permutation": True}
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
     """Two processes write the same bytes as one.
 
-    This includes builds that divide a document or draw from others.
+    This includes builds that divide a document, or that pair segments with
+    segments of other documents.
     """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for number in (1, 2):
@@ -163,7 +164,7 @@ def test_seed_changes_records(corpus, whole, tmp_path):
 
 
 def test_complete_build_is_left_alone(corpus, whole, tmp_path):
-    """Running a complete build again writes nothing."""
+    """Running a complete build again changes no file."""
     output = whole[0]
     before = {p: p.stat().st_mtime_ns for p in output.iterdir()}
     metadata = build.run(*settings(corpus, output, num_processes=2))
@@ -173,7 +174,7 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
 
 @pytest.mark.parametrize("pattern", ["*", "**"])
 def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
-    """The same command finds the same text if records are below it."""
+    """A second run finds the same text, even with records next to it."""
     for name in ("a.txt", "b.txt"):
         shutil.copy(corpus / name, tmp_path)
     text = f"{tmp_path}/{pattern}"
@@ -210,14 +211,14 @@ def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
     ],
 )
 def test_other_settings_are_refused(corpus, whole, changes):
-    """In a folder built with different flags, an error names the flag."""
+    """In a folder built with a different flag, the error names the flag."""
     (name,) = changes
     with pytest.raises(InputError, match=f"different settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))
 
 
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
-    """Statistics and `metadata.json` contain the shares of mask kinds.
+    """Statistics and `metadata.json` record the shares of mask kinds.
 
     This includes dynamic records. `--compat=google` allows only its own shares.
     """
@@ -240,7 +241,7 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
 
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
-    """A different corpus, and a folder with foreign records, are errors."""
+    """A different corpus and a folder with foreign records are errors."""
     with pytest.raises(InputError, match="different settings.*corpus"):
         changes = {"input_file": f"{corpus}/a.txt"}
         build.run(*settings(corpus, whole[0], **changes))
@@ -250,7 +251,7 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
 
 
 def test_another_version_is_refused(corpus, whole, tmp_path):
-    """Records from a different builder version are an error for that alone."""
+    """For another builder version, the error names only the version."""
     metadata = json.loads((whole[0] / "metadata.json").read_text())
     metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
@@ -286,7 +287,7 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
 
 
 def test_short_documents_are_left_out(corpus, tmp_path):
-    """`min_document_tokens` has the effect of removing short documents."""
+    """`min_document_tokens` has the same effect as removing short documents."""
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
     )
@@ -311,7 +312,7 @@ def test_short_documents_are_left_out(corpus, tmp_path):
 
 
 def test_other_formats_give_the_same_records(corpus, tmp_path):
-    """One file per document, or several sentences per line, are equivalent."""
+    """One file per document, or one paragraph per line, gives equal records."""
     pytest.importorskip("sentencex")
     texts = (corpus / "a.txt").read_text().strip().split("\n\n")
     texts = [text.replace("w", "W").replace(" .", ".") for text in texts]

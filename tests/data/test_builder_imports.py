@@ -18,7 +18,7 @@ raise ImportError("TensorFlow")
 
 @pytest.fixture
 def without_tensorflow(tmp_path):
-    """Return a function that runs a command, and the file of importers."""
+    """Return a function that runs a command that must not import TensorFlow."""
     (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
     path = os.pathsep.join((str(tmp_path), str(ROOT)))
     imported = tmp_path / "imported"
@@ -37,11 +37,12 @@ def without_tensorflow(tmp_path):
     return run
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("flags", [(), ("--masking=dynamic",)])
 def test_no_process_of_a_build_imports_tensorflow(
     tmp_path, without_tensorflow, flags
 ):
-    """Neither the builder nor the inspection of records imports TensorFlow."""
+    """Neither building nor inspecting records imports TensorFlow."""
     write_corpus(tmp_path)
     build = command(
         tmp_path,

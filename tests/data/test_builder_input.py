@@ -1,4 +1,4 @@
-"""For unusable text, the error states the problem and the position."""
+"""Errors about unusable text state the problem and the position."""
 
 import dataclasses
 import errno
@@ -47,7 +47,7 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 
 @pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
 def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """JSON lines are parsed, not read as text, regardless of the file name."""
+    """JSON lines are parsed, not read as text, whatever the file name."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
     (tmp_path / name).write_text("".join(lines))
@@ -61,7 +61,7 @@ def test_json_lines_are_no_sentences(corpus, tmp_path, name):
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
-    """The casing setting must match the tokenizer's."""
+    """The casing setting must match the tokenizer's setting."""
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
     build_tokenizer(cased).save(str(tmp_path))
@@ -83,9 +83,9 @@ def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
 
 @pytest.mark.parametrize("fraction", [0.1, 0.0])
 def test_too_little_text(corpus, tmp_path, fraction):
-    """Text without pairs, in documents of one sentence, is an error.
+    """Text that yields no pairs, with one sentence per document, is an error.
 
-    This does not depend on the held-out share.
+    The held-out share makes no difference.
     """
     (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
     changes = {"input_file": str(tmp_path / "words.txt")}
@@ -98,7 +98,7 @@ def test_too_little_text(corpus, tmp_path, fraction):
 
 
 def test_a_models_folder_keeps_its_files(corpus, tmp_path):
-    """A folder with a different tokenizer is an error and stays unchanged."""
+    """A folder with a different tokenizer is an error and is not changed."""
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
     before = contents(tmp_path)
@@ -108,7 +108,7 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path):
 
 
 def test_mended_text_is_taken(corpus, tmp_path):
-    """After an error, the corrected text builds in the same folder.
+    """After an error, the corrected text can be built in the same folder.
 
     Each line contains two sentences.
     """
@@ -139,19 +139,19 @@ def test_script_reports_a_mistake(corpus, tmp_path):
     "name", ["max_seq_length", "max_predictions_per_seq", "ngram"]
 )
 def test_numbers_that_no_memory_holds(corpus, tmp_path, name):
-    """Excessive numbers are an error before any text is read."""
+    """A number that is too large is an error before any text is read."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         settings(corpus, tmp_path / "out", **{name: 2**31})
 
 
 def test_more_predictions_than_tokens(corpus, tmp_path):
-    """More predictions than tokens are an error."""
+    """More predictions than `max_seq_length` are an error."""
     changes = {"max_predictions_per_seq": 33}
     with pytest.raises(InputError, match="at most `max_seq_length`, 32"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
 
 
-# A fixed time, so that the test's name is constant.
+# The time is fixed, so that the test's name does not change.
 CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
 
 
@@ -167,7 +167,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
     ],
 )
 def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
-    """The error states the fault in a file; no record is left."""
+    """The error states what is wrong with a file, and no record remains."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder").mkdir()
@@ -181,7 +181,7 @@ def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
 
 
 def test_control_characters(corpus, tmp_path):
-    """Control characters are removed; lines without other text are counted."""
+    """Control characters are removed; lines with nothing else are counted."""
     clean = "w1 w2 .\nw3 w4 .\n\nw5 w6 .\n"
     dirty = "w1\x00 w2\x07 .\nw3\x1b w4 .\x7f\n\x01\x02\n\nw5 w6\u200b .\n"
     found = []
@@ -204,7 +204,7 @@ def full(*args, **kwargs):
 
 
 def full_remote(*args, **kwargs):
-    """Fail like files that TensorFlow writes."""
+    """Fail as TensorFlow does on a full remote disk."""
     raise RemoteError("No space left")
 
 
@@ -219,7 +219,7 @@ def full_remote(*args, **kwargs):
     ],
 )
 def test_full_disk(corpus, tmp_path, place, name, failure):
-    """The error explains what to do; the next run completes the build."""
+    """The error says to repeat the command, which then completes the build."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, failure)
@@ -234,7 +234,7 @@ def test_full_disk(corpus, tmp_path, place, name, failure):
 
 @pytest.fixture
 def bad_in_the_middle(corpus, tmp_path):
-    """Return a file of JSON lines whose line 21 has no text."""
+    """Return a JSON lines file whose line 21 has no text."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"text": text}) for text in texts]
     path = tmp_path / "x"
@@ -246,9 +246,9 @@ def bad_in_the_middle(corpus, tmp_path):
 def test_one_bad_row_costs_no_work(
     corpus, tmp_path, monkeypatch, capsys, bad_in_the_middle, processes
 ):
-    """A run that skips a bad row resumes from earlier shards, bit for bit.
+    """After an error for a bad row, a run that skips it resumes exactly.
 
-    The warning names the row.
+    It reuses the earlier shards, and the warning names the row.
     """
     changes = {"input_file": bad_in_the_middle, "num_processes": processes}
     skip = changes | {"on_bad_text": "skip"}
@@ -274,7 +274,7 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
-    """Corrected text starts a new first pass, and the old one is removed."""
+    """Corrected text starts a new first pass and removes the old one."""
     changes = {"input_file": bad_in_the_middle}
     scratch = {"scratch_dir": str(tmp_path / "scratch")}
     for more in ({}, scratch):
@@ -309,7 +309,7 @@ def test_standard_input(corpus, tmp_path, monkeypatch, pack):
 
 @pytest.mark.parametrize("output, scratch", [("", None), ("out", "scratch")])
 def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
-    """A build in the folder of its text resumes and repeats unchanged."""
+    """A glob that matches the build's own output does not change the build."""
     shutil.copy(corpus / "a.txt", tmp_path)
     changes = {"input_file": f"{tmp_path}/**"}
     if scratch:
@@ -324,7 +324,7 @@ def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
 
 
 def test_one_document(corpus, tmp_path):
-    """A single document is divided, or an error if it is too short."""
+    """A single document is divided; one that is too short is an error."""
     text = (corpus / "a.txt").read_text().replace("\n\n", "\n")
     (tmp_path / "x.txt").write_text(text)
     changes = {"input_file": str(tmp_path / "x.txt"), "eval_fraction": 0.1}
@@ -350,7 +350,7 @@ def test_one_document(corpus, tmp_path):
     ],
 )
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
-    """The error for a bad row contains its value, and the advice once."""
+    """The error for a bad row states its value, and gives advice only once."""
     (tmp_path / name).write_text(content)
     changes = {"input_file": str(tmp_path / name)}
     with pytest.raises(InputError, match=received) as caught:

@@ -1,4 +1,4 @@
-"""Errors name damaged records; other errors pass and read no records."""
+"""Errors name damaged records; other errors cause no reading of records."""
 
 import dataclasses
 import re
@@ -23,7 +23,7 @@ def data_dir(tmp_path):
 
 
 def rewrite(change):
-    """Return a function that rewrites a file with its third record changed."""
+    """Return a function that changes the third record of a file."""
 
     def damage(path):
         found = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
@@ -42,7 +42,7 @@ def with_float_mask(record):
 
 
 def flip(place):
-    """Return a function that inverts a byte in a file's third record."""
+    """Return a function that inverts one byte of a file's third record."""
 
     def damage(path):
         content = bytearray(Path(path).read_bytes())
@@ -112,7 +112,7 @@ def with_sizes(data_dir, metadata):
 
 @pytest.fixture
 def looked_at(monkeypatch):
-    """Return a list that collects the record files that Python reads."""
+    """Return a set that collects the record files that Python reads."""
     paths = set()
 
     def noted(function):
@@ -175,9 +175,9 @@ def test_vanished_file_is_named(data_dir, looked_at, split):
     ],
 )
 def test_other_errors_pass_at_once(data_dir, looked_at, error):
-    """An error that names no record file passes, and no record is read.
+    """An error that records did not cause is raised without reading records.
 
-    The records are damaged, so that reading them would change the error.
+    The records are damaged, so reading them would change the error.
     """
     metadata = read_metadata(data_dir)
     cut_off(first_file(data_dir))

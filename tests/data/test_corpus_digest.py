@@ -1,4 +1,4 @@
-"""The hash of a text: its definition, and the changes that affect it."""
+"""The hash of a text: its definition, and what changes it."""
 
 import hashlib
 
@@ -32,7 +32,7 @@ def blake(data):
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_definition(hash_of, num_threads):
-    """The digests of offsets and pieces are hashed in order."""
+    """The hash covers the digests of all pieces and their offsets, in order."""
     pieces = [
         bytes(8) + b"0123456789",
         (10).to_bytes(8, "little") + b"abcdefghij",

@@ -1,4 +1,4 @@
-"""Dynamic records: their content, and batches made from them."""
+"""Dynamic records: their content, and the batches made from them."""
 
 import dataclasses
 import subprocess
@@ -23,7 +23,7 @@ T = 32
 
 
 def run(corpus, output, **changes):
-    """Build records from a corpus; return their metadata."""
+    """Build records from a corpus; return the metadata."""
     return build.run(*settings(corpus, output, dupe_factor=1, **changes))
 
 
@@ -70,7 +70,7 @@ def test_same_text_as_static(kinds):
 
 
 def test_held_out_records_are_the_static_ones(kinds):
-    """Held-out records are masked once, identically for any `masking`."""
+    """Held-out records are masked once, in the same way for any `masking`."""
     static, dynamic = (
         {p.name: p.read_bytes() for p in (kinds / kind).glob("eval*")}
         for kind in ("static", "dynamic")
@@ -101,7 +101,7 @@ def rows(found):
 
 
 def test_batches_hold_what_static_ones_hold(kinds):
-    """Keys, types and static shapes are the same as in static batches."""
+    """Batches have the keys, types and static shapes of static records."""
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
@@ -124,7 +124,7 @@ def restored(batch, row):
 
 
 def test_batches_restore_the_records(kinds):
-    """With labels restored, an epoch contains each record once."""
+    """An epoch, with its labels restored, contains each record once."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     tokenizer = load_tokenizer(str(kinds / "dynamic"))
     found = []
@@ -152,7 +152,7 @@ def test_batches_restore_the_records(kinds):
 
 
 def test_records_can_be_masked_at_another_rate(kinds):
-    """Batches have and use as many predictions as a build at that rate."""
+    """Records masked at another rate have that rate's predictions per row."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(
@@ -184,7 +184,7 @@ def test_words_are_masked_whole(kinds):
 
 
 def test_masks_change_with_the_epoch(kinds):
-    """A record has different masks in the second epoch."""
+    """A record's masks differ in the second epoch."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count // 4, batch_size=4))
     assert len(set(found)) > 1.9 * count
@@ -207,7 +207,7 @@ def test_batch_size_changes_no_mask(kinds):
 
 
 def test_no_two_readers_share_a_mask(kinds, monkeypatch):
-    """Masks follow from positions, which are global to all readers."""
+    """No two readers share a position, which determines an example's masks."""
 
     def positions_read(data_dir, metadata, seed):
         return lambda positions, *_: {"input_ids": positions[:, None]}
@@ -223,10 +223,10 @@ def test_no_two_readers_share_a_mask(kinds, monkeypatch):
 
 
 def test_another_tokenizer_is_refused(corpus, tmp_path):
-    """Unmasked records cannot be read with another vocabulary."""
+    """Unmasked records cannot be read with another tokenizer."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     metadata = dataclasses.replace(metadata, tokenizer_fingerprint="other")
-    with pytest.raises(InputError, match="must be the one that made"):
+    with pytest.raises(InputError, match="that made them; make"):
         input_pipeline.train_batches(
             str(tmp_path / "out"), metadata, batch_size=2, seed=0
         )
@@ -240,7 +240,7 @@ def test_another_tokenizer_is_refused(corpus, tmp_path):
     ],
 )
 def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
-    """An inconsistent record is an error before and during training."""
+    """An inconsistent record is an error both before and during training."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     entry = metadata.splits["train"][0]
     record = serialized(
@@ -266,7 +266,7 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
 
 
 def test_a_reader_elsewhere_cannot_mask(kinds):
-    """Only dynamic records on a remote TPU are an error."""
+    """Dynamic records on a remote TPU are an error; static ones are not."""
     folders = {
         kind: {str(kinds / kind): metadata.read_metadata(str(kinds / kind))}
         for kind in ("static", "dynamic")
@@ -294,7 +294,7 @@ for _ in range(10):
 
 @pytest.mark.slow
 def test_a_process_ends_while_masks_are_drawn(kinds):
-    """The interpreter waits for the threads of a pipeline that call it."""
+    """A program can exit while the pipeline's threads draw masks."""
     program = EXIT.format(folder=str(kinds / "dynamic"))
     for _ in range(3):
         command = [sys.executable, "-c", program]

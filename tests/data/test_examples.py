@@ -1,4 +1,4 @@
-"""`tf.train.Example` parsed without TensorFlow, compared with TensorFlow."""
+"""`tf.train.Example` is parsed without TensorFlow, with equal results."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_values_of_every_kind():
 
 
 def test_features_without_values():
-    """A feature that is missing, empty or without a kind has no values."""
+    """A feature that is missing, empty or of no kind has no values."""
     example = tf.train.Example()
     example.features.feature["empty"].int64_list.SetInParent()
     example.features.feature["nothing"].SetInParent()
@@ -30,8 +30,8 @@ def test_features_without_values():
 
 def test_values_that_are_not_packed():
     """Unpacked values are also read."""
-    # Example.features.feature{"a": {int64_list: [1, 2]}}, with a tag for each
-    # value.
+    # Example.features.feature{"a": {int64_list: [1, 2]}}, where each value
+    # has a tag.
     values = b"\x08\x01\x08\x02"
     kind = b"\x1a" + bytes([len(values)]) + values
     entry = b"\x0a\x01a\x12" + bytes([len(kind)]) + kind

@@ -1,4 +1,4 @@
-"""Records without metadata.json, as the released code writes them."""
+"""Records without `metadata.json`, as the released code writes them."""
 
 import pytest
 from tiny_records import SLOTS, TOKENS, example, write
@@ -10,7 +10,7 @@ from albert_tf.data.records.metadata import is_described, read_metadata
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder of released records: two training files, one held-out."""
+    """Return a folder with two released training files and a held-out one."""
     write(tmp_path / "part-0.tfrecord", map(example, range(20)))
     write(tmp_path / "part-1.tfrecord-00001", map(example, range(20, 33)))
     write(tmp_path / "eval.tfrecord", map(example, range(33, 38)))
@@ -18,7 +18,7 @@ def folder(tmp_path):
 
 
 def epoch(data_dir, count):
-    """Return the numbers of one epoch of training examples."""
+    """Return the sorted numbers of one epoch of training examples."""
     metadata = read_metadata(str(data_dir))
     checks.check_files(str(data_dir), metadata)
     batches = input_pipeline.train_batches(
@@ -43,15 +43,16 @@ def test_folder_of_released_records(folder):
 
 
 def test_names_of_unfinished_files(folder):
-    """Only unfinished files are skipped, regardless of the folder's name."""
+    """Only unfinished files are skipped, whatever the folder's name."""
     folder = folder.rename(folder.parent / "x.tmp1")
     (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
     for data_dir in (folder, f"{folder}/part-*"):
         assert metadata.read_metadata(str(data_dir)).count("train") == 33
 
 
+@pytest.mark.slow
 def test_globs_of_released_records(folder, monkeypatch):
-    """Globs and single files, relative or not, are read like folders."""
+    """Globs and single files, also relative ones, are read like folders."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))
     assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
     monkeypatch.chdir(folder)
@@ -62,7 +63,7 @@ def test_globs_of_released_records(folder, monkeypatch):
 
 
 def test_files_of_several_lengths(folder):
-    """The error names the file with different lengths before training reads it.
+    """The error names a file with other lengths before training reads it.
 
     A file without records has no length.
     """
@@ -84,7 +85,7 @@ def test_nothing_there(tmp_path):
 
 
 def test_unfinished_build_is_no_released_data(folder):
-    """Records next to the manifest of a build are incomplete, not released."""
+    """Records next to a build's manifest are incomplete, not released."""
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="must be a folder finished"):
         metadata.read_metadata(str(folder))
@@ -98,7 +99,7 @@ def test_unfinished_build_is_no_released_data(folder):
     ],
 )
 def test_files_that_are_no_records(tmp_path, content, message):
-    """The error names a file that is empty or contains no records."""
+    """The error names a file that is empty or not a record file."""
     (tmp_path / "a.tfrecord").write_bytes(content)
     with pytest.raises(InputError, match=f"{message}|a.tfrecord.*{message}"):
         metadata.read_metadata(str(tmp_path))

@@ -27,7 +27,7 @@ CORPORA = {
 
 
 def recipe(**reading):
-    """Return a recipe for long texts in which every token has a unique id."""
+    """Return the settings for long texts whose tokens all have unique ids."""
     return BuildSpec(
         BuildConfig(input_file="x", output_dir="y", num_shards=SHARDS),
         PairsConfig(max_seq_length=128),
@@ -39,7 +39,7 @@ def recipe(**reading):
 
 
 def deal(folder, documents, size, seed):
-    """Write shards; return their paths, and the document of each token."""
+    """Write shards; return their paths and each token's document."""
     rng = np.random.default_rng(seed)
     frames = [[] for _ in range(SHARDS)]
     first, numbers = 0, []
@@ -68,17 +68,17 @@ def deal(folder, documents, size, seed):
 
 
 def choose(how, paths, fraction):
-    """Return the held-out text of shards."""
+    """Return the choice of held-out text for some shards."""
     items = list(enumerate(paths))
     measured = held_out.add_up(held_out.measure(how, item) for item in items)
     found = held_out.hold_out(fraction, measured)
-    # In random order, as from many workers.
+    # Workers may finish in any order.
     parts = [held_out.measure_parts(how, item, found) for item in items[::-1]]
     return held_out.divide(how, parts, found)
 
 
 def read(how, path, found, split):
-    """Return the text of a split in a shard, or None if it is empty."""
+    """Return a split's text in a shard, or None if the shard is empty."""
     documents = read_shard(path, how.id_type)
     if documents is None:
         return None
@@ -94,7 +94,7 @@ SEEDS = [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5))]
 def test_the_share_is_met(tmp_path, name, fraction, seed):
     """The held-out share is within a third of the requested share.
 
-    No text is in both splits, or adjacent to text of the other split. All other
+    No text is in both splits or adjacent to text of the other split. All other
     text is in one split, whose list contains the text's shard.
     """
     how = recipe()
@@ -139,7 +139,7 @@ def copy_documents(paths):
 
 
 def test_copies_that_are_dropped_count_nothing(tmp_path):
-    """With `drop_duplicates`, copies do not affect the border."""
+    """With `drop_duplicates`, copies do not affect the split."""
     how = recipe(drop_duplicates=True)
     paths, _ = deal(tmp_path, [900, 700], 10, 1)
     wanted = choose(how, paths, 0.1)

@@ -69,12 +69,12 @@ def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):
 
 
 def measure(found):
-    """Probe examples."""
+    """Probe the examples for leaks."""
     return leak_probe.measure(leak_probe._segments(found, V))
 
 
 def test_fair_labels_are_chance():
-    """With random labels, the intervals contain one half."""
+    """With random labels, the intervals contain 0.5."""
     found = measure(examples(np.random.default_rng(0)))
     for name in ("balanced_interval", "words_balanced_interval"):
         low, high = found[name]
@@ -83,17 +83,17 @@ def test_fair_labels_are_chance():
 
 
 def test_random_documents_leak():
-    """Segments about different topics with a fixed label are detected."""
+    """The probe detects a fixed label for segments on different topics."""
     found = measure(examples(np.random.default_rng(1), random_documents=0.6))
     assert found["balanced_interval"][0] > LEAK
     assert found["majority_share"] == pytest.approx(0.8, abs=0.03)
-    # The topics are right for 0.54 of label 1 and all of label 0.
+    # Topics give the right label for 54 % of label 1 and all of label 0.
     best = 0.5 * (1 + 0.6 * 0.9 / 0.8)
     assert found["balanced_accuracy"] == pytest.approx(best, abs=0.06)
 
 
 def test_in_the_next_sentence_task_topics_are_the_task():
-    """In the next-sentence task, the topic counts as words, not as form."""
+    """In the next-sentence task, topics count as words, not as form."""
     found = examples(np.random.default_rng(1), random_documents=0.6)
     segments = leak_probe._segments(found, V)
     measured = leak_probe.measure(segments, next_sentence=True)
@@ -105,7 +105,7 @@ def test_in_the_next_sentence_task_topics_are_the_task():
 
 
 def test_cut_sentences_and_long_ones_leak():
-    """First sentences that are cut or longer reveal the order."""
+    """Truncated or longer first sentences reveal the order."""
     cut = measure(examples(np.random.default_rng(2), cut=0.3))
     assert cut["balanced_accuracy"] == pytest.approx(0.65, abs=0.04)
     long = measure(examples(np.random.default_rng(3), long=5))
@@ -116,14 +116,14 @@ def test_cut_sentences_and_long_ones_leak():
 
 
 def test_words_that_tell_the_label_are_told_apart():
-    """A word that occurs only in swapped examples is content, not form."""
+    """A word that reveals the label counts as words, not as form."""
     found = measure(examples(np.random.default_rng(4), marked=0.5))
     assert found["words_balanced_accuracy"] == pytest.approx(0.75, abs=0.04)
     assert found["balanced_interval"][0] < 0.5 < found["balanced_interval"][1]
 
 
 def test_labels_of_one_kind():
-    """If a label is too rare to learn, only its share is reported."""
+    """If one label is too rare to learn, only the shares are reported."""
     rng = np.random.default_rng(8)
     found = measure(
         [example(rng.integers(5, V, 9), [7, 8], 1) for _ in range(90)]
@@ -133,13 +133,13 @@ def test_labels_of_one_kind():
 
 
 def test_nothing_to_probe():
-    """Without records, the result has no accuracy and raises no error."""
+    """Without records, the probe reports no accuracy and raises no error."""
     assert leak_probe.probe([], V)["balanced_accuracy"] is None
     assert measure([])["records"] == 0
 
 
 def test_balanced_accuracy_is_sklearns():
-    """The mean over labels equals scikit-learn's, inside its interval."""
+    """The balanced accuracy equals scikit-learn's and is in its interval."""
     rng = np.random.default_rng(6)
     labels = rng.random(500) < 0.8
     guessed = rng.random(500) < 0.6
@@ -150,7 +150,7 @@ def test_balanced_accuracy_is_sklearns():
 
 
 def test_probe_ignores_masks():
-    """The probe examines words before masking."""
+    """The probe examines the text before masking."""
     whole = examples(np.random.default_rng(7))[:50]
     masked, places = [], np.arange(4, 9)
     for item in whole:
@@ -167,7 +167,7 @@ def test_probe_ignores_masks():
 
 
 def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
-    """Only files of the first pass are probed, as later ones repeat text."""
+    """Only the first pass's files are probed; later passes repeat the text."""
     write_corpus(tmp_path)
     made = build.run(*settings(tmp_path, tmp_path / "out", dupe_factor=2))
     names = [entry.file for entry in made.splits["train"]]
@@ -182,6 +182,6 @@ def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_records_is_refused(tmp_path):
-    """A folder without records is an error of one line."""
+    """A folder without records is an error."""
     with pytest.raises(InputError, match="metadata.json"):
         leak_probe.report(str(tmp_path))

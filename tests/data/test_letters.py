@@ -1,4 +1,4 @@
-"""Settings for English on texts in other languages."""
+"""English settings on texts in other languages."""
 
 import os
 import unicodedata
@@ -50,7 +50,7 @@ MARKED = {
     "fr": "Tous les êtres humains naissent libres et égaux en dignité et en "
     "droits. Ils sont doués de raison et de conscience.",
 }
-# The same in languages whose words do not depend on marks.
+# The same article in languages whose marks do not distinguish words.
 PLAIN = {
     "en": "All human beings are born free and equal in dignity and rights. "
     "They are endowed with reason and conscience and should act towards one "
@@ -58,7 +58,7 @@ PLAIN = {
     "zh": "人人生而自由,在尊严和权利上一律平等。他们赋有理性和良心。",
     "sw": "Watu wote wamezaliwa huru, hadhi na haki zao ni sawa.",
 }
-# The English rule splits words of these, with or without marks.
+# The English rule splits words of these languages, even without marks.
 BEYOND = {"vi", "ru", "hi", "th"}
 
 
@@ -69,7 +69,7 @@ def letters_of(text):
 
 
 def counted(text, strip):
-    """Return the warnings for a text as one string."""
+    """Return all warnings for a text as one string."""
     letters = Letters(has_marks, strip)
     letters.add(text)
     dropped, beyond = letter_shares(letters.counts())
@@ -79,9 +79,9 @@ def counted(text, strip):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_languages_are_told(name, form, tmp_path):
-    """If marks matter, `auto` keeps them, and the default warns.
+    """If accents distinguish words, `auto` keeps them and the default warns.
 
-    The form of the text, composed or decomposed, has no effect.
+    Composed and decomposed text give the same result.
     """
     text = unicodedata.normalize(form, (MARKED | PLAIN)[name])
     (tmp_path / "text").write_text(text)
@@ -101,14 +101,14 @@ def model_of(text):
     return trained(sentence_iterator=sentences, vocab_size=200)
 
 
-# The first have marks below and beside letters, no spaces, or accents.
+# These have marks below and beside letters, no spaces, or accents.
 SCRIPTS = ["vi", "hi", "ja", "zh", "ru", "th", "fr", "en", "sw"]
 
 
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
-    """With `auto`, no letter with a piece in the vocabulary is lost."""
+    """With `auto`, no letter that the vocabulary contains is lost."""
     text = (MARKED | PLAIN)[name]
     content = model_of(text if name in MARKED else text[:150])
     (tmp_path / "spiece.model").write_bytes(content)
@@ -121,7 +121,7 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
     wanted = model.decode(model.encode(text.lower()))
     found = tokenizer.decode(tokenizer.encode(text))
     assert letters_of(found) == letters_of(wanted)
-    # Each of its characters is a word by both rules.
+    # Both rules treat each of its characters as a word.
     rule = "unicode" if name in MARKED.keys() - {"ja"} else None
     assert boundaries.chosen("auto", tokenizer) == rule
     # The tokenizer.json next to the model has priority.
@@ -131,7 +131,7 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
 
 
 def test_released_vocabularies_stay_as_they_are():
-    """`auto` strips accents for both kinds of released tokenizer."""
+    """`auto` strips accents unless the vocabulary contains them."""
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] cafe ##e 中".split()
     content = "\n".join(pieces).encode()
     for extra, strip in ((b"", True), ("\n##é".encode(), False)):
@@ -149,7 +149,7 @@ def test_released_vocabularies_stay_as_they_are():
     [(True, True, 2), (True, False, 0), (False, True, 0)],
 )
 def test_marks_that_wordpiece_drops(lower, strip, marks):
-    """WordPiece drops marks only if it lowercases."""
+    """WordPiece drops accents only if it lowercases the text."""
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
@@ -174,8 +174,8 @@ def vietnamese(tmp_path):
 def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     """By default, records lose the tones, and a warning names both flags.
 
-    With `auto` for the tokenizer and the records, tones are kept without a
-    warning.
+    With `auto` for the tokenizer and the records, the tones stay and there is
+    no warning.
     """
     said, unknown = {}, {}
     for choice in (True, "auto"):
@@ -216,7 +216,7 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
 def test_a_vocabulary_of_another_choice_is_refused(
     vietnamese, tmp_path, corpus
 ):
-    """With a tokenizer that keeps marks, the default is an error."""
+    """The default settings are an error for a tokenizer that keeps accents."""
     make_vocabulary(
         TrainTokenizerConfig(
             input_file=vietnamese,

@@ -1,4 +1,4 @@
-"""Masking compared with a word-by-word reference and with probabilities."""
+"""Masking matches a word-by-word reference and the documented shares."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "dynamic_masks.npz"
 
 
 def mask(rng, config=None, **kwargs):
-    """Return random instances and the result of `mask`."""
+    """Return random instances and their masks."""
     config = config or MaskingConfig()
     batch = instances(rng, **kwargs)
     most = config.most_masked(batch.input_ids.shape[1])
@@ -24,7 +24,7 @@ def mask(rng, config=None, **kwargs):
 
 
 def words_of(starts, maskable):
-    """Return an instance's words as lists of positions, by segment."""
+    """Return an instance's words as lists of positions, in order."""
     words, last = [], -9
     for t in np.flatnonzero(maskable).tolist():
         if starts[t] or last != t - 1:
@@ -35,7 +35,7 @@ def words_of(starts, maskable):
 
 
 def reference_spans(order, starts, maskable, budget, ngrams):
-    """Cover one instance word by word, as the module docstring describes."""
+    """Choose one instance's spans word by word, as the module documents."""
     words = {word[0]: word for word in words_of(starts, maskable)}
     covered: set[int] = set()
     for start, n in zip(order, ngrams, strict=True):
@@ -68,7 +68,7 @@ def test_spans_equal_reference(budget):
 
 
 def test_order_visits_every_word_once():
-    """The random order is a permutation of the word starts, then padding."""
+    """The random order permutes the word starts; padding comes last."""
     rng = np.random.default_rng(2)
     starts = rng.random((50, 20)) < 0.4
     order = masking.random_order(starts, Draws(2, np.arange(50)).bits(20))
@@ -83,7 +83,7 @@ def test_order_visits_every_word_once():
 
 @pytest.mark.parametrize("favor_shorter", [True, False])
 def test_ngram_lengths(favor_shorter):
-    """Lengths have probabilities p(n) ~ 1/n: 6/11, 3/11, 2/11, or reversed."""
+    """Lengths have probabilities p(n) ~ 1/n, 6/11, 3/11, 2/11, or reversed."""
     config = MaskingConfig(favor_shorter_ngram=favor_shorter)
     _, masked = mask(np.random.default_rng(6), config, batch=4000)
     expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
@@ -94,7 +94,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(asked):
-    """By shares, tokens become [MASK], stay, or become a non-special token."""
+    """Tokens become [MASK], stay or turn into words by the requested shares."""
     config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
@@ -117,7 +117,7 @@ def test_masked_tokens_become_mask_same_or_random(asked):
 
 
 def test_written_shares():
-    """The default shares are the released ones, which metadata omit."""
+    """The default shares are the released ones, and metadata omit them."""
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
     config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
@@ -126,7 +126,7 @@ def test_written_shares():
 
 @pytest.mark.parametrize("shares", ["1", "0.8,0.1", "0.9,0.1,0.1", "a,b,c"])
 def test_shares_that_do_not_add_up_are_refused(shares):
-    """Shares must be three non-negative numbers with a sum of 1."""
+    """Shares must be three non-negative numbers that add up to 1."""
     with pytest.raises(InputError, match=f"add up to 1.*={shares}$"):
         MaskingConfig(mask_same_random=tuple(shares.split(",")))
     with pytest.raises(InputError, match="add up to 1"):
@@ -134,7 +134,7 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_tokens_are_replaced_independently():
-    """Neighbours in a span differ in kind as often as by chance."""
+    """Two predictions of an example both become [MASK] in 64 % of examples."""
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
     _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1
@@ -146,7 +146,7 @@ def test_tokens_are_replaced_independently():
 
 
 def test_random_words_are_words():
-    """Random words are never special tokens, except as in the release."""
+    """Random words are never special tokens, except with released masking."""
 
     class Vocabulary:
         vocab_size, mask_id = 8, 4
@@ -158,13 +158,13 @@ def test_random_words_are_words():
 
 
 def test_budget_rounds_as_released():
-    """The budget rounds halves to even, from 1 up to the number of slots."""
+    """The budget rounds halves to even, from 1 to the number of slots."""
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
 
 
 def test_permutation():
-    """An equal number of tokens is permuted; all are predicted, none twice."""
+    """As many tokens are permuted as masked; all of them are predicted."""
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
     batch, masked = mask(np.random.default_rng(10), config, batch=500)
@@ -189,7 +189,7 @@ def test_permutation():
 
 
 def test_permuted_tokens_stay_in_their_row():
-    """Tokens at the chosen positions are shuffled uniformly, others stay."""
+    """Tokens at the chosen positions are shuffled uniformly in their row."""
     ids = np.arange(30_000).reshape(3000, 10)
     moved = np.zeros(ids.shape, bool)
     moved[:, [2, 5, 6]] = True
@@ -221,7 +221,7 @@ def test_permuted_tokens_stay_in_their_row():
     ],
 )
 def test_masks_are_the_recorded_ones(name, seed, settings):
-    """Masks are the same as in earlier versions, which used TensorFlow."""
+    """Masks equal those of earlier versions, which used TensorFlow."""
     with np.load(RECORDED) as file:
         recorded = {k: file[k] for k in file if k.startswith(f"{name}/")}
     recorded = {k.partition("/")[2]: x for k, x in recorded.items()}

@@ -44,7 +44,7 @@ def configs(draw):
 def row_of(a, b, begins):
     """Return kinds of positions, word starts, and words as lists of positions.
 
-    A position has the kind 0 in A, 1 in B, and 2 at a special token.
+    The kind of a position is 0 in A, 1 in B and 2 at a special token.
     """
     kinds, starts, words = [2], [True], []
     for kind, segment in enumerate((a, b)):
@@ -58,7 +58,7 @@ def row_of(a, b, begins):
 
 
 def instances_of(rows, seed):
-    """Return a batch of instances, and the words of each."""
+    """Return a batch of instances, and each instance's words."""
     made = [row_of(*row) for row in rows]
     tokens = max(len(kinds) for kinds, _, _ in made) + 2
     shape = len(rows), tokens
@@ -76,7 +76,7 @@ def instances_of(rows, seed):
 
 
 def mask(batch, config, seed, positions):
-    """Mask a batch of instances at positions of the stream."""
+    """Mask a batch of instances at the given positions of the stream."""
     most = config.most_masked(batch.input_ids.shape[1])
     draws = Draws(seed, np.array(positions))
     return masking.mask(batch, most, config, WORDS, draws)
@@ -112,7 +112,7 @@ def test_masks(rows, config, seed):
         assert all(
             n in (0, len(w)) for n, w in zip(parts, words[row], strict=True)
         )
-        # Masks and permuted tokens have a budget each.
+        # Masks and permuted tokens have separate budgets.
         missed, parts = masked.budget[row] - count, 1 + config.do_permutation
         assert not missed or missed < parts * min(free, default=99)
     np.testing.assert_array_equal(restored, batch.input_ids)
@@ -173,7 +173,7 @@ def test_masks_depend_on_seed_and_position_alone(rows, config, seed):
 
 
 def test_other_seeds_and_positions_have_other_masks():
-    """Two seeds, or two positions, mask a long text differently."""
+    """Two seeds or two positions produce different masks for a long text."""
     batch, _ = instances_of([([1] * 60, [1] * 60, True)], 3)
     found = {
         mask(batch, MaskingConfig(), seed, [position]).positions.tobytes()

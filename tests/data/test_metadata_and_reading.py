@@ -1,4 +1,4 @@
-"""Reading records written with `tf.train.Example`, value by value."""
+"""Batches equal the records that `tf.train.Example` wrote."""
 
 import dataclasses
 from pathlib import Path
@@ -15,7 +15,7 @@ from albert_tf.data.records.metadata import read_metadata
 
 @pytest.fixture
 def data_dir(tmp_path, monkeypatch):
-    """Return a folder of numbered examples, with small shuffling blocks."""
+    """Return a folder of numbered examples that is read in small blocks."""
     monkeypatch.setattr(input_pipeline, "SHUFFLE_BLOCK", 16)
     write_records(tmp_path)
     return str(tmp_path)
@@ -42,7 +42,7 @@ def test_every_epoch_holds_every_record_once(data_dir):
 
 
 def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
-    """Two blocks of a file have different permutations."""
+    """Two blocks of a file are permuted differently."""
     stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
     orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
     assert 2 <= len(orders) == len(set(orders))
@@ -81,9 +81,9 @@ def test_stream_can_begin_anywhere(data_dir, start):
 
 @pytest.mark.slow
 def test_one_reader_keeps_its_order(data_dir, monkeypatch):
-    """The order matches version 1, so that running jobs can resume.
+    """The order matches version 1, so running jobs can resume.
 
-    The numbers come from the release that read files one after another.
+    The numbers come from that release, which read files one after another.
     """
     expected = [61, 58, 53, 60, 67, 54, 55, 68], [90, 2, 92, 91, 89, 6, 3, 85]
     for limit in (input_pipeline.BYTES_AHEAD, 0):
@@ -94,7 +94,7 @@ def test_one_reader_keeps_its_order(data_dir, monkeypatch):
 
 @pytest.mark.slow
 def test_readers_share_each_epoch(data_dir):
-    """Together, readers read each record once; each can start anywhere."""
+    """Together, readers read each record once; each may start anywhere."""
     shares = [
         numbers(data_dir, 31 * 5, num_shards=3, shard=s) for s in range(3)
     ]
@@ -111,7 +111,7 @@ def test_readers_share_each_epoch(data_dir):
 
 @pytest.mark.slow
 def test_a_reader_opens_the_files_of_its_share(data_dir):
-    """A reader does not open files in another reader's share."""
+    """A reader does not open files that only other readers need."""
     shares = [numbers(data_dir, 31, num_shards=3, shard=s) for s in range(3)]
     first_ids = {"train-00000": range(30), "train-00002": range(30, 53)}
     for name, ids in first_ids.items():
@@ -155,7 +155,7 @@ def test_batch(data_dir):
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("batch_size", [4, 11, 1, 30])
 def test_eval_counts_every_example_once(data_dir, batch_size):
-    """Held-out examples appear once, in order; padding has weight 0."""
+    """Held-out examples appear once, in order; padded rows have weight 0."""
     metadata = read_metadata(data_dir)
     seen = []
     for batch in input_pipeline.eval_batches(
@@ -170,7 +170,7 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
 
 
 def test_metadata_errors(data_dir, tmp_path):
-    """The error for a foreign or damaged metadata.json explains what to do."""
+    """A foreign or damaged `metadata.json` is an error."""
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),
@@ -200,7 +200,7 @@ def test_split_without_records(data_dir):
 
 
 def test_a_fingerprint_tells_records_from_others(tmp_path):
-    """The fingerprint depends on the number, length and size of the files."""
+    """The fingerprint depends on record counts, lengths and file sizes."""
     entry = metadata.RecordFile("train-0", 327, 9000)
 
     def fingerprint(length=16, **changes):

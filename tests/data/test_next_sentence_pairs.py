@@ -14,7 +14,7 @@ ROOM = CONFIG.room
 
 
 def documents(rng, count):
-    """Return `count` documents of lines; a token's id is its position."""
+    """Return `count` documents of lines, whose ids are positions."""
     parts = rng.integers(1, 30, count).astype(np.int32)
     sizes = rng.choice([2, 3, 9, 14, 30], parts.sum()).astype(np.int32)
     ids = np.arange(sizes.sum(), dtype=np.int32)
@@ -25,7 +25,8 @@ def documents(rng, count):
 def make(rng, count=2000):
     """Return documents, pairs, counts, and the relation of B to A.
 
-    The relation is bool [n, 2]: whether B is a piece of its A, or follows it.
+    The relation is bool [n, 2]: whether B is a piece of its A, and whether it
+    follows its A.
     """
     docs = documents(rng, count)
     made, counts = next_sentence_pairs.make_pairs(docs, NONE, CONFIG, rng)
@@ -35,7 +36,10 @@ def make(rng, count=2000):
 
 
 def test_labels_are_a_coins_and_say_whether_b_belongs():
-    """With label 0, B is a piece of A or follows it; with label 1, neither."""
+    """B is a piece of A or follows it if and only if the label is 0.
+
+    Half of the labels are 1.
+    """
     _, made, counts, belongs = make(np.random.default_rng(1))
     np.testing.assert_array_equal(~made.swapped, belongs.any(axis=1))
     assert abs(made.swapped.mean() - 0.5) < 2 / np.sqrt(len(made))
@@ -43,11 +47,11 @@ def test_labels_are_a_coins_and_say_whether_b_belongs():
     assert counts["repeated_segments"] == belongs[:, 0].sum()
     possible = ROOM - (made.a_end - made.a_start) >= 4
     share = belongs[possible & ~made.swapped, 0].mean()
-    assert 0.33 < share < 0.42  # A of 3 tokens has no piece of 4
+    assert 0.33 < share < 0.42  # an A of 3 tokens has no piece of 4
 
 
 def test_strange_segments_are_of_other_documents():
-    """An inserted B comes from a different document than its A."""
+    """With label 1, B comes from a different document than A."""
     docs, made, _, _ = make(np.random.default_rng(2))
     ends = docs.offsets()[np.cumsum(docs.parts)]
     a, b = (
@@ -60,7 +64,7 @@ def test_strange_segments_are_of_other_documents():
 
 
 def test_neither_lengths_nor_ends_tell_the_label():
-    """Lengths and ends of A and B, jointly, do not depend on the label."""
+    """The joint lengths and ends of A and B do not depend on the label."""
     docs, made, _, _ = make(np.random.default_rng(3), 6000)
     a, b = made.a_end - made.a_start, made.b_end - made.b_start
     assert (a + b <= ROOM).all() and a.min() > 0 and b.min() > 0
@@ -84,7 +88,10 @@ def test_pairs_are_used_once_and_in_random_order():
 
 @pytest.mark.parametrize("most", [1, 3, 5])
 def test_partners_are_of_the_kind_and_of_another_document(most):
-    """Partners differ in document, unless one has more than half of a kind."""
+    """Partners are of the same kind but of different documents.
+
+    One document has at most half of the items of each kind.
+    """
     rng = np.random.default_rng(most)
     kinds = np.repeat(np.arange(40), 10)
     owners = rng.permuted(
@@ -101,7 +108,7 @@ def test_partners_are_of_the_kind_and_of_another_document(most):
 
 
 def test_partners_of_one_document_differ_and_a_lone_item_has_none():
-    """Partners inside a document differ; a single item is its own partner.
+    """No item of a frequent document is its own partner; a lone item is.
 
     One document has three of five items; kind 8 has a single item.
     """
@@ -113,7 +120,7 @@ def test_partners_of_one_document_differ_and_a_lone_item_has_none():
 
 
 def test_no_text_gives_no_pairs():
-    """Isolated lines yield no pairs."""
+    """Documents of one line yield no pairs."""
     sizes, ones = np.full(3, 7, np.int32), np.ones(3, np.int32)
     hashes = np.arange(3, dtype=np.uint64)
     docs = Documents(
@@ -126,7 +133,7 @@ def test_no_text_gives_no_pairs():
 
 
 def test_build(tmp_path):
-    """A build creates and counts next-sentence pairs without truncation."""
+    """A build makes and counts next-sentence pairs without truncation."""
     write_corpus(tmp_path)
     metadata = build.run(
         *settings(tmp_path, tmp_path / "out", random_next_sentence=True)

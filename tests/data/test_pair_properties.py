@@ -23,7 +23,7 @@ class Pieces:
 
 @st.composite
 def corpora(draw):
-    """Return documents, and the offsets of sentences inside their lines."""
+    """Return documents, and the offsets of sentence ends inside lines."""
     line = st.integers(1, 20) | st.just(60)
     documents = draw(
         st.lists(st.lists(line, min_size=1, max_size=8), max_size=8)
@@ -35,7 +35,7 @@ def corpora(draw):
     rng = np.random.default_rng(seed)
     names = np.arange(len(parts), dtype=np.uint64)
     starts = rng.random(total) < 0.6
-    # Ids encode positions, so a lost or repeated token is noticed.
+    # Ids encode positions, so the tests notice lost or repeated tokens.
     ids = np.arange(10, 10 + total)
     breaks = np.flatnonzero(rng.random(total) < draw(st.sampled_from([0, 0.2])))
     breaks = breaks[breaks > 0]
@@ -56,7 +56,7 @@ def configs(draw, **fixed):
 
 
 def document_at(docs, token):
-    """Return the number of the document of each token."""
+    """Return each token's document number."""
     lines = np.repeat(np.arange(len(docs.parts)), docs.parts)
     return np.repeat(lines, docs.sentences)[token]
 

@@ -24,7 +24,7 @@ def of_ids(ids, sentences, parts):
 
 
 def breaks(docs):
-    """Return the positions after a full stop."""
+    """Return the positions after full stops."""
     return 1 + np.flatnonzero(docs.ids[:-1] == STOP)
 
 
@@ -45,7 +45,7 @@ def make(rng, sizes=(3, 9, 14, 30), count=200, **settings):
 
 
 def chunks(made):
-    """Return the token range of each pair: start, middle, end."""
+    """Return each pair's token range: its start, middle and end."""
     start = np.where(made.swapped, made.b_start, made.a_start)
     end = np.where(made.swapped, made.a_end, made.b_end)
     first = np.where(made.swapped, made.b_end, made.a_end)
@@ -55,7 +55,7 @@ def chunks(made):
 
 
 def test_labels_are_fair_for_every_kind_of_chunk():
-    """Half of the pairs are swapped, in chunks of one or more lines."""
+    """Half of the pairs are swapped, in chunks of one line or of several."""
     rng = np.random.default_rng(3)
     docs = documents(rng, (3, 9, 14, 30), count=6000)
     docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
@@ -71,7 +71,7 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 @pytest.mark.parametrize("policy", ["split", "drop"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
-    """The longer segment, or the one with an end, is first half of the time.
+    """Neither a longer segment nor one with an end comes first more often.
 
     Lines of very different lengths, many longer than a pair, end with a full
     stop; half of them contain another one.
@@ -96,7 +96,7 @@ def test_neither_ends_nor_lengths_tell_the_order(policy, length):
 
 
 def test_cut_falls_evenly_on_sentence_boundaries():
-    """All boundaries inside a chunk are equally likely cuts."""
+    """A chunk is equally likely to be split at each boundary inside it."""
     docs, _, made, _ = make(
         np.random.default_rng(4), sizes=(10,), count=4000, short_seq_prob=0.0
     )
@@ -109,7 +109,7 @@ def test_cut_falls_evenly_on_sentence_boundaries():
 
 
 def test_short_targets_are_drawn_per_chunk():
-    """With probability p, a chunk stops at a uniform target length."""
+    """With probability p, a chunk stops at a uniformly drawn target length."""
     rng = np.random.default_rng(5)
     ids = rng.integers(10, V, 400000).astype(np.uint16)
     docs = of_ids(ids, np.ones(400000, np.int32), [400000])
@@ -118,17 +118,17 @@ def test_short_targets_are_drawn_per_chunk():
     start, _, end = chunks(made)
     lengths = (end - start)[(start > 0) & (end < len(docs.ids))]
     short = lengths[lengths < 61]
-    share = 0.3 * 59 / 60  # targets of 2..61, where 61 is full
+    share = 0.3 * 59 / 60  # targets of 2 to 61 tokens, where 61 is the maximum
     assert abs(len(short) / len(lengths) - share) < 0.02
     assert short.min() == 2 and abs(short.mean() - 31) < 1
-    # Short chunks of a document are independent of each other.
+    # A document's short chunks are independent of each other.
     order = np.argsort(start)
     is_short = (end - start)[order] < 61
     assert abs(is_short[1:][is_short[:-1]].mean() - share) < 0.03
 
 
 def test_lone_lines_are_cut_where_a_sentence_ends():
-    """A single line is cut after a full stop inside it, otherwise dropped."""
+    """A lone line is split after a full stop inside it, or else dropped."""
     rng = np.random.default_rng(6)
     docs = documents(rng, (40,))
     docs.ids[20::40] = STOP
@@ -144,7 +144,7 @@ def test_lone_lines_are_cut_where_a_sentence_ends():
 
 
 def test_every_sentence_end_of_a_lone_line_is_as_likely():
-    """A line of four sentences is cut equally often after the first three."""
+    """A line of four sentences is split equally often at its three breaks."""
     docs = of_ids(
         np.tile([10, 11, STOP, 12, STOP, 13, 14, STOP, 15, STOP], 3000),
         np.full(3000, 10),
@@ -159,7 +159,7 @@ def test_every_sentence_end_of_a_lone_line_is_as_likely():
 
 
 def test_long_lines_by_hand():
-    """A line that does not fit is cut at all its breaks; others are not cut."""
+    """A line that does not fit is split at all breaks; others are not."""
     docs = of_ids(np.zeros(300, np.uint16), [50, 200, 50], [2, 1])
     where = np.array([20, 50, 60, 130, 249, 270])
     offsets, part_ends = sentences(docs, where, 61)

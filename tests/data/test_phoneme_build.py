@@ -1,5 +1,7 @@
 """Records of phonemes contain the words of the rows, and nothing else."""
 
+import json
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -8,7 +10,11 @@ import tiny_phonemes
 from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
-from albert_tf.text.symbols import read_table
+from albert_tf.data.builder import phoneme_build
+from albert_tf.data.records import tfrecord
+from albert_tf.data.records.inspect_records import show
+from albert_tf.data.records.metadata import load_metadata
+from albert_tf.text.symbols import made_of, read_table
 
 ROWS = make_rows()
 
@@ -56,6 +62,16 @@ def test_examples_are_laid_out_as_described(built):
         np.testing.assert_array_equal(labels == 0, ~real | (ids == separator))
 
 
+@pytest.mark.parametrize("ids", [[5, 6, 16], [5, 6, 16, 7]])
+def test_a_record_without_its_last_separator_is_shown(ids):
+    """Neither the separator nor as many symbols as labels are needed."""
+    rows = {"symbol_ids": [ids], "word_ids": [[2, 2, 0, 3]]}
+    rows = {name: np.array(values) for name, values in rows.items()}
+    (record,) = tfrecord.encode_ints(rows)
+    shown = show(tfrecord.decode(record), None)
+    assert shown.split("\n")[1].split() == list(map(str, ids))
+
+
 def test_documents_are_packed_and_not_mixed(built):
     """Examples are full but for a word, and have words of one document."""
     folder, *_ = built
@@ -98,6 +114,64 @@ def test_records_do_not_depend_on_processes(built, tmp_path):
     assert times == {p: p.stat().st_mtime_ns for p in folder.iterdir()}
     with pytest.raises(InputError, match="num_words: 40 then, 41 now"):
         build(folder, path, num_words=41)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "calls", "left"),
+    [
+        (phoneme_build, "count", 1, 5),
+        (phoneme_build, "make_file", 0, 4),
+        (phoneme_build, "make_file", 3, 1),
+        (phoneme_build.Metadata, "write", 0, 0),
+    ],
+)
+def test_an_interrupted_build_resumes(
+    tmp_path, monkeypatch, target, name, calls, left
+):
+    """Only unfinished files are read again, and the bytes are the same."""
+    number = range(2)
+    paths = [write_rows(tmp_path / f"{i}", make_rows(20, i)) for i in number]
+    whole, _ = build(tmp_path / "whole", *paths)
+    read, begun = phoneme_build.read_parts, []
+    function = getattr(target, name)
+
+    def interrupted(*args):
+        if len(begun) == calls:
+            raise KeyboardInterrupt
+        begun.append(args)
+        return function(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "out", *paths)
+    begun.clear()
+    monkeypatch.setattr(
+        phoneme_build,
+        "read_parts",
+        lambda path: begun.append(path) or read(path),
+    )
+    assert build(tmp_path / "out", *paths)[0] == whole
+    assert len(begun) == left
+    folders = tmp_path / "out", tmp_path / "whole"
+    made, expected = (
+        {p.name: p.read_bytes() for p in f.iterdir()} for f in folders
+    )
+    assert made == expected
+
+
+def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
+    """The symbols identify a build, and not the name of their folder."""
+    path, table = built[0].parent / "rows.jsonl", tmp_path / "table"
+    made_of("abɑ.").save(str(table))
+    settings = {"symbols": str(table)}
+    metadata, _ = build(tmp_path / "out", path, **settings)
+    shutil.move(table, tmp_path / "moved")
+    again, _ = build(tmp_path / "out", path, symbols=str(tmp_path / "moved"))
+    assert again == metadata
+    made_of("abɑ").save(str(table))
+    with pytest.raises(InputError, match="symbols: symbols .* then, "):
+        build(tmp_path / "out", path, **settings)
 
 
 def test_unknown_symbols_are_counted_and_named(tmp_path):
@@ -149,6 +223,12 @@ def test_the_layout_of_public_data_is_read(tmp_path):
         {"words": ["a", 1], "phonemes": ["a", "b"]},
         {"input_ids": [3, -1], "phonemes": ["a", "b"]},
         {"phonemes": ["a", "b"]},
+        {"words": ["a", ["b"]], "phonemes": ["a", "b"]},
+        {"words": {"a": 1}, "phonemes": ["a"]},
+        {"input_ids": [1.5], "phonemes": ["a"]},
+        {"input_ids": [True], "phonemes": ["a"]},
+        {"words": ["a"], "phonemes": [None]},
+        {},
     ],
 )
 def test_a_malformed_row_is_named(tmp_path, row):
@@ -197,3 +277,28 @@ def test_frequencies_are_those_of_the_records(built):
     np.testing.assert_allclose(known["words_loss"], words)
     np.testing.assert_allclose(known["masked_symbol_accuracy"], best)
     np.testing.assert_allclose(known["word_accuracy"], most)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        *(("statistics", "word_labels", x) for x in (None, "42", 1, -1, 2.0)),
+        *(("statistics", "by_frequency", x) for x in (None, [], {}, {"a": 1})),
+        ("statistics", "by_frequency", {"masked_symbol_accuracy": "0.1"}),
+        ("statistics", "by_frequency", {"masked_symbol_accuracy": None}),
+        *(("settings", "task", x) for x in ("words ", ["phonemes"])),
+        *(("settings", "masking", x) for x in ("static", None, "x", ["x"])),
+        *(("settings", "random_seed", x) for x in ("1", -1, 10**30)),
+        *(("settings", "masked_lm_prob", x) for x in ("x", 0, 10**400)),
+        *(("settings", "mask_same_random", x) for x in ("x", 1, [10**400])),
+    ],
+)
+def test_damaged_metadata_is_an_error(built, tmp_path, part, name, value):
+    """Each value that a reader uses is checked, and named in the error."""
+    values = json.loads((built[0] / "metadata.json").read_text())
+    values[part][name] = value
+    if value is None:
+        del values[part][name]
+    (tmp_path / "metadata.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match=f"damaged .*{name}.* Received: "):
+        load_metadata(str(tmp_path))

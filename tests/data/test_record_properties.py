@@ -1,4 +1,4 @@
-"""Records of any content are read as written, and damage is found."""
+"""Records of any content are read back, and damage is found."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def batches(draw):
     place = np.arange(tokens)
     special = (place == 0) | (place == a + 1) | (place == lengths - 1)
     real = place < lengths
-    # Up to the first or the last number with some length in bytes.
+    # These ids are the limits of each length in bytes.
     largest = draw(st.sampled_from([127, 128, 255, 16_384, vocab_size - 1]))
     largest = min(largest, vocab_size - 1)
     ids = rng.integers(0, largest, real.shape, endpoint=True)
@@ -151,7 +151,8 @@ def test_dynamic_records_are_read_as_written(batch):
     metadata = Metadata(tokens, 1, vocab_size, "", {})
     names = tf.constant(["x"] * len(records))
     ids, starts, sizes, labels = (
-        x.numpy() for x in parsing.parse(names, tf.constant(records), metadata)
+        x.numpy()
+        for x in parsing.parse_dynamic(names, tf.constant(records), metadata)
     )
     np.testing.assert_array_equal(labels, instances.swapped)
     for row, data in enumerate(records):

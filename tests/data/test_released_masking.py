@@ -1,4 +1,4 @@
-"""The released choice of masks, compared with lists and recorded masks."""
+"""The released choice of masks matches an oracle and recorded masks."""
 
 import random
 from pathlib import Path
@@ -16,14 +16,14 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
 
 
 def layout(lengths, first_b, tokens):
-    """Return maskable [B, T]: all except [CLS], [SEP] and padding."""
+    """Return maskable [B, T]: all but [CLS], [SEP] and padding."""
     place = np.arange(tokens)
     maskable = (place > 0) & (place < lengths[:, None] - 1)
     return maskable & (place != first_b[:, None] - 1)
 
 
 def examples(rng, batch, tokens=40):
-    """Return starts and maskable of random examples with words of 1 to 4."""
+    """Return random examples' word starts, maskable positions and lengths."""
     lengths = rng.integers(12, tokens + 1, batch)
     first_b = rng.integers(4, lengths - 3)
     maskable = layout(lengths, first_b, tokens)
@@ -32,7 +32,7 @@ def examples(rng, batch, tokens=40):
 
 
 def choose(rng, starts, maskable, budget, **settings):
-    """Return the covered tokens, and the n-grams drawn and used."""
+    """Return the covered tokens, and the n-grams drawn and n-grams used."""
     config = MaskingConfig(**settings)
     draws = Draws(int(rng.integers(2**60)), np.arange(len(starts)))
     return released.choose_masked(
@@ -49,12 +49,12 @@ def runs(covered):
 
 
 def counted(values, classes):
-    """Return how often each class of values occurs; the last class is open."""
+    """Return how often each value occurs; the last class is open-ended."""
     return np.bincount(np.minimum(values, classes), minlength=classes + 1)
 
 
 def same(first, second):
-    """Return a p-value for the hypothesis that two rows have equal shares."""
+    """Return the p-value of the hypothesis that two rows have equal shares."""
     both = np.stack([first, second])
     return stats.chi2_contingency(both[:, both.sum(axis=0) > 10]).pvalue
 
@@ -85,12 +85,12 @@ def test_masks_are_distributed_as_those_of_lists():
 
 
 def crossing(starts, covered):
-    """Return how often a [SEP] is between two masked tokens."""
+    """Return how many unmasked positions lie between two masked ones."""
     return np.sum(covered[:, :-2] & ~covered[:, 1:-1] & covered[:, 2:])
 
 
 def test_words_reach_across_the_separator():
-    """A segment that begins inside a word is masked with the previous word."""
+    """A segment that begins inside a word is masked with the word before it."""
     maskable = layout(np.array([9]), np.array([5]), 9).repeat(500, 0)
     starts = np.zeros_like(maskable)
     starts[:, [0, 1, 3, 4, 6, 8]] = True  # words: 1 2, 3 and 5, 6 7
@@ -102,7 +102,7 @@ def test_words_reach_across_the_separator():
 
 
 def test_lengths_are_drawn_also_at_masked_words():
-    """Drawn lengths have p(n) ~ 1/n, including those at masked words."""
+    """Drawn lengths have p(n) ~ 1/n, including draws at masked words."""
     starts, maskable, lengths = examples(np.random.default_rng(4), 3000)
     _, drawn, used = choose(
         np.random.default_rng(5), starts, maskable, lengths // 2
@@ -114,7 +114,7 @@ def test_lengths_are_drawn_also_at_masked_words():
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_budget(whole):
-    """Masks never exceed the budget, and single tokens meet it exactly."""
+    """Masks never exceed the budget, and single tokens use all of it."""
     starts, maskable, lengths = examples(np.random.default_rng(6), 2000)
     budget = lengths // 3
     covered, _, _ = choose(
@@ -130,11 +130,11 @@ def test_budget(whole):
 
 
 def test_recorded_masks():
-    """The masks of 200 recorded examples are as probable as masks made here.
+    """The masks of 200 recorded examples are as probable as ours.
 
-    Many copies of each recorded example are masked, to compare the
-    probabilities of the recorded positions, the lengths of their runs and the
-    pairs around [SEP].
+    Each recorded example is masked many times to compare the probabilities of
+    the recorded positions, the lengths of their runs and the pairs around
+    [SEP].
     """
     recorded = np.load(RECORDED)
     lengths = recorded["lengths"].astype(int)

@@ -1,4 +1,4 @@
-"""Pairs with --compat=google, compared with the released rule on lists."""
+"""Pairs with `--compat=google` follow the released rule on lists."""
 
 import random
 
@@ -19,7 +19,7 @@ ROOM = LENGTH - 3
 
 
 def corpus(rng, count=60):
-    """Return documents of one to twelve sentences, and the same text as lists.
+    """Return documents of 1 to 12 sentences, and the same text as lists.
 
     The id of a token is its position in the text.
     """
@@ -43,7 +43,7 @@ def described(a_start, a_size, b_start, b_size, label):
 
 
 def ours(documents, passes, rng, **changes):
-    """Return the described pairs of some passes, and the counts."""
+    """Return the described pairs of several passes, and the counts."""
     config = PairsConfig(
         max_seq_length=LENGTH,
         compat="google",
@@ -77,7 +77,7 @@ def theirs(lists, passes, next_sentence=False):
 
 
 def same(first, second, classes):
-    """Return a p-value for the hypothesis of equal distributions."""
+    """Return the p-value of the hypothesis of equal distributions."""
     both = np.stack(
         [np.bincount(x, minlength=classes) for x in (first, second)]
     )
@@ -86,7 +86,7 @@ def same(first, second, classes):
 
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_pairs_are_distributed_as_those_of_lists(next_sentence):
-    """Sizes, positions, labels and numbers of pairs match the oracle.
+    """Sizes, positions, labels and counts of pairs match the oracle.
 
     Only the first pairs of documents are independent of each other.
     """
@@ -117,7 +117,7 @@ def test_pairs_are_distributed_as_those_of_lists(next_sentence):
 
 
 def test_one_sentence_gets_a_random_document_and_label_one():
-    """In a one-sentence document, B comes from another one, with label 1."""
+    """A one-sentence document's B comes from another document, with label 1."""
     sentences = np.full(50, 20, np.int32)
     ids = np.arange(1000, dtype=np.int32)
     hashes = np.arange(50, dtype=np.uint64)
@@ -133,7 +133,7 @@ def test_one_sentence_gets_a_random_document_and_label_one():
 
 
 def test_truncation_by_hand():
-    """The longer segment loses tokens, each from either end by a fair coin."""
+    """The longer segment loses tokens, at either end with equal probability."""
     count = 4000
     zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
     pairs = Pairs(zeros, zeros + 30, 100 * ones, 110 * ones, zeros > 0)
@@ -157,7 +157,7 @@ def test_truncation_by_hand():
 
 
 def test_policy_of_released_pairs():
-    """Released pairs exclude `single_segment_policy`."""
+    """Released pairs do not support `single_segment_policy`."""
     with pytest.raises(InputError, match="`single_segment_policy`.*drop"):
         PairsConfig(single_segment_policy="drop", compat="google")
 

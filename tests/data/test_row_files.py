@@ -1,4 +1,4 @@
-"""Table rows are documents, regardless of the file's format."""
+"""Table rows are documents, whatever the file's format."""
 
 import gzip
 import lzma
@@ -38,7 +38,7 @@ from albert_tf.data.builder.text_formats import ReadingConfig
     ],
 )
 def test_tables(tmp_path, monkeypatch, name, make):
-    """The `text_field` of each row is a document, even with small blocks."""
+    """Each row's `text_field` is a document, even with small blocks."""
     path = write(tmp_path / name, make(ROWS, "body"))
     assert read(path, text_field="body")[0] == DOCUMENTS
     with pytest.raises(InputError, match="`text_field`.* body"):
@@ -51,6 +51,7 @@ def test_tables(tmp_path, monkeypatch, name, make):
     assert read(many)[0] == DOCUMENTS * 50
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["int16", "int64"])
 def test_a_table_of_small_numbers(tmp_path, kind):
     """A table is read even if many of its first bytes are zero."""
@@ -61,7 +62,7 @@ def test_a_table_of_small_numbers(tmp_path, kind):
 
 
 def test_tabs(tmp_path):
-    """A TSV is split at tabs and has no quoting."""
+    """TSV files are split at tabs and have no quoting."""
     data = 'id\ttext\n1\t"a" b\n2\tc, d\n\n\n'
     path = write(tmp_path / "x.TSV.gz", gzip.compress(data.encode()))
     assert read(path)[0] == [['"a" b'], ["c, d"]]
@@ -77,7 +78,7 @@ def test_tabs(tmp_path):
     ],
 )
 def test_another_delimiter(tmp_path, name, content):
-    """The error names the right delimiter, whichever line is wrong."""
+    """The error for a wrong delimiter names the right one."""
     with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
         read(write(tmp_path / name, content))
     good = write(tmp_path / "good.csv", "text,label\nHello\n")
@@ -87,7 +88,7 @@ def test_another_delimiter(tmp_path, name, content):
 
 
 def test_long_fields_of_several_files(tmp_path):
-    """Closing a CSV file does not limit the fields of another open one."""
+    """Closing one CSV file does not limit the field size of another."""
     long = "x " * 70_000
     paths = [
         write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))
@@ -111,7 +112,7 @@ def test_long_fields_of_several_files(tmp_path):
     ],
 )
 def test_text_with_braces(tmp_path, text):
-    """Text with braces that is not JSON stays text."""
+    """Text with braces that is not JSON is read as text."""
     found = [
         line for lines in read(write(tmp_path / "x", text))[0] for line in lines
     ]
@@ -121,7 +122,7 @@ def test_text_with_braces(tmp_path, text):
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 @pytest.mark.parametrize("block_bytes", [30, 1 << 20])
 def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
-    """With `lines`, a table is read like a text file with the same lines."""
+    """With `lines`, a table is read like a text file of the same lines."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     rows = [
         "",
@@ -152,7 +153,7 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
     ],
 )
 def test_bad_rows(tmp_path, make, bad, places):
-    """`skip` counts rows without text; `fail` names the first."""
+    """`skip` counts rows without text, and `fail` names the first one."""
     path = write(tmp_path / "x.csv", make(ROWS + bad))
     if make not in (parquet, json_lines):
         path.write_bytes(path.read_bytes() + b"6,last\r\n")
@@ -168,7 +169,7 @@ def test_bad_rows(tmp_path, make, bad, places):
 
 
 def test_a_wrong_field_is_no_bad_row(tmp_path):
-    """A wrong `text_field` is always an error; `skip` would skip all rows."""
+    """A wrong `text_field` is an error even with `skip`."""
     path = write(tmp_path / "x", json_lines(ROWS, "body"))
     for choice in ("fail", "skip"):
         found = refusal(path, on_bad_text=choice)
@@ -179,7 +180,7 @@ def test_a_wrong_field_is_no_bad_row(tmp_path):
 
 @pytest.mark.parametrize("cut", [5, 60, -9])
 def test_damaged_parquet(tmp_path, cut):
-    """The error names a damaged Parquet file; `skip` skips it."""
+    """A damaged Parquet file is an error, or is skipped with `skip`."""
     path = write(tmp_path / "x", parquet(ROWS)[:cut])
     with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
         read(path)

@@ -1,4 +1,4 @@
-"""Tables from other libraries have the same rows in any container."""
+"""Tables from other libraries yield the same rows in every container."""
 
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ def columns(rows):
 
 
 def dataset(rows):
-    """Return a data set with class labels, as on the hub."""
+    """Return a data set with class labels, as on the Hugging Face Hub."""
     datasets = pytest.importorskip("datasets")
     numbers = {"good": 1, "bad": 0, None: -1, "O": 0, "B": 1}
     coded = [
@@ -90,7 +90,7 @@ def hub_parquet(rows, folder):
     ],
 )
 def test_objects_have_the_same_rows(make):
-    """Classes are read as names and missing values as None."""
+    """Rows contain class names, not numbers, and None for missing values."""
     found = list(rows_of(make(ROWS)))
     assert [row.values for row in found] == ROWS
     assert [row.where.partition(", ")[2] for row in found] == [
@@ -102,7 +102,7 @@ def test_objects_have_the_same_rows(make):
 
 @pytest.mark.parametrize("write", [parquet, saved, hub_parquet])
 def test_files_have_the_same_rows(tmp_path, write):
-    """The position of a row is its file or folder and its number."""
+    """A row's position is its file or folder and its number."""
     path = write(ROWS, tmp_path)
     found = list(rows_of(path))
     assert [row.values for row in found] == ROWS
@@ -112,7 +112,7 @@ def test_files_have_the_same_rows(tmp_path, write):
 
 
 def test_cells_of_numpy_are_pythons():
-    """NumPy arrays in a frame become lists, and NumPy numbers plain numbers."""
+    """NumPy arrays and numbers in a frame become lists and Python numbers."""
     table = frame(
         {"a": [np.array([1, 2]), np.array([3])], "b": [np.int32(1), 2]}
     )
@@ -134,7 +134,7 @@ def test_cells_of_numpy_are_pythons():
     ids=str,
 )
 def test_what_is_no_table(value, said):
-    """For an object that is not a table, the error names the argument."""
+    """The error for an object that is not a table names the argument."""
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
     assert said in str(error.value)
@@ -142,7 +142,7 @@ def test_what_is_no_table(value, said):
 
 @pytest.mark.parametrize("second", ["b, c.txt", "no path\nbut a text"])
 def test_lists_of_paths(second):
-    """Paths are joined by commas, so a path in a list must not contain one."""
+    """Lists of paths are joined with commas; a path must not contain one."""
     paths = table_sources.as_sources("input_file", ["a.txt", Path("b.txt")])
     assert paths == "a.txt,b.txt"
     assert table_sources.as_sources("input_file", ["a, b.txt"]) == "a, b.txt"
@@ -151,7 +151,7 @@ def test_lists_of_paths(second):
 
 
 def test_splits_are_no_table(tmp_path):
-    """A data set with splits must be passed as one of its splits."""
+    """A data set with splits is an error that asks for one split."""
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(train=dataset(ROWS), test=dataset(ROWS))
     with pytest.raises(InputError, match="one split, train, test. Received"):
@@ -162,7 +162,7 @@ def test_splits_are_no_table(tmp_path):
 
 
 def test_a_damaged_file(tmp_path):
-    """The error names a file that is a table only by its name."""
+    """The error names a missing file or a damaged table."""
     pytest.importorskip("pyarrow")
     path = tmp_path / "t.parquet"
     path.write_text("a,b\n")
@@ -181,7 +181,7 @@ def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
 
 
 def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
-    """Batches are read one at a time, and only the requested column."""
+    """Files are read in batches, and only the requested column is read."""
     path = parquet(ROWS, tmp_path, rows_in_group=3)
     monkeypatch.setattr(table_sources, "BATCH_ROWS", 1)
     sizes = []

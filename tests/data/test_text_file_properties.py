@@ -25,12 +25,12 @@ DOCUMENTS = st.lists(st.lists(LINE, min_size=1, max_size=4), max_size=4)
 
 
 def plain(documents):
-    """Return documents as lines, with blank lines between."""
+    """Return documents as lines, with blank lines between documents."""
     return "\n\n".join(map("\n".join, documents))
 
 
 def row_files(documents):
-    """Return {name: bytes} of tables with a document in each row."""
+    """Return {name: bytes} of tables with one document per row."""
     rows = ["\n".join(lines) for lines in documents]
     escaped = "".join(json.dumps({"text": row}) + "\n" for row in rows)
     return {
@@ -55,7 +55,7 @@ def test_documents_in_tables(folder, documents, block):
 
 
 def is_json(text):
-    """Return whether a text might pass for JSON, which needs a {."""
+    """Return whether a text might be taken for JSON, which contains a {."""
     return "{" in text
 
 

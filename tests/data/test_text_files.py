@@ -1,4 +1,4 @@
-"""Text files: documents, blocks, JSON records, long lines, bad bytes."""
+"""Text files: documents, blocks, JSON records, long lines and bad bytes."""
 
 import dataclasses
 import gzip
@@ -15,7 +15,7 @@ SEED = 5
 
 
 def write(path, content):
-    """Write text or bytes, compressed if named so; return the path."""
+    """Write text or bytes, compressed if the name says so; return the path."""
     data = content.encode() if isinstance(content, str) else content
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return str(path)
@@ -46,7 +46,7 @@ def test_documents(tmp_path):
 @pytest.mark.parametrize("blank", ["", "\u00a0"])
 @pytest.mark.parametrize("block_bytes", [16, 64, 300, 1000, 1 << 20])
 def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
-    """Documents do not depend on the blocks of a file."""
+    """Documents do not depend on how a file is divided into blocks."""
     documents = [
         [f"line {i} of {d}" + " x" * (i * d % 15) for i in range(n)]
         for d, n in enumerate([1, 3, 60, 1, 1, 15, 2, 40])
@@ -66,7 +66,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
 
 @pytest.mark.parametrize("block_bytes", [16, 1 << 20])
 def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
-    """Errors for bytes that are not UTF-8 name the file, line and byte."""
+    """Errors for bytes that are not UTF-8 state the file, line and byte."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     content = b"good line\n\nsecond document\nbad \xff\xfe\nlast\n"
     path = write(tmp_path / "x.txt", content)
@@ -118,7 +118,7 @@ RECORDS = [
 @pytest.mark.parametrize("block_bytes", [30, 200, 1 << 20])
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
 def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
-    """Each object is a document with any blocks, its text as parsed by json."""
+    """Each JSON object is a document, whatever the block size."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [
         json.dumps(record, ensure_ascii=i % 2 == 0)
@@ -147,7 +147,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
 )
 @pytest.mark.parametrize("block_bytes", [20, 1 << 20])
 def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
-    """Errors for bad objects name the file and the line, with any blocks."""
+    """Errors for bad objects state file and line, whatever the block size."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = '{"text": "a b c"}\n\n{"text": "d"}\n'
     path = write(tmp_path / "x.jsonl", good + line + "\n" + good)
@@ -169,7 +169,7 @@ def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
 def test_records_without_a_text(
     tmp_path, monkeypatch, line, first, block_bytes
 ):
-    """Records without text are skipped and counted, or `fail` gives advice.
+    """Records without text are skipped and counted, or `fail` names them.
 
     The line number of the first record includes lines skipped for bad bytes.
     """
@@ -202,7 +202,7 @@ def test_half_of_a_pair_is_replaced(tmp_path):
 
 
 def test_longest_json(tmp_path, monkeypatch):
-    """An error names the line of an object over the limit; `skip` skips it."""
+    """The error names the line of an overlong object; `skip` skips it."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
     short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
     monkeypatch.setitem(text_formats.FORMATS, "jsonl", short)
@@ -265,7 +265,7 @@ def test_a_long_line_that_fits_stays_whole(tmp_path):
 
 
 def test_sentences_are_split():
-    """Paragraphs are split into sentences with the language's abbreviations."""
+    """Paragraphs are split into sentences, but not after abbreviations."""
     pytest.importorskip("sentencex")
     paragraphs = ["Dr. Ann came at 5 p.m. to see it. Was it big?  Yes!", "No."]
     found = list(text_formats.split_sentences(paragraphs, "en"))
@@ -280,7 +280,7 @@ def test_sentences_are_split():
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
 def test_language_codes_are_taken(name):
-    """Languages with only a three-letter code are also accepted."""
+    """Language codes of three letters are also accepted."""
     pytest.importorskip("sentencex")
     assert ReadingConfig(split_sentences=name).split_sentences == name
 
@@ -290,6 +290,6 @@ def test_language_codes_are_taken(name):
     ["klingon", "English", "e", "zh_CN", "xx", "jp", "cz-cz", "deu", "eng"],
 )
 def test_what_is_no_language_code_is_refused(name):
-    """An unknown code is an error; the library would silently use English."""
+    """An unknown code is an error, because the library would use English."""
     with pytest.raises(InputError, match=f"`split_sentences`.*{name}$"):
         ReadingConfig(split_sentences=name)

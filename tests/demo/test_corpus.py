@@ -14,7 +14,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def words(number: int, length: int = 5) -> str:
-    """Return a unique word for each number."""
+    """Return a unique word for a number."""
     return "".join(LETTERS[number // 26**i % 26] for i in range(length))
 
 
@@ -30,7 +30,7 @@ def library(package: str, size: int, first: int) -> list[Document]:
 
 @pytest.fixture
 def four_libraries(monkeypatch) -> list[Document]:
-    """Return 320 documents per package for a task a fifth of the size."""
+    """Return 320 documents per package, for a task of a fifth of the size."""
     room = {split: size // 5 for split, size in corpus.ROOM.items()}
     monkeypatch.setattr(corpus, "ROOM", room)
     monkeypatch.setattr(corpus, "TRAINING_EXAMPLES", 200)
@@ -43,7 +43,10 @@ def four_libraries(monkeypatch) -> list[Document]:
 
 
 def test_a_sentence_is_kept_once():
-    """Repeats in any case or digits, and single sentences, are removed."""
+    """Repeated sentences, in any case and with any digits, are removed.
+
+    A document with a single sentence is removed, too.
+    """
     first = Document("a", ("Layer 1 is here.", "It is red.", "It is new."))
     again = Document("b", ("Layer 2 is here.", "IT IS RED!", "It is old."))
     third = Document("c", ("One more thing.", "It is odd.", "It is odd."))
@@ -52,7 +55,7 @@ def test_a_sentence_is_kept_once():
 
 
 def test_packages_are_read_without_import(tmp_path, monkeypatch):
-    """Files are read in order without tests; missing packages are empty."""
+    """Files are read in order, without tests; missing packages are empty."""
     package = tmp_path / "some_library"
     for name in ("b.py", "a.py", "tests/c.py", "sub/d.py", "data.txt"):
         path = package / name
@@ -98,7 +101,7 @@ def test_old_copies_of_keras_have_no_label():
 
 
 def test_passages_are_whole_sentences_within_the_limit():
-    """Passages are one to three sentences, up to 60 words and not too short."""
+    """Passages have one to three sentences and at most 60 words."""
     ten, forty, seventy, five = (" ".join(["a"] * n) for n in (10, 40, 70, 5))
     sentences = (ten, ten, ten, ten, forty, forty, seventy, five)
     found = corpus.passages(Document("a", sentences))
@@ -130,7 +133,7 @@ def test_task_is_balanced_and_splits_documents(four_libraries):
 
 
 def test_a_text_of_two_labels_is_there_once(four_libraries):
-    """A text from two libraries is not in both training and test."""
+    """A text that occurs in two libraries appears only once in the task."""
     twins = [
         Document(d.name.replace("scipy", "keras"), d.sentences)
         for d in four_libraries
@@ -152,7 +155,7 @@ def test_task_depends_on_the_generator_alone(four_libraries):
 
 
 def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
-    """TSV, text and statistics agree; test documents are not in the text."""
+    """TSV, text and statistics agree; the text lacks the test documents."""
     monkeypatch.setattr(corpus, "corpus", lambda: four_libraries)
     counts = corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
     assert json.loads((tmp_path / "statistics.json").read_text()) == counts
@@ -172,7 +175,7 @@ def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
 
 
 def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
-    """Without text for a label, there is an error and no file."""
+    """A label without text is an error, and no file is written."""
     monkeypatch.setattr(corpus, "corpus", lambda: library("keras", 9, 0))
     with pytest.raises(InputError, match="numpy_scipy, python, tensorflow"):
         corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
@@ -181,9 +184,9 @@ def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_corpus_of_this_machine(tmp_path, monkeypatch):
-    """The installed packages yield a million words, without library names.
+    """The installed packages yield a million words without library names.
 
-    Reading is deterministic. As it takes minutes, only one package is read
+    Reading is deterministic. Because it takes minutes, only one package is read
     twice.
     """
     everything = corpus.corpus()

@@ -1,4 +1,4 @@
-"""The demo: skipped steps, confidence intervals and the entropy bound."""
+"""The demo: repeated steps, confidence intervals and the entropy bound."""
 
 import re
 
@@ -13,7 +13,7 @@ from albert_tf.data.records import input_pipeline, metadata
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """Return a script that appends its argument to `out`, or fails on 0."""
+    """Return a script that appends its argument to `out`, or fails for 0."""
     code = (
         "import sys; 1 / int(sys.argv[1]); open('out', 'a').write(sys.argv[1])"
     )
@@ -25,14 +25,14 @@ def script(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["{}", "file://{}"])
 def test_a_step_runs_once_for_one_command(scheme, script, tmp_path):
-    """A step that has succeeded is skipped; a changed command runs again."""
+    """A step that has succeeded runs again only if its command changes."""
     for argument in ("1", "1", "2"):
         folder = scheme.format(tmp_path)
         pipeline.run_step(folder, "write", [script, argument])
     assert (tmp_path / "out").read_text() == "12"
 
 
-# A step that receives Ctrl-C together with the demo and saves slowly.
+# A step that gets Ctrl-C at the same time as the demo and saves slowly.
 SAVES = """
 import os, signal, time
 def save(*_):
@@ -61,7 +61,7 @@ def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
 def test_arguments_are_checked_before_anything_is_made(
     argument, tmp_path, monkeypatch, capsys
 ):
-    """Arguments are checked first; an empty folder name is an error."""
+    """The error names an illegal argument before anything is written."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         pipeline.main([argument])
@@ -71,14 +71,14 @@ def test_arguments_are_checked_before_anything_is_made(
 
 
 def test_a_failed_step_is_not_marked(script, tmp_path):
-    """A failed step is named in the error and runs again next time."""
+    """The error names a failed step, which runs again next time."""
     for _ in range(2):
         with pytest.raises(InputError, match="`broken` failed.*status=1"):
             pipeline.run_step(str(tmp_path), "broken", [script, "0"])
 
 
 def test_commands_are_what_a_user_would_type():
-    """Commands are complete, even if a folder's name contains spaces."""
+    """Commands are complete, even if a folder's name contains a space."""
     values = {"pretraining_hours": 0.1, "finetuning_steps": 7}
     words = {
         name: pipeline.arguments(step, dir="a folder", **values)
@@ -104,7 +104,7 @@ def test_shares_are_shown_with_wilsons_interval():
 
 
 def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
-    """Padding with weight 0 is ignored; the entropy of 3:1 is 0.5623 nats."""
+    """Padding is ignored, and the entropy of 3:1 is 0.5623 nats."""
     batch = {
         "masked_lm_ids": tf.constant([[1, 1, 0], [1, 2, 3]]),
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),

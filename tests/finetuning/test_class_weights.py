@@ -1,4 +1,4 @@
-"""Weights of unbalanced classes equal values computed by hand."""
+"""Weights for unbalanced classes equal values computed by hand."""
 
 import collections
 import dataclasses
@@ -37,11 +37,11 @@ TEXTS = [
 GOOD = "good good bad good good good bad good".split()
 SETS = ["xz", "z", "yz", "xyz", "z", "yz", "yz", "z"]
 TAGS = ["B-A" if i % 5 == 0 else "O" for i in range(99)]
-SHARE = 0.3  # of label smoothing
+SHARE = 0.3  # label smoothing
 
 
 def examples_of(kind):
-    """Return eight different examples of a kind."""
+    """Return eight different examples of a kind of task."""
     if kind == "token_classification":
         words = [tuple(text.split()) for text in TEXTS]
         return [
@@ -80,7 +80,7 @@ def expected_loss(kind, examples, rows):
             for i in range(len(sentence.words))
         ]
         counts = collections.Counter(labels)
-        classes = ["O", "B-A", "I-A"]  # the last does not occur
+        classes = ["O", "B-A", "I-A"]  # the last class does not occur
         weight = {t: len(labels) / (2 * n) for t, n in counts.items()}
     log_p = log_softmax(np.stack(logits), axis=-1)
     weights = np.array([weight[label] for label in labels])
@@ -105,7 +105,7 @@ KINDS = ("classification", "multilabel", "token_classification")
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
-    """Sums and weights over four micro-batches yield the mean computed by hand.
+    """The weighted loss over four micro-batches equals one computed by hand.
 
     Accuracy is unweighted: its sums count labels.
     """
@@ -134,13 +134,13 @@ def test_labels_are_weighted(kind, words):
 
 
 def test_balanced_classes():
-    """Weights are n / (k n_c) as in scikit-learn, 1 without examples."""
+    """Weights are n / (k n_c) as in scikit-learn, or 1 for empty classes."""
     labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
     np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])
 
 
 def test_named_classes_of_sets():
-    """A class's number weights its positive labels; all others have 1."""
+    """A class's weight applies to its positive labels; all others have 1."""
     task = find("multilabel").fitted(examples_of("multilabel"))
     found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
@@ -191,7 +191,7 @@ def test_a_run_weighs_its_training_labels_alone(
 
 
 def test_every_task_of_several_is_balanced(shallow, tmp_path):
-    """Weights depend on each task's own labels."""
+    """Each task's weights come from its own labels."""
     labels = {"SST-2": [0, 1, 1, 1], "CoLA": [1, 0, 0, 0]}
     sst = [("so it is", label) for label in labels["SST-2"]]
     cola = [("x", label, "", "so it is") for label in labels["CoLA"]]
@@ -225,6 +225,6 @@ def test_every_task_of_several_is_balanced(shallow, tmp_path):
     ids=str,
 )
 def test_weights_that_are_none(entries):
-    """Malformed weights are errors before anything is read."""
+    """Malformed class weights are an early error."""
     with pytest.raises(InputError, match="balanced, or label:weight"):
         RecipeConfig(class_weights=entries)

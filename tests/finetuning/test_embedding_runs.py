@@ -1,4 +1,4 @@
-"""Sentence embeddings learnt from pairs, single texts and scores."""
+"""Sentence embeddings learn from pairs, single texts and scores."""
 
 import json
 
@@ -65,7 +65,7 @@ def trained(shallow, tables, tmp_path_factory):
 
 
 def test_pairs_are_learnt(trained):
-    """Matching texts become closer than others."""
+    """Training on triplets brings matching texts closer together."""
     folder, metrics = trained
     assert set(metrics) == {"eval"} and metrics["eval"]["spearman"] > 0.6
     assert load_task(folder).main_metric == "spearman"
@@ -73,7 +73,7 @@ def test_pairs_are_learnt(trained):
 
 @pytest.mark.slow
 def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
-    """`do_predict`, the served `embed`, ids and `embed.py` agree."""
+    """`do_predict`, served texts, served ids and `embed` give equal vectors."""
     folder, _ = trained
     lines = open(tables["texts"], encoding="utf-8").read().splitlines()
     vectors = np.load(f"{folder}/predictions.npy")[:, 0]
@@ -93,7 +93,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
 
 
 def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
-    """Pairs without scores have rank metrics, in a new folder."""
+    """Pairs without scores get rank metrics, written to a new folder."""
     metrics = run(
         model_dir=trained[0],
         output_dir=str(tmp_path / "results"),
@@ -101,14 +101,14 @@ def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
         eval_file=tables["triplets"],
         max_seq_length=None,
     )
-    # Chance is 0.014; knowing only the topic gives 0.05 to 0.1.
+    # By chance, it is 0.014; the topic alone gives 0.05 to 0.1.
     assert metrics["eval"]["mrr"] > 0.03
     vectors = np.load(tmp_path / "results" / "eval_predictions.npy")
     assert vectors.shape[:2] == (240, 3)
 
 
 def test_the_loss_is_that_of_the_real_rows(trained, tables):
-    """The loss is the cross entropy over matches and negatives, not padding."""
+    """The loss is the cross entropy over matches and negatives only."""
     folder, _ = trained
     task = load_task(folder)
     examples = task.read("train", tables["triplets"])[:5]
@@ -129,7 +129,7 @@ def test_the_loss_is_that_of_the_real_rows(trained, tables):
 
 @pytest.mark.slow
 def test_texts_and_scores_train_too(shallow, tables, tmp_path):
-    """Crops of texts replace pairs; scores are learnt as cosines."""
+    """Training also works with single texts, by cropping, and with scores."""
     common = {"task": "embedding", "model_dir": shallow, "do_train": True}
     common |= {"num_train_steps": 2, "steps_per_loop": 2, "eval_steps": 2}
     pairs = run(

@@ -1,4 +1,4 @@
-"""Ensembles, several seeds, and learning from a teacher."""
+"""Ensembles, runs with several seeds, and learning from a teacher."""
 
 import json
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("quick_collections")
 
 @pytest.fixture(scope="module")
 def seeds(pretrained, opinions, tmp_path_factory):
-    """Return the folder and the metrics of a run with two seeds."""
+    """Return the folder and metrics of a run with two seeds."""
     output = str(tmp_path_factory.mktemp("seeds") / "o")
     return output, run(
         model_dir=pretrained,
@@ -46,7 +46,7 @@ def members(seeds):
 def test_a_run_of_several_seeds_is_several_runs(
     seeds, pretrained, opinions, tmp_path
 ):
-    """The second seed has the weights of a run with only that seed."""
+    """The second seed's weights equal those of a run with that seed alone."""
     run(
         model_dir=pretrained,
         output_dir=str(tmp_path),
@@ -65,7 +65,7 @@ def test_a_run_of_several_seeds_is_several_runs(
 
 @pytest.mark.slow
 def test_the_summary_of_several_seeds(seeds):
-    """The summary has median, minimum, maximum, and the best run's folder."""
+    """The summary has the median, minimum, maximum and best run's folder."""
     output, metrics = seeds
     with open(os.path.join(output, "metrics.json")) as file:
         written = json.load(file)
@@ -116,7 +116,7 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
 
 
 def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
-    """Return the seeds that start if runs end with these (hours, metrics)."""
+    """Return the seeds that start if runs end with given hours and metrics."""
     begun = []
 
     def run_job(s, job, strategy):
@@ -149,12 +149,12 @@ def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
 def test_hours_are_of_all_seeds_and_a_step_of_each(
     ends, values, begun, monkeypatch, tmp_path
 ):
-    """No seed starts after the time limit; each seed runs to `stop_step`."""
+    """The time limit applies to all seeds, and `stop_step` to each seed."""
     assert steps_of_seeds(monkeypatch, tmp_path, ends, **values) == begun
 
 
 def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
-    """A run with seeds that would overwrite a model's metrics is an error."""
+    """Running several seeds into a model's folder is an error."""
     message = refusal(
         model_dir=pretrained,
         output_dir=str(copy),
@@ -173,7 +173,7 @@ def log_probabilities(folder, file="eval_predictions.tsv"):
 
 @pytest.mark.slow
 def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
-    """Probabilities come from the mean of the members' logits."""
+    """An ensemble's probabilities come from the mean of its members' logits."""
     found = run(
         ensemble=tuple(members(seeds)),
         output_dir=str(tmp_path),
@@ -196,7 +196,7 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
-    """Models with a different task, different pieces or no task are errors."""
+    """Members with a different task, different pieces or no task are errors."""
     one, two = members(seeds)
     other = shutil.copytree(two, tmp_path / "other")
     text = (other / "task.json").read_text()
@@ -215,10 +215,10 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
 
 @eagerly()
 def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
-    """A run's first loss is the distance between both models' predictions.
+    """The first loss equals the distance between both models' predictions.
 
-    The only step has all examples and a rate of 0, so that the student does
-    not change before it predicts.
+    The only step has all examples and a rate of 0, so the student does not
+    change before it predicts.
     """
     file, output = opinions["predict_file"], str(tmp_path / "o")
     run(

@@ -1,4 +1,4 @@
-"""Training batches of any length lead to the same results."""
+"""Training results do not depend on the lengths of batches."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from albert_tf.model.ops import CompiledForTpu
     ],
 )
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
-    """The step is 1 on a CPU, and 0, which cuts nothing, on a TPU."""
+    """Lengths are rounded up further where XLA compiles each length."""
     s = build(
         output_dir="out",
         model_dir="in",
@@ -35,7 +35,7 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
 
 @pytest.mark.slow
 def test_cut_batches_train_to_the_same_weights(shallow, opinions, tmp_path):
-    """Without dropout, padding changes only the rounding."""
+    """Shorter batches train to the same weights, up to rounding."""
     values = {k: opinions[k] for k in ("task", "train_file")}
     values |= {"model_dir": shallow, "num_train_steps": 10}
     values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

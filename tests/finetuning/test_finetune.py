@@ -1,4 +1,4 @@
-"""Fine-tuning from a model directory to a model directory."""
+"""Fine-tuning reads a model directory and writes a model directory."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from albert_tf.training.history import History
 
 
 def test_a_keyword_is_learnt(finished):
-    """A label that depends on one word is predicted for unseen texts."""
+    """A model learns a label that depends on one word."""
     _, metrics = finished
     assert metrics["eval"]["accuracy"] > 0.95
     assert metrics["predict"]["accuracy"] > 0.97
@@ -31,7 +31,7 @@ def test_a_keyword_is_learnt(finished):
 
 
 def test_what_a_run_leaves(finished):
-    """The output is a model directory with everything that later runs need."""
+    """The output is a model directory with all files that later runs need."""
     output, metrics = finished
     names = set(os.listdir(output))
     expected = (
@@ -48,7 +48,7 @@ def test_what_a_run_leaves(finished):
 
 
 def test_predictions_stand_beside_their_examples(finished, opinions):
-    """Lines keep the file's order and have labels and probabilities."""
+    """Prediction files keep the order, labels and ids of their examples."""
     for name, flag in (
         ("eval_predictions.tsv", "eval_file"),
         ("predictions.tsv", "predict_file"),
@@ -66,7 +66,7 @@ def test_predictions_stand_beside_their_examples(finished, opinions):
 def test_a_model_directory_is_enough_to_predict(
     finished, opinions, copy, tmp_path
 ):
-    """`task.json` has labels, columns and length; `best/` has the weights."""
+    """The model directory alone is enough to repeat the predictions."""
     output = tmp_path / "elsewhere"
     values = run(
         model_dir=str(copy),
@@ -83,7 +83,7 @@ def test_a_model_directory_is_enough_to_predict(
 
 @eagerly()
 def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
-    """Earlier metrics stay only if they belong to the same weights."""
+    """Earlier metrics are kept only if they belong to the same weights."""
     output, other = str(tmp_path / "results"), str(tmp_path / "other")
     shutil.copytree(copy, other)
     shutil.rmtree(os.path.join(other, "best"))
@@ -106,7 +106,7 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
-    """A second run in a folder in use does not write its flags."""
+    """A run in a folder that is in use fails and does not write its flags."""
     flags = os.path.join(copy, "run.flags")
     before = pathlib.Path(flags).read_text()
     with files.locked(str(copy), "output_dir"):
@@ -124,7 +124,7 @@ def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
 @pytest.mark.parametrize("labels", [(), ("", ""), ("bad", " ")])
 @eagerly()
 def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
-    """If labels are missing, there are predictions but no metrics."""
+    """Texts without labels get predictions but no metrics."""
     columns = [("text", "a good film", "so awful it is")]
     columns += [("label", *labels)] if labels else []
     rows = zip(*columns, strict=True)
@@ -145,7 +145,7 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 def test_metrics_do_not_depend_on_the_batch(
     finished, opinions, tmp_path, size, monkeypatch
 ):
-    """Padding in the last batch does not count, and no recipe applies."""
+    """Metrics do not depend on the batch size, and no recipe is used."""
     monkeypatch.setattr(finetuning_run, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],
@@ -169,7 +169,7 @@ def evaluated(values, monkeypatch):
 
 @pytest.mark.slow
 def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
-    """Weights of the best evaluation go to `best/` and predict."""
+    """The weights of the best evaluation are saved and make the predictions."""
     evaluated([0.5, 0.9, 0.7], monkeypatch)
     arguments = opinions | {"model_dir": pretrained, "num_train_steps": 3}
     arguments |= {"eval_steps": 1, "save_checkpoints_steps": 1}
@@ -196,7 +196,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
 def test_without_evaluation_the_last_weights_count(
     pretrained, opinions, tmp_path
 ):
-    """Training alone needs no further files and leaves a usable model."""
+    """Training without evaluation leaves a usable model."""
     output = str(tmp_path / "output")
     own = {k: opinions[k] for k in ("task", "train_file")}
     run(
@@ -214,7 +214,7 @@ def test_without_evaluation_the_last_weights_count(
 def test_the_last_weights_count_if_no_evaluation_is_of_them(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """The best weights of an earlier part do not replace later weights.
+    """Best weights from an earlier part do not replace later weights.
 
     A finished run keeps its best weights, even instead of an average.
     """
@@ -234,7 +234,7 @@ def test_the_last_weights_count_if_no_evaluation_is_of_them(
 
 
 def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
-    """Data order, precision and weights follow the flags."""
+    """The data order, precision and saved weights follow the flags."""
     orders, types = [], []
 
     def training_batches(features, **kwargs):
@@ -282,7 +282,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
 def test_a_finished_run_is_not_repeated(
     copy, pretrained, opinions, finished, capsys
 ):
-    """Repeating the command evaluates and advises, but does not train."""
+    """Repeating a finished command evaluates and advises without training."""
     before = History(str(copy), 60).rows
     metrics = run(
         model_dir=pretrained,
@@ -302,9 +302,9 @@ def test_a_finished_run_is_not_repeated(
 def test_where_the_first_weights_come_from(
     pretrained, opinions, tmp_path, init, capsys
 ):
-    """`init` selects the pretrained encoder or a random one.
+    """`init` selects the pretrained or a random encoder.
 
-    The run warns if its single step is shorter than warm-up.
+    The run warns that its single step is shorter than warm-up.
     """
     output = str(tmp_path / "output")
     run(
@@ -325,7 +325,7 @@ def test_where_the_first_weights_come_from(
 
 @pytest.mark.slow
 def test_a_fine_tuned_model_is_a_start(finished, opinions, tmp_path):
-    """A fine-tuned model's best encoder can start another task.
+    """The best encoder of a fine-tuned model can start another task.
 
     The paper starts RTE, STS-B and MRPC from MNLI; the head is new.
     """

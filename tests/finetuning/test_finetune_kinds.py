@@ -1,4 +1,4 @@
-"""Every kind of task, from files to a model directory and predictions."""
+"""Every kind of task trains, evaluates and predicts from files."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def write_questions(path, number, seed, impossible):
 
 
 def write_choices(path, number, seed):
-    """Write examples with one choice that is an opinion of the same kind."""
+    """Write examples in which only one choice has the label's opinion."""
     rng = np.random.default_rng(seed)
     lines = []
     for _, label in tiny_tasks.opinions(number, seed):
@@ -74,7 +74,7 @@ WRITTEN = {
 
 
 def finetune(name, pretrained, tmp_path, steps, **values):
-    """Run a task on its own data, from files to files; return metrics."""
+    """Train, evaluate and predict a task on files; return the metrics."""
     write, ending, settings = WRITERS[name]
     given = {
         f"{part}_file": write(tmp_path / f"{part}{ending}", n, n, **settings)
@@ -109,7 +109,10 @@ def finetune(name, pretrained, tmp_path, steps, **values):
 
 @pytest.mark.slow
 def test_a_run_with_windows(pretrained, tmp_path):
-    """A run writes its files, and prediction needs only the run's directory."""
+    """A run on windows evaluates every question.
+
+    Prediction needs only the run's directory.
+    """
     metrics = finetune("squad-1.1", pretrained, tmp_path, 2)
     assert metrics["eval"]["examples"] == 40
 
@@ -118,10 +121,10 @@ def test_a_run_with_windows(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("name", "metric", "values"),
     [
-        # At 0.01, some seeds never distinguish the two kinds of entities.
+        # At 0.01, some seeds do not learn to distinguish the kinds of entities.
         ("token_classification", "f1", {"learning_rate": 0.003}),
         ("squad-1.1", "exact_match", {}),
-        # Of three choices; chance is a third.
+        # There are three choices, so chance is one third.
         (
             "multiple_choice",
             "accuracy",
@@ -132,7 +135,7 @@ def test_a_run_with_windows(pretrained, tmp_path):
 def test_what_follows_from_words_is_learnt(
     name, metric, values, pretrained, tmp_path
 ):
-    """Tags, answers and choices that depend on one word are learnt."""
+    """Models learn tags, answers and choices that depend on one word."""
     metrics = finetune(name, pretrained, tmp_path, 150, **values)
     assert metrics["eval"][metric] > 0.9
     assert metrics["predict"][metric] > 0.9
@@ -142,8 +145,8 @@ def test_what_follows_from_words_is_learnt(
 def test_whether_there_is_an_answer_is_learnt(pretrained, tmp_path):
     """The beam head finds answers and recognises unanswerable questions.
 
-    The odds of no answer separate the two kinds of questions without a
-    threshold tuned to the answers.
+    The odds of no answer separate the two kinds of questions, without a tuned
+    threshold.
     """
     values = {"learning_rate": 0.003, "num_warmup_steps": 40}
     values["train_batch_size"] = 32

@@ -1,4 +1,4 @@
-"""Errors and notes of fine-tuning, its script and its presets."""
+"""Errors and notes for fine-tuning flags, the script and presets."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from albert_tf.tasks.registry import find
 
 
 def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
-    """Each mistake is reported before any training."""
+    """Each mistake is reported before training starts."""
     base = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -48,7 +48,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
 def test_first_updates_that_are_long_are_noted(
     changes, noted, tmp_path, capsys
 ):
-    """The note is printed at high rates, and only by runs that train."""
+    """Only runs that train at a high rate print a note about the rate."""
     folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
     values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
     build(**values | changes).advise()
@@ -83,7 +83,7 @@ def test_first_updates_that_are_long_are_noted(
 def test_recipes_that_make_no_sense(
     pretrained, opinions, tmp_path, values, named
 ):
-    """The error names the setting, before a folder is created."""
+    """The error names the setting, before any folder is created."""
     arguments = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -130,7 +130,7 @@ def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
 
 
 def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
-    """The error names the line of a label not in the training examples."""
+    """The error names the line of a label that the training examples lack."""
     path = tiny_tasks.write_tsv(
         tmp_path / "e.tsv", ("text", "label"), ("a", "good"), ("b", "ugly")
     )
@@ -146,7 +146,7 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
-    """A folder whose model has other labels is not overwritten."""
+    """A model with other labels in the output folder is not overwritten."""
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "label"), ("a", "x"), ("b", "y")
     )
@@ -160,7 +160,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """Nothing is written to a pretrained model, in any spelling of its path."""
+    """Nothing is written to a pretrained model, however its path is spelled."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}
@@ -172,8 +172,9 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
     assert sorted(os.listdir(folder)) == before
 
 
+@pytest.mark.slow
 def test_the_script(finished, opinions, tmp_path):
-    """The script accepts released names, and a run's flags replay it."""
+    """The script accepts released flag names and replays a run's flags."""
     done = programs.run(
         os.path.join(ROOT, "finetune.py"),
         f"--flagfile={finished[0]}/run.flags",
@@ -192,7 +193,7 @@ def test_the_script(finished, opinions, tmp_path):
 
 
 def test_presets():
-    """Each flagfile has a known task and only legal settings."""
+    """Every preset names an existing task and has only legal settings."""
     folder = pathlib.Path(ROOT) / "configs" / "finetuning"
     presets = sorted(folder.glob("*.flags"))
     assert presets

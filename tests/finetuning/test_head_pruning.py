@@ -1,4 +1,4 @@
-"""Removal of heads, and the importance of heads."""
+"""The importance of attention heads, and their pruning."""
 
 import dataclasses
 
@@ -19,13 +19,13 @@ def variant_config(variant):
 
 
 def blocks_of(table):
-    """Return the names of the attention blocks among the weights."""
+    """Return the names of the attention blocks in a table of weights."""
     parts = (name.split("/") for name in table)
     return sorted({p[2] for p in parts if p[2:3] and "attention_" in p[2]})
 
 
 def silenced(table, config, kept):
-    """Return weights for which heads that are not kept output 0."""
+    """Return weights for which the pruned heads output 0."""
     table = {name: value.copy() for name, value in table.items()}
     size = config.hidden_size // config.num_attention_heads
     for block, heads in kept.items():
@@ -37,10 +37,11 @@ def silenced(table, config, kept):
     return table
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
-    """Outputs equal NumPy's for heads that output 0 in every layer."""
+    """A pruned model's outputs equal NumPy's with pruned heads set to 0."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     rng = np.random.default_rng(4)
@@ -68,7 +69,7 @@ def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
 
 
 class Direction:
-    """An objective: the pooled output along one direction."""
+    """An objective: the projection of the pooled output on a direction."""
 
     def losses(self, model, batch, seed):
         names = ("input_ids", "input_mask", "segment_ids")
@@ -77,7 +78,7 @@ class Direction:
 
 
 def oracle_losses(table, config, inputs):
-    """Return the objective of every example, from NumPy."""
+    """Return NumPy's objective for every example."""
     rows = zip(*list(inputs.values())[:3], strict=True)
     return np.array(
         [albert_numpy.encode(table, config, *r)[-1] @ DIRECTION for r in rows]
@@ -113,7 +114,7 @@ def test_importance_is_the_mean_size_of_the_derivative(variant):
 
 
 def test_the_most_important_heads_stay_in_order():
-    """The largest values are kept; the first wins a tie."""
+    """The most important heads stay, in order; ties go to the first head."""
     worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
     for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
         found = shrink.most_important(worth, number)

@@ -1,4 +1,4 @@
-"""Two tasks with one encoder: batches, loss, and two model directories."""
+"""Two tasks share an encoder: batches, loss and model directories."""
 
 import dataclasses
 import json
@@ -41,7 +41,7 @@ ONE_DEVICE = tf.distribute.get_strategy()
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """Return a folder with two official layouts: opinions and pairs."""
+    """Return a folder with two tasks in their official layouts."""
     folder = tmp_path_factory.mktemp("glue")
     for part, number, seed in (("train", 120, 1), ("dev", 30, 2)):
         rows = tiny_tasks.opinions(number, seed)
@@ -76,13 +76,13 @@ def arguments(data_dir, model_dir, output, **values):
 
 @pytest.fixture(scope="module")
 def together(data_dir, finished, tmp_path_factory):
-    """Return the folder and the metrics of a run of both tasks.
+    """Return the folder and metrics of a run of both tasks.
 
     The first of its two evaluations is forced to be the best.
     """
     output = tmp_path_factory.mktemp("together") / "o"
     values = arguments(data_dir, finished[0], output, num_train_steps=150)
-    # With these, both tasks are learnt completely from any of five seeds.
+    # With these values, the model learns both tasks from any of five seeds.
     values |= {"learning_rate": 0.005, "bias_correction": True, "beta_2": 0.98}
     worsen = iter([0.0, 1.0])
 
@@ -97,7 +97,7 @@ def together(data_dir, finished, tmp_path_factory):
 
 
 def test_portions_of_a_batch():
-    """Portions are as near to the weights as units allow, at least one."""
+    """Portions of a batch follow the weights, with at least one unit each."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
@@ -106,7 +106,7 @@ def test_portions_of_a_batch():
 
 
 def prepared(values):
-    """Return the settings and {task: job} of two tasks."""
+    """Return the settings and {task: job} for two tasks."""
     s = build(**values)
     jobs = {
         name: prepare(s.run, dataclasses.replace(s.data, task=name), s.task)
@@ -116,7 +116,7 @@ def prepared(values):
 
 
 def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
-    """Each task's mean loss counts by its weight, not its number of examples.
+    """Each task's mean loss counts by its weight, not by its examples.
 
     Labels are smoothed as set in the recipe.
     """
@@ -151,7 +151,7 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
 
 
 def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
-    """Every task continues where it stopped: batches depend on the step."""
+    """A resumed run continues each task with the batch of its step."""
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     run = dataclasses.replace(s.run, length_bucketing="all")
     s = dataclasses.replace(s, run=run)
@@ -168,7 +168,7 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
 
 
 def test_weights_of_tasks(data_dir, pretrained, tmp_path):
-    """Weights add up to 1; by default, they are the tasks' sizes."""
+    """Weights add up to 1; by default, they are proportional to task size."""
     values = arguments(data_dir, pretrained, tmp_path)
     s, jobs = prepared(values)
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
@@ -177,7 +177,7 @@ def test_weights_of_tasks(data_dir, pretrained, tmp_path):
 
 
 def equal_tasks(dropout):
-    """Return a shared model of two tasks with equal heads, and a batch."""
+    """Return a model shared by two tasks with equal heads, and a batch."""
     config = TaskConfig(classifier_dropout=dropout)
     row = TASKS["classification"].updated(**vars(config))
     row = dataclasses.replace(row, labels=("x", "y"))
@@ -203,7 +203,7 @@ def equal_tasks(dropout):
 
 
 def test_tasks_drop_units_apart():
-    """Equal examples under equal heads differ in loss only by dropout."""
+    """For equal heads and examples, only dropout makes the losses differ."""
     model, objective, batch = equal_tasks(0.5)
     whole, _ = objective.losses(model, batch, None)
     assert float(whole["a_task"]) == float(whole["b_task"])
@@ -215,7 +215,7 @@ def test_tasks_drop_units_apart():
 
 
 def test_the_model_has_one_encoder():
-    """The model has the variables of one encoder and of one head per task."""
+    """The shared model has the variables of one encoder and of each head."""
     labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
     row = TASKS["classification"]
     tasks = {
@@ -238,7 +238,7 @@ def test_the_model_has_one_encoder():
 
 @pytest.mark.slow
 def test_both_tasks_are_learnt(together):
-    """Labels that depend on one word are predicted in both layouts."""
+    """The model learns labels that depend on one word in both layouts."""
     metrics = together[1]
     assert metrics["sst-2_eval"]["accuracy"] > 0.75
     assert metrics["rte_eval"]["accuracy"] > 0.75
@@ -257,7 +257,7 @@ def test_both_tasks_are_learnt(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
-    """A task's directory alone has the same metrics, and can be served."""
+    """Each task's own directory yields the same metrics and can be served."""
     folder = os.path.join(together[0], task)
     found = run(
         model_dir=folder,
@@ -302,7 +302,7 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """A model of one task, or of a different length, stays unchanged.
+    """A folder with a model of one task or another length is not changed.
 
     The note on the rate is printed once, not for each task.
     """
@@ -334,7 +334,7 @@ def test_a_run_that_is_refused_changes_nothing(
 def test_what_several_tasks_cannot_have(
     data_dir, pretrained, tmp_path, values, named
 ):
-    """The error names the setting, before a folder is created."""
+    """The error names the unsupported setting before a folder is created."""
     wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
     with pytest.raises(InputError, match=named):
         finetune_together(build(**wanted))

@@ -1,4 +1,4 @@
-"""Averages, adversarial training and frozen parts, step by step."""
+"""Weight averages, adversarial training and frozen parts, step by step."""
 
 from unittest import mock
 
@@ -73,7 +73,7 @@ def plain():
 
 
 def check_average(plain, replicas, rounding):
-    """Compare the average over four steps, and the weights, with NumPy."""
+    """Compare the average over four steps and the weights with NumPy."""
     trainer = make_trainer(replicas, ema_decay=0.15)
     expected = {}
     for t in range(1, 5):
@@ -95,19 +95,19 @@ def check_average(plain, replicas, rounding):
 def test_the_average_is_that_of_the_formula(plain):
     """The decay at step t is d = min(decay, (t - 1) / (t + 9)), in float64.
 
-    Weights change as they do without an average.
+    The weights are the same as without an average.
     """
     check_average(plain, 1, 0)
 
 
 @pytest.mark.slow
 def test_replicas_have_the_average_of_the_formula(plain):
-    """The loop's graph on two replicas has the same average, up to rounding."""
+    """On two replicas, the average is the same, up to rounding."""
     check_average(plain, 2, 3e-5)
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """With an example of distinct words, moving table rows is equivalent."""
+    """If all words differ, the gradients equal those of moved table rows."""
     trainer = make_trainer(fgm_epsilon=0.7)
     example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
     example["input_ids"][0] = np.arange(10, 18)
@@ -120,7 +120,7 @@ def test_adversarial_gradients_are_those_of_moved_words():
         return [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
 
     def loss():
-        # The masked-word head has the table too, which must not move.
+        # The masked-word head uses the table too, and must not see it moved.
         sums, _ = objective.losses(model, batch, None)
         return sums["sop"] / divisors["sop"]
 
@@ -152,8 +152,9 @@ def adversarial():
     return trained(2, fgm_epsilon=0.5)
 
 
+@pytest.mark.slow
 def test_adversaries_change_the_steps(adversarial, plain):
-    """Training with moved words ends with different weights."""
+    """Adversarial training changes the weights."""
     assert tiny.largest_difference(adversarial, plain[2]) > 1e-3
 
 
@@ -168,14 +169,14 @@ def test_adversaries_change_the_steps(adversarial, plain):
     ids=str,
 )
 def test_adversaries_do_not_depend_on_how_the_batch_is_cut(adversarial, kwargs):
-    """Every row moves only in the direction of its own gradient."""
+    """Adversarial training does not depend on how a batch is divided."""
     found = trained(2, fgm_epsilon=0.5, **kwargs)
     assert tiny.largest_difference(adversarial, found) < 2e-5
 
 
 @eagerly()
 def test_frozen_parts_keep_their_bits():
-    """Frozen parts stay; everything else changes and has slots."""
+    """Frozen parts keep their bits and have no slots; all others change."""
     trainer = make_trainer(freeze=("embeddings", "encoder"))
     before = values(trainer)
     tiny.run_steps(trainer, 2)
@@ -187,7 +188,7 @@ def test_frozen_parts_keep_their_bits():
 
 
 def scripted(scores, monkeypatch):
-    """Make evaluations return the given main metric of each step."""
+    """Make evaluations return the given main metric for each step."""
 
     def after(self, run, window):
         run.record("eval", {"accuracy": scores[run.step - 1]})
@@ -207,7 +208,7 @@ EVERY_STEP = {
 
 @pytest.mark.slow
 def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
-    """The run ends after the given evaluations without gain, permanently."""
+    """After the given number of evaluations without gain, a run is finished."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"early_stopping": 3}
     output = str(tmp_path / "o")
@@ -219,9 +220,9 @@ def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
 
 
 def test_where_a_run_was_stopped_does_not_count(tmp_path):
-    """Only the regular evaluations count, as in an uninterrupted run.
+    """Only regular evaluations count, as in an uninterrupted run.
 
-    There is one more evaluation at `stop_step`.
+    A run also evaluates when it stops at `stop_step`.
     """
     run = mock.Mock(history=History(str(tmp_path)))
     recipe = RecipeConfig(early_stopping=2, plateau_patience=2)
@@ -260,11 +261,12 @@ def test_the_rate_falls_on_plateaus(shallow, opinions, tmp_path, monkeypatch):
     np.testing.assert_array_equal(weights(parts, name), weights(whole, name))
 
 
+@pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_evaluated(
     shallow, opinions, tmp_path, monkeypatch
 ):
-    """Each evaluation, and the best one, has the average of its step."""
+    """Each evaluation, and the best weights, use the average of their step."""
     evaluated = []
 
     def metrics(self, splits):
@@ -295,7 +297,7 @@ def test_averaged_weights_are_what_is_evaluated(
 @pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_kept(shallow, opinions, tmp_path):
-    """Without evaluation, resumed and unbroken runs keep the same average."""
+    """Without evaluation, resumed and unbroken runs save the same average."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {
         "model_dir": shallow,
         "do_train": True,

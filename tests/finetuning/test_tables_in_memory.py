@@ -16,7 +16,7 @@ STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
 
 
 class Count(albert_tf.Hook):
-    """A hook that counts steps, beginnings and ends."""
+    """A hook that counts steps, starts and ends."""
 
     def __init__(self):
         self.seen = []
@@ -33,7 +33,10 @@ class Count(albert_tf.Hook):
 
 @pytest.mark.slow
 def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
-    """Weights, metrics and predictions are equal; hooks see every step."""
+    """A frame gives the same weights and metrics as its file.
+
+    Hooks see every step.
+    """
     pandas = pytest.importorskip("pandas")
     frames = {
         name: value
@@ -76,7 +79,7 @@ def examples(kind, source, **columns):
 
 
 def test_questions_of_a_table(tmp_path):
-    """Rows as in SQuAD on the hub yield the same questions as the file."""
+    """Rows in the format of the hub's SQuAD yield the file's questions."""
     qa = {
         "id": "q1",
         "question": "Who?",
@@ -129,7 +132,7 @@ def test_tags_of_a_table(tmp_path):
 
 
 def test_choices_of_a_table():
-    """Choices, texts or numbers, are a list in one column, or many columns."""
+    """Choices may be a list in one column, or one column each."""
     row = {"context": "c", "question": "q", "label": 1}
     one = examples("multiple_choice", [row | {"choices": ["3", "4"]}])
     two = examples(
@@ -139,7 +142,7 @@ def test_choices_of_a_table():
 
 
 def test_columns_without_names(tmp_path):
-    """Columns of a frame without a header are named by number."""
+    """Columns of a frame without a header are referred to by number."""
     rows = {0: ["a", "b"], 1: ["x", "y"]}
     with pytest.raises(InputError, match="one of the columns 0, 1. Received"):
         examples("classification", rows)

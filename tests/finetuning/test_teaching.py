@@ -1,4 +1,4 @@
-"""Distillation: a student's loss, for every kind of task.
+"""Distillation: a student's loss for every kind of task.
 
 Expected values are computed row by row, from only the row's tokens, without
 padding.
@@ -37,7 +37,7 @@ TEXTS = (
 
 
 def sentences(kind, *labels):
-    """Return a sentence task, and examples with alternating labels."""
+    """Return a sentence task and examples with alternating labels."""
     task = find(kind).updated(max_seq_length=16)
     if task.has_classes:
         task = dataclasses.replace(task, labels=("x", "y", "z"))
@@ -46,7 +46,7 @@ def sentences(kind, *labels):
 
 
 def words():
-    """Return sentences of three words each, with more or fewer pieces."""
+    """Return sentences of three words, with one or more pieces per word."""
     task = find("token_classification")
     task = task.updated(max_seq_length=16)
     task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
@@ -56,7 +56,7 @@ def words():
 
 
 def choices():
-    """Return examples with at most three choices; two have fewer."""
+    """Return examples with up to three choices; two have fewer."""
     config = TaskConfig(max_seq_length=20, max_qa_length=8)
     task = dataclasses.replace(
         find("multiple_choice").updated(**vars(config)), number=3
@@ -67,7 +67,7 @@ def choices():
 
 
 def questions():
-    """Return questions with contexts of one window, two, or one word."""
+    """Return questions with contexts of two windows, one, or a single word."""
     task = exporting.question_task("simple")
     texts = ("the river", "", "he reads")
     contexts = (TEXTS[0] + " " + TEXTS[3], TEXTS[1], TEXTS[2])
@@ -95,13 +95,13 @@ def of_classes(teacher, student):
 
 
 def of_sets(teacher, student):
-    """Return T^2 times the mean cross entropy of the classes."""
+    """Return T^2 times the classes' mean cross entropy."""
     p, q = expit(teacher / T), expit(student / T)
     return -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(-1) * T**2
 
 
 def of_tokens(teacher, student):
-    """Return the mean over start and end, [1, T, 2]."""
+    """Return the mean loss of start and end, [1, T, 2]."""
     both = zip(np.split(teacher, 2, -1), np.split(student, 2, -1), strict=True)
     return np.mean([of_classes(t[..., 0], s[..., 0]) for t, s in both])
 
@@ -167,14 +167,14 @@ def soft_loss(objective, student, features, bucketed):
 
 @pytest.fixture(scope="module", params=KINDS)
 def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
-    """Return kind, objective, teacher, and features with its outputs."""
+    """Return the kind, objective, teacher, and features with its outputs."""
     kind = request.param
     task, examples = KINDS[kind]()
     folder = str(tmp_path_factory.mktemp(kind) / "teacher")
     teacher = exporting.model_dir(folder, pretrained_dir, task, layers=2)
     features = task.features(examples, tokenizer)
     config = AlbertConfig.from_model_dir(folder)
-    config = dataclasses.replace(config, num_hidden_layers=1)  # a student's
+    config = dataclasses.replace(config, num_hidden_layers=1)  # for the student
     train = (Split("train", examples, features),)
     recipe = RecipeConfig(
         teacher=folder, distillation_weight=1.0, distillation_temperature=T
@@ -187,10 +187,10 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
 
 @pytest.mark.slow_after(1)
 def test_a_teacher_equal_to_its_student(taught):
-    """The loss is the entropy of the outputs, and its gradient is zero.
+    """If both models are equal, the loss is an entropy with zero gradient.
 
-    Rows and the last batch are padded, and choices are absent; the loss of
-    numbers is 0.
+    Rows and the last batch are padded, and choices are absent. The loss of a
+    regression task is 0.
     """
     kind, objective, teacher, features = taught
     loss, gradients = soft_loss(objective, teacher, features, False)
@@ -199,9 +199,9 @@ def test_a_teacher_equal_to_its_student(taught):
     assert max(np.abs(g).max() for g in gradients) < 1e-4
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 def test_a_smaller_student(taught):
-    """The distance of rows does not depend on their batch."""
+    """A smaller student's loss equals the mean distance of single rows."""
     kind, objective, teacher, features = taught
     config = dataclasses.replace(teacher.albert.config, num_hidden_layers=1)
     keras.utils.set_random_seed(5)

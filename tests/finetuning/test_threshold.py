@@ -1,4 +1,4 @@
-"""The threshold of SQuAD 2.0, from the best evaluation to serving."""
+"""SQuAD 2.0's threshold, from the best evaluation to serving."""
 
 import json
 import os
@@ -26,7 +26,7 @@ F1 = [0.5, 0.9, 0.7, 0.6]  # in evaluations during training
 
 
 def write_questions(path, number, seed, known, impossible=True):
-    """Write questions about opinions; every third has no answer."""
+    """Write questions about opinions; every third one has no answer."""
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
         qa = {"id": f"q{i}", "question": QUESTION}
@@ -42,7 +42,7 @@ def write_questions(path, number, seed, known, impossible=True):
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory, shallow):
-    """Return the flags of a run on its own questions."""
+    """Return the flags of a run on these questions."""
     folder = tmp_path_factory.mktemp("questions")
     return {
         "task": "squad-2.0",
@@ -60,12 +60,12 @@ def questions(tmp_path_factory, shallow):
         "eval_steps": 1,
         "save_checkpoints_steps": 1,
         "eval_batch_size": 64,
-        "random_seed": 1,  # the best weights withhold some answers
+        "random_seed": 1,  # the best weights then withhold some answers
     }
 
 
 def forced_f1(values, monkeypatch):
-    """Make the next evaluations return the given F1 with their metrics."""
+    """Make the next evaluations report the given F1 values."""
     sequence, score = list(values), QuestionAnswering.score
 
     def chosen(self, examples, predictions):
@@ -89,7 +89,7 @@ def stopped(questions, tmp_path_factory):
 @pytest.fixture(scope="module")
 @eagerly()
 def whole(questions, stopped):
-    """Return the same run, continued to its end, and its metrics."""
+    """Return the same run, continued to the end, and its metrics."""
     output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
     with pytest.MonkeyPatch.context() as monkeypatch:
         forced_f1(F1[3:], monkeypatch)
@@ -106,7 +106,7 @@ def threshold(folder):
 
 
 def between(value, odds, low):
-    """Return whether a value separates the odds at `low` from the next."""
+    """Return whether a value lies between `low` and the next higher odds."""
     return sum(x <= value for x in odds) == sum(x <= low for x in odds)
 
 
@@ -118,9 +118,9 @@ def withheld(texts):
 def test_the_threshold_is_that_of_the_best_weights(
     stopped, questions, tmp_path
 ):
-    """The threshold is saved with the best weights, and other runs use it.
+    """The threshold is saved with the best weights and used by later runs.
 
-    The official search finds it again on the best weights' predictions.
+    The official search finds it again for the best weights' predictions.
     """
     assert checkpoints.for_inference(stopped).endswith("ckpt-2")
     found = run(
@@ -140,7 +140,7 @@ def test_the_threshold_is_that_of_the_best_weights(
 
 @pytest.mark.slow
 def test_predictions_of_the_same_run_use_it(whole, stopped):
-    """The threshold also applies to questions with unknown answers."""
+    """The threshold also applies to questions whose answers are unknown."""
     output, metrics = whole
     assert checkpoints.for_inference(output).endswith("ckpt-2")
     assert threshold(output) == pytest.approx(threshold(stopped), abs=1e-5)
@@ -159,14 +159,14 @@ def test_predictions_of_the_same_run_use_it(whole, stopped):
 
 
 def asked(questions):
-    """Return {id: context} of the questions to predict."""
+    """Return {id: context} for the questions to predict."""
     content = files.read_json(questions["predict_file"], "")
     paragraphs = content["data"][0]["paragraphs"]
     return {p["qas"][0]["id"]: p["context"] for p in paragraphs}
 
 
 def test_what_is_served_answers_as_the_predictions(whole, questions):
-    """A served model withholds exactly the answers that the file lacks."""
+    """A served model returns the same answers as the predictions file."""
     contexts = asked(questions)
     inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
     found = load_server(whole[0], ServingConfig()).call("answer", *inputs)[
@@ -205,7 +205,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
 
 @pytest.mark.slow
 def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
-    """A SavedModel's own `task.json` has the threshold that it uses."""
+    """A SavedModel's `task.json` contains the threshold that it uses."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
@@ -224,7 +224,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
 
 
 def test_thresholds_that_mean_nothing(shallow, finished):
-    """Thresholds are errors for models of other tasks."""
+    """A threshold for a model of another task is an error."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
     for folder in (shallow, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
@@ -261,9 +261,9 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
 
 @eagerly()
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
-    """A model that was never evaluated receives a threshold in its folder.
+    """Evaluating a model in its own folder saves a threshold there.
 
-    This works for any spelling of the folder's path.
+    The path of the folder may be spelled differently.
     """
     output = shutil.copytree(whole[0], tmp_path / "o")
     tuned = threshold(output)
@@ -282,7 +282,7 @@ def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
-    """After evaluation, an ensemble has the best threshold for its averages."""
+    """Evaluation gives an ensemble the best threshold for its averages."""
     members = [str(tmp_path / name) for name in "ab"]
     odds = sorted(read(whole[0], "null_odds").values())
     for folder, value in zip(members, (odds[3], odds[-3] + 1.0), strict=True):
@@ -299,7 +299,7 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
     assert withheld(texts) == {k for k, x in found.items() if x > mean}
     metrics = run(**values, do_predict=True, do_eval=True)["eval"]
     assert metrics["f1"] == pytest.approx(metrics["best_f1"])
-    # The mean of equal members equals them.
+    # The mean of equal members equals each member.
     assert read(output, "predictions") == read(whole[0], "predictions")
     assert threshold(members[0]) == odds[3]
 
@@ -307,7 +307,7 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_a_task_of_several_has_its_threshold(questions, tmp_path):
-    """The threshold is in the task's own folder; other tasks have none."""
+    """In a run of several tasks, the threshold is in its task's folder."""
     folder, output = tmp_path / "squad", str(tmp_path / "o")
     for version, impossible in (("1.1", False), ("2.0", True)):
         for part, number in (("train", 40), ("dev", 30)):

@@ -1,9 +1,10 @@
-"""Ensembles of unequal models, compared with the single models."""
+"""Ensembles of unequal models equal the mean of the single models."""
 
 import dataclasses
 
 import keras
 import numpy as np
+import pytest
 import tiny
 
 from albert_tf.finetuning.evaluation import averaged_outputs, load_ensemble
@@ -14,7 +15,7 @@ from albert_tf.tasks.registry import find
 from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 
-# Layers share weights: both have the same variables with different meaning.
+# Layers share weights, so both models have variables of the same shapes.
 SMALL = dataclasses.replace(tiny.CONFIG, initializer_range=0.5)
 LARGE = dataclasses.replace(SMALL, num_hidden_layers=3, num_attention_heads=4)
 TASK = dataclasses.replace(
@@ -24,7 +25,7 @@ TEXTS = ("a good film", "so awful it is", "bad", "the plot of " * 9)
 
 
 def finetuned(folder, config, tokenizer, seed):
-    """Write a fine-tuned model directory; return its model."""
+    """Write a fine-tuned model directory and return the model."""
     keras.utils.set_random_seed(seed)
     model = TASK.build_model(config, "float32")
     config.save(folder)
@@ -42,8 +43,9 @@ def job_of(tokenizer):
     return Job(TASK, SMALL, tokenizer, (split,), (), ())
 
 
+@pytest.mark.slow
 def test_members_have_their_own_shapes(words, tmp_path):
-    """The mean is over the logits of a small and a large model."""
+    """An ensemble averages the logits of a small and a large model."""
     job = job_of(words)
     features = job.train[0].features
     folders = [str(tmp_path / name) for name in ("small", "large")]
@@ -58,7 +60,7 @@ def test_members_have_their_own_shapes(words, tmp_path):
     outputs = evaluator.predict(
         lambda: evaluation_batches(features, 2, True), averaged_outputs(TASK)
     )
-    # Batches are ordered by length, predictions as in the file.
+    # Batches are ordered by length, but predictions as in the file.
     mean = np.mean(logits, axis=0)
     np.testing.assert_allclose(outputs["logits"], mean, atol=1e-4)
     assert np.abs(logits[0] - logits[1]).max() > 0.1

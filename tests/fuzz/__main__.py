@@ -20,7 +20,8 @@ with program.quiet_start():
 
 def show(outcome: trials.Outcome, seed: str) -> None:
     """Print an outcome that needs attention."""
-    print(f"{outcome.kind}: --seed={seed!r} ({outcome.what})")
+    what = f"{outcome.file}, {outcome.how}, {outcome.seconds:.1f} s"
+    print(f"{outcome.kind}: --seed={seed!r} ({what})")
     print(f"{outcome.note}\n", flush=True)
 
 

@@ -19,12 +19,12 @@ import traceback
 from collections.abc import Iterator
 from multiprocessing import Pipe
 
-from fuzz import user_files, written_files
-from fuzz.written_files import Reader
+from fuzz import phoneme_files, user_files, written_files
+from fuzz.reader import Reader
 
 from albert_tf.base.errors import InputError
 
-READERS = written_files.READERS | user_files.READERS
+READERS = written_files.READERS | user_files.READERS | phoneme_files.READERS
 SECONDS = 2.0  # of processor time for one input, beyond that of an intact one
 BYTES = 1 << 30  # of memory for one input, beyond that of the libraries
 # The most that may be reserved, including thread stacks.
@@ -44,12 +44,16 @@ class Outcome:
 
     Attributes:
       kind: `REFUSED`, `ACCEPTED` or `FAILED`.
-      what: the damaged file and the mutator.
+      file: the damaged file.
+      how: the mutator.
+      seconds: the processor time of reading.
       note: the error message, or what is wrong.
     """
 
     kind: str
-    what: str = ""
+    file: str = ""
+    how: str = ""
+    seconds: float = 0.0
     note: str = ""
 
 
@@ -88,16 +92,13 @@ def damage(reader: Reader, folder: pathlib.Path, seed: str) -> tuple[str, str]:
     return name, how
 
 
-def trial(
-    reader: Reader, valid: pathlib.Path, seed: str, usual: float = 0.0
-) -> Outcome:
+def trial(reader: Reader, valid: pathlib.Path, seed: str) -> Outcome:
     """Copy the valid files, damage one, and read them.
 
     Args:
       reader: the reader.
       valid: the folder with its valid files, which is not changed.
       seed: determines the damage.
-      usual: the time that intact files take.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / "in"
@@ -109,26 +110,24 @@ def trial(
         name, how = damage(reader, folder, seed)
         before, start = _state(folder), time.process_time()
         outcome = _judged(reader, folder, name)
-        spent = time.process_time() - start - usual
+        spent = time.process_time() - start
         if _state(folder) != before:
             outcome = Outcome(FAILED, note="files changed")
-        if spent > SECONDS:
-            outcome = Outcome(FAILED, note=f"{spent:.1f} s; {outcome.note}")
-    return dataclasses.replace(outcome, what=f"{name}, {how}")
-
-
-def make(name: str, folder: pathlib.Path) -> None:
-    """Write the valid files of a reader, and read them."""
-    valid = folder / name.replace(" ", "-").replace(".", "")
-    valid.mkdir()
-    READERS[name].make(valid)
-    for file in READERS[name].names(valid):
-        READERS[name].read(valid, file)
+    return dataclasses.replace(outcome, file=name, how=how, seconds=spent)
 
 
 def valid_folder(name: str, folder: pathlib.Path) -> pathlib.Path:
     """Return where `make` writes the files of a reader."""
     return folder / name.replace(" ", "-").replace(".", "")
+
+
+def make(name: str, folder: pathlib.Path) -> None:
+    """Write the valid files of a reader, and read them."""
+    valid = valid_folder(name, folder)
+    valid.mkdir()
+    READERS[name].make(valid)
+    for file in READERS[name].names(valid):
+        READERS[name].read(valid, file)
 
 
 def _memory(name: str) -> int:
@@ -142,14 +141,32 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _measured(reader: Reader, valid: pathlib.Path, seed: str, usual: float):
-    """Run a trial; also judge the memory that it took."""
+def _usual_seconds(reader: Reader, valid: pathlib.Path) -> dict[str, float]:
+    """Return {file: the processor time of reading it intact}.
+
+    Each file is read twice: the first time also loads libraries and starts
+    their threads.
+    """
+
+    def seconds(name: str) -> float:
+        start = time.process_time()
+        reader.read(valid, name)
+        return time.process_time() - start
+
+    return {n: min(seconds(n), seconds(n)) for n in reader.names(valid)}
+
+
+def _measured(
+    reader: Reader, valid: pathlib.Path, seed: str, usual: dict[str, float]
+) -> Outcome:
+    """Run a trial; also judge the time and the memory that it took."""
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _memory("VmRSS")
-    outcome = trial(reader, valid, seed, usual)
+    outcome = trial(reader, valid, seed)
     used = _memory("VmHWM") - before
-    if used > BYTES:
-        note = f"{used:,} bytes; {outcome.note}"
+    spent = outcome.seconds - usual[outcome.file]
+    if spent > SECONDS or used > BYTES:
+        note = f"{spent:.1f} s, {used:,} bytes; {outcome.note}"
         return dataclasses.replace(outcome, kind=FAILED, note=note)
     return outcome
 
@@ -161,10 +178,7 @@ def _serve(pipe, name: str, folder: pathlib.Path, log: str) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     reader, valid = READERS[name], valid_folder(name, folder)
-    first = reader.names(valid)[0]
-    start = time.process_time()
-    reader.read(valid, first)  # starts the libraries' threads
-    usual = time.process_time() - start
+    usual = _usual_seconds(reader, valid)
     _limit_memory()
     while seed := pipe.recv():
         os.ftruncate(1, 0)

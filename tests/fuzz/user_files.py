@@ -10,7 +10,14 @@ import tensorflow as tf
 import tiny_records
 import tiny_tasks
 from fuzz import mutators
-from fuzz.written_files import Reader, Refused, model_dir, words
+from fuzz.reader import (
+    Reader,
+    Refused,
+    beside,
+    words,
+    write_json,
+    write_lines,
+)
 from google.protobuf.message import DecodeError
 
 import albert_tf
@@ -40,8 +47,7 @@ def _tables(folder):
     lines = ['text,label\n"a ""b"", c",x\n', '"two\nlines",y\n']
     (folder / "t.csv").write_text("".join(lines))
     objects = [{"text": text, "label": label} for text, label in rows]
-    lines = [json.dumps(row) + "\n" for row in objects]
-    (folder / "t.jsonl").write_text("".join(lines))
+    write_lines(folder / "t.jsonl", objects)
     _arrow_tables(folder, objects)
 
 
@@ -63,7 +69,7 @@ def _arrow_tables(folder, objects):
         with pyarrow.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
     state = {"_data_files": [{"filename": "data.arrow"}]}
-    (folder / "saved" / "state.json").write_text(json.dumps(state))
+    write_json(folder / "saved" / "state.json", state)
 
 
 def _read_table(folder, name):
@@ -124,7 +130,7 @@ def _squad(folder):
     ]
     paragraphs = [{"context": "a b c d e", "qas": qas}]
     content = {"version": "2.0", "data": [{"paragraphs": paragraphs}]}
-    (folder / "squad.json").write_text(json.dumps(content))
+    write_json(folder / "squad.json", content)
 
 
 def _read_squad(folder, name):
@@ -192,8 +198,9 @@ def _requests(folder):
         {"text": "a [MASK] film", "text_pair": ""},
         {"question": "is it?", "context": "it is.", "choices": ["a", "b"]},
     ]
-    text = "".join(json.dumps(x) + "\n" for x in lines)
-    (folder / "litert.jsonl").write_text(text + "plain text\n")
+    write_lines(folder / "litert.jsonl", lines)
+    with (folder / "litert.jsonl").open("a") as file:
+        file.write("plain text\n")
 
 
 def _read_requests(folder, name):
@@ -210,10 +217,7 @@ def _read_requests(folder, name):
 
 
 def _signature_requests(folder):
-    made = folder.parent / f"{folder.name}.made"
-    made.mkdir()
-    model_dir(made)
-    albert_tf.export(model_dir=str(made), export_dir=str(folder / "model"))
+    albert_tf.export(model_dir=beside(folder), export_dir=str(folder / "model"))
     calls = {
         "text": {"text": ["a good film", "b"]},
         "text_pair": {"text": ["a"], "text_pair": ["b"]},
@@ -226,11 +230,11 @@ def _signature_requests(folder):
     }
     for name, inputs in calls.items():
         body = {"signature_name": name, "inputs": inputs}
-        (folder / f"{name}.json").write_text(json.dumps(body))
+        write_json(folder / f"{name}.json", body)
     example = tiny_records.serialized(text=["a film"], text_pair=["b"])
     body = {"examples": [base64.b64encode(example).decode()]}
     body = {"signature_name": "tf_example", "inputs": body}
-    (folder / "tf_example.json").write_text(json.dumps(body))
+    write_json(folder / "tf_example.json", body)
 
 
 _LOADED = {}

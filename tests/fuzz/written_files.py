@@ -1,17 +1,8 @@
-"""What programs write, here and elsewhere, with valid files to damage.
-
-A reader reads as its program would. It raises an `InputError`, or one of its
-`refusals` where another library defines the format, or accepts the file.
-"""
+"""What programs write, here and elsewhere, with valid files to damage."""
 
 import dataclasses
-import fnmatch
-import functools
 import json
-import pathlib
 import sys
-import tempfile
-from collections.abc import Callable
 from unittest import mock
 
 import h5py
@@ -23,7 +14,15 @@ import tiny_records
 import tiny_tasks
 import vocabularies
 from fuzz import mutators
-from fuzz.mutators import Mutator
+from fuzz.reader import (
+    Reader,
+    Refused,
+    beside,
+    model_dir,
+    words,
+    write_json,
+    write_lines,
+)
 
 import albert_tf
 from albert_tf.base import program
@@ -44,57 +43,12 @@ from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints, model_card
 from albert_tf.training.history import HISTORY_FILE, History
 
-
-@dataclasses.dataclass(frozen=True)
-class Reader:
-    """A reader of files.
-
-    Attributes:
-      make: writes valid files to a folder.
-      targets: {pattern of file names to damage: {name: mutator}}.
-      read: reads a folder in which the named file was damaged.
-      refusals: exceptions that another library documents for its format.
-      quick: whether the fixed seeds of the default suite include it.
-    """
-
-    make: Callable[[pathlib.Path], None]
-    targets: dict[str, dict[str, Mutator]]
-    read: Callable[[pathlib.Path, str], None]
-    refusals: tuple[type[Exception], ...] = ()
-    quick: bool = True
-
-    def names(self, folder: pathlib.Path) -> list[str]:
-        """Return the files to damage."""
-        paths = (p for p in folder.rglob("*") if p.is_file())
-        names = (path.relative_to(folder) for path in paths)
-        return sorted(str(x) for x in names if self.mutators(str(x)))
-
-    def mutators(self, name: str) -> dict[str, Mutator]:
-        """Return the mutators of a file, or {} if it is not to be damaged."""
-        return next(
-            (m for p, m in self.targets.items() if fnmatch.fnmatch(name, p)), {}
-        )
-
-
-class Refused(Exception):
-    """A program ended with an error message."""
-
-
-@functools.cache
-def words():
-    """Return a WordPiece tokenizer."""
-    pieces = [*tiny_tasks.PIECES, *"bcd"]
-    content = "\n".join(pieces).encode()
-    config = vocabularies.TextConfig()
-    return vocabularies.WordPieceTokenizer(content, config)
-
-
 # Pretraining records.
 
 
 def _static_records(folder):
     tiny_records.write_records(folder)
-    (folder / "piece_counts.json").write_text(json.dumps([1] * 128))
+    write_json(folder / "piece_counts.json", [1] * 128)
 
 
 def _built_records(folder):
@@ -129,7 +83,7 @@ def _read_records_alone(folder, name):
     checks.check_files(str(folder), found)
 
 
-def _read_pipeline(folder, name):
+def read_batches(folder, name):
     """Read batches as training and evaluation do."""
     where = str(folder)
     found = metadata.read_metadata(where)
@@ -143,23 +97,6 @@ def _read_pipeline(folder, name):
 
 
 # Model directories.
-
-
-@functools.cache
-def _model_files() -> dict[str, bytes]:
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(temporary)
-        tokenizer = tiny_tasks.make_tokenizer(folder)
-        (folder / "words.txt").unlink()
-        config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=1)
-        tiny_tasks.write_model(folder, config, tokenizer)
-        return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def model_dir(folder):
-    """Write a model directory with one layer."""
-    for name, content in _model_files().items():
-        (folder / name).write_bytes(content)
 
 
 def _read_checkpoint(folder, name):
@@ -196,7 +133,7 @@ def _sentencepiece(folder):
     (folder / "spiece.model").write_bytes(content)
     rules = {"do_lower_case": False, "strip_accents": False}
     values = {"type": "sentencepiece", "digit_comma": "released", **rules}
-    (folder / "tokenizer.json").write_text(json.dumps(values))
+    write_json(folder / "tokenizer.json", values)
 
 
 def _read_tokenizer(folder, name):
@@ -233,8 +170,7 @@ def _run_files(folder):
         for step in (2, 4)
         for split in ("train", "eval")
     ]
-    lines = [json.dumps(row) + "\n" for row in rows]
-    (folder / HISTORY_FILE).write_text("".join(lines))
+    write_lines(folder / HISTORY_FILE, rows)
     (folder / "metadata.json").write_text('{"settings": {"a": 1}}')
 
 
@@ -271,47 +207,43 @@ def _read_flagfile(folder, name):
 # Models of other projects.
 
 
-def _hub(folder, spiece=True):
-    made = folder.parent / f"{folder.name}.made"
-    made.mkdir()
-    if spiece:
-        _sentencepiece(made)
-        tokenizer = load_tokenizer(str(made))
-        changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
-        config = dataclasses.replace(tiny.CONFIG, **changes)
-        tiny_tasks.write_model(made, config, tokenizer)
-    else:
-        model_dir(made)
-    convert(str(made), str(folder), "huggingface")
+def _sentencepiece_model(folder):
+    _sentencepiece(folder)
+    tokenizer = load_tokenizer(str(folder))
+    changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
+    config = dataclasses.replace(tiny.CONFIG, **changes)
+    tiny_tasks.write_model(folder, config, tokenizer)
+
+
+def _hub(folder, make=_sentencepiece_model):
+    convert(beside(folder, make), str(folder), "huggingface")
     special = {"mask_token": {"content": "[MASK]"}, "cls_token": "[CLS]"}
-    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    write_json(folder / "special_tokens_map.json", special)
 
 
 def _sentence_transformer(folder):
-    _hub(folder, spiece=False)
+    _hub(folder, model_dir)
     rows = [
         {"type": "sentence_transformers.models.Transformer", "path": ""},
         {"type": "x.Pooling", "path": "1_Pooling"},
         {"type": "x.Normalize", "path": "2_Normalize"},
     ]
-    (folder / "modules.json").write_text(json.dumps(rows))
+    write_json(folder / "modules.json", rows)
     (folder / "1_Pooling").mkdir()
     pooling = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": 0}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    write_json(folder / "1_Pooling" / "config.json", pooling)
     settings = {"max_seq_length": 8, "do_lower_case": True}
-    path = folder / "sentence_bert_config.json"
-    path.write_text(json.dumps(settings))
+    write_json(folder / "sentence_bert_config.json", settings)
     settings = {"prompts": {"query": "q: "}, "default_prompt_name": "query"}
-    path = folder / "config_sentence_transformers.json"
-    path.write_text(json.dumps(settings))
+    write_json(folder / "config_sentence_transformers.json", settings)
     values = json.loads((folder / "config.json").read_text())
     values["architectures"] = ["AlbertModel"]
-    (folder / "config.json").write_text(json.dumps(values))
+    write_json(folder / "config.json", values)
 
 
 def _classifier(folder):
     """Write a hub folder with a head, and weights as HDF5."""
-    _hub(folder, spiece=False)
+    _hub(folder, model_dir)
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     with h5py.File(folder / "tf_model.h5", "w") as file:
@@ -330,20 +262,15 @@ def _read_source(folder, name):
 
 
 def _release(folder):
-    made = folder.parent / f"{folder.name}.made"
-    made.mkdir()
-    model_dir(made)
-    convert(str(made), str(folder), "tf1")
+    convert(beside(folder), str(folder), "tf1")
 
 
 # Weights in Keras's own format.
 
 
 def _keras_files(folder):
-    made = folder.parent / f"{folder.name}.made"
-    made.mkdir()
-    model_dir(made)
-    albert_tf.Albert.load(str(made)).save(str(folder / "model.keras"))
+    model = albert_tf.Albert.load(beside(folder))
+    model.save(str(folder / "model.keras"))
 
 
 def _read_keras(folder, name):
@@ -377,7 +304,7 @@ READERS = {
     "pipeline": Reader(
         _built_records,
         {"*.tfrecord": mutators.RECORDS, "metadata.json": mutators.JSON},
-        _read_pipeline,
+        read_batches,
         quick=False,
     ),
     "checkpoint": Reader(

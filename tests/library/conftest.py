@@ -18,11 +18,11 @@ def new_classifier(folder):
 
 @pytest.fixture
 def classifier(shallow):
-    """A model that no other test has used."""
+    """Return a model that no other test has used."""
     return new_classifier(shallow)
 
 
 @pytest.fixture(scope="session")
 def same_classifier(shallow):
-    """A model for tests that do not change it."""
+    """Return a model for tests that do not change it."""
     return new_classifier(shallow)

@@ -1,4 +1,4 @@
-"""All Keras callbacks work in `fit` and see its metrics."""
+"""All Keras callbacks work in `fit` and receive its metrics."""
 
 import math
 
@@ -15,7 +15,7 @@ METRICS = ["accuracy", "f1", "matthews", keras.metrics.AUC(name="auc")]
 UP = "val_accuracy val_f1 val_matthews val_auc accuracy auc".split()
 calls = keras.callbacks
 
-# Functions that make each callback for a folder, and the files it writes there.
+# Each function creates a callback that writes into a folder.
 CALLBACKS = {
     "BackupAndRestore": lambda p: calls.BackupAndRestore(p / "backup"),
     "CSVLogger": lambda p: calls.CSVLogger(p / "log.csv"),
@@ -30,7 +30,7 @@ CALLBACKS = {
     "ModelCheckpoint": lambda p: calls.ModelCheckpoint(
         p / "best.keras", "val_matthews", save_best_only=True
     ),
-    "OrbaxCheckpoint": None,  # needs a library that is not installed
+    "OrbaxCheckpoint": None,  # needs a package that is not installed
     "ProgbarLogger": lambda p: calls.ProgbarLogger(),
     "ReduceLROnPlateau": lambda p: calls.ReduceLROnPlateau("val_f1"),
     "RemoteMonitor": None,  # needs a server
@@ -38,7 +38,7 @@ CALLBACKS = {
     "TensorBoard": lambda p: calls.TensorBoard(p / "board"),
     "TerminateOnNaN": lambda p: calls.TerminateOnNaN(),
 }
-# The first one writes a file; the second one is passed alone.
+# The first callback writes a file; the second is passed without a list.
 NAMES_OF_CALLBACKS = sorted(
     (name for name, make in CALLBACKS.items() if make),
     key=lambda name: name not in ("CSVLogger", "CallbackList"),
@@ -54,7 +54,7 @@ HOW = {"validation_data": (TEXTS, NAMES), "verbose": 0}
 
 
 def compiled(path, rate=RATE):
-    """Return a model whose Adam keeps averages of the weights."""
+    """Return a model whose Adam optimizer averages the weights."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(path, LABELS)
     optimizer = keras.optimizers.Adam(rate, use_ema=True)
@@ -64,7 +64,7 @@ def compiled(path, rate=RATE):
 
 @pytest.fixture(scope="module")
 def model(shallow):
-    """A model shared by the tests of all callbacks."""
+    """Return a model shared by the tests of all callbacks."""
     return compiled(shallow)
 
 
@@ -73,10 +73,10 @@ def test_the_table_is_whole():
     assert set(CALLBACKS) >= {n for n in dir(calls) if n[0].isupper()}
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", NAMES_OF_CALLBACKS)
 def test_a_callback_runs(name, model, tmp_path):
-    """A callback sees all metrics, even official ones, and writes its file."""
+    """A callback sees every metric, even official ones, and writes its file."""
     callback = CALLBACKS[name](tmp_path)
     several = isinstance(callback, calls.CallbackList)
     if several:
@@ -89,7 +89,7 @@ def test_a_callback_runs(name, model, tmp_path):
 
 
 def test_every_metric_has_a_direction(model):
-    """Callbacks know each metric's better direction without `mode`."""
+    """Callbacks know whether a metric should rise or fall without `mode`."""
     watches = {n: calls.EarlyStopping(n) for n in (*UP, "loss", "val_loss")}
     model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
     for name, watch in watches.items():
@@ -98,7 +98,7 @@ def test_every_metric_has_a_direction(model):
 
 @pytest.mark.slow
 def test_training_ends_when_an_official_metric_gets_no_better(shallow):
-    """Early stopping ends a run that does not learn after the second epoch."""
+    """Early stopping on an official metric ends a run that does not learn."""
     stop = calls.EarlyStopping("val_f1", patience=1, restore_best_weights=True)
     how = HOW | {"callbacks": [stop], "epochs": 9}
     history = compiled(shallow, 0.0).fit(TEXTS, NAMES, **how).history

@@ -1,4 +1,4 @@
-"""LoRA and quantized kernels can be trained, saved and loaded."""
+"""LoRA and quantized kernels are trained, saved and loaded."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def probabilities(model):
 
 @pytest.fixture(scope="module")
 def low_rank(shallow):
-    """A model with low-rank matrices, trained for an epoch or more."""
+    """Return a model with low-rank matrices, trained for an epoch."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(
         shallow, LABELS, lora_rank=3, classifier_dropout=0.0
@@ -55,7 +55,7 @@ def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
 
 
 def test_a_folder_has_the_sum(low_rank, tmp_path):
-    """A saved folder has merged kernels, which every program can read."""
+    """A saved folder has merged kernels, readable by every program."""
     low_rank.save(tmp_path / "folder")
     query = low_rank.albert.encoder.attention_0_0.query
     sum_ = query._kernel.numpy() + (
@@ -91,7 +91,7 @@ def test_an_export_has_the_sum(low_rank, tmp_path):
 
 
 def test_keras_own_call_is_saved_too(shallow, tmp_path):
-    """A layer with its own `enable_lora` call and scale is saved, too."""
+    """A layer changed by Keras's own `enable_lora` is also saved."""
     model = Classifier.load(shallow, LABELS)
     dense = model.albert.encoder.ffn_0_0.intermediate
     dense.enable_lora(2, lora_alpha=6)
@@ -110,7 +110,7 @@ def test_keras_own_call_is_saved_too(shallow, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
-    """A `.keras` file restores the model; saving a folder writes nothing."""
+    """A `.keras` file keeps a quantized model; saving a folder is an error."""
     model = Classifier.load(shallow, LABELS)
     exact = probabilities(model)
     model.quantize(mode)
@@ -129,7 +129,7 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
     ("mode", "error"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.07)]
 )
 def test_a_quantized_kernel_is_read_as_numbers(mode, error):
-    """The error of each number is bounded by the kernel's largest number."""
+    """A quantized kernel is read back within a share of its largest value."""
     keras.utils.set_random_seed(3)
     dense = Dense(5, bias_initializer="ones")
     dense.build([None, 4])
@@ -140,8 +140,9 @@ def test_a_quantized_kernel_is_read_as_numbers(mode, error):
     np.testing.assert_allclose(dense.float_kernel(), wanted, atol=room)
 
 
+@pytest.mark.slow
 def test_heads_read_quantized_kernels():
-    """Masked words and beams of answers change little if layers are int8."""
+    """With one layer in int8, both heads' outputs change only a little."""
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(tiny.CONFIG, embedding_norm="hidden")
     ids = np.arange(12, dtype=np.int32).reshape(2, 6)
@@ -159,7 +160,7 @@ def test_heads_read_quantized_kernels():
 
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
 def test_refuses_what_is_no_rank(shallow, rank):
-    """An invalid rank fails while the model loads."""
+    """An invalid rank is an error when the model loads."""
     with pytest.raises(InputError, match="`lora_rank` must be"):
         albert_tf.load(shallow, lora_rank=rank)
 

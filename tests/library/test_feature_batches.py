@@ -1,4 +1,4 @@
-"""Batches: the lifetime of their generator, and repeated texts."""
+"""Batches: the lifetime of their generator, and texts without repeats."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
 
 
 def test_a_generator_goes_with_its_data_set():
-    """A generator is freed with its data set, even if stopped early."""
+    """A generator is freed with its data set, even if it stopped early."""
     data = np.arange(5)
 
     def generate():
@@ -37,7 +37,10 @@ def test_a_generator_goes_with_its_data_set():
 @pytest.mark.parametrize("size", [1, 4, 7, 32])
 @pytest.mark.parametrize("pairs", [PAIRS, [*PAIRS, *PAIRS], [("a", "b")] * 3])
 def test_no_two_of_a_batch_share_a_text(pairs, size):
-    """Each example appears once; batches are full if enough texts differ."""
+    """No text occurs twice in a batch, and each example appears once.
+
+    Batches are full if enough texts differ.
+    """
     order = np.random.default_rng(0).permutation(len(pairs)).tolist()
     batches = list(without_repeats(order, pairs, size))
     assert sorted(i for batch in batches for i in batch) == sorted(order)
@@ -49,7 +52,7 @@ def test_no_two_of_a_batch_share_a_text(pairs, size):
 
 
 def test_an_embedder_sees_no_partner_twice(shallow):
-    """In `fit`, no partner appears twice in a batch."""
+    """In `fit`, no partner occurs twice in a batch."""
     model = Embedder.load(shallow, max_length=8)
     words = "good great fine bad poor awful".split()
     first = [f"the film was {w}" for w in words * 4]

@@ -18,7 +18,7 @@ ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def of(name, *x, **how):
-    """Return a function that calls a method of a model."""
+    """Return a function that calls a method of its argument."""
     return lambda model, path: getattr(model, name)(*x, **how)
 
 
@@ -74,13 +74,13 @@ def untrained(model, path):
     ],
 )
 def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
-    """A mistake raises a one-line error before any computation."""
+    """The error for each mistake states the rule that it breaks."""
     with pytest.raises(InputError, match=message):
         action(same_classifier, shallow)
 
 
 def test_the_usual_optimizer_is_that_of_none_alone(classifier):
-    """An unknown optimizer name does not select the default."""
+    """Only `None` selects the default optimizer; unknown names are errors."""
     classifier.compile(None, None)
     assert isinstance(classifier.optimizer, AdamW) and classifier.own_loss
     with pytest.raises(ValueError, match="optimizer identifier: autto"):

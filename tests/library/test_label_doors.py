@@ -1,4 +1,4 @@
-"""Labels are read by the same rules in memory, columns and files.
+"""Labels follow the same rules in memory, columns and files.
 
 Tags and answers are labels, too. An error names the user's own argument.
 """
@@ -26,7 +26,7 @@ CHOOSER = "MultipleChoice", "multiple_choice"
 
 
 def model_of(name, kind, words, **changes):
-    """Return a model quickly, without running its network."""
+    """Return a model without running its network."""
     task = dataclasses.replace(find(kind).updated(max_seq_length=16), **changes)
     return getattr(albert_tf, name)(tiny.SHALLOW, task, words)
 
@@ -107,7 +107,7 @@ def test_labels_of_a_frame_stand_by_their_names(
     ],
 )
 def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
-    """Labels next to texts, in a column or in a file mean the same classes."""
+    """Classes may be names or numbers, in lists, columns or files."""
     wanted = [tuple(row) for row in SETS]
     if kind == "classification":
         wanted = [labels[2], labels[0], labels[1]]
@@ -148,7 +148,7 @@ def test_tags_by_name_or_number(words, tmp_path, tags):
 
 
 def test_a_word_a_row_of_a_frame(words):
-    """A sentence column, named as usual or by `id_column`, joins words."""
+    """In a frame with one word per row, an id column groups the sentences."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
         {
@@ -179,7 +179,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
-    """Answers next to questions, in columns and in tables are equivalent."""
+    """Answers may be a separate list or a column of a table."""
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}
     table = columns | {"answers": answers}
@@ -226,7 +226,7 @@ FEW = [["a", "b"], ["a"], ["b"]]
 def test_a_mistake_is_named_as_it_was_passed(
     words, model, changes, x, y, message
 ):
-    """An error names the argument and index, not an inner row."""
+    """The error names the argument and the index, not an internal row."""
     model = model_of(*model, words, **changes)
     with pytest.raises(InputError, match=message) as error:
         model.examples(x, y, "predict" if y is None else "train")
@@ -234,7 +234,7 @@ def test_a_mistake_is_named_as_it_was_passed(
 
 
 def test_a_batch_of_raw_texts_is_not_a_sentence(words):
-    """Texts in a data set stay texts, with or without batches or tags."""
+    """Texts in a data set, batched or not, are split into words one by one."""
     model = model_of(*TAGGER, words, labels=TAGS)
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
@@ -260,7 +260,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
 
 
 def test_the_scheme_is_that_of_the_labels(words, capsys):
-    """The tag scheme comes from the labels; broken tags print one note."""
+    """Labels determine the tag scheme, and broken tags print one note."""
     model = model_of(*TAGGER, words, labels=TAGS)
     assert model.examples([["a"]], [["O"]], "train")
     assert model.task.scheme == "BIO"

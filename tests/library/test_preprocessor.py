@@ -1,4 +1,4 @@
-"""Strings become the model's inputs: eagerly, mapped, and in a graph."""
+"""Strings become a model's inputs: eagerly, in `map` and in a graph."""
 
 import json
 
@@ -17,7 +17,7 @@ LENGTH = 24
 
 @pytest.fixture(scope="module")
 def layer(tokenizer):
-    """A layer for rows with few tokens."""
+    """Return a layer for short rows."""
     return Preprocessor(tokenizer, LENGTH)
 
 
@@ -29,7 +29,7 @@ def agree(found, wanted):
 
 
 def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
-    """Lists, mapped texts and batches of pairs produce the same ids."""
+    """Lists, mapped texts and batches of pairs get the tokenizer's ids."""
     wanted = tokenizer(TEXTS, max_length=LENGTH)
     agree(layer(TEXTS), wanted)
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
@@ -43,7 +43,7 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
 
 
 def test_what_keras_passes_is_read(layer, tokenizer):
-    """A column [B, 1], a list of two columns and `Sequential` work."""
+    """A column [B, 1], a list of two columns and `Sequential` are supported."""
     wanted, texts = tokenizer(TEXTS, max_length=LENGTH), tf.constant(TEXTS)
     for column in (
         texts[:, None],
@@ -67,6 +67,7 @@ def test_a_copy_has_the_vocabulary(layer):
     agree(Preprocessor.from_config(config)(TEXTS), layer(TEXTS))
 
 
+@pytest.mark.slow
 def test_a_new_global_seed_changes_nothing(layer, tokenizer):
     """The vocabulary survives `set_random_seed`, which resets kernels."""
     texts = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(layer)
@@ -77,7 +78,7 @@ def test_a_new_global_seed_changes_nothing(layer, tokenizer):
 
 
 def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
-    """A `.keras` file includes the tokenizer, not its path."""
+    """A `.keras` file restores the layer with its tokenizer."""
     text = keras.Input((), dtype="string")
     model = keras.Model(text, layer(text))
     model.save(tmp_path / "ids.keras")
@@ -86,7 +87,7 @@ def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
 
 
 def test_refuses_what_is_no_text(layer):
-    """Numbers are an error, and so is a call without a tokenizer."""
+    """Numbers, a missing tokenizer and a short length are errors."""
     with pytest.raises(InputError, match="must be a list of strings"):
         layer([1, 2])
     with pytest.raises(InputError, match="must be a `tokenizer`"):

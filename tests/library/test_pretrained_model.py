@@ -15,7 +15,7 @@ TEXTS = ["the film was good", "a bad plot", "in this one it is not so fine"]
 
 @pytest.fixture(scope="module")
 def albert(pretrained):
-    """A model, loaded from a model directory."""
+    """Return a model loaded from a model directory."""
     return load(pretrained)
 
 
@@ -47,7 +47,7 @@ def test_every_layout_is_the_same_model(albert, pretrained, layout, tmp_path):
 
 
 def test_fill_mask_is_the_softmax_of_the_logits(albert):
-    """Pieces and probabilities match the head's logits at the mask."""
+    """Filled pieces and probabilities match the head's logits at each mask."""
     fillings = albert.fill_mask("the [MASK] was [MASK]", top_k=3)
     ids = albert.tokenizer.encode_masked("the [MASK] was [MASK]")
     row = np.array([[albert.tokenizer.cls_id, *ids, albert.tokenizer.sep_id]])
@@ -64,7 +64,10 @@ def test_fill_mask_is_the_softmax_of_the_logits(albert):
 
 
 def test_embed_is_the_program(albert, pretrained, tmp_path):
-    """`python -m albert_tf.embed` writes the same vectors, to the bit."""
+    """`embed` returns exactly the vectors that the program writes.
+
+    In mixed bfloat16, the vectors are float32 and close to these.
+    """
     text, vectors = tmp_path / "texts.txt", str(tmp_path / "x.npy")
     text.write_text("\n".join(TEXTS))
     embed_texts(EmbedConfig(pretrained, str(text), vectors))
@@ -91,7 +94,7 @@ def test_save_writes_what_load_reads(albert, tmp_path):
 
 @pytest.mark.slow
 def test_a_functional_model_of_two(pretrained, tmp_path):
-    """Two models on one string input can be trained, saved and loaded."""
+    """A model of two encoders on one input is trained, saved and loaded."""
     first, second = load(pretrained), load(pretrained)
     text = keras.Input((), dtype="string")
     ids = first.preprocessor(text)
@@ -110,7 +113,7 @@ def test_a_functional_model_of_two(pretrained, tmp_path):
 
 @pytest.mark.slow
 def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
-    """A SavedModel written by Keras has the model's outputs."""
+    """A SavedModel that Keras exports has the model's outputs."""
     ids = keras.Input([None], dtype="int32")
     model = keras.Model(ids, albert(ids)["pooled_output"])
     model.export(tmp_path / "saved", verbose=False)
@@ -146,7 +149,7 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
     ],
 )
 def test_refuses_what_does_not_fit(albert, pretrained, action, message):
-    """A mistake raises a one-line error with the argument."""
+    """The error for a mistake names the argument."""
     with pytest.raises(InputError, match=message):
         action(albert, pretrained)
 

@@ -1,4 +1,4 @@
-"""Arguments of `fit`: columns, rows and weights, and their errors."""
+"""Arguments of `fit`: columns, rows and weights, with their errors."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 
 
 def test_a_frame_beside_labels_is_its_column():
-    """A frame passed with labels is read as its column, not its names."""
+    """A frame passed with labels stands for its text column."""
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
     table = user_data.table_of(frame, ["good"], COLUMNS)
     assert table.data == {"text": ["a"], "label": ["good"]}
@@ -28,14 +28,14 @@ def test_a_frame_beside_labels_is_its_column():
 
 
 def test_a_table_may_be_of_tensors():
-    """Dicts of tensors, as in a `tf.data.Dataset`, are tables."""
+    """A dict of tensors, as in a `tf.data.Dataset`, is a table."""
     table = {"text": tf.constant(["a"]), "label": tf.constant([1])}
     table = user_data.table_of(table, None, COLUMNS)
     assert table.data == {"text": ["a"], "label": [1]}
 
 
 def test_an_endless_generator_is_refused():
-    """An endless generator fails at its first value that is not a text."""
+    """An endless generator of batches is an error at its first value."""
     batches = iter(lambda: (["a film"], ["good"]), None)
     with pytest.raises(InputError, match=r"list of strings. Received: text\[0"):
         user_data.text_columns(batches, COLUMNS)
@@ -45,14 +45,14 @@ def test_an_endless_generator_is_refused():
     "weights", [1.0, [1.0, np.nan], ["a", "b"], np.ones([2, 1]), [1, None]]
 )
 def test_weights_are_a_number_for_each_example(weights):
-    """Any other weights are an error, as they would change the loss."""
+    """Weights must be one finite number for each example."""
     user_data.check_weights([1, 0.5], ["a", "b"])
     with pytest.raises(InputError, match="finite number"):
         user_data.check_weights(weights, ["a", "b"])
 
 
 def test_weights_of_classes_are_by_name_where_names_are_numbers():
-    """Numeric class names win, and other classes have weight 1."""
+    """Class names that are numbers take precedence over indices."""
     assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
     assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}
@@ -62,7 +62,7 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 
 
 def test_labels_have_an_order():
-    """Sets and dicts are errors, as they are not ordered lists of labels."""
+    """Sets and dicts are errors, because labels must be in order."""
     assert label_names(np.array([0, 1])) == ("0", "1")
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
         with pytest.raises(InputError, match="list of the classes, in order"):
@@ -88,6 +88,7 @@ IN_COLUMNS = (
 )
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize(
     "task", [*TASKS.values(), *IN_COLUMNS], ids=lambda task: task.name
 )

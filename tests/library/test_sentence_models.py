@@ -1,4 +1,4 @@
-"""Classes, sets of classes, numbers and vectors of texts and pairs."""
+"""Models of classes, sets of classes, numbers and vectors."""
 
 import exporting
 import keras
@@ -34,7 +34,7 @@ NUMBERS = [float(name == "good") for name in NAMES]
     ],
 )
 def test_pairs_come_as_columns_or_rows(shallow, ways):
-    """Every way to pass pairs leads to the same probabilities."""
+    """Every way of passing pairs leads to the same probabilities."""
     keras.utils.set_random_seed(1)
     model = PairClassifier.load(shallow, LABELS)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -75,7 +75,10 @@ def test_a_model_of_official_files_takes_texts(
 
 
 def test_a_set_of_classes(shallow, tmp_path):
-    """Labels are lists of names, or 0 and 1; each class has a probability."""
+    """Labels are lists of names, or 0 and 1 for each class.
+
+    Each class has its own probability.
+    """
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     flags = [[int(name == label) for label in LABELS] for name in NAMES]
@@ -99,7 +102,7 @@ def test_a_set_of_classes(shallow, tmp_path):
 
 
 def test_a_number(shallow):
-    """The loss is the squared error; official metrics are correlations."""
+    """The loss is the squared error, and a score is a correlation."""
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow)
     model.compile(AdamW(0.001), run_eagerly=True)
@@ -117,7 +120,7 @@ def test_a_number(shallow):
 
 @pytest.mark.slow
 def test_shares_of_classes_are_learnt(shallow):
-    """The loss is the shares' cross entropy; one-hot rows equal labels."""
+    """Soft labels have a cross-entropy loss, and one-hot rows equal labels."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)
@@ -142,7 +145,7 @@ def test_shares_of_classes_are_learnt(shallow):
 
 
 def test_shares_of_a_set_of_classes(shallow):
-    """The shares of multilabel classes need not add up to 1."""
+    """Soft labels of a multilabel task need not add up to 1."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -158,7 +161,7 @@ def test_shares_of_a_set_of_classes(shallow):
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )
 def test_several_numbers(shallow, tmp_path, how):
-    """The loss is the mean squared error; a folder keeps the count."""
+    """The loss is the mean squared error; a folder keeps the output count."""
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow, **how)
     model.compile(AdamW(0.001), metrics=["pearson"], run_eagerly=True)
@@ -196,7 +199,7 @@ def test_several_numbers(shallow, tmp_path, how):
     ],
 )
 def test_vectors_learn_from_what_there_is(shallow, data):
-    """Texts, pairs, triplets and rated pairs all reduce the loss."""
+    """Training on texts, pairs, triplets or scored pairs reduces the loss."""
     keras.utils.set_random_seed(1)
     model = Embedder.load(shallow)
     model.compile(tiny_fits.optimizer(4, 0.02), run_eagerly=True)
@@ -209,7 +212,7 @@ def test_vectors_learn_from_what_there_is(shallow, data):
 
 @pytest.mark.slow
 def test_one_model_takes_texts_and_pairs_in_turn(shallow):
-    """A model that is compiled once trains on and predicts texts and pairs."""
+    """A model compiled once trains on and predicts both texts and pairs."""
     model, pairs = Embedder.load(shallow), (TEXTS, TEXTS[::-1])
     model.compile(AdamW(0.001))
     for data in (TEXTS, pairs):
@@ -218,8 +221,9 @@ def test_one_model_takes_texts_and_pairs_in_turn(shallow):
     assert model.encode(TEXTS).shape == (16, 16)
 
 
+@pytest.mark.slow
 def test_weights_of_pairs_leave_them_partners(shallow):
-    """A pair with a smaller weight is still a negative for others."""
+    """A pair with a smaller weight remains a negative for the others."""
     keras.utils.set_random_seed(1)
     model = Embedder.load(shallow)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -276,8 +280,9 @@ def test_scores_are_of_pairs(shallow):
         model.encode(())
 
 
+@pytest.mark.slow
 def test_a_batch_may_have_no_class(shallow):
-    """All label sets in a batch of a data set may be empty."""
+    """All label sets in a data set's batch may be empty."""
     model = Classifier.load(shallow, ["x", "y"], multilabel=True)
     model.compile(run_eagerly=True)
     sets = [[0, 1], [0, 0], [0, 0]]

@@ -12,7 +12,7 @@ QUERIES, VECTORS = RNG.normal(size=(5, 4)), RNG.normal(size=(17, 4))
 
 
 def test_a_lone_vector_has_a_lone_answer():
-    """A single vector has the answer of its row, without the axis."""
+    """A single vector has the result of its row, without the axis."""
     wanted = albert_tf.search(QUERIES, VECTORS, np.int64(2))
     assert albert_tf.search(QUERIES[1], VECTORS, np.array(2)) == wanted[1]
     cosines = cosine_similarity(QUERIES, VECTORS)
@@ -44,6 +44,6 @@ def test_a_lone_vector_has_a_lone_answer():
     ],
 )
 def test_refuses_what_are_no_vectors(action, message):
-    """The error names the argument."""
+    """The error names the argument that is not an array of vectors."""
     with pytest.raises(InputError, match=message):
         action()

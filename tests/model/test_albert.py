@@ -1,4 +1,4 @@
-"""The model equals the released code and the paper."""
+"""The model equals the released code and the paper's equations."""
 
 import functools
 
@@ -13,15 +13,15 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.training.checkpoints import named_variables
 
-# Ten times the noise of the released code when float32 sums are reordered; g5
-# has masks with gaps and a row without tokens, where scores near -10000 have a
-# spacing of 1e-3.
+# Ten times the released code's noise when float32 sums are reordered; g5
+# has masks with gaps and a row without tokens, where the spacing of scores
+# near -10000 is 1e-3.
 OUTPUTS, LOSSES = 2e-5, 1e-5
 HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 
 
 class TPU(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """A strategy that uses the operations for TPUs on a CPU."""
+    """A strategy that runs the operations for TPUs on a CPU."""
 
 
 CPU = tf.distribute.OneDeviceStrategy
@@ -61,7 +61,7 @@ def computed(golden):
 
 
 def check_rows(golden, ours, theirs):
-    """Compare by example; difficult masks have their own tolerances."""
+    """Compare example by example; difficult masks have their own tolerances."""
     ours = np.reshape(ours, theirs.shape)
     per_example = len(theirs) // len(golden.inputs["input_mask"])
     empty = np.repeat(~golden.inputs["input_mask"].any(1), per_example)
@@ -72,7 +72,7 @@ def check_rows(golden, ours, theirs):
 
 @pytest.mark.parametrize("name, device", RELEASED)
 def test_every_layer_equals_the_released_code(name, device):
-    """Embeddings, each block, pooled output and logits equal the release's."""
+    """Embeddings, blocks, pooled output and logits equal the release's."""
     golden, out, _, _ = released(name, device)
     layers = sorted(k for k in golden.outputs if k.startswith("layer_"))
     assert len(layers) == len(out["hidden_states"])
@@ -85,7 +85,7 @@ def test_every_layer_equals_the_released_code(name, device):
 
 @pytest.mark.parametrize("name, device", RELEASED)
 def test_losses_and_gradients_equal_the_released_code(name, device):
-    """Losses of both heads and examples, and all gradients, are equal."""
+    """Losses and all gradients equal the released code's."""
     golden, _, losses, gradients = released(name, device)
     tolerance = HARD_LOSSES if name == "g5" else LOSSES
     theirs = goldens.to_ours(golden.grads, golden.config)
@@ -131,7 +131,7 @@ def test_sharing_calls_the_same_objects(variant):
 
 @pytest.mark.parametrize("variant", ["shared", "norm at H"])
 def test_padding_changes_nothing(variant):
-    """Outputs at tokens depend on neither amount nor content of padding."""
+    """Outputs at tokens depend on neither the amount nor the ids of padding."""
     model, inputs = goldens.random_model(variant)
     real = inputs["input_mask"].astype(bool)
     del inputs["masked_lm_positions"]
@@ -151,7 +151,7 @@ def test_padding_changes_nothing(variant):
 
 @pytest.mark.parametrize("device", [CPU, TPU])
 def test_bfloat16_is_near_float32(device):
-    """Mixed precision has float32 variables, and logits close to float32's."""
+    """Mixed precision has float32 variables and logits close to float32's."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
     with device("CPU:0").scope():
@@ -172,7 +172,7 @@ def test_bfloat16_is_near_float32(device):
 
 
 def test_logits_are_not_rounded_to_bfloat16():
-    """Under bfloat16, both heads compute their logits in float32."""
+    """In mixed precision, both heads compute their logits in float32."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
     out = golden.outputs_of(model)
@@ -227,7 +227,7 @@ def test_no_two_places_share_a_dropout_mask(monkeypatch):
 
 
 def test_integers_of_any_width_are_ids():
-    """64-bit ids from NumPy and 32-bit ids have equal outputs."""
+    """64-bit ids from NumPy and 32-bit ids have the same outputs."""
     model = AlbertForPretraining(tiny.CONFIG)
     ids = np.arange(12).reshape(2, 6)
     expected = model(ids.astype(np.int32))["mlm_logits"]
@@ -236,7 +236,7 @@ def test_integers_of_any_width_are_ids():
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_places_asked_for_are_those_of_the_whole(variant):
-    """Selected positions, in any order or repeated, equal the full output."""
+    """Outputs at selected positions, in any order, equal the full output's."""
     model, inputs = goldens.random_model(variant)
     model, (*inputs, _) = model.albert, inputs.values()
     places = tf.constant([[3, 9, 0, 3], [1, 0, 6, 2], [2, 1, 1, 0]])

@@ -9,7 +9,7 @@ from albert_tf.model import ops
 
 
 def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
-    """Compare the values and the gradients of two functions at x."""
+    """Compare the values and gradients of two functions at x."""
     found = []
     for function in (ours, theirs):
         with tf.GradientTape() as tape:
@@ -43,7 +43,7 @@ def test_gelu_is_tensorflows(dtype, error):
 
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (None, 5, 12)])
 def test_layer_norm_is_keras(shape):
-    """Layer norm and all its gradients equal Keras's in float32.
+    """Layer normalisation and its gradients equal Keras's in float32.
 
     XLA compiles only static shapes.
     """
@@ -80,7 +80,7 @@ def test_layer_norm_is_keras(shape):
 
 @pytest.mark.parametrize("shape", [(6, 2), (3, 4, 50)])
 def test_cross_entropy_is_tensorflows(shape):
-    """Cross-entropy equals TensorFlow's for large and small logits."""
+    """Cross entropy equals TensorFlow's for large and small logits."""
     labels = tf.random.stateless_uniform(
         shape[:-1], [7, 8], maxval=shape[-1], dtype=tf.int32
     )

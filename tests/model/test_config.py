@@ -1,4 +1,4 @@
-"""Configs are read like released configs, and errors name mistakes."""
+"""Configs are read like released configs; errors name mistakes."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def test_released_sizes(size, version):
 
 
 def test_every_shipped_config_is_legal():
-    """All JSON files in configs/models load and match their names."""
+    """All JSON files in `configs/models` load and match their names."""
     paths = sorted(MODELS.rglob("*.json"))
     assert len(paths) > 20
     for path in paths:
@@ -78,7 +78,7 @@ def test_config_survives_its_file(tmp_path):
     "names", [("config.json",), ("albert_config.json", "model.ckpt-best.index")]
 )
 def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
-    """For a Hugging Face folder or a release, the error names the command."""
+    """The error for a Hugging Face or release folder names the converter."""
     for name in names:
         (tmp_path / name).write_text(AlbertConfig().to_json())
     command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"
@@ -87,14 +87,14 @@ def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
 
 
 def test_a_folder_that_is_not_there_is_told_so(tmp_path):
-    """For a missing folder, the error does not advise conversion."""
+    """The error for a missing folder does not advise conversion."""
     message = f"existing folder. Received: model_dir={tmp_path}/gone$"
     with pytest.raises(InputError, match=message):
         AlbertConfig.from_model_dir(f"{tmp_path}/gone")
 
 
 def test_pruned_heads_are_written_and_others_not(tmp_path):
-    """A file contains the width of a head only if it is not H / A."""
+    """A config file contains the head size only if it is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))
     text = (tmp_path / "whole" / "albert_config.json").read_text()
     assert "attention_head_size" not in text
@@ -139,12 +139,12 @@ def test_group_of_a_layer():
         ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` must be at most"),
         ({"hidden_dropout_prob": -0.1}, "must be at least 0.0"),
         ({"ln_type": "preln"}, "`ln_type` must be postln"),
-        # The initialization of a new model divides by it.
+        # Initialising a new model divides by this value.
         ({"initializer_range": 0.0}, "`initializer_range` must be"),
     ],
 )
 def test_mistakes_are_named(change, message, tmp_path):
-    """The error for each mistake names key, rule, value and file."""
+    """The error for each mistake names the key, rule, value and file."""
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps({**BASE, **change}))
     with pytest.raises(InputError) as caught:
@@ -156,7 +156,7 @@ def test_mistakes_are_named(change, message, tmp_path):
 
 
 def test_missing_keys_are_named():
-    """A config without a required key is an error that names it."""
+    """The error for a config names the required keys that it lacks."""
     values = {k: v for k, v in BASE.items() if k != "hidden_size"}
     del values["embedding_size"]
     with pytest.raises(InputError, match="`embedding_size`, `hidden_size`"):
@@ -168,7 +168,7 @@ def test_missing_keys_are_named():
     [("{", "must be JSON.*line 1"), ("[1]", "must be a JSON object")],
 )
 def test_a_file_that_is_no_config(text, message, tmp_path):
-    """The error for a broken file contains its path and the line."""
+    """The error for a broken file states its path and the fault."""
     path = tmp_path / "albert_config.json"
     path.write_text(text)
     with pytest.raises(InputError, match=message):

@@ -35,7 +35,7 @@ def recomputed(x):
 
 
 def looped(x):
-    """Use the gradient in a loop, which looks it up by name."""
+    """Use a gradient in a loop, which looks it up by name."""
     again = custom_gradient(lambda x: (tf.sin(x), lambda dy: dy * tf.cos(x)))
     steps = tf.while_loop(
         lambda i, _: i < 3,
@@ -78,7 +78,7 @@ def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_graph_is_freed_with_its_gradients(function):
-    """The registry is unchanged, and gradients equal those in eager mode."""
+    """A graph is freed with its gradients, which equal those in eager mode."""
     gc.collect()  # removes graphs of earlier tests
     registered = len(ops.gradient_registry.list())
     found, graph = in_graph(function)
@@ -90,7 +90,7 @@ def test_a_graph_is_freed_with_its_gradients(function):
 
 
 def test_optimizers_of_equal_settings_share_a_graph():
-    """A second optimizer with equal settings does not trace its rule again."""
+    """A second optimizer with equal settings does not trace the rule again."""
     traces = []
     for _ in range(2):
         kernel = keras.Variable(tf.ones([FUSED_SIZE // 64, 64]))

@@ -1,4 +1,4 @@
-"""Choices that depend on the device, made while tracing."""
+"""Choices that depend on the device are made during tracing."""
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ class ForTpu(CompiledForTpu, tf.distribute.OneDeviceStrategy):
 
 
 def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
-    """Return the graph of a replica with dropout in a loop."""
+    """Return the graph of a replica with dropout inside a loop."""
 
     def replica():
         with tf.GradientTape() as tape:
@@ -35,7 +35,7 @@ def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
 
 
 def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
-    """On TPUs, loops and gradients use the TPU generator, without nesting."""
+    """On TPUs, dropout uses the TPU's generator, and no XLA call is nested."""
     for strategy in ForTpu("CPU:0"), tf.distribute.OneDeviceStrategy("CPU:0"):
         functions = traced(strategy).library.function
         ops = {node.op for f in functions for node in f.node_def}

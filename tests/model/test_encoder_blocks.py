@@ -1,4 +1,4 @@
-"""TensorFlow's fusion of the operations in blocks."""
+"""TensorFlow fuses the operations in the encoder's blocks."""
 
 import pytest
 import tensorflow as tf
@@ -9,7 +9,7 @@ from albert_tf.model.albert import FeedForward
 
 
 def fused_operations(graph, *inputs) -> set[tuple]:
-    """Return the operations fused with matrix products in a graph."""
+    """Return the operations that a graph fuses with matrix products."""
     context.enable_run_metadata()
     graph(*inputs)
     metadata = context.export_run_metadata()
@@ -25,7 +25,7 @@ def fused_operations(graph, *inputs) -> set[tuple]:
 
 @pytest.fixture
 def improved_graphs():
-    """Enable graph optimization, which quick tests disable."""
+    """Enable the graph optimizer, which quick tests disable."""
     name = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options().get(name, False)
     tf.config.optimizer.set_experimental_options({name: False})
@@ -35,7 +35,7 @@ def improved_graphs():
 
 @pytest.mark.usefixtures("improved_graphs")
 def test_gelu_is_computed_with_its_product():
-    """oneDNN fuses the product, its bias and the GELU."""
+    """oneDNN fuses a product with its bias and GELU."""
     layer = FeedForward(tiny.CONFIG, name="ffn_0_0")
     layer.build()
     x = tf.ones([2, 3, tiny.CONFIG.hidden_size])

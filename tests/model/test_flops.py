@@ -1,4 +1,4 @@
-"""FLOP counts equal the graph's."""
+"""FLOP counts equal those of the graph."""
 
 import goldens
 import pytest
@@ -10,10 +10,10 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig, forward_flops
 
 
-@pytest.mark.slow_after(2)
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_flops_are_those_of_the_graph(variant):
-    """The formula equals the matrix products in the traced model."""
+    """The formula equals the matrix products of the traced model."""
     config = goldens.variant(variant)
     shapes = [(1, 11)] * 3 + [(1, 3)]
     specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
@@ -24,7 +24,7 @@ def test_flops_are_those_of_the_graph(variant):
 
 
 def test_a_training_step_of_base_costs_255_gflop():
-    """A step of base has 255 GFLOP, with a batch of 4, T = 128 and P = 20.
+    """A step of base takes 255 GFLOP, with a batch of 4, T = 128 and P = 20.
 
     A layer has 4 H^2 + 2 H I weights and twice T^2 products of width H; the
     last layer computes 21 outputs from all keys and values.

@@ -1,4 +1,4 @@
-"""Heads of a new model attend to neighbours or to equal words."""
+"""In a new model, heads attend to neighbours or to equal words."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ SHAPES = {
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_heads_begin_at_the_neighbours(shape):
-    """Three of four heads attend to offsets -1, 1 and -2 in each layer."""
+    """In each layer, three of four heads attend to offsets -1, 1 and -2."""
     config = dataclasses.replace(WIDE, **shape)
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -90,7 +90,7 @@ def texts(rng, count):
     ids=["projection", "no projection", "two groups"],
 )
 def test_a_head_begins_at_the_same_word_elsewhere(shape):
-    """A head attends to another copy of the word, otherwise to [SEP]."""
+    """A head attends to another copy of the word, or else to [SEP]."""
     config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -127,7 +127,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
 
 
 def test_dimensions_kept_apart_are_of_places_or_of_words():
-    """Position and word dimensions are disjoint, even for odd head sizes."""
+    """Positions and words use separate dimensions, even for odd head sizes."""
     places, words = informed_start.kept_apart(128, 27)
     assert len(places) == 12 and len(words) == 12
     assert places.max() < 64 < words.min()
@@ -153,7 +153,7 @@ def test_dimensions_kept_apart_are_of_places_or_of_words():
     ids=["narrow", "norm behind the projection"],
 )
 def test_embeddings_without_room_for_repeats(changes):
-    """Without enough width, embeddings have no separate dimensions."""
+    """Narrow embeddings have no dimensions set aside for repeats."""
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
     assert not informed_start.has_room_for_repeats(model)
@@ -173,19 +173,19 @@ def test_the_score_is_that_of_waves_moved_by_the_offset():
 
 
 def test_waves_have_no_distance_twice():
-    """Among 512 positions, no other distance resembles a neighbour's."""
+    """Among 512 positions, no other distance resembles that of a neighbour."""
     radians = informed_start.frequencies(64, seed=3)[:32]
     alike = np.cos(np.arange(1, 512)[:, None] * radians).mean(axis=1)
     assert alike.max() < 0.7
 
 
 def test_half_of_the_heads_are_the_nearest_places():
-    """Half of the heads attend to the nearest offsets, alternating sides."""
+    """Offsets alternate between left and right, the nearest first."""
     assert informed_start.offsets(5) == [-1, 1, -2, 2, -3]
 
 
 def test_a_head_too_narrow_for_a_wave_stays_random():
-    """A head too narrow for a wave keeps its random weights."""
+    """The kernels for a head that is too narrow for a wave are zero."""
     radians = informed_start.frequencies(4, seed=1)
     for kernel in informed_start.head_kernels(radians, 1, offset=1):
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))

@@ -1,4 +1,4 @@
-"""ALBERT's layers support the usual operations of Keras."""
+"""ALBERT's layers support the usual Keras operations."""
 
 import dataclasses
 
@@ -46,14 +46,14 @@ def functional(layer, name="model"):
 
 
 def batch_of(layer):
-    """Return the batch, with an axis of choices if the layer needs it."""
+    """Return the batch, with an axis for choices if the layer needs it."""
     if isinstance(layer, AlbertChooser):
         return {n: x.reshape(3, 2, -1) for n, x in BATCH.items()}
     return BATCH
 
 
 def every(outputs):
-    """Return the arrays in outputs of any structure."""
+    """Return all arrays in outputs of any structure."""
     return [np.asarray(x) for x in tf.nest.flatten(outputs)]
 
 
@@ -76,7 +76,7 @@ def test_a_saved_functional_model_is_the_same(kind, tmp_path):
 
 
 def test_inputs_are_a_dict_keywords_or_defaults():
-    """All input forms are equivalent; mask and segments have defaults."""
+    """All forms of inputs are equivalent; mask and segments are optional."""
     model = LAYERS["encoder"]()
     ids = BATCH["input_ids"]
     zeros = np.zeros_like(ids)
@@ -95,7 +95,7 @@ def test_inputs_are_a_dict_keywords_or_defaults():
 
 
 def test_pretraining_predicts_everywhere_by_default():
-    """Without positions, MLM logits cover all tokens."""
+    """Without positions, the MLM logits cover all tokens."""
     model = LAYERS["pretraining"]()
     places = np.array([[3, 1]] * 6, np.int32)
     few = model(*BATCH.values(), places)["mlm_logits"]
@@ -106,7 +106,7 @@ def test_pretraining_predicts_everywhere_by_default():
 
 
 def test_dropout_follows_training():
-    """Units are dropped at the rate with `training=True`, otherwise never."""
+    """Dropout has the set rate with `training=True`, and is otherwise off."""
     config = dataclasses.replace(tiny.CONFIG, hidden_size=512)
     model = AlbertClassifier(config, 512, classifier_dropout=0.4)
     model.classifier.kernel.assign(np.eye(512))
@@ -117,7 +117,7 @@ def test_dropout_follows_training():
     assert abs(shares[0] - 0.4) < 0.05 and shares[1:] == [0.0, 0.0]
     first, second = (model(BATCH, training=True).numpy() for _ in range(2))
     assert np.mean((first == 0) != (second == 0)) > 0.3
-    # The project's own argument: equal seeds have equal masks.
+    # The project's own argument `seed` determines the masks.
     seed = tf.constant([1, 2])
     np.testing.assert_array_equal(
         model(BATCH, seed=seed), model(BATCH, seed=seed)
@@ -125,7 +125,7 @@ def test_dropout_follows_training():
 
 
 def test_dropout_acts_in_every_block_under_fit():
-    """`fit` on a frozen model only advances the dropout generators."""
+    """In training, dropout also acts in a frozen model, with changing masks."""
     rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     config = dataclasses.replace(tiny.CONFIG, **rates)
     model = functional(AlbertModel(config))
@@ -139,7 +139,7 @@ def test_dropout_acts_in_every_block_under_fit():
 
 
 def test_initial_weights_do_not_depend_on_dropout():
-    """With dropout, layers draw the same seeds from Python's generator."""
+    """Dropout does not change the seeds of the initial weights."""
     keras.utils.set_random_seed(5)
     drawn = keras.initializers.TruncatedNormal(stddev=0.02)
     kernel = keras.layers.Embedding(50, 8, embeddings_initializer=drawn)
@@ -151,7 +151,7 @@ def test_initial_weights_do_not_depend_on_dropout():
 
 @pytest.mark.slow
 def test_two_replicas_drop_different_units():
-    """Under a strategy, equal rows have different dropout in each replica."""
+    """Equal rows have different dropout in each replica of a strategy."""
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
     with strategy.scope():
         model = LAYERS["classifier"]()
@@ -182,7 +182,7 @@ def test_parts_can_be_frozen():
 
 
 def test_gradient_reaches_the_embeddings():
-    """Gradients reach `embedding_output`, so saliency can be computed."""
+    """Gradients reach `embedding_output`, so users can compute saliency."""
     model = LAYERS["encoder"]()
     with tf.GradientTape() as tape:
         outputs = model(BATCH, return_all=True)
@@ -202,6 +202,6 @@ def test_gradient_reaches_the_embeddings():
     ],
 )
 def test_wrong_inputs_are_named(wrong, message):
-    """Wrong types, lengths and names are errors before computation."""
+    """The error names an input of the wrong type, length or name."""
     with pytest.raises(InputError, match=message):
         LAYERS["encoder"]()(wrong)

@@ -67,14 +67,14 @@ def check(variant, loop, tolerance=2e-6, **kwargs):
     "loop, eager", [*((form, True) for form in FORMS), (ON_TPU, False)], ids=str
 )
 def test_forms_agree_with_the_unrolled_loop(loop, eager):
-    """Logits and gradients are equal up to rounding, including dropout."""
+    """Logits and gradients are equal up to rounding, even with dropout."""
     check("shared", loop, eager=eager)
 
 
 @pytest.mark.parametrize("loop", (PLAIN, *FORMS), ids=str)
 @pytest.mark.parametrize("numbers", [range(0, 3), range(2, 5), range(4, 5)])
 def test_a_layer_gets_its_own_number(loop, numbers):
-    """Loops with any start and length count as Python does."""
+    """Each layer receives its own number, for any start and length."""
     x, weight = tf.Variable(1.5), 1.5
     for number in numbers:
         weight = 2 * weight + number
@@ -89,7 +89,7 @@ def test_a_layer_gets_its_own_number(loop, numbers):
 
 
 def test_groups_with_inner_blocks_agree():
-    """Two groups, of two layers with two blocks each, become two loops."""
+    """Two groups of two layers, with two blocks each, become two loops."""
     check("groups", ON_TPU, eager=True)
 
 
@@ -118,7 +118,7 @@ def test_every_architecture_agrees(variant, loop):
     [
         ({"jit": True}, 2e-6),
         ({"dtype": "mixed_bfloat16"}, 1e-5),
-        # bfloat16 has 8 bits of precision; XLA sometimes keeps more.
+        # bfloat16 has 8 bits of precision; XLA sometimes uses more.
         ({"dtype": "mixed_bfloat16", "jit": True}, 2e-2),
     ],
     ids=str,
@@ -129,7 +129,7 @@ def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
 
 
 def test_weights_keep_float32_gradients_over_layers():
-    """Under bfloat16, gradients of the layers are summed in float32."""
+    """In mixed precision, gradients are summed over layers in float32."""
     config = goldens.CONFIG
     _, unrolled = results(config, PLAIN, "mixed_bfloat16", eager=True)
     _, looped = results(config, ON_TPU, "mixed_bfloat16", eager=True)
@@ -139,7 +139,7 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def nodes(layers):
-    """Return the graph size of a step at a given depth."""
+    """Return the number of graph nodes of a step at a given depth."""
     model, inputs = goldens.random_model(num_hidden_layers=layers)
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()
@@ -156,12 +156,12 @@ def nodes(layers):
 
 
 def test_the_graph_of_a_loop_does_not_grow_with_depth():
-    """Five layers need as many operations as three."""
+    """A loop over five layers needs as many operations as one over three."""
     assert nodes(5) == nodes(3)
 
 
 def kept(call):
-    """Return the number of tensors that a 3-layer loop keeps for backward."""
+    """Return how many tensors a 3-layer loop stores for the backward pass."""
 
     @tf.function(autograph=False)
     def step(x):
@@ -183,7 +183,7 @@ def test_only_a_layers_input_is_kept():
 
 
 def test_recomputation_is_the_same_function_again():
-    """Each layer is computed twice, with equal numbers and dropout masks."""
+    """Recomputing a layer uses the same number and dropout mask."""
     calls = []
 
     def layer(x, number, weight):
@@ -201,7 +201,7 @@ def test_recomputation_is_the_same_function_again():
 
 
 def test_return_all_gives_every_layer_in_every_form():
-    """Hidden states and attention maps do not depend on the loop."""
+    """Hidden states and attention maps do not depend on the loop's form."""
     model, inputs = goldens.random_model()
     inputs = inputs.values()
     plain = model(*inputs, return_all=True)
@@ -217,7 +217,7 @@ def test_return_all_gives_every_layer_in_every_form():
 
 @pytest.fixture(scope="module")
 def unrolled():
-    """Return the variables of a model of three layers after four steps."""
+    """Return the variables of a three-layer model after four steps."""
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     plain = tiny.make_trainer(config=config)
     assert plain.model.albert.encoder.loop == PLAIN
@@ -236,7 +236,10 @@ def unrolled():
     ids=str,
 )
 def test_training_gives_the_same_weights(unrolled, kwargs):
-    """Replicas, micro-batches and XLA train identically with a loop."""
+    """Training with a loop gives the same weights on replicas and with XLA.
+
+    The same is true of micro-batches.
+    """
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     settings = {"encoder_loop": "while", "rematerialize": "layer"} | kwargs
     looped = tiny.make_trainer(config=config, **settings)
@@ -255,12 +258,12 @@ def test_training_gives_the_same_weights(unrolled, kwargs):
     ],
 )
 def test_auto_goes_by_the_device(form, again, on_tpu, expected):
-    """`auto` selects the measured default for the kind of device."""
+    """`auto` selects the default for the kind of device."""
     assert encoder_loop(form, again, on_tpu) == expected
 
 
 def test_an_unknown_form_is_refused():
-    """The error for an unknown form lists the forms."""
+    """The error for an unknown form lists the legal forms."""
     with pytest.raises(InputError, match="one of auto, unrolled, while"):
         TrainingConfig(encoder_loop="scan")
 
@@ -275,5 +278,5 @@ def test_an_unknown_form_is_refused():
     ],
 )
 def test_layers_are_shared_in_runs(changes, runs):
-    """Adjacent layers with the same blocks form one loop."""
+    """Adjacent layers with the same blocks form one run."""
     assert goldens.variant("shared", **changes).shared_layers() == runs

@@ -1,4 +1,4 @@
-"""Task heads on the encoder."""
+"""Task heads on top of the encoder."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ INPUTS = [DATA[k][:4] for k in ("input_ids", "input_mask", "segment_ids")]
 
 
 def test_names_of_variables():
-    """The head is a sibling of the encoder, whose names are unchanged."""
+    """A head does not change the names of the encoder's variables."""
     names = named_variables(AlbertClassifier(tiny.CONFIG, 2))
     assert names["classifier/kernel"].shape == (16, 2)
     assert names["classifier/bias"].shape == (2,)
@@ -38,7 +38,7 @@ def test_the_kernel_is_drawn_as_released():
 
 
 def bfloat16_head(cls, *args):
-    """Return a head with realistic weights, and its encoder outputs."""
+    """Return a head with realistic weights, and the encoder's outputs."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = cls(config, *args, dtype="mixed_bfloat16")
     encoded = model.albert(*INPUTS)
@@ -54,7 +54,7 @@ def bfloat16_head(cls, *args):
     ],
 )
 def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
-    """Logits equal a float32 dense layer; answers are never on padding."""
+    """Logits equal a float32 dense layer's; answers are never in padding."""
     model, encoded = bfloat16_head(cls, *outputs)
     assert {v.dtype for v in model.weights} == {"float32"}
     kernel, bias = model.classifier.weights
@@ -70,7 +70,7 @@ def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
 
 
 def test_the_beams_logits_are_not_rounded_to_bfloat16():
-    """Starts, ends and the answer class are computed in float32."""
+    """The beam head computes starts, ends and the answer class in float32."""
     model, encoded = bfloat16_head(AlbertForBeamSpans, 3, 2)
     sequence = encoded["sequence_output"]  # [B, T, H]
     places = answer_places(*INPUTS[1:]).numpy() > 0
@@ -82,7 +82,8 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
         kernel = layer.kernel.numpy()
 
         def recorded(x, layer=layer, name=name, kernel=kernel):
-            # The first ends belong to the labels, the others to the beam.
+            # The first ends belong to the labelled starts, the others to the
+            # beam.
             seen.setdefault(name, np.float32(x) @ kernel)
             return layer(x)
 
@@ -104,7 +105,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
 
 
 def test_choices_are_scored_one_by_one():
-    """The logit of a choice equals a classifier's on its row alone."""
+    """A choice's logit equals that of a classifier for its row alone."""
     model = AlbertChooser(tiny.CONFIG)
     rows = [np.stack([x[:2], x[2:]]) for x in INPUTS]  # [2, 2, T]
     logits = model(*rows).numpy()
@@ -125,7 +126,7 @@ SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 1, 1]], "i4")
 
 
 def test_where_answers_can_be():
-    """Answers may be at [CLS] or in the context, nowhere else."""
+    """Answers may be at [CLS] or in the context, and nowhere else."""
     expected = [[1, 0, 0, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1, 1, 0]]
     assert answer_places(MASK, SEGMENTS).numpy().tolist() == expected
 
@@ -164,7 +165,7 @@ def released_beam(weights, x, places, k, m):
 
 
 def test_the_released_head_of_squad_2():
-    """The beam and the answer class match `create_v2_model`."""
+    """The beam and the answer class equal those of `create_v2_model`."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 3, 2)
     weights = {n: v.numpy() for n, v in named_variables(model).items()}
@@ -186,7 +187,7 @@ def test_the_released_head_of_squad_2():
 
 
 def test_the_released_head_learns_from_the_labelled_start():
-    """In training, the ends depend on the labelled start, not the beam."""
+    """During training, ends depend on the labelled start, not on the beam."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 8, 8)
     inputs = DATA["input_ids"][:2], MASK, SEGMENTS

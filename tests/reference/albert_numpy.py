@@ -1,8 +1,8 @@
 """The forward pass of ALBERT in NumPy, float64, written from the paper.
 
 Section 3.1 of https://arxiv.org/abs/1909.11942 and, for the layers,
-https://arxiv.org/abs/1810.04805. One sequence at a time, one head at a time.
-Weights are a table {name: array} with the names that the project uses.
+https://arxiv.org/abs/1810.04805. It computes one sequence and one head at a
+time. Weights are a table {name: array} with the project's names.
 """
 
 import math
@@ -13,7 +13,7 @@ ERF = np.vectorize(math.erf)
 
 
 def gelu(x):
-    """The tanh form of https://arxiv.org/abs/1606.08415."""
+    """Return the tanh form in https://arxiv.org/abs/1606.08415."""
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
@@ -49,7 +49,7 @@ class Weights:
 
 
 def embed(weights, config, ids, segments):
-    """Return the normalised embedding and the encoder's input, [T, .]."""
+    """Return the normalised embedding and the encoder's input, [T, E or H]."""
     w = weights.under("albert/embeddings")
     x = w["word_embeddings"][ids]
     rest = w["token_type_embeddings"][segments]
@@ -79,7 +79,7 @@ def attend(w, config, x, mask):
 
 
 def encode(table, config, ids, mask, segments):
-    """Return every layer's output, the attention maps and the pooled output."""
+    """Return embedding, layer outputs, attention maps and pooled output."""
     weights = Weights(table)
     embedding, x = embed(weights, config, ids, segments)
     act = ACTIVATIONS[config.hidden_act]
@@ -100,7 +100,7 @@ def encode(table, config, ids, mask, segments):
 
 
 def heads(table, config, sequence, pooled, positions):
-    """Return the logits of the masked words and of the sentence order."""
+    """Return the logits for the masked words and the sentence order."""
     weights = Weights(table)
     w = weights.under("mlm")
     act = ACTIVATIONS[config.hidden_act]

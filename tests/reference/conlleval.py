@@ -1,11 +1,11 @@
-"""The chunks that the script `conlleval` of CoNLL-2000 finds, and their F1.
+"""The chunks that CoNLL-2000's script `conlleval` finds, and their F1.
 
-Written from its published tables of where chunks end and start, not from this
-project. Tags of other schemes are first rewritten as IOBES tags.
+Written from the script's published tables of chunk ends and starts, not from
+this project. Tags of other schemes are first rewritten as IOBES tags.
 https://www.clips.uantwerpen.be/conll2000/chunking/output.html
 """
 
-# B, I, O and E are the letters of the script. As in its successors for IOBES, S
+# The script has the letters B, I, O and E. As in its successors for IOBES, S
 # is always a chunk by itself, and E ends every chunk.
 ENDS = {"BB", "BO", "IB", "IO", "EE", "EI", "EO", "EB"}
 STARTS = {"BB", "IB", "OB", "OI", "EE", "EI", "OE", "EB"}
@@ -19,7 +19,7 @@ def split_tag(tag):
 
 
 def chunks(tags):
-    """Return {(first word, last word, type)}."""
+    """Return the chunks as {(first word, last word, type)}."""
     found, start = set(), 0
     before, kind_before, inside = "O", "", False
     for i, tag in enumerate([*tags, "O"]):

@@ -1,15 +1,15 @@
-"""The released pairs and masks over Python lists, one document at a time.
+"""The released pairs and masks on Python lists, one document at a time.
 
 Written from the behaviour of google-research/albert
 `create_pretraining_data.py` (`create_instances_from_document`,
 `truncate_seq_pair`, `create_masked_lm_predictions`), for comparison with the
-arrays of the package. A document is a list of sentences, a sentence a list of
-whole numbers.
+package's arrays. A document is a list of sentences, and a sentence is a list of
+integers.
 """
 
 
 def truncate(a, b, room, rng):
-    """Pop from either end of the longer list until both fit."""
+    """Remove tokens from either end of the longer list until both fit."""
     while len(a) + len(b) > room:
         longer = a if len(a) > len(b) else b
         longer.pop(0 if rng.random() < 0.5 else -1)
@@ -30,7 +30,7 @@ def random_follower(documents, own, wanted, rng):
 
 
 def pairs_of(documents, own, room, short_seq_prob, next_sentence, rng):
-    """Yield A, B and the label of one document."""
+    """Yield A, B and the label for each pair of a document."""
     document, target = documents[own], room
     if rng.random() < short_seq_prob:
         target = rng.randint(2, room)
@@ -57,8 +57,8 @@ def masks_of(starts, special, budget, longest, rng):
     """Return the masked positions of one example, in order.
 
     Args:
-      starts: for each token whether its piece begins a word.
-      special: for each token whether it is [CLS] or [SEP].
+      starts: for each token, whether its piece begins a word.
+      special: for each token, whether it is [CLS] or [SEP].
       budget: how many tokens to mask.
       longest: the longest n-gram.
       rng: `random.Random`.

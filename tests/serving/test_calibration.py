@@ -1,4 +1,4 @@
-"""Inputs from files that calibrate and evaluate a model."""
+"""Files provide the inputs that calibrate and evaluate a model."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
-    """Blank lines are skipped; the last batch may be smaller."""
+    """Each non-blank line is a row; the last batch may be smaller."""
     file = tmp_path / "text.txt"
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))
@@ -50,7 +50,7 @@ def test_files_with_or_without_labels_are_read(
 
 
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
-    """A model without a tokenizer cannot read text."""
+    """Calibration on text is an error for a model without a tokenizer."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     with pytest.raises(InputError, match="needs .* tokenizer"):

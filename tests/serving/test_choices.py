@@ -15,7 +15,7 @@ CHOICES = (("writes", "paints", "reads"), ("a teacher", "the river"), ())
 
 @pytest.fixture(scope="module")
 def folder(pretrained_dir, tmp_path_factory):
-    """A model directory for multiple choice, with random weights."""
+    """Return a model directory for multiple choice, with random weights."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     folder = tmp_path_factory.mktemp("choices") / "model"
     model_dir(folder, pretrained_dir, find("race").updated(**vars(config)))
@@ -23,7 +23,10 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_examples_have_any_number_of_choices(folder):
-    """An example's answer is independent of its batch, even without choices."""
+    """An example's answer does not depend on its batch.
+
+    Examples may have any number of choices, even none.
+    """
     server = server_of(folder)
     rows = list(zip(CONTEXTS, QUESTIONS, CHOICES, strict=True))
     examples = [
@@ -45,6 +48,7 @@ def test_examples_have_any_number_of_choices(folder):
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
 
 
+@pytest.mark.slow
 def test_a_fixed_batch_has_any_number_of_choices(folder):
     """A fixed batch size counts questions, not rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])

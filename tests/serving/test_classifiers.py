@@ -1,4 +1,4 @@
-"""Exported sentence models agree with the Keras models."""
+"""Exported sentence models agree with their Keras models."""
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +29,7 @@ def test_classification_names_its_labels(tmp_path, pretrained_dir):
 
 
 def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
-    """Every class has its own probability, and is chosen above 0.5."""
+    """Each class has its own probability and is chosen if it exceeds 0.5."""
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "multilabel", ("a", "b", "c"))
     wanted = Classifier.load(folder).predict(TEXTS, verbose=0)
@@ -39,7 +39,7 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
 
 
 def test_regression_gives_the_score(tmp_path, pretrained_dir):
-    """`score` is the model's number, even for pairs in serialized examples."""
+    """`score` returns the model's number, also for serialised pairs."""
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "regression", pair="b")
     wanted = Regressor.load(folder).predict(TEXTS, TEXTS[::-1], verbose=0)

@@ -1,4 +1,4 @@
-"""Entities end where their texts and their tags require."""
+"""Entities end where their text or their tags require."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ TEXTS = ("night day", "walks", "", "day")
 
 @pytest.fixture(scope="module")
 def server(pretrained_dir, tmp_path_factory):
-    """The server of an entity model."""
+    """Return the server of an entity model."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIOES")
     task = task.updated(max_seq_length=14)
     folder = tmp_path_factory.mktemp("entities") / "model"
@@ -22,7 +22,7 @@ def server(pretrained_dir, tmp_path_factory):
 
 
 def set_tag(server, tag):
-    """Assign a tag to every word."""
+    """Make the model assign a tag to every word."""
     bias = [1e4 * (other == tag) for other in TAGS]
     server.weights["classifier/bias"].assign(bias)
 
@@ -38,7 +38,7 @@ def set_tag(server, tag):
     ],
 )
 def test_every_word_has_one_tag(server, tag, first):
-    """No entity continues in the next text, or past what its tag allows."""
+    """No entity continues into the next text or beyond what its tag allows."""
     set_tag(server, tag)
     found = server.call("entities", strings(TEXTS))
     rest = [] if tag == "O" else [["walks"], [], ["day"]]

@@ -1,4 +1,4 @@
-"""LiteRT files agree with the Python model, and are small."""
+"""LiteRT files are small and agree with the Python model."""
 
 import dataclasses
 import functools
@@ -38,13 +38,13 @@ exported = functools.partial(written, to="litert")
 
 @pytest.fixture(scope="module")
 def pretrained(pretrained_dir, tmp_path_factory):
-    """The folder of the pretrained model in float32."""
+    """Return the folder of the pretrained model, exported in float32."""
     return exported(pretrained_dir, tmp_path_factory.mktemp("lite") / "out")
 
 
 @pytest.fixture(scope="module")
 def classifier(pretrained_dir, tmp_path_factory):
-    """The model directory of a pair classifier, and its Python model."""
+    """Return a pair classifier's model directory and its Python model."""
     folder = tmp_path_factory.mktemp("classifier") / "model"
     model = finetuned(folder, pretrained_dir, "classification", LABELS, "pair")
     return str(folder), model
@@ -53,7 +53,7 @@ def classifier(pretrained_dir, tmp_path_factory):
 def test_fills_masks_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """Every mask of a text, even if there are many, has Python's pieces."""
+    """Each mask gets Python's pieces, however many masks a text has."""
     runner = Runner(pretrained)
     for text in MASKED:
         ids = tokenizer.encode_masked(text)
@@ -74,7 +74,7 @@ def test_fills_masks_as_the_python_model(
 def test_scores_pairs_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """Scores of all kinds of pairs, and their order, equal Python's."""
+    """For every kind of pair, the scores and their order equal Python's."""
     runner = Runner(pretrained)
     found = runner.scores(TEXTS, TEXTS[::-1])
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
@@ -99,7 +99,7 @@ def test_scores_pairs_as_the_python_model(
 def test_precisions_of_a_classifier(
     classifier, tokenizer, tmp_path, precision, tolerance
 ):
-    """Labels have names, and probabilities are close to Python's."""
+    """At each precision, labels have names and probabilities match Python's."""
     folder, model = classifier
     out = exported(folder, tmp_path / "out", precision=precision)
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
@@ -112,7 +112,10 @@ def test_precisions_of_a_classifier(
 
 
 def test_a_score_is_the_number_of_the_model(tokenizer):
-    """A pair receives a score; a single-text task rejects a second text."""
+    """A regression task returns the model's number as the score of a pair.
+
+    For a task of single texts, a second text is an error.
+    """
     query, asked = {"text": "a", "text_pair": "the river"}, []
 
     def run(features):
@@ -128,7 +131,7 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
 
 
 def test_int8_needs_text(classifier, tmp_path):
-    """Without a calibration file, int8 is an error and writes nothing."""
+    """int8 without a calibration file is an error and writes nothing."""
     with pytest.raises(InputError, match="calibration_file.*precision=int8"):
         exported(classifier[0], tmp_path / "out", precision="int8")
     assert not (tmp_path / "out").exists()
@@ -144,12 +147,12 @@ def test_weights_are_stored_once(pretrained, pretrained_model):
     names = checkpoints.named_variables(pretrained_model)
     kernels = [names[n] for n in names if "/ffn_" in n and "kernel" in n]
     assert len(kernels) == 2
-    for kernel in kernels:  # LiteRT stores them transposed
+    for kernel in kernels:  # LiteRT stores kernels transposed
         assert content.count(kernel.numpy().T.tobytes()) == 1
 
 
 def test_the_runner_writes_its_answers_alone(pretrained):
-    """Standard output contains JSON answers and nothing else."""
+    """The runner prints JSON answers and nothing else to standard output."""
     flags = f"--model={pretrained}", "--text=[MASK]"
     done = programs.run("-m", "albert_tf.litert_runner", *flags)
     assert "fill_mask" in json.loads(done.stdout)
@@ -168,7 +171,7 @@ def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
 def test_an_encoder_without_heads_gives_vectors(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """Vectors of a text and of a pair equal the Python model's."""
+    """An encoder without heads returns the Python model's vectors."""
     folder = tmp_path / "model"
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
@@ -189,7 +192,7 @@ def test_an_encoder_without_heads_gives_vectors(
 
 @pytest.mark.slow
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """A `task.json` that is missing or of a different model is an error."""
+    """A missing `task.json`, or one of a different model, is an error."""
     out = exported(classifier[0], tmp_path / "out")
     task = (tmp_path / "out" / "task.json").read_text("utf-8")
     three = json.loads(task)
@@ -236,7 +239,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     ],
 )
 def test_fields_of_other_models_are_an_error(kind, line, named):
-    """Fields of other models are errors; other columns are ignored."""
+    """Fields for other models are errors; other columns are ignored."""
     fields = KINDS[kind].fields if kind else Task.fields
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}

@@ -1,4 +1,4 @@
-"""8-bit LiteRT files, made by the LiteRT project's quantizer."""
+"""8-bit LiteRT files, converted by the LiteRT project's quantizer."""
 
 import importlib.util
 
@@ -19,7 +19,7 @@ pytest.importorskip("ai_edge_quantizer")
 
 @pytest.fixture
 def calibration_file(tmp_path):
-    """A text file with one text per line."""
+    """Return a text file with one text per line."""
     lines = [" ".join(text.split()) or "a" for text in TEXTS]
     (tmp_path / "text.txt").write_text("\n".join(["text", *lines]))
     return str(tmp_path / "text.txt")
@@ -39,7 +39,7 @@ def exported(model, out, precision, calibration_file) -> str:
 
 
 def tables(folder: str, shape: tuple) -> list:
-    """Return the types of a file's constant tensors with a shape."""
+    """Return the types of a file's constant tensors with the given shape."""
     from ai_edge_litert import schema_py_generated as schema
 
     with open(f"{folder}/model.tflite", "rb") as file:
@@ -67,7 +67,7 @@ def test_masks_are_filled_from_the_one_table(
     precision,
     tolerance,
 ):
-    """The file has a single word table, and numbers are close to Python's."""
+    """The file has one word table, and its results are close to Python's."""
     from ai_edge_litert.schema_py_generated import TensorType
 
     out = exported(pretrained_dir, tmp_path / "o", precision, calibration_file)
@@ -87,12 +87,13 @@ def test_masks_are_filled_from_the_one_table(
         assert difference.mean() < tolerance * value.std(), name
 
 
+@pytest.mark.slow
 def test_padding_has_no_part_in_int8(
     pretrained_dir, tokenizer, tmp_path, calibration_file, capfd
 ):
-    """Mean vectors of texts do not depend on padding.
+    """The mean vectors of texts do not depend on padding.
 
-    The export prints neither the quantizer's progress bars nor LiteRT's lines.
+    The export prints neither the quantizer's progress bars nor LiteRT's log.
     """
     task = find("embedding").updated(max_seq_length=12)
     model = model_dir(tmp_path / "model", pretrained_dir, task)
@@ -113,7 +114,7 @@ def test_padding_has_no_part_in_int8(
 
 
 def test_a_missing_extra_is_named(pretrained_dir, tmp_path, monkeypatch):
-    """The error says what to install, before any work is done."""
+    """The error for a missing package says which extra to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"albert-tf\[litert\].*dynamic_int8"):
         exported(pretrained_dir, tmp_path / "o", "dynamic_int8", None)

@@ -55,13 +55,13 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
     ],
 )
 def test_impossible_settings_are_refused(pretrained_dir, values, message):
-    """A setting out of range is named with its limit."""
+    """The error for a setting out of range states its limit."""
     with pytest.raises(InputError, match=message):
         server_of(pretrained_dir, **values)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
-    """A tokenizer with ids outside the word table is an error."""
+    """A tokenizer with more pieces than the model's word table is an error."""
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     dataclasses.replace(config, vocab_size=149).save(folder)

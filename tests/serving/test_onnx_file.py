@@ -1,4 +1,4 @@
-"""ONNX files agree with Python in onnxruntime, and are small."""
+"""ONNX files are small and agree with Python in onnxruntime."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ runtime = pytest.importorskip("onnxruntime")
 
 @pytest.fixture(scope="module")
 def folder(pretrained_dir, tmp_path_factory):
-    """The folder of the ONNX export."""
+    """Return the folder of the ONNX export."""
     out = tmp_path_factory.mktemp("onnx") / "out"
     written(pretrained_dir, out, to="onnx")
     return out
 
 
 def feed_of(tokenizer, texts, length):
-    """Return inputs in the form of Hugging Face's tokenizers."""
+    """Return inputs in the form that Hugging Face's tokenizers return."""
     names = "input_ids", "attention_mask", "token_type_ids"
     inputs = packed(tokenizer, texts, length=length)
     return {k: x.astype(np.int64) for k, x in zip(names, inputs, strict=True)}
@@ -52,7 +52,10 @@ def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
 
 
 def test_inputs_are_hugging_faces(folder, tokenizer):
-    """Names, int64 and axes are Hugging Face's; `mlm_positions` is optional."""
+    """Inputs have Hugging Face's names, type and axes.
+
+    `mlm_positions` is optional.
+    """
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     names = "input_ids", "attention_mask", "token_type_ids"
     inputs = {x.name: (x.type, x.shape) for x in session.get_inputs()}
@@ -70,8 +73,9 @@ def test_inputs_are_hugging_faces(folder, tokenizer):
     close(found, outputs_of(session, feed | first)["mlm_logits"])
 
 
+@pytest.mark.slow
 def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
-    """Vectors of texts are the normalised means of their tokens."""
+    """Text vectors are the normalised means of their token vectors."""
     of_kind("embedding", tmp_path / "model", pretrained_dir)
     out = written(tmp_path / "model", tmp_path / "out", to="onnx")
     session = runtime.InferenceSession(f"{out}/model.onnx")
@@ -94,7 +98,7 @@ def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
 
 
 def test_weights_are_stored_once(folder, pretrained_model):
-    """Shared layers and the tied word table appear only once in the file."""
+    """The file stores shared layers and the tied word table only once."""
     import onnx
 
     model = onnx.load(str(folder / "model.onnx"))
@@ -112,6 +116,6 @@ def test_weights_are_stored_once(folder, pretrained_model):
 
 
 def test_vocabulary_and_config_lie_beside(folder):
-    """The folder has all files needed to create ids."""
+    """The folder has all files that are needed to create ids."""
     names = "model.onnx albert_config.json tokenizer.json spiece.model"
     assert {path.name for path in folder.iterdir()} == set(names.split())

@@ -1,4 +1,4 @@
-"""The local page: answers, limits and isolation."""
+"""The local page: its answers, limits and isolation."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def model(exported_dir, exported):
-    """The exported model that the page uses; it is loaded only once."""
+    """Return the exported model of the page, which is loaded only once."""
     load = {exported_dir: exported}.__getitem__
     with mock.patch.object(tf.saved_model, "load", load):
         return playground_model.ExportedModel(exported_dir)
@@ -35,14 +35,14 @@ def model(exported_dir, exported):
 
 @pytest.fixture(scope="module")
 def page():
-    """The page's module; importing Gradio takes seconds."""
+    """Return the page's module; importing Gradio takes seconds."""
     pytest.importorskip("gradio")
     return importlib.import_module("albert_tf.serving.playground_page")
 
 
 @pytest.fixture(scope="module")
 def address(model, page):
-    """The address of a served page."""
+    """Serve a page and return its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -56,7 +56,7 @@ def address(model, page):
 
 
 def ask(address, name, *values):
-    """Return the event and the data of the page's response to a form."""
+    """Submit a form; return the event and the data of the response."""
     address = f"{address}/gradio_api/call/{name}"
     body = json.dumps({"data": values}).encode()
     kind = {"Content-Type": "application/json"}
@@ -64,13 +64,13 @@ def ask(address, name, *values):
     with urllib.request.urlopen(request, timeout=60) as reply:
         event = json.load(reply)["event_id"]
     with urllib.request.urlopen(f"{address}/{event}", timeout=60) as reply:
-        # Heartbeats precede a response that takes long.
+        # Heartbeats precede a slow response.
         event, data = reply.read().decode().strip().split("\n")[-2:]
     return event, json.loads(data.removeprefix("data: "))
 
 
 def test_the_page_offers_what_the_model_can(model, address):
-    """Each supported signature has a form, and everything is local."""
+    """Each supported signature has a form, and the page is entirely local."""
     names = ["fill_mask", "sentence_order", "attention"]
     assert list(model.inputs) == names
     with urllib.request.urlopen(address) as reply:
@@ -99,7 +99,7 @@ def test_answers_are_the_signatures(model, signatures, address):
 
 
 def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
-    """A row of a head, or of the heads' mean, is scaled to at most 1."""
+    """Attention of a head, or the mean over heads, is scaled to at most 1."""
     texts = {"text": "the garden", "text_pair": "a river"}
     inputs = {k: tf.constant([v]) for k, v in texts.items()}
     wanted = signatures["attention"](**inputs)["attention"].numpy()[0]
@@ -122,7 +122,7 @@ def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
     ],
 )
 def test_any_text_is_only_text(model, text):
-    """Null bytes, emoji, lone surrogates and markup are plain text."""
+    """Null bytes, emoji, lone surrogates and markup are handled as text."""
     shares = model.ask("sentence_order", {"text": text, "text_pair": text})
     assert sum(shares.values()) == pytest.approx(1.0)
 
@@ -137,13 +137,13 @@ def test_any_text_is_only_text(model, text):
     ],
 )
 def test_bad_requests_say_what_is_wrong(address, values, message):
-    """A user's mistake causes a clear message."""
+    """A visitor's mistake causes an error message that explains it."""
     event, data = ask(address, "fill_mask", *values)
     assert event == "event: error" and message in data["error"]
 
 
 def test_large_requests_are_refused(address):
-    """Requests that are too large, or lack a length, receive status 413."""
+    """A request that is too large or lacks a length gets status 413."""
     with pytest.raises(urllib.error.HTTPError, match="413"):
         ask(address, "fill_mask", "a" * 20_000)
     host, port = address.removeprefix("http://").split(":")
@@ -156,7 +156,7 @@ def test_large_requests_are_refused(address):
 
 
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
-    """One request runs, one waits, four are rejected; later ones work."""
+    """One request runs, one waits and four are rejected; later ones work."""
     inside, leave = threading.Event(), threading.Event()
     answered = queue.Queue()
 
@@ -175,10 +175,10 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
     threads = [threading.Thread(target=one) for _ in range(6)]
     try:
         threads[0].start()
-        assert inside.wait(60)  # so that it no longer waits in the queue
+        assert inside.wait(60)  # so the request leaves the queue
         for thread in threads[1:]:
             thread.start()
-        # All except the running and the waiting one return at once.
+        # All others return at once.
         rejected = [answered.get(timeout=60) for _ in range(4)]
         assert rejected == ["503"] * 4 and answered.empty()
     finally:
@@ -195,7 +195,7 @@ def test_unexpected_errors_show_no_trace(model, address, monkeypatch):
 
 
 class Foreign(tf.Module):
-    """A SavedModel of another project."""
+    """Another project's SavedModel."""
 
     @tf.function(input_signature=[tf.TensorSpec([None])])
     def __call__(self, x):
@@ -203,7 +203,7 @@ class Foreign(tf.Module):
 
 
 def test_foreign_models_are_refused(tmp_path):
-    """The error names a folder that the export did not write."""
+    """The error names a folder that `export` did not write."""
     tf.saved_model.save(Foreign(), str(tmp_path / "model"))
     for folder in (tmp_path, tmp_path / "model", tmp_path / "none"):
         with pytest.raises(InputError, match="saved_model.*export"):
@@ -211,7 +211,7 @@ def test_foreign_models_are_refused(tmp_path):
 
 
 def test_texts_are_marked_where_the_model_says():
-    """Spans count characters, and `O` words are not marked."""
+    """Spans count characters, and words tagged `O` are not marked."""
     row = {
         "entity_count": np.array(1),
         "starts": np.array([2, 0]),
@@ -225,7 +225,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """The shares of one text are added; no answer also has a share."""
+    """The shares of equal texts are added, and no answer also has a share."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),
@@ -260,7 +260,7 @@ def test_answers_are_shares_of_one():
     ],
 )
 def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
-    """The top entry is the model's answer, for any threshold.
+    """The top entry is the model's decision, whatever the threshold.
 
     A threshold may accept an answer with null odds above 0, or reject one with
     null odds below 0.
@@ -299,7 +299,7 @@ def test_the_page_shows_which_labels_were_chosen(shares, threshold):
 
 
 def test_tags_without_entities_are_shown():
-    """Words are shown with their tags, except padding and tags `O`."""
+    """Words are shown with their tags, except for padding and the tag `O`."""
     row = {
         "entity_count": np.array(0),
         "starts": np.zeros(0, int),
@@ -343,7 +343,7 @@ def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
 
 
 def test_choices_are_one_a_line(model, monkeypatch):
-    """Empty lines are ignored and equal choices kept; one choice is too few."""
+    """Each non-empty line is a choice, and a single choice is an error."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

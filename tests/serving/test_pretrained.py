@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 def test_masks_are_filled_as_by_the_python_model(
     signatures, pretrained_model, tokenizer
 ):
-    """Each `[MASK]` not cut off has its most likely pieces, in order."""
+    """Every `[MASK]` that fits gets its most likely pieces, in order."""
     found = {
         k: v.numpy()
         for k, v in signatures["fill_mask"](strings(MASKED)).items()
@@ -54,7 +54,10 @@ def test_masks_are_filled_as_by_the_python_model(
 def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
     pretrained_dir, tokenizer, tmp_path
 ):
-    """Extra rows of the table take probability, but are never returned."""
+    """Rows of the word table without a piece are never filled in.
+
+    They take a share of the probability.
+    """
     folder = copied(pretrained_dir, tmp_path / "model")
     known = tokenizer.vocab_size
     config = AlbertConfig.from_model_dir(folder)
@@ -74,7 +77,7 @@ def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
 
 
 def test_a_batch_without_masks_has_no_fillings(signatures):
-    """Texts without a mask have results of width 0."""
+    """Without masks in a batch, results have width 0."""
     found = signatures["fill_mask"](strings(["no", "mask"]))
     assert found["pieces"].shape == [2, 0, 5]
     assert found["mask_count"].numpy().tolist() == [0, 0]
@@ -83,7 +86,7 @@ def test_a_batch_without_masks_has_no_fillings(signatures):
 def test_absent_heads_are_not_served(
     pretrained_dir, pretrained_model, tmp_path
 ):
-    """A model without heads is served without their outputs."""
+    """A model that lacks heads is served without their signatures."""
     folder = copied(pretrained_dir, tmp_path / "model")
     weights = checkpoints.named_variables(pretrained_model)
     for absent, rest in ((("sop/",), {"fill_mask"}), (("sop/", "mlm/"), set())):
@@ -104,10 +107,13 @@ def test_absent_heads_are_not_served(
 def test_the_last_block_has_the_places_asked_for(
     pretrained_dir, name, places, absent
 ):
-    """The graph has the products that the formula counts."""
+    """The last block computes only the requested positions.
+
+    The matrix products in the graph are those of the FLOP formula.
+    """
     server = server_of(pretrained_dir)
     encoder = server.encoder
-    # This puts all products in one graph.
+    # Put all products into one graph.
     encoder.encode, encoder.pool = encoder.outputs, encoder.pooled
     run, computes = encoder.run, []
 

@@ -1,4 +1,4 @@
-"""Files for TensorFlow Serving, and changes to them by an operator."""
+"""Files for TensorFlow Serving, and an operator's changes to them."""
 
 import types
 
@@ -29,8 +29,8 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def test_a_request_has_the_bytes_of_tensorflow_servings_message():
-    """A PredictionLog equals one written by hand."""
-    # int32 is 3 and string is 7; one dimension (2) has size (1) 1.
+    """A request has the bytes of a PredictionLog written by hand."""
+    # The type (field 1) is string (7); the shape (field 2) is one dimension, 1.
     tensor = b"\x08\x07" + field(2, field(2, b"\x08\x01")) + field(8, b"hello")
     request = field(1, field(3, b"classify"))
     request += field(2, field(1, b"text") + field(2, tensor))
@@ -69,7 +69,7 @@ class Echo(tf.Module):
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory):
-    """The folder of a SavedModel that accepts texts."""
+    """Return the folder of a SavedModel that accepts texts."""
     folder = tmp_path_factory.mktemp("echo")
     module = Echo()
     tf.saved_model.save(module, str(folder), {"classify": module.classify})
@@ -101,7 +101,7 @@ def requests_of(signature, *names):
 
 
 def test_an_operators_files_are_kept(echo, write, tmp_path):
-    """Recorded requests and edited parameters are copied to the new export."""
+    """Recorded requests and edited parameters are copied to a new export."""
     assert write(tmp_path / "none") == []
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}
@@ -118,7 +118,7 @@ def test_an_operators_files_are_kept(echo, write, tmp_path):
 
 @pytest.mark.parametrize("rows", [None, 8])
 def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
-    """Requests and parameters of an earlier export are replaced."""
+    """Requests and parameters that an earlier export wrote are replaced."""
     (tmp_path / "assets.extra").mkdir()
     records = warm_up_records({"answer": HELLO})
     tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
@@ -139,7 +139,7 @@ def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
     ],
 )
 def test_a_request_that_fails_stops_the_export(record, reason, write, tmp_path):
-    """The error names the file, as a server would not load the model."""
+    """The error names a warm-up file that a server could not load."""
     (tmp_path / "assets.extra").mkdir()
     right = requests_of("classify", "text")
     tfrecord.write(f"{tmp_path}/{WARM_UP}", [right, record])

@@ -1,4 +1,4 @@
-"""Answer scores equal values computed by hand from the official scripts."""
+"""Answer scores equal values computed by hand with the official rules."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from albert_tf.tasks.squad_metrics import (
     ],
 )
 def test_what_is_compared(text, expected):
-    """Case, ASCII punctuation, articles and white space do not count."""
+    """Case, ASCII punctuation, articles and white space are ignored."""
     assert normalize_answer(text) == expected
 
 
@@ -34,28 +34,29 @@ def test_what_is_compared(text, expected):
         (["a", "a"], [-9.0, -8.0], 0.0),
         (["a", "a"], [5.0, 6.0], 7.0),
         (["", "b"], [3.0, 4.0], 0.0),
-        # Only silence is right, 1 of 49: 1 / 49 * 49 is not 1.
+        # No answer is right once in 49 times; 1 / 49 * 49 is not 1.
         (["", *"b" * 48], [-5.0] * 49, -6.0),
     ],
 )
 def test_the_threshold_keeps_its_distance(answers, odds, expected):
-    """The threshold is halfway between two odds, or far outside their range."""
+    """The threshold is halfway between two odds, or 1 or more from all odds."""
     answers = [[text] if text else [] for text in answers]
     predictions = ["a"] * len(answers)
     assert decision_threshold(answers, predictions, odds) == expected
 
 
 def test_cmrc():
-    """Ideographs count singly, other text as words, in contiguous runs."""
+    """CMRC compares ideographs one by one and other text by words."""
     pytest.importorskip("nltk")
     found = cmrc(
         [["1990年，北京"], ["他在Windows 7上"], ["好"]],
         ["1990年 北京", "windows 7上", "坏"],
     )
-    # Marks are ignored but a space is not: 北京 is in a run of 2 beside
-    # 1990 年; the longest run is ["1990", "年", "北", "京"].
+    # Exact matches ignore punctuation, but not spaces. The longest common run
+    # is
+    # ["1990", "年", "北", "京"].
     assert found["exact_match"] == 0.0
-    # 3 of 3 predicted and of 5 expected tokens: 他 在 windows 7 上.
+    # 3 of 3 predicted and 3 of 5 expected tokens: 他 在 windows 7 上.
     assert found["f1"] == pytest.approx((1.0 + 2 * 0.6 / 1.6 + 0) / 3)
     assert found["average"] == pytest.approx(found["f1"] / 2)
     exact = cmrc([["《书》，A-b"]], ["书ab"])

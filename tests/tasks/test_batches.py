@@ -1,4 +1,4 @@
-"""Batches depend only on the seed and the position, bucketed or not."""
+"""Batches depend only on the seed and the position."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from albert_tf.tasks.batches import (
 from albert_tf.tasks.features import Features
 
 NUMBER, LENGTH = 300, 60
-GROUPS = pytest.mark.parametrize("group", [0, 10])  # 10: bucketed by length
+GROUPS = pytest.mark.parametrize("group", [0, 10])  # 10 means buckets by length
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_static_shapes(features):
 
 @GROUPS
 def test_an_epoch_has_every_example_once(features, group):
-    """Each epoch is a different permutation, determined by the seed."""
+    """Each epoch is a different permutation that the seed determines."""
     batches = labels(train(features, 60, group))
     first, second = (np.concatenate(x) for x in (batches[:30], batches[30:]))
     everything = list(range(NUMBER))
@@ -79,14 +79,14 @@ def test_an_epoch_has_every_example_once(features, group):
 @GROUPS
 @pytest.mark.parametrize("start", [290, 10, 300, 640])
 def test_training_can_start_anywhere(features, start, group):
-    """The stream from a position is the tail of the stream from 0."""
+    """The stream from a position is the tail of the stream from position 0."""
     first = start // 10
     whole = labels(train(features, first + 3, group))
     assert labels(train(features, 3, group, start)) == whole[first:]
 
 
 def test_unsorted_batches_may_start_within_a_batch(features):
-    """A position counts examples, regardless of earlier batch sizes."""
+    """Positions count examples, whatever the size of earlier batches."""
     whole = np.concatenate(labels(train(features, 33)))
     tail = np.concatenate(labels(train(features, 2, start=307)))
     assert whole[307:327].tolist() == tail.tolist()
@@ -94,7 +94,7 @@ def test_unsorted_batches_may_start_within_a_batch(features):
 
 @GROUPS
 def test_shards_deal_out_the_same_examples(features, group):
-    """Two hosts with half a batch each see the same as one host."""
+    """Two hosts with half a batch each get the examples of one host."""
     whole = labels(train(features, 8, group))
     halves = [
         train(features, 8, group, batch_size=5, num_shards=2, shard=shard)
@@ -105,7 +105,7 @@ def test_shards_deal_out_the_same_examples(features, group):
 
 
 def rows_of(batches):
-    """Return {label: row without padding} for each name in batches."""
+    """Return each label's row without padding, as {label: {name: values}}."""
     rows = {}
     for batch in batches:
         for i in np.flatnonzero(batch["example_weights"]):
@@ -145,7 +145,7 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("group", [10, 0])
 def test_batches_are_as_long_as_their_longest_row(features, group):
-    """Cut batches equal padded ones without all-padding columns."""
+    """Shorter batches equal full ones without columns of only padding."""
     padded, cut = (train(features, 9, group, step=step) for step in (0, 1))
     for whole, short in zip(padded, cut, strict=True):
         tokens = short["input_ids"].shape[1]
@@ -175,16 +175,16 @@ def test_rounded_lengths_are_few_and_fit(features):
 
 
 def test_bucketed_training_saves_padding(features):
-    """Batches are barely longer than their rows and not sorted by length."""
+    """Bucketed batches have little padding and are not sorted by length."""
     batches = train(features, 30, 10, step=1)
     tokens = [batch["input_ids"].size for batch in batches]
     real = sum(int(batch["input_mask"].sum()) for batch in batches)
-    assert real / sum(tokens) > 0.95  # unsorted: about 0.5
+    assert real / sum(tokens) > 0.95  # about 0.5 without buckets
     assert tokens != sorted(tokens) and tokens != sorted(tokens)[::-1]
 
 
 def test_choices_are_bucketed_by_their_longest():
-    """Rows of an example stay together; the longest determines its length."""
+    """An example's rows stay together; the longest determines their bucket."""
     lengths = [4, 9, 20, 3, 5, 6]
     rows = [(np.full(n, n, np.int32), n) for n in lengths]
     features = Features.from_rows(

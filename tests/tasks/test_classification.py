@@ -1,4 +1,4 @@
-"""Classification, multilabel and regression: labels, losses, results."""
+"""Classification, multilabel and regression: labels, losses and results."""
 
 import dataclasses
 
@@ -37,14 +37,14 @@ def trained(tmp_path, name, *labels, **data):
 
 
 def test_classes_are_discovered_sorted(tmp_path):
-    """The labels are the training labels in sorted order."""
+    """The classes are the training labels in sorted order."""
     task, examples = trained(tmp_path, "classification", "y", "x", "y", "w")
     assert task.labels == ("w", "x", "y")
     assert task.targets([e.label for e in examples]).tolist() == [2, 1, 2, 0]
 
 
 def test_an_unknown_class_names_file_and_line(tmp_path):
-    """After training, a new label is an error that names its line."""
+    """The error for a label that training did not have names its line."""
     task, _ = trained(tmp_path, "classification", "x", "y")
     with pytest.raises(InputError) as error:
         read(tmp_path, task, ("a", "x"), ("b", "z"), part="eval")
@@ -53,7 +53,7 @@ def test_an_unknown_class_names_file_and_line(tmp_path):
 
 
 def test_one_class_is_not_enough(tmp_path):
-    """A training file with a single label is an error."""
+    """Training examples with a single label are an error."""
     with pytest.raises(InputError, match="two labels. Received: labels=x"):
         trained(tmp_path, "classification", "x", "x")
 
@@ -78,7 +78,7 @@ def test_cross_entropy_and_probabilities(tmp_path):
 
 
 def test_squared_error(tmp_path):
-    """Regression has a squared error and predicts the number."""
+    """Regression has a squared-error loss and predicts the number."""
     task, examples = trained(tmp_path, "regression", 1.5, -2, 0)
     logits = np.array([[1.25], [0.5], [2.75]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
@@ -97,14 +97,14 @@ def test_squared_error(tmp_path):
 
 @pytest.mark.parametrize("label", ["inf", "-inf", "NAN", "1e39", "x"])
 def test_a_number_is_finite(tmp_path, label):
-    """A label beyond float32 is an error that names its line."""
+    """The error for a label beyond float32 names its line."""
     with pytest.raises(InputError, match=f"t.tsv:3: .*finite.*'{label}'"):
         read(tmp_path, own("regression"), ("a", 1), ("b", label))
 
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
-    """Columns named after the numbers may have any order; lists keep theirs."""
+    """Several numbers are columns, in any order, or an ordered list."""
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
     task = own("regression", label_column=names)
@@ -123,7 +123,7 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
 
 
 def test_scores_of_several_numbers_are_means(tmp_path):
-    """The score averages correlations; predictions are comma-separated."""
+    """Scores are mean correlations, and predictions are comma-separated."""
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     truth = np.random.default_rng(0).normal(size=(9, 2))
     found = truth + np.random.default_rng(1).normal(size=(9, 2))
@@ -136,7 +136,7 @@ def test_scores_of_several_numbers_are_means(tmp_path):
 
 
 def test_sets_of_classes(tmp_path):
-    """Labels are separated by commas; each class is decided independently."""
+    """Commas separate the labels, and each class is decided independently."""
     task, examples = trained(tmp_path, "multilabel", "x,y", "", "z, x")
     assert task.labels == ("x", "y", "z")
     targets = task.targets([e.label for e in examples])
@@ -154,7 +154,7 @@ def test_sets_of_classes(tmp_path):
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):
-    """Several label columns are classes; errors name the line."""
+    """Several label columns are classes; an error in a cell names its line."""
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 0), ("b", 1, 1)
     )
@@ -171,7 +171,7 @@ def test_sets_in_columns_of_0_and_1(tmp_path):
 
 
 def test_columns_do_not_rename_the_classes_of_a_model():
-    """The model's classes stay, whatever the columns' order or number."""
+    """The model's classes stay, whatever the order of the label columns."""
     trained = dataclasses.replace(find("multilabel"), labels=("x", "y", "z"))
     task = trained.updated(label_column=("z", "x", "y"))
     assert task.labels == ("x", "y", "z")
@@ -200,7 +200,7 @@ def test_columns_by_flags(tmp_path):
 
 
 def test_files_without_a_header(tmp_path):
-    """Columns are numbered from 1."""
+    """Columns of a file without a header are numbered from 1."""
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("x", "a"), ("y", "b"))
     task = own(
         "classification", header=False, text_column="2", label_column=("1",)
@@ -209,7 +209,7 @@ def test_files_without_a_header(tmp_path):
 
 
 def test_a_missing_text_column(tmp_path):
-    """The error lists the existing columns."""
+    """The error for a missing column lists the existing columns."""
     with pytest.raises(InputError, match="columns text, label.*sentence"):
         read(tmp_path, own("regression", text_column="sentence"), ("a", 1))
     with pytest.raises(InputError, match="columns text, label.*_column=y"):
@@ -217,7 +217,7 @@ def test_a_missing_text_column(tmp_path):
 
 
 def test_an_empty_split(tmp_path):
-    """A file with only a header has no examples, which is an error."""
+    """A file with only a header is an error."""
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"))
     data = DataConfig(task="classification", eval_file=path)
     with pytest.raises(InputError, match="eval split must have.*t.tsv"):
@@ -225,7 +225,7 @@ def test_an_empty_split(tmp_path):
 
 
 def test_files_that_nobody_named():
-    """The error names the missing flag."""
+    """The error names the flag that is missing."""
     with pytest.raises(InputError, match="train_file"):
         read_splits(own("classification"), DataConfig(), "train")
     with pytest.raises(InputError, match="data_dir"):
@@ -233,7 +233,7 @@ def test_files_that_nobody_named():
 
 
 def test_own_files_and_columns_go_before_official_ones(tmp_path):
-    """A user's files take precedence over official ones in every part."""
+    """A user's files and columns take precedence over official ones."""
     rows = ("said", "truth"), ("a good film", 1)
     path = tiny_tasks.write_tsv(tmp_path / "own.tsv", *rows)
     folder = str(tmp_path)
@@ -251,7 +251,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
 
 
 def test_the_file_of_predictions(tmp_path):
-    """Prediction files have a line per example with all probabilities."""
+    """Prediction files have one line per example, with all probabilities."""
     task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
     logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)
     predictions = task.predictions(examples, {"logits": logits}, None)
@@ -270,7 +270,7 @@ def test_the_file_of_predictions(tmp_path):
 
 
 def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
-    """The number of outputs depends on the kind of task and the labels."""
+    """A model has one output per class, or one for regression."""
     labels = {"classification": "xyz", "multilabel": "xyz", "regression": "123"}
     for name in labels:
         task, _ = trained(tmp_path, name, *labels[name])

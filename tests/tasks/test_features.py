@@ -1,4 +1,4 @@
-"""Packed rows, windows over long texts, and features."""
+"""Packed rows, windows of long texts, and features."""
 
 import dataclasses
 import itertools
@@ -28,9 +28,9 @@ def make_rows():
 
 
 def test_batches_are_the_packed_rows(words):
-    """Ids, mask and segments equal the output of `pack`, for all lengths.
+    """Ids, mask and segments equal those of `pack`, for all lengths.
 
-    The arrays made without TensorFlow equal this output, too.
+    The arrays made without TensorFlow are the same.
     """
     rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
     features = Features.from_rows(rows, {}, words.pad_id, LENGTH)
@@ -44,7 +44,7 @@ def test_batches_are_the_packed_rows(words):
 
 
 def test_padding_is_the_tokenizers():
-    """Batches are padded with the features' padding token, masked."""
+    """Batches are padded with the features' padding id, which is masked."""
     row = (np.array([2, 8, 3], np.int32), 3)
     features = Features.from_rows([row], {}, 9, 5)
     batch = batcher(features)(np.arange(1))
@@ -53,7 +53,7 @@ def test_padding_is_the_tokenizers():
 
 
 def test_rows_that_may_have_been_cut(words):
-    """Full rows are counted."""
+    """Rows of the full length, which may have been truncated, are counted."""
     rows = [packed_row(words, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
     assert Features.from_rows(rows, {}, 0, 8).full_rows() == 1
 
@@ -71,7 +71,10 @@ def test_windows_of_the_release():
     [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
 )
 def test_the_window_with_most_context(number, size, stride):
-    """The first window with the most min(left, right) + length / 100 wins."""
+    """The first window with the most context of a token is chosen.
+
+    Its score is min(left, right) + length / 100.
+    """
     windows = make_windows(number, size, stride)
     expected = []
     for token in range(number):
@@ -85,7 +88,7 @@ def test_the_window_with_most_context(number, size, stride):
 
 
 def test_windows_of_a_book_fit_into_memory():
-    """Memory grows with the text, not with its square, which is 2.5 GB."""
+    """Memory grows linearly with the text; its square would need 2.5 GB."""
     number = 200_000
     windows = make_windows(number, 381, 128)
     tracemalloc.start()
@@ -96,7 +99,7 @@ def test_windows_of_a_book_fit_into_memory():
 
 
 def test_long_texts_are_cut():
-    """Texts that are too long keep their beginning."""
+    """Texts that are too long are truncated at the end."""
     tokenizer = vocabularies.chinese()
     features = Features.of_texts(tokenizer, ["the " * 9, "un"], 6)
     the, un = tokenizer.encode("the un")
@@ -124,7 +127,7 @@ def whole_features(**changes):
 
 
 def test_a_fingerprint_tells_features_apart():
-    """A fingerprint changes with any field and with an array's name."""
+    """The fingerprint depends on every field and on the arrays' names."""
     changes = {
         "tokens": np.arange(1, 10, dtype=np.int32),
         "row_splits": np.array([0, 3, 5, 7, 9]),

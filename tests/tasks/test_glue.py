@@ -1,4 +1,4 @@
-"""GLUE's official file layouts, each in miniature."""
+"""GLUE's official file layouts, in miniature."""
 
 import pytest
 import tiny_tasks
@@ -111,7 +111,7 @@ for name, header, first, second in (
 @pytest.mark.parametrize("below", [True, False])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_official_layouts(tmp_path, name, below):
-    """Files are read from their folder or from the parent of all folders."""
+    """Files are read from their own folder or from its parent."""
     contents, expected = LAYOUTS[name]
     task = find(name)
     folder = tmp_path / task.folder if below else tmp_path

@@ -1,7 +1,7 @@
-"""Every row of `tasks/` and every preset agrees with `testdata/tasks.md`.
+"""The tasks and the presets agree with `testdata/tasks.md`.
 
 The table was written from the papers, the data sets' documents and the released
-code; a change to a row requires a change to the table, with a source.
+code; a change to a task requires a change to the table, with a source.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ PRESETS = Path(ROOT) / "configs" / "finetuning"
 
 
 def read_tables() -> dict[str, list[dict[str, str]]]:
-    """Return {heading: rows} of the tables; rows lack the cells `-`."""
+    """Return {heading: rows} of the tables; cells with `-` are omitted."""
     path = Path(__file__).parents[1] / "testdata" / "tasks.md"
     tables = {}
     for section in path.read_text("utf-8").split("\n## ")[1:]:
@@ -54,7 +54,7 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def by_split(text: str) -> dict[str, str]:
-    """Parse "split: file, split: file", or one file, into {split: file}."""
+    """Parse "split: file, split: file", or a single file, as {split: file}."""
     parts = [part.strip() for part in text.split(",")] if text else []
     return dict(
         part.split(": ") if ": " in part else ("", part) for part in parts
@@ -164,7 +164,10 @@ MODELS = {
 
 
 def asked(task, labels, answers, guesses):
-    """Return questions and answers; `_` is a space, `:` precedes the odds."""
+    """Return questions and answers from a row's cells.
+
+    `_` stands for a space, and `:` precedes the odds.
+    """
     examples, predictions = [], []
     for text, guess in zip(answers, guesses, strict=True):
         golds = tuple(text.replace("_", " ").split("/")) if text != "-" else ()
@@ -187,7 +190,7 @@ def tagged(task, labels, answers, guesses):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_metrics_by_value(name):
-    """Every metric of the task has the value computed by hand."""
+    """Each of the task's metrics equals the value computed by hand."""
     row, example, task = ROWS[name], EXAMPLES[name], TASKS[name]
     if name == "cmrc2018":
         pytest.importorskip("nltk")
@@ -214,7 +217,7 @@ def test_metrics_by_value(name):
 
 @pytest.mark.parametrize("name", [n for n in ROWS if "positive" in ROWS[n]])
 def test_the_positive_class(name):
-    """F1 counts class 1, which must be the source's positive class."""
+    """F1 is computed for class 1, which must be the source's positive class."""
     positive = ROWS[name]["positive"]
     assert TASKS[name].targets([positive]).tolist() == [1]
     assert "f1" in TASKS[name].scores
@@ -230,7 +233,7 @@ def as_written(text: str) -> str:
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_presets(name):
-    """A flagfile sets the flags in the table and cites their source."""
+    """A preset sets the flags in the table and cites their source."""
     row = dict(FLAGS[name])
     source, others = row.pop("source"), pairs(row.pop("others", ""))
     del row["preset"]
@@ -247,7 +250,7 @@ def test_presets(name):
 
 
 def test_defaults_of_the_kind_do_not_hide_in_presets():
-    """A preset has the same length and head as the row itself."""
+    """A preset's lengths and head equal the task's own."""
     for name, row in FLAGS.items():
         config = dataclasses.asdict(TASKS[row["task"]].config)
         for flag, value in pairs(row.get("others", "")).items():

@@ -1,4 +1,4 @@
-"""Labels that are missing, surrounded by white space, or of unusual types."""
+"""Labels that are missing, padded with white space or of unusual types."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ NAMES = ("classification", "regression", "multiple_choice")
 
 
 def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
-    """Write the given labels to a file; return the labels read."""
+    """Write the given labels to a file; return the labels that are read."""
     path = tmp_path / f"t{ending}"
     if ending == ".jsonl":
         text = CHOICES | {"text": "a"}
@@ -32,7 +32,7 @@ def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
 @pytest.mark.parametrize("part", ["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_label_is_no_class(tmp_path, name, part):
-    """Null, NaN and empty texts are errors that name the file and the line."""
+    """Null, NaN and empty labels are errors that name the file and line."""
     for missing in (None, float("nan"), "", " \t", "nan", "NaN"):
         with pytest.raises(
             InputError,
@@ -64,7 +64,7 @@ def test_a_missing_label_is_no_class(tmp_path, name, part):
     ],
 )
 def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
-    """Columns may be absent, empty or partly filled."""
+    """For prediction, a label column may be absent, empty or partly filled."""
     columns = {"text_column": "text"} if name == "ocnli" else {}
     if name == "ocnli":
         columns["text_pair_column"] = "context"
@@ -73,7 +73,7 @@ def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
 def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
-    """White space around labels is removed in all formats and in sets."""
+    """White space around labels is removed in all formats, even in sets."""
     texts = ["pos", " pos", "pos ", "very  neg"]
     expected = ["pos", "pos", "pos", "very  neg"]
     found = read(tmp_path, "classification", texts, ending=ending)
@@ -113,13 +113,13 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, message):
-    """The error states the file, the line, the rule and the value."""
+    """The error states the file, line, rule and value."""
     with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{message}"):
         read(tmp_path, name, ["1", label])
 
 
 def test_no_class_applies_to_an_empty_cell(tmp_path):
-    """Sets may be empty; a column that is empty everywhere is unlabelled."""
+    """An empty cell is an empty set; a column of empty cells is unlabelled."""
     for ending in (".tsv", ".jsonl"):
         assert read(tmp_path, "multilabel", ["x,y", ""], ending=ending) == [
             ("x", "y"),
@@ -133,7 +133,7 @@ def test_no_class_applies_to_an_empty_cell(tmp_path):
 
 
 def test_columns_of_0_and_1_that_lack_some(tmp_path):
-    """JSON booleans count as 0 and 1; a missing cell means no label."""
+    """JSON Booleans count as 0 and 1, and a missing cell means no label."""
     path = tmp_path / "t.jsonl"
     rows = [{"rude": True, "loud": "0"}, {"rude": 1, "loud": None}]
     lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]
@@ -149,7 +149,7 @@ def test_columns_of_0_and_1_that_lack_some(tmp_path):
 
 
 def test_race_without_answers(tmp_path):
-    """Training questions need answers; questions to predict do not."""
+    """Questions for training need answers; questions for prediction do not."""
     path = tmp_path / "1.txt"
     article = {"article": "a", "questions": ["q"], "options": [["x", "y"]]}
     path.write_text(json.dumps(article) + "\n")
@@ -169,7 +169,7 @@ def words(tmp_path, text, part, **data):
 
 
 def test_words_that_lack_a_tag(tmp_path):
-    """Tags are stripped; a sentence to predict may lack some or all."""
+    """Tags are stripped; a sentence for prediction may lack some or all."""
     text = "EU\tB-ORG \nand\t O\n"
     assert words(tmp_path, text, "train") == [("B-ORG", "O")]
     partly = "EU\tB-ORG\nand\t\n\nso\tO\n"
@@ -177,7 +177,7 @@ def test_words_that_lack_a_tag(tmp_path):
     for missing in (partly, "EU\tB-ORG\nand\t \n"):
         with pytest.raises(InputError, match=r"t\.conll:2: .*a word and a tag"):
             words(tmp_path, missing, "train")
-    # The file to predict lacks the tag column.
+    # The file for prediction lacks the tag column.
     columns = {"label_column": ("4",)}
     assert words(tmp_path, "a DT B\n", "predict", **columns) == [None]
     with pytest.raises(InputError, match=r"t\.conll:1: `label_column`"):
@@ -207,7 +207,7 @@ def test_words_that_lack_a_tag(tmp_path):
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
-    """A name wins over a number, so that classes are never confused."""
+    """Class names take precedence over class numbers."""
     text = label_text(label, "")
     if wanted in labels:
         assert class_named(text, labels, "f:1") == wanted
@@ -222,7 +222,7 @@ def named(name, labels=("bad", "good", "ugly")):
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
 def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
-    """Names and numbers are equivalent if the classes are known."""
+    """Class names and class numbers are equivalent if the classes are known."""
     path = tmp_path / f"t{ending}"
     mark = "," if ending == ".csv" else "\t"
 
@@ -268,7 +268,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """The whole column tells flags from numbers; ambiguity is an error."""
+    """The whole column shows if numbers are flags; ambiguity is an error."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))

@@ -1,4 +1,4 @@
-"""Metrics of entities, tables, and undefined metrics."""
+"""Metrics equal those of scikit-learn and SciPy, even undefined ones."""
 
 import functools
 
@@ -37,7 +37,7 @@ def test_metrics_are_scikit_learns(several):
 
 
 def test_correlations_are_scipys():
-    """Correlations cover ties, integers and two examples; one example has 0."""
+    """Correlations equal SciPy's; for a single example they are 0."""
     from scipy import stats
 
     rng = np.random.default_rng(0)

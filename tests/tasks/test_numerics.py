@@ -1,4 +1,4 @@
-"""Pieces and probabilities by hand; NumPy compared with TensorFlow."""
+"""Pieces and probabilities equal hand calculations and TensorFlow's."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from albert_tf.tasks.numerics import candidates, likeliest, sigmoid, softmax
 
 
 def test_rows_beyond_the_pieces_are_never_the_likeliest():
-    """Rows without a piece take a share of the probability, as in training."""
+    """Rows without a piece take probability but are never returned."""
     tokenizer = vocabularies.chinese()
     logits = np.full(tokenizer.vocab_size + 2, -np.inf)
     logits[[8, 6, -1]] = np.log([1, 2, 5])
@@ -19,7 +19,7 @@ def test_rows_beyond_the_pieces_are_never_the_likeliest():
 
 
 def span_outputs(head, rows=3, tokens=7):
-    """Return outputs of a question head, with ties among them."""
+    """Return outputs of a question head, with ties."""
     rng = np.random.default_rng(5)
     logits = rng.integers(0, 4, [2, rows, tokens]).astype(np.float32)
     if head == "simple":
@@ -58,7 +58,7 @@ def test_spans_are_alike_in_a_graph(head, number):
 
 
 def test_probabilities_are_alike_in_a_graph():
-    """NumPy and TensorFlow differ only by rounding."""
+    """Probabilities by NumPy and TensorFlow differ only by rounding."""
     logits = np.random.default_rng(0).normal(0, 9, [4, 5]).astype(np.float32)
     for function in (softmax, sigmoid):
         shares = function(tf.constant(logits)).numpy()

@@ -1,4 +1,4 @@
-"""Queries and their answers, with hand-made outputs."""
+"""Answers to queries, from outputs made by hand."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ def test_absent_choices_are_never_chosen(words):
 
     def run(features):
         rows = np.arange(len(features.lengths), dtype=np.float32)
-        return {"logits": rows[:, None]}  # the last row of each example is best
+        return {"logits": rows[:, None]}  # each example's last row is the best
 
     predictor = Predictor(find("multiple_choice"), words, run)
     query = {"question": "is it", "context": "the film"}
@@ -29,7 +29,7 @@ def test_absent_choices_are_never_chosen(words):
 
 
 def test_absent_choices_have_no_rows(words):
-    """A model trained with four choices computes only a query's two."""
+    """A query with two choices computes two rows in a model for four."""
     rows = []
 
     def run(features):
@@ -65,7 +65,7 @@ def test_a_text_without_words_has_no_tags(words):
 
 
 def test_the_number_of_answers_is_limited(words):
-    """Likely answers come first; above the threshold, there is no answer."""
+    """The likeliest answers come first; odds above the threshold mean none."""
     task = find("squad-2.0").updated(
         answer_head="simple", null_score_diff_threshold=2.5
     )

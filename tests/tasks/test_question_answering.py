@@ -1,4 +1,4 @@
-"""Question answering: rows and windows, both heads, answers and files."""
+"""Question answering: rows, windows, both heads, answers and files."""
 
 import dataclasses
 import json
@@ -44,14 +44,14 @@ def test_labels_are_the_words_of_the_answer(words):
     [((0, 5), (7, 8)), ((3, 9), (4, 5)), ((0, 4), (0, 0)), ((4, 9), (0, 0))],
 )
 def test_a_window_has_all_of_an_answer_or_none(window, expected):
-    """Labels are set only if a window has tokens 3 and 4, the whole answer."""
+    """A window has a label only if it contains the whole answer, 3 to 4."""
     context = np.stack([np.arange(12), np.arange(12), np.arange(1, 13)])
     question = Question("a", "", "abcdefghijkl", ("de",), (3, 5))
     assert label(question, context, slice(*window), 4) == expected
 
 
 def test_rows_are_question_and_window(words):
-    """A row is [CLS] question [SEP] window [SEP], the window segment 1."""
+    """A row is [CLS] question [SEP] window [SEP]; the window is segment 1."""
     task = make_task()
     features = task.features(EXAMPLES, words)
     row = features.tokens[: features.row_splits[1]]
@@ -60,14 +60,14 @@ def test_rows_are_question_and_window(words):
     context = words.encode(CONTEXT)
     assert row.tolist() == [cls, *query, sep, *context[: 16 - 6], sep]
     assert features.second_starts[0] == 5
-    # A question that is too long keeps its beginning.
+    # A question that is too long is truncated at the end.
     long = task.features([asked("x", "is it so very good", "one")], words)
     assert long.tokens[:6].tolist()[1:5] == words.encode("is it so very")
     assert long.second_starts[0] == 6
 
 
 def test_windows_know_their_place_in_the_text(words):
-    """Offsets of every row restore its words."""
+    """The offsets of each row yield its words."""
     features = make_task().features(EXAMPLES, words)
     questions = question_windows(features)
     assert [len(rows) for rows in questions] == features.notes["rows"].tolist()
@@ -83,7 +83,7 @@ def test_windows_know_their_place_in_the_text(words):
 
 
 def told(features, examples, question_score=9.0):
-    """Return logits of a model that knows the labels."""
+    """Return the logits of a model that knows the labels."""
     shape = [len(features), features.max_seq_length]
     logits = {n: np.zeros(shape, np.float32) for n in ("start", "end")}
     for row, (start, end) in enumerate(features.arrays["labels"]):
@@ -101,7 +101,7 @@ def answered(words, **config):
 
 
 def test_answers_are_slices_of_the_context(words):
-    """A model that knows the positions returns the exact texts."""
+    """A model that knows the positions returns the exact answer texts."""
     task, found = answered(words)
     for question, prediction in zip(EXAMPLES, found, strict=True):
         if question.answers:
@@ -151,7 +151,7 @@ def first_batch(task, words):
 
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_both_heads_answer(words, head):
-    """A real model's outputs become answers with null odds, and files."""
+    """The outputs of either head become answers with null odds."""
     task = make_task(head)
     features, batch = first_batch(task, words)
     model = task.build_model(tiny.SHALLOW, "float32")
@@ -168,7 +168,7 @@ def test_both_heads_answer(words, head):
 
 
 def test_loss_of_the_simple_head():
-    """The loss is the mean of two cross-entropies over the row's tokens."""
+    """The loss is the mean of two cross entropies over a row's tokens."""
     rng = np.random.default_rng(1)
     start, end = rng.normal(size=(2, 3, 5)).astype(np.float32)
     labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
@@ -187,7 +187,7 @@ def test_loss_of_the_simple_head():
 
 
 def test_loss_of_the_beam_head():
-    """The loss is half the sum of span and answer-class cross-entropies."""
+    """The loss is half the sum of span and answer-class cross entropies."""
     start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
     labels = np.array([[2, 3], [0, 0]], np.int32)
     logits = np.array([1.5, -0.5], np.float32)
@@ -221,12 +221,12 @@ def test_files(words, tmp_path):
     assert sum(e["probability"] for e in entries) == pytest.approx(1)
     odds = json.loads(read["null_odds.json"])
     assert odds["a"] < 0 < odds["c"]
-    assert read["errors.tsv"].count("\n") == 1  # only the header
+    assert read["errors.tsv"].count("\n") == 1  # the header only
     assert "eval_own.json" not in read
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """A threshold below all odds allows no answer; one above allows all."""
+    """A threshold below all odds allows no answer; one above all allows any."""
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -237,7 +237,7 @@ def test_the_given_threshold_decides(words, tmp_path):
 
 
 def test_unknown_answers(words, tmp_path):
-    """Without answers, there are predictions, but no labels or error table."""
+    """Questions without answers get predictions but no error table."""
     unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]
     task = make_task()
     features = task.features(unknown, words)
@@ -264,7 +264,7 @@ def test_an_empty_context(words):
 
 
 def test_own_questions_say_whether_all_have_answers():
-    """One unanswerable question selects SQuAD 2.0, otherwise 1.1."""
+    """One unanswerable question selects SQuAD 2.0 scoring, otherwise 1.1."""
     own = find("question_answering")
     assert own.fitted(EXAMPLES).scoring == "squad2"
     fitted = own.fitted(EXAMPLES[:2])
@@ -274,7 +274,7 @@ def test_own_questions_say_whether_all_have_answers():
 
 
 def test_models_of_one_task_on_another():
-    """A SQuAD 2.0 model answers 1.1, but a 1.1 model does not answer 2.0."""
+    """A SQuAD 2.0 model can be used for SQuAD 1.1, but not vice versa."""
     learnt = make_task("beam")
     other = find("squad-1.1").for_model(learnt)
     assert (other.impossible, other.scoring) == (False, "squad1")
@@ -286,9 +286,9 @@ def test_models_of_one_task_on_another():
 
 
 def test_the_loss_reaches_every_variable(words):
-    """Gradients of the beam head reach every one of its variables.
+    """Every variable of the beam head has a gradient.
 
-    Biases that shift all logits of a softmax have no gradient.
+    Biases that shift all logits of a softmax are exceptions.
     """
     task = make_task("beam")
     _, batch = first_batch(task, words)

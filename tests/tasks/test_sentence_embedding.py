@@ -1,4 +1,4 @@
-"""Examples of texts, pairs and triplets, and metrics of vectors."""
+"""Examples of texts, pairs and triplets, with metrics of vectors."""
 
 import json
 
@@ -25,7 +25,7 @@ def written(tmp_path, name, rows):
 def test_what_a_file_holds(tmp_path, capsys):
     """Lines are texts; tables have texts, pairs, triplets or scored pairs.
 
-    Scored pairs ignore a third text, and a note is printed.
+    Scored pairs ignore a third text, and a note says so.
     """
     row = {"text": "a", "text_pair": "b"}
     files = {
@@ -53,7 +53,7 @@ def test_what_a_file_holds(tmp_path, capsys):
 
 
 def test_every_line_to_predict_has_a_vector(tmp_path):
-    """Even blank lines have vectors, which match lines by position."""
+    """In prediction, every line is an example, even a blank one."""
     path = written(tmp_path, "x.txt", ["a", "", "b\r", " ", ""])
     found = [example.texts for example in TASK.read("predict", path)]
     assert found == [("a",), ("",), ("b",), (" ",), ("",)]
@@ -85,18 +85,18 @@ def test_files_that_are_refused(tmp_path, part, rows, columns, message):
 
 
 def test_the_main_metric_is_one_that_the_examples_have():
-    """Scored pairs have a correlation, other examples a rank metric."""
+    """Scored pairs have a correlation, and other examples a rank metric."""
     scored, plain = Texts("", ("a", "b"), 1.0, True), Texts("", ("a", "b"))
     assert TASK.evaluated_on([scored]).main_metric == "spearman"
     other = TASK.evaluated_on([plain])
     assert other.main_metric == "mrr"
-    assert other.identity() == TASK.identity()  # a run may continue with either
+    assert other.identity() == TASK.identity()  # runs may resume
     chosen = TASK.updated(main_metric="accuracy")
     assert chosen.evaluated_on([plain]).main_metric == "accuracy"
 
 
 def test_retrieval_by_hand():
-    """Texts and negatives count once; a tie is a miss, so constants fail."""
+    """Repeated texts count once, and ties are misses, so constants fail."""
     east, north, diagonal = np.eye(2)[0], np.eye(2)[1], np.full(2, 0.5**0.5)
     names = {"e": east, "n": north, "d": diagonal}
     examples = [
@@ -104,7 +104,7 @@ def test_retrieval_by_hand():
         for texts in (("e", "e2", "n2"), ("d", "e2", "n2"), ("n", "d2", "n2"))
     ]
     vectors = np.array([[names[t[0]] for t in e.texts] for e in examples])
-    # d2 of n is behind n2; e2 of d is behind d2, and no nearer than n2.
+    # For n, d2 ranks after n2; for d, e2 ranks after d2 and ties with n2.
     expected = {"accuracy": 1 / 3, "mrr": (1 + 1 / 3 + 1 / 2) / 3}
     assert TASK.score(examples, vectors) == pytest.approx(expected)
     constant = TASK.score(examples, np.ones_like(vectors))
@@ -112,7 +112,7 @@ def test_retrieval_by_hand():
 
 
 def test_scores_are_cosines_for_the_most_alike(tokenizer):
-    """Labels of scored pairs are fractions of the largest score."""
+    """The labels of scored pairs are fractions of the largest score."""
     examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
     features = TASK.features(examples, tokenizer)
     np.testing.assert_allclose(features.arrays["labels"], [0, 0.4, 1])
@@ -121,7 +121,10 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_crops_are_spans_of_the_text(rate):
-    """Two crops each lack the share given by the rate, in different places."""
+    """Both crops of a text are spans that lack the given share of it.
+
+    Their positions differ.
+    """
     lengths = np.array([12, 7, 2, 3])
     inside = np.arange(12) < lengths[:, None]
     ids = np.where(inside, 100 * np.arange(4)[:, None] + np.arange(12), 0)

@@ -31,13 +31,13 @@ def folder(tmp_path_factory):
 
 HEADS = ["NA", "nan", "null", '"', '""', "a b", "1.0", "-", "PAR1"]
 TEXT = texts(*HEADS, most=6)
-# Text files have at least two columns: a blank line might be a row of one.
+# With a single column, a blank line might be a row, so there are two.
 TABLES = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3)
 NAMES = ("text", "b c")
 
 
 def written(table, **how):
-    """Return a table as Python's csv module writes it, with names."""
+    """Return a table with column names as Python's csv module writes it."""
     content = io.StringIO(newline="")
     csv.writer(content, **how).writerows([NAMES, *table])
     return content.getvalue()
@@ -143,7 +143,7 @@ def test_a_task_is_read_as_written(folder, labels, columns):
     assert load_task(str(folder)) == task
 
 
-# Words of column files have no white space that divides columns or lines.
+# Words of column files contain no white space that separates columns or lines.
 WORD = texts("#", "1", "1-2", "O", without=" \t\n\r\0", most=4).filter(
     str.strip
 )

@@ -1,4 +1,4 @@
-"""Rows of TSV, CSV and JSON lines, and errors that name a line."""
+"""Rows of TSV, CSV and JSON lines, with errors that name the line."""
 
 import bz2
 import gzip
@@ -30,7 +30,7 @@ def refusal(tmp_path, name, text, **columns):
 
 
 def test_tsv_knows_no_quotes(tmp_path):
-    """Quotes, Unicode line separators and spaces are text, as in GLUE."""
+    """In TSV, quotes, Unicode line separators and spaces are text."""
     text = '\ufeffa\tb\r\n"x\t y" \r\nu\u2028v\t\n\n'
     where, values = rows(tmp_path, "t.tsv", text)
     assert values == [{"a": '"x', "b": ' y" '}, {"a": "u\u2028v", "b": ""}]
@@ -38,7 +38,7 @@ def test_tsv_knows_no_quotes(tmp_path):
 
 
 def test_csv_has_quotes_and_counts_lines(tmp_path):
-    """Quoted cells may contain commas and line feeds; rows know their line."""
+    """Quoted cells may contain commas and line breaks; rows know their line."""
     text = 'a,b\n"x, ""y""\nz",1\nu,2\n'
     where, values = rows(tmp_path, "t.csv", text)
     assert values == [{"a": 'x, "y"\nz', "b": "1"}, {"a": "u", "b": "2"}]
@@ -46,13 +46,13 @@ def test_csv_has_quotes_and_counts_lines(tmp_path):
 
 
 def test_a_long_csv_cell(tmp_path):
-    """A text beyond the limit of Python's csv module is read."""
+    """A cell longer than the limit of Python's csv module is read."""
     _, values = rows(tmp_path, "t.csv", "a\n" + "x" * 200_000 + "\n")
     assert len(values[0]["a"]) == 200_000
 
 
 def test_json_lines(tmp_path):
-    """Values keep their types."""
+    """Values in JSON lines keep their types."""
     _, values = rows(tmp_path, "t.jsonl", '{"a": "x", "b": 3}\n{"a": [1]}\n')
     assert values == [{"a": "x", "b": 3}, {"a": [1]}]
 
@@ -75,7 +75,7 @@ def test_json_lines(tmp_path):
     ],
 )
 def test_malformed_files(tmp_path, name, text, parts):
-    """Each fault has one message that names the file and the line."""
+    """Each fault has one error that names the file and the line."""
     message = refusal(tmp_path, name, text)
     assert all(part in message for part in parts), message
 
@@ -87,7 +87,7 @@ def test_a_missing_file(tmp_path):
 
 
 def test_known_broken_lines_are_passed_over(tmp_path, capsys):
-    """Broken lines are accepted only in data sets that allow them."""
+    """Data sets with known broken lines skip and count them."""
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
@@ -109,9 +109,9 @@ DOUBLED = '"he said ""no"" twice"'
     ],
 )
 def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
-    """A note names the first fully quoted cell, which keeps its quotes.
+    """A note names the first cell that is fully quoted; the quotes stay.
 
-    Another program may have quoted it; quotes inside a text are not noted.
+    Another program may have added them; quotes inside a text are not noted.
     """
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
     data = DataConfig(train_file=path, text_column="text")
@@ -123,7 +123,7 @@ def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
 
 
 def test_quotes_of_official_files_are_text(tmp_path, capsys):
-    """GLUE has whole sentences in quotes, which are kept."""
+    """Quotation marks around GLUE's sentences are kept."""
     (tmp_path / "RTE").mkdir()
     header = "index", "sentence1", "sentence2", "label"
     row = 0, '"So it is."', "b", "entailment"
@@ -148,7 +148,7 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     ],
 )
 def test_what_a_table_is(tmp_path, name, pack):
-    """The first bytes reveal compression and JSON; the name shows the rest."""
+    """The first bytes show compression and JSON, and the name the rest."""
     cells = {
         "T": b"a\tb\nx\ty\n",
         "C": b"a,b\nx,y\n",
@@ -173,5 +173,5 @@ def test_what_a_table_is(tmp_path, name, pack):
     ],
 )
 def test_files_that_are_no_table(tmp_path, name, text, message):
-    """The message names the file's format and a way to convert it."""
+    """The error names the file's format and a way to convert it."""
     assert message in refusal(tmp_path, name, text)

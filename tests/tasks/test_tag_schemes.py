@@ -35,7 +35,7 @@ from albert_tf.tasks.conll import (
     ],
 )
 def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
-    """Every type has all prefixes of its family, in the data or not."""
+    """The tags determine the scheme, which completes each type's prefixes."""
     tags = tags.split()
     assert find_scheme(tags) == scheme
     assert all_tags(tags) == tuple(completed.split())
@@ -61,7 +61,7 @@ def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
     ],
 )
 def test_spans_of_tags(tags, spans):
-    """An entity ends if its type changes, or with an ending tag."""
+    """An entity ends if its type changes, or after an ending tag."""
     assert entity_spans(tags.split()) == spans
 
 
@@ -85,11 +85,11 @@ def test_spans_of_tags(tags, spans):
     ],
 )
 def test_tags_that_cannot_follow_each_other(scheme, tags, words):
-    """Illegal transitions count at the word after the break."""
+    """An illegal transition is counted at the word after it."""
     assert breaks_of(tags.split(), scheme) == words
 
 
 def test_tags_that_begin_entities_as_iob1_does():
-    """In IOB1, a B only separates two entities of one type."""
+    """In IOB1, a B only separates two entities of the same type."""
     assert only_separates("I-A B-A I-A O I-B".split())
     assert not only_separates("I-A O B-A".split())

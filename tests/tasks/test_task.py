@@ -1,4 +1,4 @@
-"""Properties of all kinds of tasks: names, settings, and `task.json`."""
+"""Properties of all kinds of tasks: names, settings and `task.json`."""
 
 import dataclasses
 import json
@@ -11,12 +11,12 @@ from albert_tf.tasks.registry import TASKS, find, load_task
 from albert_tf.tasks.task_config import TaskConfig
 
 TESTDATA = Path(__file__).parents[1] / "testdata"
-# As fine-tuning wrote them in earlier versions.
+# Files that earlier versions of fine-tuning wrote.
 WRITTEN = json.loads((TESTDATA / "task_json.json").read_text())
 
 
 def test_writings_of_a_name():
-    """SST-2 is found in any spelling; the error lists all tasks."""
+    """SST-2 is found in any spelling, and the error lists all tasks."""
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
@@ -47,7 +47,7 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
     ],
 )
 def test_lengths_that_fit(name, legal, changed):
-    """Lengths that skip words are errors; the largest legal ones are not."""
+    """Lengths that would skip words are errors; the largest others are not."""
     setting, most, wrong = changed
     find(name).updated(**legal | {setting: most})
     with pytest.raises(InputError, match=f"{setting}={wrong}"):
@@ -64,9 +64,9 @@ OWN = {
 
 @pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
 def test_shorter_inputs_have_lengths_that_fit(kind):
-    """At any input length, settings stay within defaults and skip no words.
+    """For any input length, lengths stay within defaults and skip no words.
 
-    At the default input length and beyond, they keep their defaults.
+    From the default input length on, they keep their defaults.
     """
     own = {"max_seq_length": 96, **OWN.get(kind, {})}
     task = find(kind).updated(**own)
@@ -90,7 +90,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """Lengths adapt to those that are given; an impossible fit is an error."""
+    """Other lengths adapt to the given ones; impossible ones are errors."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -125,7 +125,7 @@ TWO = {"label_column": ("a", "b")}
     ],
 )
 def test_columns_and_metrics_that_a_kind_lacks(name, data, message):
-    """Columns and metrics that a kind lacks are errors before any reading."""
+    """A column or metric that the kind of task lacks is an early error."""
     with pytest.raises(InputError, match=message):
         find(name).updated(**data)
 
@@ -139,7 +139,7 @@ def test_the_metric_of_the_best_checkpoint_can_be_chosen():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_task_json_holds_the_whole_task(tmp_path, name):
-    """A task read back from a model directory equals the original."""
+    """A task read back from `task.json` equals the original."""
     task = find(name).updated(max_seq_length=400)
     task.save(str(tmp_path))
     assert load_task(str(tmp_path)) == task
@@ -148,13 +148,13 @@ def test_task_json_holds_the_whole_task(tmp_path, name):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_task_json_of_earlier_versions(tmp_path, name):
-    """Files of earlier versions are read, and written back unchanged."""
+    """Files from earlier versions are read and written back unchanged."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name]))
     task = load_task(str(tmp_path))
     task.save(str(tmp_path))
     again = json.loads(path.read_text())
-    # Later settings are absent.
+    # Settings of later versions are absent.
     later = again["config"].keys() - WRITTEN[name]["config"].keys()
     assert {again["config"].pop(setting) for setting in later} <= {None}
     later = again.keys() - WRITTEN[name].keys()
@@ -168,7 +168,7 @@ def test_task_json_of_earlier_versions(tmp_path, name):
     ["[]", "{}", '{"kind": "other"}', '{"kind": "regression", "more": 1}'],
 )
 def test_a_damaged_task_json(tmp_path, text):
-    """Content that fine-tuning cannot have written is an error."""
+    """A `task.json` that fine-tuning cannot have written is an error."""
     (tmp_path / "task.json").write_text(text)
     with pytest.raises(InputError, match="task.json"):
         load_task(str(tmp_path))
@@ -188,7 +188,7 @@ def test_a_damaged_task_json(tmp_path, text):
     ],
 )
 def test_a_field_of_another_type(tmp_path, name, changes):
-    """A text is not a boolean, a number or a list of its letters."""
+    """A string in place of a Boolean, a number or a list is an error."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):

@@ -1,4 +1,4 @@
-"""Token classification: first pieces, long sentences, scores, files."""
+"""Token classification: first pieces, long sentences, scores and files."""
 
 import dataclasses
 
@@ -37,7 +37,7 @@ def make_task(length=8, **config):
 
 @pytest.mark.parametrize("length", [4, 5, 8, 16])
 def test_every_word_counts_once(words, length):
-    """Each word's first piece has its label once in sentences of any length."""
+    """Each word is labelled once, at its first piece, in any sentence."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
     labels = features.token_arrays["labels"]
@@ -45,7 +45,7 @@ def test_every_word_counts_once(words, length):
     expected = [tag for sentence in EXAMPLES for tag in sentence.tags]
     assert sorted(task.labels[i] for i in found) == sorted(expected)
     tokens = features.tokens[labels >= 0]
-    # A word without pieces has the unknown piece.
+    # A word without pieces gets the unknown piece.
     first = [
         (words.encode(word) or [words.unk_id])[0]
         for sentence in EXAMPLES
@@ -56,7 +56,7 @@ def test_every_word_counts_once(words, length):
 
 
 def known(task, features):
-    """Return logits of a model that knows the labels."""
+    """Return the logits of a model that knows the labels."""
     shape = [len(features), features.max_seq_length, len(task.labels)]
     logits = np.zeros(shape, np.float32)
     for row, begin in enumerate(features.row_splits[:-1]):
@@ -85,7 +85,7 @@ def test_predictions_stand_at_their_words(words, length):
 
 
 def test_a_batch_has_labels_at_first_pieces(words):
-    """In a batch, other pieces, [CLS], [SEP] and padding have -1."""
+    """In a batch, all tokens but first pieces have the label -1."""
     task = make_task(16)
     features = task.features(EXAMPLES[1:], words)
     batch = next(iter(evaluation_batches(features, 1)))
@@ -99,7 +99,7 @@ def test_a_batch_has_labels_at_first_pieces(words):
 
 
 def test_the_loss_is_the_mean_over_words():
-    """Rows are weighted by their number of words; other tokens do not count."""
+    """The loss is the mean over words; other tokens do not count."""
     task = make_task()
     logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("f4")
     labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1], [-1, 3, 4, 0]])
@@ -128,7 +128,7 @@ def test_the_loss_is_the_mean_over_words():
 
 @eagerly()
 def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
-    """A real model's loss over unequal windows is the mean over words."""
+    """A model's loss over windows of any length is the mean over words."""
     task = make_task()
     features = task.features(EXAMPLES, words)
     evaluator = Evaluator(
@@ -155,7 +155,10 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
 
 
 def test_files(words, tmp_path):
-    """Prediction files have words, tags and predictions, and a type table."""
+    """Prediction files have words, tags and predictions.
+
+    A second file has the scores of each type.
+    """
     task, found = tagged(words)
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
     lines = (tmp_path / "eval_predictions.conll").read_text().split("\n")
@@ -166,7 +169,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
-    """All lines have the same columns: words and predictions."""
+    """If only some sentences have tags, all lines omit them."""
     task, found = tagged(words)
     unknown = dataclasses.replace(EXAMPLES[0], tags=None)
     sentences = [unknown, EXAMPLES[1]]
@@ -183,7 +186,7 @@ def read(tmp_path, text, task, part="train"):
 
 
 def test_tags_of_other_files(tmp_path):
-    """A type that was not learnt is an error; tag numbers are accepted."""
+    """A tag that training did not have is an error; numbers are accepted."""
     task = make_task()
     assert read(tmp_path, "a B-A\nb I-A\n", task, "eval")
     numbers = [str(task.labels.index(tag)) for tag in ("B-A", "O")]
@@ -199,7 +202,7 @@ def test_tags_of_other_files(tmp_path):
 
 
 def test_the_tags_of_another_data_set_are_the_models():
-    """Tags and scheme come from the model."""
+    """A model's tags and scheme apply to other data sets."""
     trained = make_task()
     task = find("ner").for_model(trained)
     assert task.labels == trained.labels != ()
@@ -207,7 +210,7 @@ def test_the_tags_of_another_data_set_are_the_models():
 
 
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
-    """Illegal tags are learnt unchanged, and the note names the first."""
+    """Illegal tags are kept, and one note counts them and names the first."""
     fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
     sentences = read(tmp_path, text, fresh)
@@ -223,7 +226,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
 
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
-    """Tags without prefixes have accuracy and a confusion matrix."""
+    """Tags without prefixes get accuracy and a confusion matrix."""
     task = find("token_classification")
     text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
     examples = read(tmp_path, text, task)

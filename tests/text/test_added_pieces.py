@@ -1,4 +1,4 @@
-"""Pieces appended to a vocabulary are found, and no other id changes."""
+"""Added pieces are found in texts, and no other id changes."""
 
 import pytest
 from vocabularies import TEXTS, chinese, english
@@ -20,6 +20,7 @@ def test_other_ids_stay(make):
         assert after.encode(text) == before.encode(text), text
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     ("tokenizer", "piece", "text", "found"),
     [
@@ -32,7 +33,7 @@ def test_other_ids_stay(make):
     ],
 )
 def test_found_in_normalised_text(tokenizer, piece, text, found):
-    """A piece is one id wherever the normalised text contains it."""
+    """An added piece has one id wherever the normalised text contains it."""
     after = with_pieces(tokenizer, [piece])
     ids = after.encode(text)
     assert ids.count(tokenizer.vocab_size) == found
@@ -61,6 +62,6 @@ def test_control_pieces_are_in_no_text():
     ],
 )
 def test_pieces_that_cannot_be_added(make, pieces, message):
-    """A piece that exists, or would never be found, is an error."""
+    """A piece that exists already, or could never be found, is an error."""
     with pytest.raises(InputError, match=message):
         with_pieces(make(), pieces)

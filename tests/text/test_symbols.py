@@ -1,4 +1,6 @@
-"""Tables of symbols: the presets, tables made from data, and their files."""
+"""Tables of symbols: presets, tables made from data, and files."""
+
+import json
 
 import pytest
 
@@ -7,7 +9,7 @@ from albert_tf.text import symbols
 
 
 def test_the_presets_are_those_of_the_projects():
-    """PL-BERT has 178 ids, 177 in use; Kokoro has 114 symbols and the roles."""
+    """PL-BERT has 178 ids and uses 177; Kokoro has 114 symbols and roles."""
     plbert, kokoro = map(symbols.preset, ("plbert", "kokoro"))
     assert plbert.vocab_size == kokoro.vocab_size == 178
     assert len(plbert.symbols) == 177 and len(kokoro.symbols) == 116
@@ -23,7 +25,7 @@ def test_the_presets_are_those_of_the_projects():
 
 
 def test_a_table_made_from_data_has_every_symbol():
-    """Roles get symbols that the data lack; order of the data is irrelevant."""
+    """Roles get symbols that the data lack, whatever the data's order."""
     table = symbols.made_of("bM$a ")
     assert table == symbols.made_of("a $Mb")
     assert {*"bM$a"} <= table.ids.keys()
@@ -44,23 +46,72 @@ def test_a_table_survives_its_files(tmp_path):
     assert not symbols.have_same_ids(found, symbols.made_of("ac"))
 
 
+SYMBOLS = {"$": 0, "M": 1, " ": 2, "a": 3}
+ROLES = {"pad": "$", "mask": "M", "separator": " "}
+WORDS = [" ", "<other>", "x", "y"]
+NESTED = "[" * 10**5
+
+
 @pytest.mark.parametrize(
-    "content",
+    ("content", "received"),
     [
-        '{"symbols": {"ab": 0, "$": 1}, "pad": "$"}',
-        '{"symbols": {"$": 0, "M": "1"}}',
-        '{"symbols": {"$": 0, "M": 1}, "pad": "$", "mask": "M"}',
+        ("[", "line 1"),
+        (NESTED, "symbols.json"),
+        ([SYMBOLS], "path="),
+        (ROLES, "symbols=None"),
+        (ROLES | {"symbols": {}}, "symbols={}"),
+        (ROLES | {"symbols": [*SYMBOLS]}, r"symbols=\['\$', "),
+        *(
+            (ROLES | {"symbols": SYMBOLS | {symbol: i}}, f"'{symbol}': {i!r}")
+            for symbol, i in {
+                **{"ab": 4, "": 4, "b": 3, "c": -1, "d": 1 << 16, "e": 10**30},
+                **{"f": 1.0, "g": "4", "h": None, "i": True},
+            }.items()
+        ),
+        ({"symbols": SYMBOLS}, "pad=None, mask=None, separator=None"),
+        (ROLES | {"symbols": SYMBOLS, "pad": "M"}, "pad='M', mask='M'"),
+        (ROLES | {"symbols": SYMBOLS, "mask": "b"}, "mask='b'"),
+        (ROLES | {"symbols": SYMBOLS, "pad": [1]}, r"pad=\[1\]"),
     ],
 )
-def test_a_damaged_table_is_an_error(tmp_path, content):
-    """Symbols of two characters, other ids and missing roles are named."""
-    (tmp_path / "symbols.json").write_text(content)
-    with pytest.raises(InputError, match=r"`symbols.json` must .* Received: "):
+def test_damaged_symbols_are_an_error(tmp_path, content, received):
+    """The error has the first entry that is wrong."""
+    text = content if isinstance(content, str) else json.dumps(content)
+    (tmp_path / "symbols.json").write_text(text)
+    message = rf"`symbols.json` must .* Received: .*{received}"
+    with pytest.raises(InputError, match=message):
+        symbols.read_table(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "received"),
+    [
+        ("[", "line 1"),
+        (NESTED, "words.json"),
+        (None, "words=None"),
+        ({"x": 2}, "words={'x': 2}"),
+        ("7", "words=7"),
+        (WORDS[:1], r"words=\[' '\]"),
+        (WORDS[:2], r"words=\[' ', '<other>'\]"),
+        (WORDS[1:], "words='<other>', label 0"),
+        (WORDS[:1] + WORDS[2:], "words='x', label 1"),
+        ([*WORDS, "x"], "words='x', label 4"),
+        ([*WORDS, 3], "words=3, label 4"),
+        ([*WORDS, ["z"]], r"words=\['z'\], label 4"),
+    ],
+)
+def test_damaged_words_are_an_error(tmp_path, content, received):
+    """The error has the first word that is wrong, with its label."""
+    symbols.made_of("ab").save(str(tmp_path))
+    text = content if isinstance(content, str) else json.dumps(content)
+    (tmp_path / "words.json").write_text(text)
+    message = rf"`words.json` must .* Received: .*{received}"
+    with pytest.raises(InputError, match=message):
         symbols.read_table(str(tmp_path))
 
 
 def test_symbols_are_matched_by_name():
-    """Each new id gets the old id of the same symbol, or none."""
+    """Each new id is matched with the old id of its symbol, if any."""
     old, new = symbols.preset("plbert"), symbols.made_of("ɑᵊa")
     found = symbols.origins(old, new)
     expected = {"$": [0], "M": [29], " ": [16], "ɑ": [69], "ᵊ": [], "a": [43]}

@@ -1,4 +1,4 @@
-"""Properties of the tokenizers for any text."""
+"""Properties of the tokenizers that hold for any text."""
 
 import functools
 import re
@@ -20,9 +20,9 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 
 def with_bytes(**text):
-    """Return a BPE tokenizer with a fallback to bytes, and thus no unk.
+    """Return a BPE tokenizer with byte fallback, which has no unknown pieces.
 
-    The digit-comma rule is off: pieces spell the normalised text.
+    The digit-comma rule is off, so the pieces spell the normalised text.
     """
     content = trained(
         sentence_iterator=iter(["the cat sat at 1,000 cafés, 12, of"] * 9),
@@ -70,7 +70,7 @@ TEXT = texts(
     *(*KNOWN, "[MASK]", "[CLS]", "<unk>", "``", "''", "[E1]"),
     *("a" * 200, "a" * 201, "é" * 201, "x" * 9000),
 )
-# Texts for which particular rules matter.
+# Texts that particular rules affect.
 RULES = (
     *("", " ", "the cat's café, 2010, 1,000,000, b12,", "  the  cat\u00a0 at "),
     *("``a'' \u00a0\u2028 ﬁ ½ ```", "```a'''' ''", "ﬁ ½ \ufdfa x"),
@@ -86,7 +86,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 @functools.cache
 def graphs(kind):
-    """Return the graph of a tokenizer, and its graph of offsets."""
+    """Return a tokenizer's graph and its graph for offsets."""
     graph = TextGraph(tokenizer_of(kind))
     return graph, offset_graph(tokenizer_of(kind), graph)
 
@@ -98,7 +98,7 @@ def normalizer(content):
 
 
 def normalized(tokenizer, text):
-    """Return a text normalised in Python, as the pieces spell it."""
+    """Return a text normalised in Python, as its pieces spell it."""
     if tokenizer.kind == "wordpiece":
         words = wordpiece.separated(text, tokenizer.config).split()
         return " ".join(words)
@@ -108,11 +108,11 @@ def normalized(tokenizer, text):
 
 
 def squeezed(text):
-    """Return a text without white space, and with one form of sigma."""
+    """Return a text without white space and with one form of sigma."""
     return "".join(text.split()).replace("ς", "σ")
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow_after(1)
 @each_kind
 @examples(10)
 @given(batch=st.lists(TEXT.map(str.encode) | st.binary(max_size=9), max_size=6))
@@ -167,7 +167,7 @@ def test_spans_have_the_text_of_their_pieces(kind, text):
         if id in tokenizer.not_words or BYTE.fullmatch(piece):
             return
         so_far += piece.removeprefix("##").replace("▁", "")
-        # The first of several pieces of one character may cover dropped
+        # If a character has several pieces, the first may also cover dropped
         # characters before it.
         if normalized(tokenizer, text[start:end]).strip():
             wanted = normalized(tokenizer, text[:end])

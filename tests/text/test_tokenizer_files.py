@@ -1,4 +1,4 @@
-"""A tokenizer's files are complete, and errors name faults in them."""
+"""A tokenizer's files are complete, and errors name their faults."""
 
 import json
 
@@ -32,7 +32,7 @@ from albert_tf.text.tokenizers import (
     ],
 )
 def test_save_and_load(tokenizer, tmp_path):
-    """A loaded tokenizer has the ids and the fingerprint of the saved one."""
+    """A tokenizer that is saved and loaded keeps its ids and fingerprint."""
     tokenizer.save(str(tmp_path))
     loaded = load_tokenizer(str(tmp_path))
     assert type(loaded) is type(tokenizer)
@@ -42,12 +42,12 @@ def test_save_and_load(tokenizer, tmp_path):
 
 
 def no_compiling(tokenizer):
-    """Return a marker instead of compiled rules."""
+    """Return a placeholder instead of compiled rules."""
     return b"compiled anew"
 
 
 def test_compiled_rules_are_read(tmp_path, monkeypatch):
-    """Rules next to a vocabulary are used, however the tokenizer is loaded."""
+    """Compiled rules next to a vocabulary are used by every way of loading."""
     tokenizer = english()
     tokenizer.save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
@@ -65,7 +65,10 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """A changed setting, vocabulary, Unicode version or bit recompiles them."""
+    """Rules for another setting, vocabulary or Unicode version are recompiled.
+
+    The same is true of damaged rules.
+    """
     english().save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
     if change == "pieces":
@@ -87,7 +90,7 @@ def test_compiled_rules_of_something_else_are_ignored(
 
 
 def test_a_models_tokenizer_is_not_replaced(tmp_path):
-    """With weights, only the same tokenizer is written; without, any."""
+    """Next to a model's weights, a different tokenizer is not written."""
     english().save(str(tmp_path))
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
@@ -122,7 +125,7 @@ def test_fingerprint_depends_on_everything(tmp_path):
     "pad, unk", [("[PAD]", "[UNK]"), ("<PAD>", "⁇"), ("<pad>", "[UNK]")]
 )
 def test_pieces_that_the_file_names(pad, unk, tmp_path):
-    """Padding and unknown text use the pieces that the model defines.
+    """Padding and unknown text use the pieces that the model file defines.
 
     The ids are the same as in a model with the usual names.
     """
@@ -143,7 +146,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
 
 
 def test_a_trainer_may_name_them(tmp_path):
-    """A model trained with different names has the same ids."""
+    """A model trained with other names of special pieces has the same ids."""
     content = trained(
         sentence_iterator=iter(["a b c"] * 10),
         vocab_size=10,
@@ -157,7 +160,7 @@ def test_a_trainer_may_name_them(tmp_path):
 
 @pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])
 def test_vocabulary_without_a_special_piece(name, tmp_path):
-    """The error names the missing piece of a SentencePiece model."""
+    """The error names the special piece that a SentencePiece model lacks."""
     special = tuple(s for s in SPECIAL if s != name)
     path = write(tmp_path / "m", sentencepiece_model(special))
     with pytest.raises(InputError, match=rf"without \{name} \(.*m\)"):
@@ -191,14 +194,14 @@ def test_a_vocabulary_that_windows_saved(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])
 def test_not_a_sentencepiece_model(content, tmp_path):
-    """Any other file is an error."""
+    """A file that is not a SentencePiece model is an error."""
     path = write(tmp_path / "spiece.model", content)
     with pytest.raises(InputError, match="spiece.model"):
         tokenizer_from_files(spm_model_file=path)
 
 
 def test_one_vocabulary_must_be_given(tmp_path):
-    """Both files, neither file, or a missing file is an error."""
+    """Both vocabularies, neither, or a missing file is an error."""
     path = write(tmp_path / "m", sentencepiece_model())
     with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)
@@ -226,7 +229,7 @@ def test_one_vocabulary_must_be_given(tmp_path):
     ],
 )
 def test_bad_description(description, message, tmp_path):
-    """A `tokenizer.json` with other content is an error."""
+    """An invalid `tokenizer.json` is an error."""
     english().save(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text(description)
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""The tokenizers as graphs agree with the tokenizers in Python."""
+"""The tokenizers' graphs agree with the tokenizers in Python."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from albert_tf.text.text_graph import TextGraph, offset_graph
 
 
 def encoded(texts):
-    """Return texts as a tensor of strings."""
+    """Return texts as a tensor of UTF-8 strings."""
     return tf.constant([text.encode() for text in texts])
 
 
@@ -37,7 +37,7 @@ def all_characters():
 
 @pytest.mark.slow
 def test_all_characters_in_words():
-    """Every code point is cleaned, folded and split as in Python."""
+    """The graph cleans, folds and splits every code point as Python does."""
     tokenizer = chinese()
     texts = all_characters()
     found = graph_of(chinese)(encoded(texts)).to_list()
@@ -59,7 +59,7 @@ AROUND_MASKS = {
 
 @pytest.mark.parametrize("text", AROUND_MASKS)
 def test_no_word_begins_behind_a_mask_without_a_space(text):
-    """A lone word mark follows `[MASK]` only if white space does."""
+    """A word begins after `[MASK]` only if white space is between them."""
     tokenizer = english()
     ids = tokenizer.encode_masked(text)
     assert tokenizer.pieces(ids) == AROUND_MASKS[text]
@@ -69,7 +69,7 @@ def test_no_word_begins_behind_a_mask_without_a_space(text):
 @pytest.mark.parametrize("length", [3, 4, 9, 16])
 @pytest.mark.parametrize("fixed", [True, False])
 def test_pack(length, fixed):
-    """Rows of any two lengths are packed as in Python."""
+    """The graph packs rows of any two lengths as Python does."""
     tokenizer = english()
     pairs = [(a, b) for a in range(12) for b in range(12)]
     first = [list(range(10, 10 + a)) for a, _ in pairs]
@@ -94,7 +94,7 @@ def test_pack(length, fixed):
 
 
 def test_pack_one_segment_and_no_rows():
-    """Rows may have one segment, and a batch may be empty."""
+    """The graph packs rows of one segment, and empty batches."""
     tokenizer = english()
     graph = graph_of(english)
     ids = graph(tf.constant(["the cat", ""]))
@@ -113,7 +113,7 @@ def test_pack_one_segment_and_no_rows():
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_an_empty_batch_has_no_pieces(make):
-    """An empty batch of strings returns empty ragged tensors."""
+    """An empty batch of strings yields empty ragged tensors."""
     graph = offset_graph(make(), graph_of(make))
     found = graph(encoded(["a"])[:0])
     assert [ragged.nrows() for ragged in found] == [0, 0, 0]

@@ -1,7 +1,7 @@
-"""List the operations of a traced function, independent of node names.
+"""List a traced function's operations, regardless of node names.
 
-Calls are inlined and identities are omitted, so that two functions that compute
-the same result with the same operations have equal lists.
+Calls are inlined and identities are omitted, so functions that compute the same
+result with the same operations have equal lists.
 """
 
 from functools import partial
@@ -13,15 +13,15 @@ PASSED = {"Identity", "IdentityN", "StopGradient"}
 CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 LOOPS = {"While", "StatelessWhile"}
 ASSIGNED = {"AssignVariableOp", "AssignAddVariableOp"}
-# Inputs of a replica's program.
+# The inputs of a replica's program.
 GIVEN = {"TPUReplicatedInput", "XlaReplicaId"}
 SUMS = {"CrossReplicaSum", "XlaAllReduce"}
-# Attributes to ignore: variants of sums, and a trace-time check of assignments.
+# Attributes to ignore: variants of sums, and a check while tracing.
 SPELLING = {"reduce_op", "mode", "validate_shape"}
 
 
 def data(node: NodeDef) -> list[str]:
-    """Return the names of a node's inputs, without control inputs."""
+    """Return the names of a node's inputs, except control inputs."""
     return [name for name in node.input if not name.startswith("^")]
 
 
@@ -50,7 +50,7 @@ class Frame:
         self.tokens, self.calls = {}, {}
 
     def token(self, name: str):
-        """Return the token of a value; first list the nodes that compute it."""
+        """Return a value's token, after listing the nodes that compute it."""
         owner, _, index = name.partition(":")
         node = self.nodes.get(owner)
         number = int(index.rpartition(":")[2]) if node and index else 0
@@ -97,7 +97,7 @@ class Frame:
         return kind, attributes, [self.token(name) for name in data(node)]
 
     def loop(self, node: NodeDef) -> tuple:
-        """Return a loop with its functions; list values only read outside."""
+        """Return a loop with its functions; list invariant values outside."""
         parts = [self.library[node.attr[k].func.name] for k in ("body", "cond")]
         body = Frame(parts[0], self.library, {})
         ends = [parts[0].ret[x.name] for x in parts[0].signature.output_arg]
@@ -123,7 +123,7 @@ class Frame:
         return node.op, lists, [self.token(data(node)[i]) for i in carried]
 
     def origin(self, name: str) -> str:
-        """Return the origin of a value that passes unchanged."""
+        """Return the origin of a value that is passed on unchanged."""
         owner, _, index = name.partition(":")
         node = self.nodes.get(owner)
         if node is None or node.op not in PASSED:

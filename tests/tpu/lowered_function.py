@@ -1,4 +1,4 @@
-"""Lower functions in the same way as a replica's step."""
+"""Lower functions in the same way as the step of a replica."""
 
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
 

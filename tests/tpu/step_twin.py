@@ -1,7 +1,7 @@
-"""Run a module that was lowered for a TPU, step by step, on the CPU.
+"""Run a module that was lowered for a TPU on the CPU, step by step.
 
-XLA's CPU compiler receives the same bytes as the TPU compiler. The same extra
-is required.
+XLA's CPU compiler receives the same bytes as the TPU compiler. The extra
+`step-file` is required.
 """
 
 import numpy as np
@@ -35,14 +35,14 @@ class Twin:
         self._buffers = {n: self._put(x) for n, x in values.items()}
 
     def _put(self, value: np.ndarray):
-        # Otherwise JAX reduces 64 bits to 32; the step number has 64.
+        # Otherwise JAX reduces the 64-bit step number to 32 bits.
         with self._jax.enable_x64(True):
             return self._jax.device_put(value, self._device)
 
     def step(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one step; return {name: output}."""
         batch = {n: self._put(x) for n, x in batch.items()}
-        # The buffers of the variables are donated to their successors.
+        # Variables' buffers are donated to their successors.
         taken = self._buffers | batch
         outputs = self._executable.execute(
             [taken[name] for name in self.module.arguments]
@@ -54,5 +54,5 @@ class Twin:
 
     @property
     def variables(self) -> dict[str, np.ndarray]:
-        """The current {name: value} of all variables."""
+        """Return the current {name: value} of all variables."""
         return {name: np.asarray(x) for name, x in self._buffers.items()}

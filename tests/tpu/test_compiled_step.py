@@ -25,7 +25,7 @@ def plan(**training):
 
 
 class Recorder:
-    """A replacement for the compiler, which needs an extra."""
+    """A stand-in for the compiler, which needs an extra."""
 
     def __init__(self, topology):
         self.modules = []
@@ -41,6 +41,7 @@ def recorded(monkeypatch):
     monkeypatch.setattr("albert_tf.tpu.compiled_step.Compiler", Recorder)
 
 
+@pytest.mark.slow
 def test_the_module_is_that_of_the_trainers_step(recorded):
     """The module has the trainer's loops and all sums over replicas."""
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))
@@ -62,7 +63,7 @@ def test_the_loop_is_the_default_of_tpus_unless_given():
 
 
 def test_sizes_grow_by_an_eighth_at_most():
-    """Sizes include small sizes and powers of two, and grow by at most 1/8."""
+    """Candidate batch sizes grow by at most 1/8 and include powers of two."""
     tried = sizes()
     assert tried == sorted(set(tried)) and tried[:9] == list(range(1, 10))
     assert {1 << k for k in range(16)} <= set(tried)
@@ -71,7 +72,7 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 
 def test_a_line_through_two_sizes():
-    """1 GiB plus 0.5 GiB per example reaches 16 GiB at 30 examples."""
+    """At 1 GiB plus 0.5 GiB per example, 30 examples fit into 16 GiB."""
     assert interpolated_size({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({4: 3 * GIB}, 16 * GIB) == 0
@@ -84,7 +85,10 @@ def test_a_line_through_two_sizes():
 )
 @pytest.mark.parametrize("silent", [False, True])
 def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
-    """The batch fits, the next size does not, with few compilations."""
+    """The chosen batch fits and the next size does not.
+
+    The search takes few compilations.
+    """
     calls = []
 
     def compile_size(size):

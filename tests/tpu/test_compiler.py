@@ -38,7 +38,7 @@ GIB = 1 << 30
     ],
 )
 def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
-    """Both messages about memory yield the bytes needed and available."""
+    """Either memory message yields the needed and the available bytes."""
     assert needed_and_there(message) == sizes
 
 
@@ -53,7 +53,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error names the versions to install, and those found."""
+    """The error names the versions to install and the versions found."""
 
     def version(package):
         if package in found:
@@ -89,7 +89,7 @@ def summed(replicas):
 
 
 def test_a_replicas_program_has_the_sum_over_all_replicas():
-    """The module sums over all replicas and uses its replica id."""
+    """The module sums over all replicas and uses its replica's id."""
     module = summed(4)
     assert b"all-reduce" in module and b"replica-id" in module
 
@@ -129,7 +129,7 @@ def test_a_step_is_compiled_for_all_replicas(compiler):
 
 @pytest.mark.slow
 def test_memory_is_what_lives_at_once(compiler):
-    """Of nine arrays of 1 GiB, each computed from the last, two count."""
+    """Of nine 1 GiB arrays in a chain, only two count as needed memory."""
 
     def step(x):
         for _ in range(8):
@@ -146,7 +146,7 @@ def test_memory_is_what_lives_at_once(compiler):
 
 @pytest.mark.slow
 def test_masks_are_of_the_tpus_own_generator(compiler):
-    """One instruction draws the masks; XLA for CPUs uses Philox instead."""
+    """One instruction of the TPU's own generator draws the dropout mask."""
 
     def step(x):
         return dropout(x, 0.1, fold_in(tf.constant([1, 2]), 3))
@@ -160,7 +160,10 @@ def test_masks_are_of_the_tpus_own_generator(compiler):
 
 @pytest.mark.slow
 def test_too_large_a_step_is_a_result_with_its_size(compiler):
-    """If three arrays of 8 GiB do not fit, the result states their size."""
+    """The result for a step of three 8 GiB arrays states that it does not fit.
+
+    It also states the needed memory.
+    """
     strategy = CompileOnlyStrategy(8)
 
     def step(x):
@@ -178,7 +181,7 @@ def test_too_large_a_step_is_a_result_with_its_size(compiler):
     "name", ["v2-8", "v3-512", "v4-8", "v5e-1", "v5p-8", "v6e-8"]
 )
 def test_slices_have_as_many_replicas_as_their_names_say(compiler, name):
-    """The table of slices agrees with the compiler, which knows the memory."""
+    """The table of slices agrees with the compiler about replicas."""
     other = Compiler(parse(name))
     assert len(other.devices) == parse(name).replicas
     assert other.memory() > 7 * GIB

@@ -70,7 +70,7 @@ def folder(tmp_path_factory):
 
 
 def start(folder, records, output, *flags):
-    """Start a run of the step file in a process that cannot use TensorFlow."""
+    """Start a run of the step file in a process without TensorFlow."""
     paths = {
         "step_file": folder / "step.zip",
         "data_dir": folder / records,
@@ -93,7 +93,7 @@ def start(folder, records, output, *flags):
 
 
 def run(*arguments):
-    """Run to the end; return the output."""
+    """Run to the end and return the output."""
     process = start(*arguments)
     said, _ = process.communicate()
     assert process.returncode == 0, said
@@ -112,7 +112,7 @@ def pretrain(folder, records, output, **flags):
 
 @pytest.fixture(scope="module")
 def said(folder):
-    """Run the step file; return the output."""
+    """Run the step file and return the output."""
     return run(folder, "static", "jax")
 
 
@@ -122,9 +122,9 @@ def column(folder, split, name):
 
 
 def test_a_run_is_that_of_tensorflow(folder, said):
-    """Losses of 100 steps, held-out metrics and final weights are close.
+    """The losses of 100 steps, held-out metrics and final weights are close.
 
-    At the end, the averaged weights are the model that programs load.
+    At the end, programs load the averaged weights.
     """
     pretrain(folder, "static", "tensorflow")
     ours, theirs = folder / "jax", folder / "tensorflow"
@@ -153,7 +153,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
-    """A run killed between checkpoints has an unbroken run's bits and masks."""
+    """A run killed between checkpoints ends with an unbroken run's bits."""
     run(folder, "dynamic", "whole")
     process = start(folder, "dynamic", "killed", "--stop_step=90")
     while not (folder / "killed" / "ckpt-40.json").exists():
@@ -167,7 +167,7 @@ def test_a_killed_run_resumes_with_the_same_bits(folder):
 
 
 def test_tensorflow_resumes_it(folder, said):
-    """`pretrain.py` continues a run where the step file's program stopped."""
+    """`pretrain.py` continues a run that the step file's program began."""
     run(folder, "static", "both", "--stop_step=60")
     pretrain(folder, "static", "both")
     losses = [

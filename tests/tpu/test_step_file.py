@@ -23,20 +23,20 @@ OPTIMIZER = OptimizerConfig(learning_rate=0.01, num_warmup_steps=5)
 
 
 def plan() -> Plan:
-    """Return a plan for the tiny model and the batches of `tiny.make_data`."""
+    """Return a plan for the tiny model with the batches of `tiny.make_data`."""
     training = TrainingConfig(**tiny.TRAINING | TRAINING)
     return Plan(tiny.CONFIG, "none", OPTIMIZER, training, 8, 3)
 
 
 def test_a_step_of_several_replicas_is_refused(tmp_path):
-    """A step of several replicas is an error before tracing."""
+    """Exporting a step of several replicas is an error."""
     with pytest.raises(InputError, match="topology=v5e:2x4, 8 replicas"):
         write_step(str(tmp_path / "step.zip"), Step(plan(), parse("v5e-8")))
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """Return the path of the tiny model's step."""
+    """Return the path of the tiny model's step file."""
     for package in EXTRAS["step-file"]:
         pytest.importorskip(package)
     path = tmp_path_factory.mktemp("step") / "step.zip"
@@ -46,7 +46,7 @@ def file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
-    """With equal weights and batch, all variables and outputs are equal."""
+    """From equal weights and a batch, all variables and outputs are equal."""
     trainer = tiny.make_trainer(
         config=tiny.CONFIG, optimizer=OPTIMIZER, **TRAINING
     )

@@ -1,4 +1,4 @@
-"""The module for the TPU equals an ordinary step."""
+"""The module lowered for a TPU equals an ordinary step."""
 
 import numpy as np
 import pytest
@@ -30,8 +30,8 @@ def relative(value, expected):
 def test_a_step_of_the_module_is_an_ordinary_step():
     """Report, norm, weights and moments agree to 1e-5 without dropout.
 
-    A bias that does not affect softmax is excluded: its gradient is only
-    rounding.
+    A bias that softmax cancels is excluded, because its gradient is only
+    rounding error.
     """
     for package in EXTRAS["step-file"]:
         pytest.importorskip(package)

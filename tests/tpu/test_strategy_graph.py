@@ -1,6 +1,6 @@
-"""The trainer's steps under `TPUStrategy`, traced without running.
+"""The trainer's steps under `TPUStrategy`, traced but not run.
 
-Strategy, host loop and input are the same as in a run; the resolver is a fake,
+The strategy, host loop and input are those of a run; the resolver is a fake,
 and no operation is executed.
 """
 
@@ -54,7 +54,7 @@ def data_dir(tmp_path_factory):
 
 @functools.cache
 def trainer_of(cores):
-    """Return a trainer on a slice."""
+    """Return a trainer on a slice with the given number of cores."""
     strategy = tf.distribute.TPUStrategy(Resolver(cores))
     assert is_tpu(strategy)
     with variables_here(strategy):
@@ -63,7 +63,7 @@ def trainer_of(cores):
 
 @functools.cache
 def steps(cores, data_dir, layers=None):
-    """Trace the loop of many steps with the input of a run."""
+    """Trace a loop of several steps with the input of a run."""
     trainer = trainer_of(cores).at_depth(layers)
     metadata = read_metadata(data_dir)
     batches = functools.partial(
@@ -112,9 +112,10 @@ def compiled(replicas, layers=None):
 def test_the_check_compiles_what_the_strategy_replicates(
     cores, layers, data_dir
 ):
-    """Both programs have equal operations, attributes and order of inputs.
+    """`tpu_check` compiles the operations that the strategy replicates.
 
-    Sums of a step's figures, which stay on the device, are excluded.
+    Their attributes and inputs are equal, too. Sums of a step's figures, which
+    stay on the device, are excluded.
     """
     traced = steps(cores, data_dir, layers)
     ours = structure(traced.replica, traced.library, traced.ends)
@@ -163,7 +164,7 @@ def compilable(op):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [steps, evaluation])
 def test_replicas_hold_what_a_tpu_can(make, data_dir):
-    """Replicas contain only operations with XLA kernels, and no strings."""
+    """Replicas contain only operations that XLA supports, and no strings."""
     platform()
     nodes = nodes_of_replicas(make(8, data_dir))
     structural = CALLS | LOOPS | {"NoOp", "TPUReplicateMetadata"}
@@ -178,9 +179,9 @@ def test_replicas_hold_what_a_tpu_can(make, data_dir):
 @pytest.mark.slow
 @pytest.mark.parametrize("cores", [8, 32])
 def test_each_host_reads_for_its_own_cores(cores, data_dir):
-    """Each host has one share of the examples, and each core an iterator."""
+    """Each host reads one share of the examples for its own cores."""
     nodes = steps(cores, data_dir).host.node_def
-    # Of the training stream; only it consists of epochs.
+    # Only the training stream consists of epochs.
     hosts = [n.device for n in nodes if n.op == "FlatMapDataset"]
     assert distribution.hosts(trainer_of(cores).strategy) == len(hosts)
     fed = [n.device for n in nodes if n.op == "MakeIterator"]
@@ -191,8 +192,8 @@ def test_each_host_reads_for_its_own_cores(cores, data_dir):
 
 @pytest.mark.slow
 def test_checkpoints_hold_a_tpus_variables(tmp_path):
-    """Checkpoints save and restore TPU variables, including averages."""
-    trainer = trainer_of(4)  # one per logical CPU
+    """Checkpoints save and restore variables on TPUs, including averages."""
+    trainer = trainer_of(4)  # one core per logical CPU
     state = trainer.state()
     for number, variable in enumerate(state.values()):
         variable.assign(

@@ -14,7 +14,7 @@ FILES = "ckpt-{}.index", "ckpt-{}.data-00000-of-00001"
 
 
 def variables(seed):
-    """Return variables with long names, so that keys share prefixes."""
+    """Return variables with long names, whose keys share prefixes."""
     rng = np.random.default_rng(seed)
     values = {
         f"albert/encoder/layer_{i}/kernel": rng.normal(size=(i, 7))
@@ -25,7 +25,7 @@ def variables(seed):
 
 
 def numpy(table):
-    """Return {name: value}."""
+    """Return {name: value} for variables."""
     return {name: variable.numpy() for name, variable in table.items()}
 
 
@@ -66,7 +66,7 @@ def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("place", [0.1, 0.4, None])
 def test_a_damaged_checkpoint_is_an_error(tmp_path, file, place):
-    """A changed byte of a variable or the index, or a cut file, is detected."""
+    """A changed byte or a truncated file of a checkpoint is an error."""
     prefix = checkpoints.save(str(tmp_path), variables(1))
     path = Path(tmp_path, file.format(0))
     content = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""`TPUStrategy` for TPUs that do not exist, which can trace but not run.
+"""A `TPUStrategy` for TPUs that do not exist, which can only trace.
 
 Only the variables exist: each replica's are on a logical CPU, which several
 replicas share if there are more replicas than CPUs.

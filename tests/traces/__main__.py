@@ -15,7 +15,7 @@ from traces import comparison, processes
 
 
 def record(name: str, measured: comparison.Recorded) -> bool:
-    """Record a run."""
+    """Record a run's trace."""
     measured.save(name)
     print(f"{name}: recorded", flush=True)
     return True
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     executor = concurrent.futures.ProcessPoolExecutor(
         asked.processes,
         multiprocessing.get_context("spawn"),
-        max_tasks_per_child=1,  # runs are independent of earlier ones
+        max_tasks_per_child=1,  # each run is independent of earlier runs
     )
     passed = []
     with executor:

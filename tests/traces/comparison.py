@@ -1,11 +1,11 @@
 """Compare runs with recorded traces.
 
 On the kind of machine that recorded the trace (the same processor, TensorFlow,
-Keras and NumPy), a run must match to the bit. On other machines, sums are
-rounded in a different order, and training amplifies the differences from step
-to step: every loss and rate must then be within `TOLERANCE`, and every norm
-within `NORM_TOLERANCE`. Scores that count examples are not compared there,
-because the last bit decides if a model is undecided.
+Keras and NumPy), a run must match to the bit. Other machines round sums in a
+different order, and training amplifies the differences from step to step.
+There, every loss and rate must be within `TOLERANCE`, and every norm within
+`NORM_TOLERANCE`. Scores that count examples are not compared there, because a
+rounding error can decide between two predictions.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "recorded"
 LIBRARIES = ("tensorflow", "keras", "numpy")
-# Libraries partition sums by cache size, and choose vectorised code by CPU
+# Libraries partition sums by cache size and select vectorised code by CPU
 # features.
 MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")

@@ -1,6 +1,7 @@
-"""Functions that are called in the processes of runs.
+"""Functions that the processes of runs call.
 
-This module sets TensorFlow's environment, and is imported before TensorFlow.
+This module sets TensorFlow's environment, and must be imported before
+TensorFlow.
 """
 
 import contextlib
@@ -10,8 +11,8 @@ from pathlib import Path
 
 from traces import comparison
 
-# TensorFlow and its libraries read these when they are imported. The partition
-# of sums depends on the number of threads and the width of vectors.
+# TensorFlow and its libraries read these on import. The partition
+# of sums depends on the number of threads and the vector width.
 ENVIRONMENT = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V4",
     "ONEDNN_MAX_CPU_ISA": "AVX2",

@@ -1,9 +1,9 @@
-"""Traced runs: each recipe in `configs/pretraining`, each kind of task.
+"""Traced runs of the recipes in `configs/pretraining` and kinds of tasks.
 
 A run takes 100 steps with a small model and records the losses and gradient
-norm of every step. Recipes that are equal after reduction share a run. Only the
-public interface of `albert_tf` is used, so that traces do not depend on the
-location of modules.
+norm of every step. Recipes that are equal after reduction share a run. Runs use
+only the public interface of `albert_tf`, so traces do not depend on where
+modules are.
 """
 
 import ast
@@ -31,7 +31,7 @@ SMALL_MODEL = {
     "max_position_embeddings": 64,
 }
 MOST_LAYERS = 4
-# Recipes for records of phonemes.
+# Recipes that train on phoneme records.
 OF_PHONEMES = ("phonemes_one_hour", "plbert")
 
 SMALL_RUN = {
@@ -44,8 +44,8 @@ SMALL_RUN = {
     "steps_per_loop": 1,
     "do_eval": True,
 }
-# `budget_hours` depends on the clock. These are the settings that it chose for
-# `tiny`; schedules are in shares of the steps.
+# `budget_hours` depends on the clock. These are the settings chosen for
+# `tiny`; schedules are expressed as shares of the steps.
 CHOSEN = {
     "optimizer": "muon",
     "learning_rate": 0.002,
@@ -135,7 +135,7 @@ def distinct_recipes() -> dict[str, list[str]]:
 
 
 def build_records(folder: Path, **settings) -> str:
-    """Build records of the synthetic text; return their folder."""
+    """Build records of synthetic text; return their folder."""
     records = folder / "records"
     albert_tf.create_pretraining_data(
         input_file=str(texts.write_text(folder)),
@@ -151,14 +151,14 @@ def build_records(folder: Path, **settings) -> str:
 
 
 def write_model(folder: Path, model: Mapping[str, Any]) -> str:
-    """Write a model config; return its path."""
+    """Write a model's config; return its path."""
     path = folder / "albert_config.json"
     path.write_text(json.dumps(model))
     return str(path)
 
 
 def begin_model(folder: Path, data_dir: str, config_file: str) -> str:
-    """Write the model directory of a run of 10 steps."""
+    """Write the model directory of a 10-step run; return its path."""
     output_dir = str(folder / "begun")
     albert_tf.pretrain(
         data_dir=data_dir,
@@ -189,7 +189,7 @@ def pretrain(
         records = {"masking": "dynamic"} | dict(records)
     data_dir, watch = build_records(folder, **records), Watch()
     config_file = write_model(folder, model)
-    if recipes == ["domain"]:  # continues from a model
+    if recipes == ["domain"]:  # starts from a model
         begun = begin_model(folder, data_dir, config_file)
         settings["init_checkpoint"] = begun
     result = albert_tf.pretrain(
@@ -203,7 +203,7 @@ def pretrain(
 
 
 def pretrain_on_phonemes(folder: Path) -> Trace:
-    """Pretrain on rows of the text, of which each letter is a phoneme."""
+    """Pretrain on rows of the text in which each letter is a phoneme."""
     lines = texts.write_text(folder).read_text().splitlines()
     words = [line.split() for line in lines]
     rows = [{"words": x, "phonemes": x, "document": 0} for x in words if x]
@@ -246,7 +246,7 @@ def finetune(folder: Path, task: str) -> Trace:
         train_file=texts.write_task(folder / "train", task, 200, 1),
         eval_file=texts.write_task(folder / "eval", task, 40, 2),
         max_seq_length=TOKENS,
-        learning_rate=1e-4,  # with a larger rate, rounding errors grow
+        learning_rate=1e-4,  # with a higher rate, rounding errors grow
         do_train=True,
         hooks=[watch],
         **SMALL_RUN | TASKS[task],
@@ -255,7 +255,7 @@ def finetune(folder: Path, task: str) -> Trace:
 
 
 def all_runs() -> dict[str, Callable[[Path], Trace]]:
-    """Return {name: a function that performs the run in an empty folder}."""
+    """Return {name: function that performs the run in an empty folder}."""
 
     def of(*recipes, records=None, **more):
         return lambda folder: pretrain(

@@ -1,8 +1,8 @@
-"""Text and task files in a synthetic language, the same on every machine.
+"""Texts and task files in a synthetic language, equal on every machine.
 
-The words of a document share a topic, and each sentence begins with its
-number in the document, so that masked words and sentence order can be learnt
-in 100 steps. Labels, tags and answers of the tasks depend on topics.
+The words of a document share a topic, and each sentence begins with its number
+in the document, so 100 steps suffice to learn masked words and sentence order.
+Labels, tags and answers depend on topics.
 """
 
 import json
@@ -27,7 +27,7 @@ def words(rng: np.random.Generator, topic: int, number: int) -> list[str]:
 
 
 def document(rng: np.random.Generator) -> str:
-    """Draw a document: one sentence per line."""
+    """Draw a document with one sentence per line."""
     topic, lines = int(rng.integers(TOPICS)), []
     for number in range(rng.integers(6, SENTENCES)):
         sentence = words(rng, topic, int(rng.integers(3, 9)))
@@ -36,7 +36,7 @@ def document(rng: np.random.Generator) -> str:
 
 
 def write_text(folder: Path, documents: int = 200) -> Path:
-    """Write `text.txt` and its `vocab.txt`."""
+    """Write `text.txt` and `vocab.txt`; return the path of the text."""
     rng = np.random.default_rng(0)
     drawn = [document(rng) for _ in range(documents)]
     (folder / "text.txt").write_text("\n".join(drawn))
@@ -59,7 +59,7 @@ class Rows:
         return int(self.rng.integers(TOPICS))
 
     def text(self, topic: int) -> str:
-        """Draw a text about a topic, 4 to 11 words long."""
+        """Draw a text of 4 to 11 words about a topic."""
         number = int(self.rng.integers(4, 12))
         return " ".join(words(self.rng, topic, number))
 
@@ -76,7 +76,7 @@ class Rows:
         }
 
     def multilabel(self) -> dict:
-        """Draw a text about two topics, and the names of both."""
+        """Draw a text about two topics, and their names."""
         topics = [self.topic(), self.topic()]
         text = " ".join(map(self.text, topics))
         names = sorted({f"topic{topic}" for topic in topics})
@@ -108,7 +108,7 @@ class Rows:
         return rows
 
     def question(self, number: int, impossible: bool) -> dict:
-        """Draw a paragraph, and a question for its words of topic 0."""
+        """Draw a paragraph, and a question about its words of topic 0."""
         parts = [self.text(1 + int(x)) for x in self.rng.integers(0, 4, 2)]
         answers, context = [], " ".join(parts)
         if not impossible or self.rng.random() < 0.6:
@@ -124,7 +124,7 @@ class Rows:
         return {"context": context, "qas": [asked]}
 
     def embedding(self) -> dict:
-        """Draw a text, one on the same topic, and one on a different topic."""
+        """Draw two texts on the same topic, and one on a different topic."""
         topic = self.topic()
         return {
             "text": self.text(topic),

@@ -1,4 +1,4 @@
-"""A finished pretraining run."""
+"""Fixtures: a finished pretraining run."""
 
 import dataclasses
 import pathlib
@@ -13,7 +13,7 @@ from albert_tf.base import files
 
 @pytest.fixture(scope="session")
 def trained(data_dir, tmp_path_factory, tokenizer):
-    """Return a run's config file, its output directory and its metrics."""
+    """Return a run's config file, output directory and metrics."""
     size = tokenizer.vocab_size
     config = dataclasses.replace(tiny.SHALLOW, vocab_size=size)
 

@@ -1,4 +1,4 @@
-"""Micro-batches: each is a part of the batch, and only one is in memory."""
+"""Only one micro-batch of a batch is in memory at a time."""
 
 import time
 
@@ -11,16 +11,17 @@ from albert_tf.training.trainer import accumulated
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
-    """Every example is used once, in equal parts, and the results are summed.
+    """Every example is used once, in equal parts whose results are summed.
 
-    A part starts when the previous one is done, though it does not need it.
+    A part starts only when the previous part has ended, although it does not
+    need its results.
     """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
     seen, begun, most = [], [], []
 
     def work(x):
         begun.append(x)
-        time.sleep(0.05)  # time for others to start
+        time.sleep(0.05)  # time for other parts to start
         most.append(len(begun))
         begun.pop()
         return x

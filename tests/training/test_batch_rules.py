@@ -1,4 +1,4 @@
-"""Optimizer settings that are derived from the batch."""
+"""Optimizer settings that the batch size determines."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_the_automatic_rate_is_the_square_root_rule(capsys):
 
 
 def test_the_automatic_rate_is_lambs():
-    """`auto` is an error with AdamW, and so is any other word."""
+    """`auto` is an error with AdamW, and so is any other word with LAMB."""
     adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
     with pytest.raises(InputError, match="optimizer=adamw"):
         with_rate(adamw, TrainingConfig())

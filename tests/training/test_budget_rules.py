@@ -1,4 +1,4 @@
-"""A time budget chooses the trials' values, or values in proportion."""
+"""A time budget uses the trials' values, or values in proportion."""
 
 import dataclasses
 
@@ -14,13 +14,13 @@ from albert_tf.training.pretraining.budget import check_budget, values_of
 from albert_tf.training.pretraining.budget_rules import Choice, Resources
 from albert_tf.training.training_config import TrainingConfig
 
-# A step of 64 examples takes 0.25 s; 2,400 of them fit into ten minutes.
+# A step of 64 examples takes 0.25 s, so 2,400 steps fit into ten minutes.
 TRIAL = Resources(600.0, 0.25 / 64, tokens=64, hidden_size=128)
 DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
 
 
 def choose(means=TRIAL, **said):
-    """Return {setting: value} of all chosen settings."""
+    """Return {setting: value} for all chosen settings."""
     values = DEFAULTS | said
     return values | values_of(
         budget_rules.choose_values(means, values, set(said))
@@ -28,7 +28,10 @@ def choose(means=TRIAL, **said):
 
 
 def test_where_the_trials_were_their_numbers_are_chosen():
-    """The best trial is Muon with 2e-3 at width 128, 0.98 and decay 0.1."""
+    """At the trials' size, their best values are chosen.
+
+    They are Muon with rate 2e-3 at width 128, beta_2 0.98 and decay 0.1.
+    """
     values = choose()
     assert values["optimizer"] == "muon" and values["bias_correction"]
     assert values["train_batch_size"] == 64
@@ -43,7 +46,10 @@ def test_where_the_trials_were_their_numbers_are_chosen():
 
 
 def test_what_is_said_stays_and_the_rest_follows():
-    """Half the batch is twice the steps; LAMB has its own rate."""
+    """The user's values stay, and the other values adapt.
+
+    Half the batch size doubles the steps, and LAMB has its own rate.
+    """
     values = choose(train_batch_size=32, optimizer="lamb", eval_steps=7)
     assert (values["train_batch_size"], values["eval_steps"]) == (32, 7)
     assert values["num_train_steps"] == 4800
@@ -54,7 +60,7 @@ def test_what_is_said_stays_and_the_rest_follows():
 
 
 def test_the_precision_is_the_faster_one():
-    """The devices decide, unless the user sets a precision."""
+    """The device determines the precision, unless the user sets it."""
     fast = dataclasses.replace(TRIAL, dtype=Choice("bfloat16", "a TPU"))
     assert choose()["dtype"] == "float32"
     assert choose(fast)["dtype"] == "bfloat16"
@@ -62,9 +68,9 @@ def test_the_precision_is_the_faster_one():
 
 
 def test_the_batch_grows_with_the_root_of_the_tokens():
-    """Batches grow from 1e8 tokens on, in steps that replicas divide."""
+    """From 1e8 tokens on, batches grow with the square root of the tokens."""
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
-    values = choose(fast)  # 1.6e12 tokens are 126 times the root
+    values = choose(fast)  # sqrt(1.6e12 / 1e8) is 126
     assert values["train_batch_size"] == 8192
     assert values["beta_2"] == budget_rules.SMALLEST_BETA_2
     assert values["num_train_steps"] == int(25e9 / 8192)
@@ -81,9 +87,10 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """Ten evaluations take 5 % of the time; slow ones are fewer, at least two.
+    """Ten evaluations take 5 % of the time; if they are slow, fewer are made.
 
-    An example takes 1.6 ms, so 19,200 fit into 30 s.
+    An example takes 1.6 ms, so 19,200 examples fit into 30 s. At least two
+    evaluations are made.
     """
     means = dataclasses.replace(TRIAL, eval_examples=examples)
     values = choose(means)
@@ -103,7 +110,10 @@ def test_evaluations_take_their_share(examples, number):
     ],
 )
 def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
-    """Depth changes if layers share all weights; each group keeps a layer."""
+    """A run starts with half of the layers if they share all weights.
+
+    With several groups, each group keeps a layer.
+    """
     config = dataclasses.replace(
         tiny.CONFIG,
         num_hidden_layers=layers,
@@ -117,7 +127,7 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
-    """The mask rate is high at first, and the evaluation's rate at the end."""
+    """The mask rate starts high and ends at the rate of the evaluation."""
     values = values_of(budget_rules.choose_start(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
@@ -125,7 +135,7 @@ def test_masks_change_only_where_they_are_made_while_reading():
 
 
 def test_the_shortest_budget_gives_each_phase_a_step():
-    """The chosen schedules are valid even if hardly a step fits."""
+    """The chosen schedules are valid even if only a few steps fit."""
     values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
     values |= values_of(budget_rules.choose_start(config, dynamic=True))
@@ -142,7 +152,7 @@ def test_the_shortest_budget_gives_each_phase_a_step():
 
 
 def test_choices_are_shown_as_flags_with_reasons():
-    """Each line has a flag and its reason, with rounded numbers."""
+    """Each chosen flag has a line with its rounded value and the reason."""
     choices = budget_rules.choose_values(TRIAL, DEFAULTS, {"optimizer"})
     lines = budget_rules.format_choices(choices)
     assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
@@ -159,7 +169,7 @@ def test_choices_are_shown_as_flags_with_reasons():
     ],
 )
 def test_what_a_budget_cannot_go_with_is_refused(values, named):
-    """An error has the rule and the value, before anything is compiled."""
+    """The error for a setting that conflicts with a budget names the value."""
     with pytest.raises(InputError, match=named):
         check_budget(*values)
 

@@ -1,4 +1,4 @@
-"""Runs with a time budget: state, resumption and output."""
+"""Runs with a time budget: their state, resumption and output."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ SECONDS = 20.0
 
 
 class Die(Hook):
-    """A hook that simulates a killed process after a step's checkpoint."""
+    """A hook that simulates a process killed after a checkpoint."""
 
     def __init__(self, step):
         self.step = step
@@ -74,7 +74,7 @@ def go(folder, clock, dies_at=99):
 
 
 def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
-    """The steps, the end and all bits equal an uninterrupted run's.
+    """A killed run resumes with an uninterrupted run's steps, end and bits.
 
     Twice the planned steps fit into 20 s, so the end has moved.
     """
@@ -101,11 +101,11 @@ RECORDS = {
     masking: Metadata(16, 3, 50, "", {}, {"masking": masking})
     for masking in ("static", "dynamic")
 }
-BEFORE = "0.2:0.5,0.15"  # chosen by an earlier version
+BEFORE = "0.2:0.5,0.15"  # as chosen by an earlier version
 
 
 def setup(config, folders, **more):
-    """Return the setup of a run with these inputs."""
+    """Return a run's setup with these records."""
     files = {"albert_config_file": "c", "output_dir": "o"}
     return Setup(
         PretrainingConfig("records", **files | more),
@@ -136,7 +136,7 @@ def setup(config, folders, **more):
     ],
 )
 def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
-    """The user's settings stay; a resumed run keeps its schedules."""
+    """The user's settings stay, and a resumed run keeps its schedules."""
     limited = Budget(1.0, fixed)
     limited.earlier = None if kept is None else {"choices": kept}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
@@ -148,14 +148,14 @@ def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
 
 
 def test_a_model_that_is_there_keeps_its_depth():
-    """A model from `init_checkpoint` is trained with all of its layers."""
+    """A model from `init_checkpoint` trains with all of its layers."""
     folders = {"dynamic": RECORDS["dynamic"]}
     going_on = setup(tiny.CONFIG, folders, init_checkpoint="model")
     assert Budget(1.0, set()).with_start(going_on) == going_on
 
 
 def pretrain(data_dir, config, output, **more):
-    """Run the program for a few seconds."""
+    """Run the program with a budget of a few seconds."""
     return albert_tf.pretrain(
         data_dir=data_dir,
         albert_config_file=config[0],
@@ -170,7 +170,10 @@ def pretrain(data_dir, config, output, **more):
 def test_a_budget_chooses_ends_and_is_replayed(
     data_dir, deep_config, tmp_path, capsys
 ):
-    """User settings stay, the flagfile repeats the run, and time is up."""
+    """The flagfile records the chosen settings and the steps made.
+
+    The user's settings stay, and a second run trains nothing.
+    """
     output = tmp_path / "model"
     pretrain(
         data_dir, deep_config, output, learning_rate=0.003, num_warmup_steps=1
@@ -200,7 +203,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
-    """Resuming a run without a budget is an error before compiling."""
+    """A run that had no budget cannot be resumed with a budget."""
     with pytest.raises(
         InputError, match="can only resume a run that had a budget"
     ):
@@ -212,7 +215,7 @@ def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
 def test_records_that_are_damaged_are_named_while_measuring(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """An error about a damaged file names it in one line."""
+    """While a budget is measured, an error for damaged records names a file."""
     path = next(pathlib.Path(data_dir).glob("train-*"))
 
     def read(*_):

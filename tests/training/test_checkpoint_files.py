@@ -1,4 +1,4 @@
-"""Checkpoints on disk: intact ones are found, damaged ones are skipped."""
+"""Intact checkpoints on disk are found, and damaged ones skipped."""
 
 import shutil
 
@@ -15,7 +15,7 @@ def variables(value=0.0):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with the checkpoints of steps 1 to 3."""
+    """Return a folder with the checkpoints of steps 1 to 3."""
     for step in (1, 2, 3):
         facts = {"replicas": step}
         checkpoints.save(str(tmp_path), variables(), step, 3, facts)
@@ -49,9 +49,9 @@ def drop(path):
 def test_a_damaged_checkpoint_is_skipped_and_named(
     folder, capsys, file, damage
 ):
-    """The previous checkpoint is read, and a warning says so.
+    """A damaged checkpoint is skipped for the previous one, with a warning.
 
-    This includes checkpoints without facts, as in earlier versions.
+    This includes checkpoints without facts, from earlier versions.
     """
     damage(folder / f"ckpt-3.{file}")
     assert newest(folder) == 2
@@ -62,9 +62,9 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """Restoring detects the damage, and the previous checkpoint is read.
+    """Restoring detects damage, and reads the previous checkpoint instead.
 
-    An intact checkpoint of another model is an error and not skipped.
+    An intact checkpoint of another model is an error, and is not skipped.
     """
     monkeypatch.setattr(checkpoint_files, "read_all", None)
     state = variables(5.0)
@@ -80,7 +80,7 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
 
 
 def test_no_whole_checkpoint_is_an_error(folder):
-    """A run must not start over in a folder of damaged checkpoints."""
+    """A run does not start over in a folder of damaged checkpoints."""
     for path in folder.glob("ckpt-*.data*"):
         path.write_bytes(b"")
     with pytest.raises(InputError, match="(?s)start over.*ckpt-3.*ckpt-1"):
@@ -89,7 +89,7 @@ def test_no_whole_checkpoint_is_an_error(folder):
 
 @pytest.mark.parametrize("content", [None, "", "model_checkpoint_path: "])
 def test_a_lost_state_file_loses_nothing(folder, content):
-    """Without a readable `checkpoint` file, the `.json` files are listed."""
+    """If the `checkpoint` file is unreadable, the `.json` files are listed."""
     (folder / "checkpoint").unlink()
     if content is not None:
         (folder / "checkpoint").write_text(content)
@@ -97,7 +97,7 @@ def test_a_lost_state_file_loses_nothing(folder, content):
 
 
 def test_facts_are_kept_beside(folder):
-    """Each checkpoint has its own facts; without facts, it is still intact.
+    """Each checkpoint has its own facts, and is intact without them.
 
     Unreadable facts count as damage.
     """
@@ -113,7 +113,7 @@ def test_facts_are_kept_beside(folder):
 
 
 def test_checkpoints_after_the_newest_are_not_taken(folder):
-    """The `checkpoint` file decides where a run resumes."""
+    """The `checkpoint` file determines where a run resumes."""
     names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in (1, 2, 3)]
     lines = ['model_checkpoint_path: "ckpt-2"', *names]
     (folder / "checkpoint").write_text("\n".join(lines))
@@ -122,7 +122,7 @@ def test_checkpoints_after_the_newest_are_not_taken(folder):
 
 
 def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
-    """Files of a checkpoint that is not listed yet do not count."""
+    """Files of a checkpoint that is not yet listed do not count."""
     for path in folder.glob("ckpt-3*"):
         shutil.copy(path, folder / path.name.replace("ckpt-3", "ckpt-4"))
     (folder / "ckpt-5_temp").mkdir()
@@ -130,7 +130,7 @@ def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
 
 
 def test_the_newest_are_kept(tmp_path):
-    """Of four checkpoints, the last two are kept."""
+    """With `keep=2`, the last two of four checkpoints are kept."""
     for step in (1, 2, 3, 4):
         checkpoints.save(str(tmp_path), variables(), step, keep=2)
     names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
@@ -138,7 +138,7 @@ def test_the_newest_are_kept(tmp_path):
 
 
 def test_saving_removes_old_lost_and_unfinished_ones(folder):
-    """The newest up to the step stay; later checkpoints are removed."""
+    """Saving removes old, later and unfinished checkpoints."""
     (folder / "ckpt-9_temp").mkdir()
     (folder / "ckpt-9_temp" / "part").write_text("x")
     (folder / "notes.txt").write_text("mine")
@@ -150,7 +150,7 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 
 
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
-    """A path with a bracket is rejected before anything is written."""
+    """A path with a bracket is an error before anything is written."""
     folder = tmp_path / "run[1]"
     with pytest.raises(InputError, match="must not contain `\\["):
         checkpoints.restore_latest(str(folder), variables())

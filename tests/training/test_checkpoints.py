@@ -1,4 +1,4 @@
-"""Checkpoints load exactly or fail with every difference named."""
+"""Checkpoints load exactly, or fail and name every difference."""
 
 import pathlib
 import resource
@@ -23,7 +23,7 @@ def saved(tmp_path_factory):
 
 
 def test_every_weight_is_restored(saved):
-    """A model restored from a directory equals the one that was saved."""
+    """A model restored from a directory equals the saved model."""
     directory, model = saved
     other = AlbertForPretraining(tiny.CONFIG)
     checkpoints.restore_weights(other, directory)
@@ -32,7 +32,7 @@ def test_every_weight_is_restored(saved):
 
 
 def test_names_may_hold_any_mark(tmp_path):
-    """A task's head may be called squad-2.0/..., or have a dot before "/"."""
+    """Names may contain dots and hyphens, such as `squad-2.0/kernel`."""
     names = ("squad-2.0/kernel", "a./b", "a.S/..c", "plain")
     saved, found = (
         {name: tf.Variable(x * i) for i, name in enumerate(names, 1)}
@@ -47,7 +47,7 @@ def test_names_may_hold_any_mark(tmp_path):
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):
-    """Names do not depend on the model that contains the encoder."""
+    """An encoder alone can be restored from a pretrained model."""
     directory, model = saved
     encoder = AlbertModel(tiny.CONFIG)
     encoder.build()
@@ -58,7 +58,7 @@ def test_an_encoder_is_restored_from_a_pretrained_model(saved):
 
 
 def test_missing_unexpected_and_misshaped_are_named(saved):
-    """One error names each variable that differs, and how."""
+    """One error lists every variable that differs, and how it differs."""
     directory, model = saved
     prefix = checkpoints.for_inference(directory)
     table = checkpoints.named_variables(model)
@@ -73,7 +73,7 @@ def test_missing_unexpected_and_misshaped_are_named(saved):
 
 
 def test_a_truncated_checkpoint_is_named(saved, tmp_path):
-    """A data file cut short is an error with its path, not garbage."""
+    """The error for a truncated data file names the checkpoint."""
     directory, model = saved
     checkpoints.save(str(tmp_path), checkpoints.named_variables(model))
     data = next(tmp_path.glob("ckpt-0.data*"))
@@ -83,13 +83,13 @@ def test_a_truncated_checkpoint_is_named(saved, tmp_path):
 
 
 def test_a_directory_without_a_checkpoint_is_named(tmp_path):
-    """The error describes the required content of a model directory."""
+    """A model directory without a checkpoint is an error."""
     with pytest.raises(InputError, match="must contain a checkpoint"):
         checkpoints.for_inference(str(tmp_path))
 
 
 class TestSeveralFiles:
-    """A large checkpoint with files of 100 bytes."""
+    """A checkpoint that is split into files of 100 bytes."""
 
     @pytest.fixture(autouse=True)
     def small_files(self, monkeypatch):
@@ -97,7 +97,7 @@ class TestSeveralFiles:
 
     @staticmethod
     def variables(start=0.0):
-        """Return variables of 60, 2,000, 8 and 80 bytes, on two replicas."""
+        """Return variables of 60, 2,000, 8 and 80 bytes on two replicas."""
         with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
             floats = {
                 name: tf.Variable(start + tf.range(size, dtype=tf.float32))
@@ -109,7 +109,7 @@ class TestSeveralFiles:
             return floats | {"step": step}
 
     def test_it_is_an_ordinary_checkpoint(self, tmp_path):
-        """TensorFlow's own readers find every variable, as does `restore`."""
+        """TensorFlow's own readers and `restore` find every variable."""
         saved, read, restored = map(self.variables, (1.0, 2.0, 3.0))
         prefix = checkpoints.save(str(tmp_path), saved)
         sizes = [p.stat().st_size for p in tmp_path.glob("ckpt-0.data-*")]
@@ -125,7 +125,7 @@ class TestSeveralFiles:
                 np.testing.assert_array_equal(value, variable)
 
     def test_damage_of_any_file_is_noticed(self, tmp_path, capsys):
-        """After damage to any file, the previous checkpoint is read."""
+        """If any file is damaged, the previous checkpoint is read."""
         checkpoints.save(str(tmp_path), self.variables(1.0), 1, keep=2)
         checkpoints.save(str(tmp_path), self.variables(2.0), 2, keep=2)
         paths = sorted(tmp_path.glob("ckpt-2.data-*"))
@@ -140,7 +140,10 @@ class TestSeveralFiles:
         assert capsys.readouterr().out.count("is damaged") == len(paths)
 
     def test_one_file_that_cannot_be_written_fails_all(self, tmp_path):
-        """A failed write removes its other files; the old checkpoint stays."""
+        """If one file cannot be written, the save fails as a whole.
+
+        The old checkpoint stays, and the other files are removed.
+        """
         checkpoints.save(str(tmp_path), self.variables(), 1, keep=2)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))
@@ -154,6 +157,6 @@ class TestSeveralFiles:
 
 
 def test_a_small_model_has_one_file(saved):
-    """A checkpoint below the limit is a single data file."""
+    """A checkpoint below the limit has a single data file."""
     names = [p.name for p in pathlib.Path(saved[0]).glob("*.data-*")]
     assert names == ["ckpt-5.data-00000-of-00001"]

@@ -1,4 +1,4 @@
-"""Runs that end on time, on machines with a simulated clock."""
+"""Runs with a simulated clock end on time."""
 
 import dataclasses
 import itertools
@@ -37,7 +37,7 @@ class Machine:
 
 
 class Killed(Exception):
-    """The process is killed."""
+    """Simulates the end of a killed process."""
 
 
 class SimulatedRun(Run):
@@ -88,7 +88,7 @@ class Simulation:
         self.rate = RunRate(config, PLANNED)
 
     def clock(self, known):
-        """Return the clock of a process that begins now."""
+        """Return the clock of a process that starts now."""
         kept = self.saved[1]
         return BudgetClock(
             PLANNED,
@@ -105,7 +105,7 @@ class Simulation:
         )
 
     def _train(self, run, share):
-        """Make some steps; return their number and seconds."""
+        """Make some steps; return their number and duration in seconds."""
         phase = run._due_phase()
         if phase is not run.phase:
             run.phase, run.pace = phase, Pace(0)
@@ -122,7 +122,7 @@ class Simulation:
         return steps, seconds
 
     def process(self, dies_at=None, known=0.8):
-        """Run in one process from the last checkpoint, to the end or death."""
+        """Run one process from the last checkpoint to its end or death."""
         machine, clock = self.machine, self.clock(known)
         run = SimulatedRun(clock, self.phases, self.saved[0])
         run._turn(over=False)
@@ -167,7 +167,10 @@ MACHINES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_run_ends_in_time_with_the_rate_decayed(name):
-    """A run ends within 1 % of the time, below 1 % of the peak, smoothly."""
+    """A run ends within 1 % of the time, with a rate below 1 % of the peak.
+
+    The rate has no jumps.
+    """
     simulation = Simulation(MACHINES[name])
     simulation.process()
     assert simulation.now == pytest.approx(HOURS * 3600, rel=0.01)
@@ -176,7 +179,7 @@ def test_a_run_ends_in_time_with_the_rate_decayed(name):
     assert simulation.jump() < 0.08
 
 
-# {position of the end: layers}, for one schedule and for two.
+# {position of the end: layers} for one schedule and for two schedules.
 SCHEDULES = {
     "depth": {300: 1, 600: 2, PLANNED: 3},
     "two": {300: 1, 350: 2, 600: 3, 640: 4, PLANNED: 5},
@@ -189,8 +192,9 @@ SCHEDULES = {
 def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
     """All phases compile for 10 s each, and all have steps.
 
-    A run ends on time if its phases compile in less than half of it; any
-    other run is late by their time plus a hundredth of the planned steps.
+    A run ends on time if its phases compile in less than half of the time. Any
+    other run is late by the time of compiling plus a hundredth of the planned
+    steps.
     """
     machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
     ends = SCHEDULES[name]
@@ -205,7 +209,7 @@ def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
 
 
 def test_the_steps_follow_the_pace():
-    """A machine with half the speed makes half the steps."""
+    """At half the speed, a machine makes half the steps."""
     steps = []
     for pace in (0.5, 1.0):
         machine = Machine(lambda share, pace=pace: pace, 0.0, 0.0, 0.0)
@@ -216,7 +220,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """At the expected pace, the rates equal a plain schedule's."""
+    """At the expected pace, the rates equal those of a plain schedule."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
@@ -228,7 +232,7 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
 
 
 def test_a_kill_and_a_pause_take_no_time():
-    """All processes together make the same steps, at the same rates, as one."""
+    """A run in several processes makes the same steps at the same rates."""
     whole, broken = Simulation(Machine()), Simulation(Machine())
     whole.process()
     with pytest.raises(Killed):
@@ -250,7 +254,7 @@ def test_a_kill_and_a_pause_take_no_time():
 
 
 def test_a_run_of_steps_is_where_its_step_is():
-    """Schedule positions are steps in a run without a budget."""
+    """Without a budget, schedule positions are steps."""
     clock = Clock(1000)
     assert clock.at(700) == 700 and clock.steps_to(1000, 700) == 300
     assert clock.most(990) == 10 and clock.steps_to(600, 700) == 0
@@ -259,7 +263,7 @@ def test_a_run_of_steps_is_where_its_step_is():
 
 
 def test_a_budget_counts_what_is_due():
-    """Evaluations and checkpoints count, as computed by hand."""
+    """The time left excludes due evaluations and saves, as computed by hand."""
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
         save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,
@@ -276,7 +280,10 @@ def test_a_budget_counts_what_is_due():
 
 
 def test_a_run_out_of_time_lets_the_rate_decay():
-    """A step covers a hundredth of the schedule, and each phase has a step."""
+    """After the time limit, each step covers a hundredth of the schedule.
+
+    Each remaining phase has a step.
+    """
     clock = BudgetClock(1000, 0, 400.0, 1.0, save_steps=100, now=lambda: 9.0)
     clock.turn(0, {}, over=True)
     assert clock.steps_to(1000, 0) == 60

@@ -1,4 +1,4 @@
-"""A collapsed model is reported early in a real run."""
+"""A collapsed model is reported early in a run."""
 
 import goldens
 import numpy as np
@@ -13,7 +13,10 @@ from albert_tf.training.pretraining import pretrain
 
 
 def test_a_healthy_model_spreads_its_states():
-    """States are float32, as TensorFlow's CPU collectives have no bfloat16."""
+    """A healthy model's states differ, and are float32 for the collectives.
+
+    TensorFlow's CPU collectives do not support bfloat16.
+    """
     config = goldens.variant("shared", num_hidden_layers=1)
     weights = goldens.random_weights(config)
     model = goldens.build(config, weights, dtype="mixed_bfloat16")
@@ -31,16 +34,16 @@ def test_a_healthy_model_spreads_its_states():
 def test_a_collapse_is_told_once_the_model_has_settled(
     data_dir, config, tmp_path, capsys, monkeypatch
 ):
-    """A collapse is reported once, in the log and the history."""
-    monkeypatch.setattr(pretrain, "SETTLED_STEPS", 10)
+    """A collapse is reported once, in the log and in the history."""
+    monkeypatch.setattr(pretrain, "SETTLED_STEPS", 4)
     output = tmp_path / "model"
-    settings = {"num_train_steps": 12, "num_warmup_steps": 2}
+    settings = {"num_train_steps": 6, "num_warmup_steps": 2}
     settings |= {"eval_steps": 1000, "optimizer": "adamw"}
     run(data_dir, config[0], output, **settings, learning_rate=1.0)
     history = History.read(str(output))
     noted = [row for row in history.rows if row["split"] == HEALTH]
-    assert [r["kind"] for r in noted if r["step"] == 12] == ["collapsed"]
+    assert [r["kind"] for r in noted if r["step"] == 6] == ["collapsed"]
     at, spreads = history.column("train", "masked_spread")
-    assert at == [12] and spreads[0] < COLLAPSED_SPREAD
-    said = "Warning at step 12: The model has collapsed"
+    assert at == [6] and spreads[0] < COLLAPSED_SPREAD
+    said = "Warning at step 6: The model has collapsed"
     assert capsys.readouterr().err.count(said) == 1

@@ -1,4 +1,4 @@
-"""The devices that a run uses, and the process that writes."""
+"""The devices that a run uses, and the process that writes files."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ WORKERS = {"worker": ["localhost:1", "localhost:2"]}
 
 
 def test_many_compiled_functions_are_no_warning(caplog):
-    """Many functions cause no warning from TensorFlow about retracing."""
+    """Compiling many functions causes no warning about retracing."""
     strategy = tf.distribute.get_strategy()
     with caplog.at_level(logging.WARNING, "tensorflow"):
         for _ in range(12):
@@ -41,12 +41,12 @@ def test_many_compiled_functions_are_no_warning(caplog):
     ids=str,
 )
 def test_auto_takes_what_is_there(values, chosen):
-    """`auto` selects a named TPU first, then replicas, then one device."""
+    """`auto` prefers a named TPU, then replicas, then one device."""
     assert strategy_name(DistributionConfig(**values)) == chosen
 
 
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
-    """A cluster in TF_CONFIG means several workers."""
+    """With a cluster in TF_CONFIG, `auto` selects several workers."""
     task = {"type": "worker", "index": 0}
     config = json.dumps({"cluster": WORKERS, "task": task})
     monkeypatch.setenv("TF_CONFIG", config)
@@ -54,7 +54,7 @@ def test_auto_takes_the_workers_of_tf_config(monkeypatch):
 
 
 def test_a_tpu_must_be_named():
-    """The strategy `tpu` without a name is an error before any device."""
+    """The strategy `tpu` without a name is an early error."""
     with pytest.raises(InputError, match="`tpu_name` must be set"):
         DistributionConfig(distribution_strategy="tpu")
 
@@ -75,7 +75,7 @@ def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_mirrored_has_a_replica_for_each_device(number):
-    """Logical CPUs stand in for accelerators, one replica each."""
+    """A mirrored strategy has a replica for each logical CPU."""
     kind = {"distribution_strategy": "mirrored", "num_cpu_replicas": number}
     strategy = make_strategy(DistributionConfig(**kind))
     assert strategy.num_replicas_in_sync == number
@@ -83,15 +83,18 @@ def test_mirrored_has_a_replica_for_each_device(number):
 
 
 def test_more_replicas_than_the_process_began_with_are_refused():
-    """More replicas are an error: TensorFlow creates logical CPUs once."""
-    tf.zeros([])  # in use
+    """Requesting more replicas later in a process is an error.
+
+    TensorFlow creates logical CPUs only once.
+    """
+    tf.zeros([])  # TensorFlow is in use
     prepare_devices(DistributionConfig(num_cpu_replicas=4))
     with pytest.raises(InputError, match="num_cpu_replicas=5 after 4"):
         prepare_devices(DistributionConfig(num_cpu_replicas=5))
 
 
 def test_every_legal_choice_has_a_maker():
-    """The flag's choices are `auto` and the keys of the table."""
+    """The flag's choices are `auto` and the table's keys."""
     field = DistributionConfig.__dataclass_fields__["distribution_strategy"]
     assert set(field.metadata["choices"]) == {"auto", *STRATEGIES}
 
@@ -106,7 +109,7 @@ def test_every_legal_choice_has_a_maker():
     ],
 )
 def test_one_process_is_the_chief(jobs, task, expected):
-    """The chief job writes, otherwise the first worker."""
+    """The chief is the process of the chief job, or else the first worker."""
 
     class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         def __init__(self):
@@ -122,7 +125,7 @@ def test_one_process_is_the_chief(jobs, task, expected):
 
 
 def test_the_end_of_an_iteration_waits_for_no_tuning():
-    """A CPU iterates over the dataset directly, without autotuning."""
+    """On a CPU, the data set is iterated directly, without autotuning."""
     strategy = make_strategy(DistributionConfig())
     found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))
     assert found.options().autotune.enabled is False

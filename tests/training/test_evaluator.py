@@ -1,4 +1,4 @@
-"""Outputs come in the order of the examples, however they are computed."""
+"""Outputs have the order of the examples, however they are computed."""
 
 import functools
 import json
@@ -36,7 +36,7 @@ def features():
 
 
 def outputs(model, batch):
-    """Return an output with a token axis, and one without."""
+    """Return outputs with a token axis and without one."""
     ids = tf.cast(batch["input_ids"], tf.float32)
     encoded = model.albert(
         batch["input_ids"], batch["input_mask"], batch["segment_ids"]
@@ -46,7 +46,7 @@ def outputs(model, batch):
 
 @eagerly()
 def test_sorted_batches_change_no_output(features):
-    """Outputs come in the examples' order, padded with zeros."""
+    """Outputs of sorted batches have the examples' order and zero padding."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig(num_cpu_replicas=2)),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -74,7 +74,7 @@ def test_sorted_batches_change_no_output(features):
 def test_a_processor_computes_batches_at_once_to_the_same_bits(
     features, monkeypatch
 ):
-    """Two batches are computed in parallel, without changing any number."""
+    """A CPU computes two batches in parallel, with the same bits."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig()),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -96,7 +96,7 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
 
 
 def two_hosts():
-    """Return a strategy of two replicas, each with its own host."""
+    """Return a strategy of two replicas with a host each."""
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=2))
     devices = strategy.extended.worker_devices
     strategy.extended._input_workers_devices = tuple((d, (d,)) for d in devices)
@@ -114,7 +114,7 @@ def loss_evaluator(strategy):
 
 
 def padded_batches(examples=20):
-    """Return two batches of 16; the last 12 rows are padding of weight 0."""
+    """Return two batches of 16 whose last 12 rows are padding."""
     data = {k: x[:examples] for k, x in tiny.make_data(1).items()}
     rest = -examples % 16
     data = {k: np.concatenate([x, x[:rest]]) for k, x in data.items()}
@@ -125,7 +125,7 @@ def padded_batches(examples=20):
 
 @eagerly()
 def test_each_host_makes_its_own_batches():
-    """A host makes batches under its device; together, hosts have all examples.
+    """Each host makes batches on its device; together they have all examples.
 
     The second host has only padding in the last batch.
     """
@@ -149,7 +149,7 @@ def test_each_host_makes_its_own_batches():
 
 @eagerly()
 def test_outputs_of_two_hosts_stand_in_order(features):
-    """Each host's half of each batch returns to its position."""
+    """Outputs of two hosts, each with half of a batch, are in order."""
     evaluator = Evaluator(
         two_hosts(),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -167,7 +167,7 @@ def test_outputs_of_two_hosts_stand_in_order(features):
 
 @pytest.mark.slow
 def test_one_program_evaluates_on_hosts_in_other_processes():
-    """Several hosts, as on a TPU slice, have the same metrics as one host."""
+    """Several hosts, as in a TPU slice, have the same metrics as one host."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
@@ -182,7 +182,10 @@ def test_one_program_evaluates_on_hosts_in_other_processes():
 
 @eagerly()
 def test_examples_of_one_segment_have_words_and_no_order():
-    """Single segments' labels have no effect; without pairs, SOP loss is 0."""
+    """Labels of single segments have no effect on the order loss.
+
+    Without pairs, the SOP loss is 0.
+    """
     evaluator = loss_evaluator(make_strategy(DistributionConfig()))
     data = tiny.make_data(1)
     data["segment_ids"][:, 0] = 1

@@ -1,4 +1,4 @@
-"""Warnings are printed for unhealthy runs, and never for healthy ones."""
+"""Unhealthy runs print warnings, and healthy runs do not."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ def monitor(**kwargs):
 
 
 def rows(mlm, sop, accuracy=0.4, steps=50, count=100):
-    """Return training rows from functions of the progress, 0 to 1."""
+    """Return training rows from functions of progress, 0 to 1."""
 
     def at(course, x):
         return float(course(x)) if callable(course) else float(course)
@@ -44,37 +44,37 @@ def falling(x):
         (rows(falling, 0.999), {"sop_solved"}),
         (rows(7.0, 0.8, accuracy=0.06), {"flat_loss"}),
         (rows(lambda x: 7 - 0.06 * x, 0.8, accuracy=0.06), {"flat_loss"}),
-        (rows(2.0, 0.8, accuracy=0.6), set()),  # flat, because it is learnt
+        (rows(2.0, 0.8, accuracy=0.6), set()),  # flat after learning
         (rows(7.0, 0.8, accuracy=lambda x: 0.05 + 0.2 * x), set()),
         (rows(lambda x: 3 + 4 * max(0, x - 0.7), 0.8), {"diverged"}),
         (rows(lambda x: 8 - 12 * x if x < 0.5 else 4, 0.8), {"diverged"}),
         (rows(falling, lambda x: 0.9 if x < 0.7 else 0.505), {"sop_chance"}),
-        (rows(7.0, 0.5, accuracy=0.06, count=10), set()),  # too early
+        (rows(7.0, 0.5, accuracy=0.06, count=10), set()),  # too early to judge
         (rows(7.0, 0.5, accuracy=0.06, count=0), set()),
     ],
 )
 def test_warnings_fit_the_course(history, kinds):
-    """Each problem has its warning, and a healthy run has none."""
+    """Each problem causes its own warning, and a healthy run has none."""
     assert set(monitor().notes(history)) == kinds
 
 
 def test_the_warmup_is_not_judged():
-    """Rows that begin before warm-up ends do not count; later rows do."""
+    """Only rows that begin after warm-up count."""
     sick = rows(7.0, 0.5, accuracy=0.06)
     assert monitor().notes(sick)
-    assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps are left
+    assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps remain
     assert not monitor(num_warmup_steps=4100).notes(sick)
 
 
 def test_small_batches_need_more_steps():
-    """Warnings need at least 10,000 examples, to exclude chance."""
+    """Too few examples, whose results may be chance, cause no warning."""
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)
 
 
 def test_other_rows_are_not_training():
-    """Evaluations and earlier warnings are ignored."""
+    """Evaluation rows and earlier warnings are ignored."""
     others = [
         {"step": 1, "split": "eval", "sop_accuracy": 0.5},
         {"step": 1, "split": "health", "kind": "x", "note": "y"},
@@ -86,7 +86,7 @@ def test_other_rows_are_not_training():
     "share, warned", [(0.15, False), (0.039, True), (0.4, True), (None, False)]
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
-    """20 predictions for 512 tokens, 3.9 %, cause a warning."""
+    """A low mask rate, such as 20 of 512 tokens, causes a warning."""
     found = monitor(masked_share=share).notes([])
     assert bool(found) is warned
 
@@ -98,14 +98,14 @@ def test_means_weigh_rows_by_their_steps():
 
 
 def test_windows_have_about_equal_steps():
-    """Rows are divided by steps, not by count, and none is lost."""
+    """Windows divide rows by steps, not by count, and lose none."""
     some = [{"steps": n} for n in (1, 1, 1, 1, 4, 8)]
     assert [len(cut) for cut in windows(some, 2)] == [5, 1]
     assert windows(some[:1], 4) == [some[:1]]
 
 
 def test_speed_is_a_share_of_the_peak():
-    """100 examples/s of 2 GFLOP on a 1 TFLOP/s device are 20 %."""
+    """100 examples/s of 2 GFLOP each use 20 % of 1 TFLOP/s."""
     found = monitor(peak_flops=1e12).scalars(100.0)
     assert found["model_flops_utilization"] == pytest.approx(0.2)
     assert found["tokens_per_second"] == 12800.0
@@ -113,7 +113,7 @@ def test_speed_is_a_share_of_the_peak():
 
 
 def test_the_spread_is_that_within_texts_at_masks():
-    """Visible words, padding and differences between texts do not count."""
+    """The spread covers only masked positions within the same text."""
     rng = np.random.default_rng(0)
     states = np.zeros((3, 5, 2))
     states[0, :3] = [[10, 1], [10, 3], [10, 2]]  # variance 1 of about 100
@@ -128,7 +128,7 @@ def test_the_spread_is_that_within_texts_at_masks():
 
 
 def test_a_collapse_is_told_by_the_last_spread():
-    """A collapse is reported at once, but not if the model has recovered."""
+    """A collapse is reported, unless the model has recovered since."""
     early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=2)]
     notes = monitor().notes(early)
     assert set(notes) == {"collapsed"}

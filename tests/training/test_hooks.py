@@ -1,4 +1,4 @@
-"""The standard hooks: finite losses, measurements, the best weights."""
+"""The standard hooks: finite losses, measurements and best weights."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
 
 
 def poisoned(bad_examples):
-    """Return batches in which some examples' losses are infinite."""
+    """Return batches in which the losses of some examples are infinite."""
 
     def batches(start, num_shards, shard, batch_size):
         data = tiny.make_data()
@@ -58,8 +58,9 @@ def poisoned(bad_examples):
 CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
 
 
+@eagerly()
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
-    """Weights are the same as if the bad step had done nothing."""
+    """The weights equal those of a run without the bad update."""
     steps = dict.fromkeys(CADENCE, 3)
     skipping = make_run(tmp_path, on_nonfinite="skip", **steps)
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
@@ -76,8 +77,9 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
     assert math.isfinite(row["loss"]) and 1 < row["mlm_loss"] < 10
 
 
+@eagerly()
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
-    """Four consecutive bad updates end a run; two in every three do not."""
+    """Four bad updates in a row end a run; two in every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
@@ -91,7 +93,10 @@ def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
 
 
 def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
-    """Nothing is written in between: a store would upload the whole file."""
+    """Scalars are written only at evaluations and saves.
+
+    Remote storage would upload the whole file each time.
+    """
     sizes = []
 
     class Look(Hook):
@@ -104,11 +109,11 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
     )
     go(started, Look())
     grew = [i for i in range(1, 9) if sizes[i] > sizes[i - 1]]
-    assert grew == [6]  # after the save of step 6
+    assert grew == [6]  # after the save at step 6
 
 
 def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
-    """SIGTERM writes only the checkpoint; any other end also writes `best/`."""
+    """After SIGTERM, only the checkpoint is written, without `best/`."""
     kept = []
     keep = KeepAverage(99)
     keep.after = lambda run, window: kept.append(run.stopped_by)
@@ -121,7 +126,7 @@ def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
-    """The three ratios equal NumPy's; MFU is FLOPs over the peak."""
+    """Trust ratios equal NumPy's, and MFU is the FLOP rate over the peak."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
         tmp_path, stop_step=9, steps_per_loop=3, save_checkpoints_steps=3
@@ -150,15 +155,15 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     assert first["learning_rate"] == pytest.approx(0.01 * 3 / 5)
     left = 3 * 16 / second["examples_per_second"] / 3600
     assert second["hours_left"] == pytest.approx(left)
-    assert "hours_left" not in first  # including compile time
+    assert "hours_left" not in first  # including the time of compiling
     assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
     told = [r["kind"] for r in rows if r["split"] == "health"]
-    assert told == ["mask_rate"]  # at the first step due, and once
+    assert told == ["mask_rate"]  # once, at the first step that is due
 
 
 @pytest.mark.parametrize("windows", [1, 2])
 def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
-    """The first steps, which compile, are not used."""
+    """The first steps, which compile, do not set the printed pace."""
 
     class Stop(Hook):
         def after(self, run, window):
@@ -173,14 +178,14 @@ def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
 
 @pytest.mark.parametrize("form", ["one", "a generator", "a list"])
 def test_hooks_are_taken_as_they_come(form):
-    """A single hook and an iterator are accepted like a list."""
+    """A single hook and an iterator are accepted as well as a list."""
     hook = Hook()
     forms = {"one": hook, "a generator": iter([hook]), "a list": [hook]}
     assert check_hooks(forms[form]) == (hook,)
 
 
 def test_the_best_weights_are_kept(tmp_path):
-    """`best/` has the weights of the best evaluation, not of the last one."""
+    """`best/` has the weights of the best evaluation, not the last."""
     scores, seen = iter([0.9, 0.1]), []
     started = make_run(tmp_path)
 
@@ -199,7 +204,7 @@ def test_the_best_weights_are_kept(tmp_path):
     "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
 )
 def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
-    """`best/` is the same as in an uninterrupted run."""
+    """An evaluation at a stop does not change `best/`."""
     scores = iter(scores)
 
     def evaluate():
@@ -216,7 +221,7 @@ def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
 
 @pytest.mark.slow
 def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
-    """The last evaluation of a run counts, whatever its last step is."""
+    """The evaluation at the end of a run counts for the best weights."""
     scores = iter([0.5, 0.9, 0.7])
 
     def evaluate():
@@ -228,7 +233,7 @@ def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
 
 
 class Kill(Hook):
-    """A hook that simulates a killed process after a step."""
+    """A hook that simulates a process killed after a step."""
 
     def __init__(self, step):
         self.step = step

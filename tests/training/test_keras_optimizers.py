@@ -1,4 +1,4 @@
-"""The optimizers for `compile` match the training loop's optimizers."""
+"""The optimizers for `compile` equal those of the training loop."""
 
 import keras
 import numpy as np
@@ -22,7 +22,7 @@ RULES = {"lamb": Lamb, "adamw": AdamW}
 
 
 def layer_with(values):
-    """Return a layer with variables of given names and values."""
+    """Return a layer with variables of the given names and values."""
     layer = keras.layers.Layer(name="root")
     for name, value in values.items():
         weight = layer.add_weight(shape=value.shape, name=name)
@@ -33,7 +33,10 @@ def layer_with(values):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("variant", [{}, {"bias_correction": True}])
 def test_three_steps_equal_the_loop_s(rule, variant):
-    """Schedule, clipping, exclusions and update rule are the same in both."""
+    """Three steps equal the loop's in schedule, clipping and update rule.
+
+    The excluded variables are the same, too.
+    """
     rng = np.random.default_rng(2)
     start = {n: rng.normal(size=s).astype("f4") for n, s in SHAPES.items()}
     gradients = [
@@ -80,7 +83,7 @@ def test_rows_of_a_table_count_as_a_whole_gradient():
 @pytest.mark.parametrize("rule", RULES)
 @eagerly()
 def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
-    """A `.keras` file restores moments, schedule and hyperparameters."""
+    """A `.keras` file restores moments, the schedule and hyperparameters."""
     x, y = np.ones((4, 3), "f4"), np.zeros((4, 2), "f4")
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     rate = WarmupDecay(0.1, 9, num_warmup_steps=3, schedule="cosine")
@@ -97,6 +100,7 @@ def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.slow
 def test_two_replicas_learn_as_one():
     """`fit` under MirroredStrategy uses the sum of the replicas' gradients."""
     rng = np.random.default_rng(4)
@@ -117,7 +121,7 @@ def test_two_replicas_learn_as_one():
 
 
 def test_files_of_earlier_releases_load():
-    """Old files name a placement of weight decay; only one is still legal."""
+    """Of the placements of weight decay in old files, one is still legal."""
     config = Lamb().get_config()
     assert Lamb.from_config(config | {"decay_placement": "update"})
     with pytest.raises(InputError, match="decay_placement=decoupled"):

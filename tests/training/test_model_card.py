@@ -1,4 +1,4 @@
-"""The card of a folder, derived from the model directory."""
+"""A folder's model card, derived from the model directory."""
 
 import json
 
@@ -20,7 +20,7 @@ METRICS = {"model": "x", "eval": {"accuracy": 0.875, "examples": 1200}}
 
 
 def test_a_card_says_where_a_model_comes_from(tmp_path):
-    """A card has task, labels, data, metrics, flags, loading code, licence."""
+    """A card states task, labels, data, metrics, flags, code and licence."""
     folder = model(tmp_path, task_json=TASK, metrics_json=METRICS)
     flags = "--train_file=reviews.tsv\n--model_dir=base\n--data_dir=None\n"
     (tmp_path / "run.flags").write_text(flags)
@@ -38,9 +38,9 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
 
 
 def test_a_card_of_a_pretrained_model(tmp_path):
-    """The metrics are the last held-out metrics, all of them numbers.
+    """A pretrained model's card has the last held-out metrics.
 
-    The records are counted.
+    It also counts the documents and sentences of the records.
     """
     records = tmp_path / "records"
     records.mkdir()
@@ -62,7 +62,7 @@ def test_a_card_of_a_pretrained_model(tmp_path):
 
 
 def test_the_users_own_card_stays(tmp_path):
-    """A card is overwritten until its mark is removed."""
+    """A card is overwritten unless the user has removed its mark."""
     folder, path = model(tmp_path), tmp_path / CARD
     path.write_text(f"old\n{MARK}\n")
     write_card(folder, folder, "huggingface")
@@ -82,5 +82,5 @@ def test_the_users_own_card_stays(tmp_path):
     ],
 )
 def test_numbers_are_short(value, text):
-    """Thousands are separated, and insignificant digits omitted."""
+    """Thousands are separated, and insignificant digits are omitted."""
     assert number(value) == text

@@ -30,7 +30,10 @@ WIDE = dataclasses.replace(
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     known, changes, repeats, tokenizer_dir, tmp_path
 ):
-    """Only the head for repeats has a query bias; other heads come first."""
+    """A head for repeats needs a tokenizer, enough width and a free head.
+
+    Only this head has a query bias.
+    """
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))

@@ -1,4 +1,4 @@
-"""Phases from schedules: boundaries, batches and positions in the data."""
+"""Phases from schedules: boundaries, batches and data positions."""
 
 import dataclasses
 
@@ -45,7 +45,10 @@ def phases(
     ],
 )
 def test_a_value_ends_at_its_share(text, expected):
-    """Values may contain commas and colons, as in `data_dir`."""
+    """Each value of a schedule ends at its share of the steps.
+
+    Values may contain commas and colons, as paths in `data_dir` do.
+    """
     assert list(read_schedule("data_dir", text)) == expected
     assert folders(text) == [value for value, _ in expected]
 
@@ -54,13 +57,13 @@ def test_a_value_ends_at_its_share(text, expected):
     "text", ["2,4,6", "2:0.5,6:0.5", "2:0.6,4:0.4,6", "2:0,6", "2:1..,6", ""]
 )
 def test_what_is_no_schedule_is_refused(text):
-    """Missing shares, extra shares, and shares of 1 or more are errors."""
+    """A missing or extra share, or a share of 1 or more, is an error."""
     with pytest.raises(InputError, match="VALUE:SHARE,VALUE:SHARE,VALUE"):
         read_schedule("depth_schedule", text, int)
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
-    """The masking rate, not the records' limit, sets the predictions."""
+    """The mask rate, not the records' limit, sets the prediction count."""
     limited = dataclasses.replace(
         RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}
     )
@@ -74,7 +77,10 @@ def test_there_are_no_more_prediction_places_than_a_rate_needs():
 
 
 def test_a_batch_keeps_its_tokens():
-    """The token count is the nearest that replicas and micro-batches divide."""
+    """Batches of all phases have about the same number of tokens.
+
+    Replicas and micro-batches divide each batch.
+    """
     sizes = [p.batch_size for p in phases("a:0.7,b:0.2,c")]
     assert sizes == [64, 32, 8]
     made = phases("a:0.7,b:0.2,c", batch_size=60, unit=12)
@@ -92,7 +98,7 @@ def test_a_batch_keeps_its_tokens():
     ],
 )
 def test_a_depth_must_train_all_weights(depth, changes, message):
-    """Each group must have a layer, and the last phase all layers."""
+    """Each group must have a layer, and the last phase must have all layers."""
     config = dataclasses.replace(DEEP, **changes)
     with pytest.raises(InputError, match=message):
         phases(depth=depth, config=config)
@@ -106,7 +112,7 @@ def test_every_value_needs_a_step():
 
 
 def test_records_with_masks_have_no_schedule_of_them():
-    """The error names the folder with masks."""
+    """The error names the folder whose records have fixed masks."""
     check_mask_schedule("0.3:0.5,0.15", RECORDS)
     static = RECORDS | {"d": dataclasses.replace(RECORDS["a"], settings={})}
     with pytest.raises(InputError, match="data_dir=d with masks"):
@@ -114,7 +120,7 @@ def test_records_with_masks_have_no_schedule_of_them():
 
 
 def test_the_phases_are_a_table():
-    """Each phase is a line that describes its steps."""
+    """The table has one line per phase."""
     head, first, last = table_of(phases("a:0.5,c", "2:0.5,6")).splitlines()
     assert head.split()[:4] == ["steps", "layers", "batch", "tokens"]
     assert first.split() == "0 to 50 2 64 64 10 a".split()

@@ -20,7 +20,7 @@ AUTO = TrainingConfig(dtype="auto")
     ],
 )
 def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
-    """Flags are whole words; a system without that file has no flags."""
+    """CPU flags match as whole words; without the file, there are none."""
     path = tmp_path / "cpuinfo"
     path.write_text(f"flags\t\t: fpu {flags}\nbugs\t\t: none\n")
     assert distribution.cpu_products(str(path)) == names
@@ -43,7 +43,7 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (10, 0)])
 def test_auto_on_accelerators(monkeypatch, capability):
-    """GPUs use bfloat16 from capability 8.0 on, and TPUs always."""
+    """GPUs use bfloat16 from compute capability 8.0 on, and TPUs always."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["x"])
     monkeypatch.setattr(
         tf.config.experimental,

@@ -1,4 +1,4 @@
-"""The flagfiles of `configs/pretraining/` are valid for `pretrain.py`."""
+"""The flagfiles in `configs/pretraining/` are valid for `pretrain.py`."""
 
 import json
 import pathlib
@@ -21,10 +21,10 @@ HOURS = {
     "one_gpu_day": 24,
     "one_tpu_day": 24,
 }
-# Of new models, as published.
+# Flagfiles for new models, as published.
 NAMES = [name for name in FILES if name not in (DOMAIN, PLBERT, *HOURS)]
 
-# Parses each file with the flags of pretrain.py, all in one process.
+# Parses all files with the flags of pretrain.py, in one process.
 SCRIPT = """
 import json, sys
 import albert_tf
@@ -63,7 +63,10 @@ def test_every_size_has_its_flagfiles():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
-    """Section 4.1 has LAMB, batch 4096, rate 0.00176 and 125,000 steps."""
+    """The hyperparameters are those of Section 4.1 of the paper.
+
+    These include LAMB, batch size 4096, rate 0.00176 and 125,000 steps.
+    """
     expected = {
         "optimizer": "lamb",
         "learning_rate": 0.00176,
@@ -79,7 +82,7 @@ def test_hyperparameters_are_the_papers(parsed, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_is_that_of_the_name(parsed, name):
-    """The config exists and has the size in Table 1, of v1 if published."""
+    """The config has the size in Table 1; published flagfiles use v1."""
     path = ROOT / parsed[name]["albert_config_file"]
     size = name.split("_")[0]
     widths = {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}
@@ -90,7 +93,7 @@ def test_the_model_is_that_of_the_name(parsed, name):
 
 @pytest.mark.parametrize("name", HOURS)
 def test_a_budget_is_left_its_choices(parsed, name):
-    """A budget's file sets the hours in its name, and no derived setting."""
+    """A budget's flagfile sets the hours in its name and no derived setting."""
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
@@ -101,7 +104,7 @@ def test_a_budget_is_left_its_choices(parsed, name):
 
 
 def test_phonemes_are_trained_as_published(parsed):
-    """The recipe has the settings in yl4579/PL-BERT and its AdamW's own."""
+    """The recipe has the settings of yl4579/PL-BERT and its AdamW."""
     values = parsed[PLBERT]
     config = json.loads((ROOT / values["albert_config_file"]).read_text())
     expected = {"vocab_size": 178, "hidden_size": 768, "num_hidden_layers": 12}
@@ -133,7 +136,8 @@ def test_going_on_in_a_domain_is_slow_and_short(parsed):
 def test_the_batch_is_cut_evenly(parsed, name):
     """Replicas and micro-batches divide the batch.
 
-    Batches not chosen for the scratchpad are multiples of 8.
+    Micro-batches are multiples of 8, except where they were chosen for the
+    scratchpad memory.
     """
     slices = {"base": 256, "large": 256, "xlarge": 512, "xxlarge": 512}
     replicas = slices.get(name, 8 if name.endswith("-8") else 1)

@@ -1,4 +1,4 @@
-"""The real program when killed, on several devices, in several processes."""
+"""The program when killed, on several devices or in several processes."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def command(data_dir, config_file, output_dir):
 
 
 def run(line):
-    """Run a command to its end; return its result and output."""
+    """Run a command to its end; return the completed process."""
     done = programs.run(*line[1:])
     assert done.returncode == 0, done.stderr
     return done
@@ -55,7 +55,7 @@ def run(line):
 
 @pytest.fixture(scope="module")
 def config(tokenizer, tmp_path_factory):
-    """Return the config file of a model with one layer, for fast tracing."""
+    """Return the config file of a one-layer model, for fast tracing."""
     changes = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 1}
     path = tmp_path_factory.mktemp("config") / "config.json"
     path.write_text(dataclasses.replace(tiny.CONFIG, **changes).to_json())
@@ -73,7 +73,7 @@ def unbroken(data_dir, config, tmp_path_factory):
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     unbroken, data_dir, config, tmp_path
 ):
-    """Kill the real program three times, after a checkpoint of each start."""
+    """A run killed three times ends with an uninterrupted run's bits."""
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     codes = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 0}
@@ -91,7 +91,7 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
 
 
 def assert_equal_figures(left, right):
-    """Compare the held-out metrics and their steps."""
+    """Compare held-out metrics and their steps."""
     expected, found = (
         [r for r in History.read(str(x)).rows if r.pop("split") == "eval"]
         for x in (left, right)
@@ -130,12 +130,12 @@ def start_workers(line, number=2):
 
 
 def outcome(processes):
-    """Return the exit codes and stderr of the processes."""
+    """Return the exit codes and standard errors of processes."""
     try:
         told = [process.communicate(timeout=300)[1] for process in processes]
     finally:
         for process in processes:
-            process.kill()  # a worker that waits for ever
+            process.kill()  # a worker may wait forever
     return [process.returncode for process in processes], told
 
 
@@ -148,7 +148,7 @@ def two_workers(data_dir, config, tmp_path_factory):
     return folder
 
 
-# Runs the program in one process, with the batches of both workers.
+# Runs the program in one process, with both workers' batches.
 BOTH_WORKERS = """
 import functools, sys
 import tensorflow as tf
@@ -173,7 +173,7 @@ cli()
 def test_replicas_and_workers_equal_one_device(
     unbroken, two_workers, data_dir, config, tmp_path
 ):
-    """Weights equal a single device's with the same batches.
+    """Replicas and workers get one device's weights from the same batches.
 
     4 replicas read the same files as one; 2 workers read different files.
     """
@@ -192,13 +192,13 @@ def test_replicas_and_workers_equal_one_device(
 
 
 def errors(text):
-    """Return the error lines; there must not be a stack trace."""
+    """Return the error lines, without stack traces."""
     assert "Traceback" not in text
     return [x for x in text.splitlines() if x.startswith("error:")]
 
 
 def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
-    """On resuming, all workers name each worker's step, and none waits."""
+    """On resuming at different steps, all workers fail and name the steps."""
     folders = [tmp_path / "chief", tmp_path / "other"]
     lines = [command(data_dir, config, folder) for folder in folders]
     whole = [[*line, "--stop_step=20"] for line in lines]
@@ -218,7 +218,7 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
 
 
 def test_workers_share_a_refusal(data_dir, config, tmp_path):
-    """A locked folder, which only the chief sees, also stops the other."""
+    """A locked folder, which only the chief sees, also stops other workers."""
     output = tmp_path / "model"
     output.mkdir()
     line = command(data_dir, config, output)
@@ -231,7 +231,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
 
 
 def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
-    """Two processes have the same metrics and predictions as one.
+    """Two processes get the same metrics and predictions as one.
 
     Both start from the first worker's model, whatever the other reads.
     """
@@ -269,7 +269,10 @@ def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
 def test_a_stop_of_one_worker_stops_and_resumes_both(
     two_workers, data_dir, config, tmp_path
 ):
-    """If one receives SIGTERM, both save and exit 0; the bits are identical."""
+    """If one worker receives SIGTERM, both save, exit with 0 and resume.
+
+    The final bits are those of an uninterrupted run.
+    """
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     processes = start_workers(line)
@@ -288,7 +291,7 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 
 
 def test_workers_share_a_budget(data_dir, config, tmp_path):
-    """The chief's clock decides the choices and steps of both workers.
+    """The chief's clock determines the choices and steps of both workers.
 
     It is an error if a worker does not see the other's checkpoint.
     """
@@ -311,7 +314,7 @@ def test_workers_share_a_budget(data_dir, config, tmp_path):
 def test_a_tpu_name_that_does_not_resolve_is_one_line(
     data_dir, config, tmp_path
 ):
-    """The line has the name and the reason, and the exit status is 1."""
+    """An unresolved TPU name is a one-line error with exit status 1."""
     line = command(data_dir, config, tmp_path / "tpu")
     for name in ("grpc://localhost:1", "local"):
         named = [*line, f"--tpu_name={name}"]

@@ -1,4 +1,4 @@
-"""The pretraining program: its checks, resuming, and its results."""
+"""The pretraining program: its checks, resumption and results."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ LENGTH = 16
 
 
 def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
-    """Config, tokenizer, checkpoint, flags and curves exist and agree."""
+    """A run writes config, tokenizer, checkpoint, flags and curves."""
     _, output, metrics = trained
     names = "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
     assert set(metrics) == set(names.split())
@@ -59,7 +59,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
 def test_a_new_model_begins_with_what_the_records_tell(
     data_dir, config, tmp_path, flags
 ):
-    """Counts are used only on request, and only if the records have them.
+    """A new model uses piece counts only on request and if there are any.
 
     Positions start as waves of equal size, and vectors of pieces also have
     equal sizes; special pieces stay random.
@@ -99,7 +99,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
 def test_a_warm_start_takes_the_weights_and_not_the_step(
     data_dir, trained, tmp_path
 ):
-    """With `init_checkpoint`, a new run starts with another run's weights."""
+    """`init_checkpoint` starts a new run with another run's weights."""
     path, first, metrics = trained
     second = tmp_path / "second"
     how = {"do_train": False, "do_eval": True}
@@ -109,12 +109,12 @@ def test_a_warm_start_takes_the_weights_and_not_the_step(
 
 
 def contents(folder):
-    """Return {path: bytes} of all files of a folder."""
+    """Return {path: bytes} for all files in a folder."""
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
-    """Flags, tokenizer and all other files are unchanged."""
+    """Evaluation alone changes no file, not even the flags."""
     path, output, metrics = trained
     before, other = contents(output), tmp_path / "other"
     evaluated = {"do_train": False, "do_eval": True}
@@ -127,7 +127,7 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
-    """If another run or kind of model uses a folder, no file in it changes."""
+    """A folder in use, or with another kind of model, is not changed."""
     path, output, _ = trained
     before = contents(output)
     with files.locked(str(output), "output_dir"):
@@ -144,14 +144,14 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_must_do_something(data_dir):
-    """Neither training nor evaluating is an error."""
+    """A run that neither trains nor evaluates is an error."""
     with pytest.raises(InputError, match="`do_train` or `do_eval`"):
         PretrainingConfig(data_dir=data_dir, do_train=False)
 
 
 @pytest.mark.slow
 def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
-    """`init_state=run` ends where one run over both phases would end."""
+    """With `init_state=run`, two runs end with the bits of a single run."""
     first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
     run(data_dir, config[0], whole)
     run(data_dir, config[0], first, training={"stop_step": 2})
@@ -164,7 +164,7 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
 def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A different vocabulary, or no weights, is an error before any file."""
+    """A source with another vocabulary or no weights is an early error."""
     source, new = tmp_path / "source", tmp_path / "new"
     shutil.copytree(trained[1], source)
     described = source / "tokenizer.json"
@@ -183,7 +183,7 @@ def test_a_source_that_does_not_fit_is_refused(
 def test_a_model_is_evaluated_on_records_of_its_tokenizer(
     data_dir, trained, tmp_path
 ):
-    """Records made with a different tokenizer are an error."""
+    """Evaluating on records made with another tokenizer is an error."""
     path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
     described = output / "tokenizer.json"
     described.write_text(described.read_text().replace("released", "strip"))
@@ -194,7 +194,10 @@ def test_a_model_is_evaluated_on_records_of_its_tokenizer(
 def test_a_source_with_another_vocabulary_is_transplanted(
     data_dir, config, tmp_path, capsys
 ):
-    """Word embeddings fit the records' pieces; other weights are copied."""
+    """A transplant fits word embeddings to the records' vocabulary.
+
+    Other weights are copied.
+    """
     source, tokenizer = tmp_path / "source", vocabularies.english()
     other = dataclasses.replace(config[1], vocab_size=tokenizer.vocab_size)
     other.save(str(source))
@@ -227,7 +230,7 @@ def cut_file(path):
 
 
 def keep_one_record(path):
-    """Cut a file between two records, where checksums do not show it."""
+    """Cut a file after a record, which leaves all checksums valid."""
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     path.write_bytes(content[: 8 + 4 + size + 4])
@@ -238,7 +241,7 @@ def keep_one_record(path):
     "damage", [pathlib.Path.unlink, cut_file, keep_one_record]
 )
 def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
-    """One error names the file and the last good, intact checkpoint."""
+    """The error names the damaged file and the last intact checkpoint."""
     copy, output = tmp_path / "copy", tmp_path / "model"
     shutil.copytree(data_dir, copy)
     metadata = read_metadata(str(copy))
@@ -260,7 +263,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
 def test_a_full_disk_is_told_with_the_last_good_checkpoint(
     data_dir, trained, tmp_path
 ):
-    """The error names the checkpoint, whichever file cannot be written."""
+    """The error for a full disk names the file and the last good checkpoint."""
     path, output, _ = trained
     shutil.copytree(output, tmp_path / "model")
 
@@ -282,7 +285,10 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
 ):
-    """The error names both numbers, and nothing is written."""
+    """The error states the sizes of both records and model.
+
+    Nothing is written.
+    """
     path = tmp_path / "other.json"
     path.write_text(dataclasses.replace(config[1], **changes).to_json())
     output = tmp_path / "model"
@@ -294,7 +300,7 @@ def test_records_that_do_not_fit_are_refused(
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with a different architecture's checkpoints is unchanged.
+    """A directory with another architecture's checkpoints is not changed.
 
     Without a checkpoint, the directory may be overwritten if a run wrote its
     files.
@@ -309,13 +315,13 @@ def test_another_models_directory_is_refused(
         (output / file).unlink()
     run(data_dir, path, output, hooks=[Look(lambda run: None)])
     assert AlbertConfig.from_model_dir(str(output)) == other
-    (output / "run.flags").unlink()  # like a file of another program
+    (output / "run.flags").unlink()  # like another program's file
     with pytest.raises(InputError, match="another model's checkpoints"):
         run(data_dir, config[0], output)
 
 
 def test_compat_names_settings_that_exist():
-    """Every value that a compat mode sets is legal in its dataclass."""
+    """Every value that a compatibility mode sets is a legal setting."""
     files = dict.fromkeys(("data_dir", "albert_config_file", "output_dir"), "x")
     configs = OptimizerConfig(), TrainingConfig(), PretrainingConfig(**files)
     for mode, choices in COMPAT.items():

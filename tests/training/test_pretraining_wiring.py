@@ -39,7 +39,7 @@ def trainer(compat="none"):
 
 
 def test_compat_reaches_the_optimizer_and_the_losses():
-    """`compat` sets the released schedule, clipping and averaging, or none."""
+    """`compat` sets the released schedule, clipping and averaging."""
     released, ours = trainer("google"), trainer()
     assert released.optimizer.config.schedule == "released"
     assert released.per_replica and released.optimizer.per_replica
@@ -48,7 +48,7 @@ def test_compat_reaches_the_optimizer_and_the_losses():
 
 
 def test_the_monitor_knows_the_phase(tmp_path):
-    """The monitor knows length, batch, FLOPs, mask rate and its first step.
+    """The monitor gets each phase's length, batch, FLOPs and mask rate.
 
     The steps at which states are compared depend only on warm-up.
     """
@@ -69,7 +69,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
         monitors.append(make_monitor(made))
         hooks = pretraining_hooks(made, make_monitor, dict, None, [])
         looks += [x.every for x in hooks if isinstance(x, MeasureSpread)]
-    assert looks == [107] * 3  # in any resumed run
+    assert looks == [107] * 3  # in every resumed run
     assert [(m.tokens, m.batch) for m in monitors] == [(8, 4), (8, 4), (16, 2)]
     assert [m.num_warmup_steps for m in monitors] == [7, 7, 10]
     assert [m.masked_share for m in monitors] == [0.04, 0.04, None]
@@ -82,13 +82,13 @@ def test_the_monitor_knows_the_phase(tmp_path):
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
-    """Full length and vocabulary are legal; a smaller one prints a note."""
+    """Records may use the full length and vocabulary; less prints a note."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
 
 def test_ids_beyond_the_vocabulary(tmp_path):
-    """Released records of a different vocabulary are errors, not zeros.
+    """Released records with ids beyond the vocabulary are errors.
 
     Such records do not name their vocabulary.
     """
@@ -99,10 +99,11 @@ def test_ids_beyond_the_vocabulary(tmp_path):
         run_setup.read(str(tmp_path), tiny.CONFIG, True)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
     data_dir, config, trained, tmp_path, monkeypatch
 ):
-    """Data continue at step x batch, and `init_checkpoint` is not read."""
+    """A resumed run continues the data and ignores `init_checkpoint`."""
     source, output = trained[1], tmp_path / "model"
     starts, sources = [], []
 
@@ -134,9 +135,10 @@ def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
 def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
     data_dir, config, tmp_path
 ):
-    """A hook can stop the run; the same call then resumes it.
+    """A user's hook acts after evaluations and before checkpoints.
 
-    A third call trains nothing, and returns the same metrics.
+    It can stop the run, which the same call resumes. A third call trains
+    nothing and returns the same metrics.
     """
     calls = []
 
@@ -164,7 +166,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
 def test_a_run_without_held_out_records_trains(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """A run without evaluations is not an error."""
+    """A run without held-out records trains without evaluations."""
     metadata = read_metadata(data_dir)
     splits = metadata.splits | {EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)

@@ -1,4 +1,4 @@
-"""The run: exact resuming, clean stops, history and notes."""
+"""A run: exact resumption, clean stops, history and notes."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ from albert_tf.training.run import Hook, StopOnSignal
 
 
 def copied(folder, target, step):
-    """Copy a checkpoint into a folder as its newest."""
+    """Copy a checkpoint into a folder as its newest one."""
     for path in folder.glob(f"ckpt-{step}.*"):
         shutil.copy(path, target)
     line = f'model_checkpoint_path: "ckpt-{step}"\n'
@@ -42,7 +42,7 @@ def assert_same_bits(unbroken, trainer):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
-    """Weights, slots and step are the same as in an uninterrupted run."""
+    """A resumed run ends with an unbroken run's weights, slots and step."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path)
     assert resumed.step == 7
@@ -50,7 +50,7 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
 
 
 def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
-    """With fewer steps than were already made, the run prints a message."""
+    """A run that has already made its steps prints a message."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path, stop_step=4)
     go(resumed)
@@ -59,7 +59,7 @@ def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):
-    """A second run fails before it writes anything."""
+    """A second run in the same folder fails before it writes anything."""
     strategy, claims = tf.distribute.get_strategy(), []
     output_dir = str(tmp_path / "model")
     with checkpoints.locked_model_dir(
@@ -81,7 +81,7 @@ def handlers():
 
 
 def interrupted_run(folder, number, times=1, fails=False):
-    """Start a run that receives a signal in its first evaluation."""
+    """Start a run that receives a signal during its first evaluation."""
 
     def evaluate():
         for _ in range(times):
@@ -95,7 +95,7 @@ def interrupted_run(folder, number, times=1, fails=False):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
-    """The run saves at its step, prints this, and can be resumed.
+    """After a signal, the run saves, says so and can be resumed.
 
     The first Ctrl-C has the same effect, and raises `KeyboardInterrupt` at the
     end.
@@ -117,7 +117,7 @@ def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
 
 
 def test_a_second_interrupt_does_not_save(tmp_path):
-    """A second Ctrl-C raises at once and restores handlers, without saving."""
+    """A second Ctrl-C ends the run without saving and restores handlers."""
     before = handlers()
     with pytest.raises(KeyboardInterrupt):
         interrupted_run(tmp_path, signal.SIGINT, times=2)
@@ -128,7 +128,7 @@ def test_a_second_interrupt_does_not_save(tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_handlers_are_back_after_an_error(tmp_path, number):
-    """After an error, signals have the caller's handlers again."""
+    """After an error, the caller's signal handlers are restored."""
     before = handlers()
     with pytest.raises(InputError, match="^no"):
         interrupted_run(tmp_path, number, fails=True)
@@ -136,7 +136,7 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
 
 
 def test_other_signals_do_not_stop_a_run():
-    """Programs may have their own handlers, for example for resized windows."""
+    """Other signals, such as for resized windows, keep their handlers."""
     told, numbers = [], []
     earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
     try:
@@ -148,7 +148,7 @@ def test_other_signals_do_not_stop_a_run():
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    """Background jobs of a script ignore Ctrl-C, which targets another job."""
+    """A background job that ignores Ctrl-C continues to ignore it."""
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with StopOnSignal():
@@ -158,7 +158,7 @@ def test_an_ignored_interrupt_stays_ignored():
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
-    """Only the main thread can handle signals in Python."""
+    """A run in another thread leaves signal handlers unchanged."""
     before = handlers()
 
     def enter():
@@ -170,7 +170,10 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
-    """`after` runs at multiples of `every` and at the end, others once."""
+    """`after` runs at multiples of `every` and at the end, in hook order.
+
+    `begin` and `end` run once.
+    """
     calls = []
 
     class Witness(Hook):
@@ -200,7 +203,7 @@ def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
 
 
 def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
-    """Steps do not depend on hooks, and the caller may stop between them."""
+    """A caller may iterate over windows of steps and stop between them."""
     started = make_run(tmp_path, steps_per_loop=4)
     made = []
     for window in started.windows(tiny.train_batches, [7]):
@@ -215,7 +218,7 @@ def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
 
 
 def resume_notes(folder, **kwargs):
-    """Return the notes printed when a run resumes another one."""
+    """Return the notes that are printed when a run is resumed."""
     resumed = make_run(folder, **kwargs)
     first, *notes = resumed.resume_message().splitlines()
     assert first.startswith("Resuming at step 20 from")
@@ -223,7 +226,7 @@ def resume_notes(folder, **kwargs):
 
 
 def test_what_differs_on_resuming_is_said(unbroken):
-    """A note names each changed setting, with both values and the effect."""
+    """On resuming, a note names each changed setting with both values."""
     assert resume_notes(unbroken[0]) == []
     notes = resume_notes(
         unbroken[0],
@@ -252,7 +255,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
 
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
-    """Checkpoints of earlier versions have four facts or none."""
+    """A checkpoint with fewer facts causes notes only about these facts."""
     prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
     checkpoint_files.write_about(prefix, facts)
@@ -264,7 +267,7 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
 
 def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
     """The error names each worker's step and the folder to share."""
-    answers = iter([[0, 0, 0], [7, 0, 7]])  # mistakes, then steps
+    answers = iter([[0, 0, 0], [7, 0, 7]])  # errors, then steps
     monkeypatch.setattr(distribution, "of_processes", lambda *_: next(answers))
     said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
     with pytest.raises(InputError, match=said):
@@ -278,7 +281,7 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """Resuming on two replicas prints a note and ends with the same weights."""
+    """Resuming on two replicas prints a note, and the final weights agree."""
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))
     assert "replicas was 1 and is 2" in capfd.readouterr().err
@@ -288,12 +291,12 @@ def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
 def test_a_time_budget_stops_with_a_checkpoint(
     unbroken, tmp_path, capfd, monkeypatch
 ):
-    """The run ends on time, prints how to resume, and resumes bit for bit."""
-    ticks = itertools.count(1)  # times of a clock
+    """A run stops on time with a checkpoint, and resumes bit for bit."""
+    ticks = itertools.count(1)  # the readings of a clock
     monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)
     stopped = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
     go(stopped)
-    assert stopped.step == 7 and not stopped.finished  # 4, then up to 7
+    assert stopped.step == 7 and not stopped.finished  # 4 steps, then 3
     assert checkpoint_files.latest(str(tmp_path)).endswith("ckpt-7")
     told = capfd.readouterr().err
     assert "Stopped by max_hours=0.01 at step 7 of 20" in told
@@ -301,7 +304,7 @@ def test_a_time_budget_stops_with_a_checkpoint(
 
 
 def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
-    """Rows after the resumed step are dropped; the others can be drawn."""
+    """The history drops rows after the resumed step and draws the others."""
     directory, _ = unbroken
     history = History(str(directory), 20)
     assert history.column("eval", "mlm_loss")[0] == [10, 20]
@@ -312,7 +315,7 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
 
 @pytest.mark.parametrize("line", ["{broken", "[1]", "7", '{"loss": 1.0}', ""])
 def test_a_damaged_history_is_one_error(line, tmp_path):
-    """The error names the line; an unfinished last line is dropped."""
+    """The error names a damaged line; an unfinished last line is dropped."""
     row = '{"step": 1, "split": "train", "steps": 1}\n'
     path = tmp_path / "history.jsonl"
     path.write_text(f"{row}{line}\n{row}")

@@ -1,4 +1,4 @@
-"""When a run returns to Python: cadence, pace and time limit."""
+"""When a run returns to Python: cadence, pace and the time limit."""
 
 import time
 
@@ -12,7 +12,7 @@ from albert_tf.training.hooks import StopInTime
     "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
 )
 def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
-    """An hour is up if 30 s of steps and two saves of 20 s do not fit."""
+    """Time is up if 30 s of steps and two saves of 20 s no longer fit."""
     limit = StopInTime(1.0)
     limit.start = time.monotonic() - elapsed
     limit.longest, limit.saving = 30.0, 20.0
@@ -20,7 +20,7 @@ def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
 
 
 def test_stops_fall_on_every_cadence():
-    """Evaluations, checkpoints and the end are never passed."""
+    """Runs stop at each evaluation and checkpoint, and at the end."""
     stops, step = [], 0
     while step < 20:
         step = next_stop(step, 20, [6, 7])
@@ -29,7 +29,7 @@ def test_stops_fall_on_every_cadence():
 
 
 def test_pace_aims_at_seconds():
-    """The first steps, which compile, do not set the pace."""
+    """The first steps, which compile, do not determine the pace."""
     pace = Pace(fixed=0)
     assert pace.steps() == 1
     pace.measure(1, 30.0)
@@ -37,12 +37,15 @@ def test_pace_aims_at_seconds():
     pace.measure(2, 0.2)
     assert pace.steps() == 50
     pace.measure(1000, 0.1)
-    assert pace.steps() == 1000  # during which SIGTERM is not seen
+    assert pace.steps() == 1000  # SIGTERM is not handled during these
 
 
 @pytest.mark.parametrize("save, steps", [(3, 50), (27, 30), (28, 20), (60, 10)])
 def test_a_slow_checkpoint_shortens_a_stretch(save, steps):
-    """Steps of 0.1 s fill the rest of the 30 s after SIGTERM."""
+    """Steps and a checkpoint fit into the 30 s after SIGTERM.
+
+    Each step takes 0.1 s.
+    """
     pace = Pace(fixed=0, seconds=0.1, compiled=True)
     assert pace.steps(save) == steps
     assert Pace(fixed=7).steps(save) == 7

@@ -15,12 +15,12 @@ from albert_tf.data.records.metadata import read_metadata
 from albert_tf.training.history import History
 from albert_tf.training.run import Hook
 
-RATE = {"learning_rate": 0.1}  # so high that a layer makes a difference
+RATE = {"learning_rate": 0.1}  # so high that each layer makes a difference
 
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory, data_dir, tokenizer_dir):
-    """Return folders of records of 8 and 16 tokens, and unmasked of 16."""
+    """Return folders with records of 8 and 16 tokens and dynamic records."""
     folder = tmp_path_factory.mktemp("folders")
     text = pathlib.Path(data_dir).parent / "text.txt"
     model = tokenizer_dir / "spiece.model"
@@ -55,7 +55,7 @@ def train(places, deep_config, tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Return the records read in each phase of a test's runs."""
+    """Return a list of the records that each phase reads."""
     read, calls = input_pipeline.train_batches, []
 
     def batches(data_dir, metadata, *, start, batch_size, **kwargs):
@@ -70,7 +70,10 @@ def reads(monkeypatch):
 
 @pytest.mark.slow
 def test_each_phase_reads_its_own(train, reads, capsys):
-    """Folder, position and batch are right; a repeated folder continues."""
+    """Each phase reads its folder, position and batch.
+
+    A repeated folder continues where it stopped.
+    """
     train("model", "{short}:0.5,{long}:0.2,{short}")
     assert reads == [(8, 1, 0, 8), (8, 1, 16, 8), (16, 2, 0, 4), (8, 1, 24, 8)]
     out, said = capsys.readouterr()
@@ -82,10 +85,10 @@ def test_each_phase_reads_its_own(train, reads, capsys):
 
 @pytest.mark.slow
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
-    """The result has an uninterrupted run's bits, and no note of a change.
+    """A run resumed at any border of phases has an unbroken run's bits.
 
-    The checkpoint is ordinary: it has the variables and slots of a plain run,
-    and all have changed.
+    No note reports a change. The checkpoint has a plain run's variables and
+    slots, and all have changed.
     """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
@@ -105,7 +108,7 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
 
 
 class Break(Hook):
-    """A hook that fails in a step, as if the machine were lost."""
+    """A hook that fails in a step, as if the machine had crashed."""
 
     every = 1
 
@@ -119,7 +122,7 @@ class Break(Hook):
 
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
-    """Each rate has its own slots; repeated steps mask the same words."""
+    """Each mask rate has its own slots; repeated steps mask the same words."""
     how = {
         "data_dir": "{dynamic}",
         "depth_schedule": None,
@@ -136,9 +139,10 @@ def test_masks_change_and_resume(train, reads, tmp_path):
     assert_same_bits(tmp_path / "unbroken", tmp_path / "broken")
 
 
+@pytest.mark.slow
 @eagerly()
 def test_another_schedule_is_said(train, capsys):
-    """A note names the earlier schedule."""
+    """On resuming with another schedule, a note names the earlier one."""
     train("model", stop_step=1)
     train("model", stop_step=2, depth_schedule="1:0.5,2")
     lines = capsys.readouterr().err.splitlines()
@@ -151,7 +155,7 @@ def test_another_schedule_is_said(train, capsys):
 def test_the_held_out_records_are_the_last_folders(
     train, places, deep_config, tmp_path
 ):
-    """Evaluation uses as many layers as training.
+    """Evaluation uses as many layers as the current phase of training.
 
     Without training, evaluation uses all layers and no training masks.
     """
@@ -173,7 +177,7 @@ def test_the_held_out_records_are_the_last_folders(
 
 
 def test_batches_fit_replicas_and_micro_batches(train):
-    """A batch is the multiple of both that is nearest in tokens."""
+    """Replicas and micro-batches divide every phase's batch."""
     phases = []
     train(
         "model",
@@ -199,7 +203,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
             {"data_dir": "{short}:0.5,{empty}"},
             "must contain train records.*empty",
         ),
-        ({"data_dir": "{dynamic}:0.5,{other}"}, "tokenizer in a folder.*other"),
+        ({"data_dir": "{dynamic}:0.5,{other}"}, "unmasked records must"),
         (
             {"data_dir": "{dynamic}", "mask_schedule": "0.95:0.5,0.15"},
             "must be at most 0.9",
@@ -209,7 +213,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
 def test_what_does_not_fit_is_refused_before_the_run(
     train, places, deep_config, tmp_path, changes, message
 ):
-    """Every folder is checked, and nothing is written."""
+    """Every folder is checked before the run, and nothing is written."""
     damage = {
         "bare": ("long", {"splits": {"eval": ()}}),
         "empty": ("long", {"splits": {"train": ()}}),

@@ -1,4 +1,4 @@
-"""The replica step: independent of replicas, micro-batches and padding."""
+"""The replica step does not depend on replicas or micro-batches."""
 
 import dataclasses
 import re
@@ -36,14 +36,14 @@ def one_replica():
     ids=str,
 )
 def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
-    """Replicas, micro-batches and XLA produce the same weights and slots."""
+    """Replicas, micro-batches and XLA lead to the same weights and slots."""
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
 
 
 @eagerly()
 def test_replicas_and_micro_batches_add_up_to_the_batch():
-    """Without graphs, too, the weights and slots after a step are equal."""
+    """In eager mode, replicas and micro-batches also give equal weights."""
     whole = trained(1)
     cut = trained(1, replicas=2, gradient_accumulation_steps=2)
     assert tiny.largest_difference(whole, cut) < 2e-6
@@ -61,7 +61,7 @@ PIECES = {
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
-    """XLA compiles parts of the step, nothing, or all except the update."""
+    """XLA compiles parts of the step, nothing, or all but the update."""
     monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
@@ -76,7 +76,7 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 
 @pytest.mark.slow
 def test_released_normalization_depends_on_the_replicas():
-    """`per_replica` averages averages, which differs from the global mean."""
+    """`per_replica` averages the replicas' means instead of all examples."""
     whole = trained(replicas=2)
     averaged = trained(replicas=2, per_replica=True)
     assert tiny.largest_difference(whole, averaged) > 1e-4
@@ -84,7 +84,7 @@ def test_released_normalization_depends_on_the_replicas():
 
 @pytest.mark.slow
 def test_per_replica_clipping_bounds_each_share():
-    """Two replicas clipped separately move at most as far as the limit."""
+    """With `per_replica`, the reported norm is within the clipping limit."""
     optimizer = OptimizerConfig(
         learning_rate=0.01,
         num_warmup_steps=0,
@@ -109,7 +109,7 @@ def test_loss_falls():
 
 @eagerly()
 def test_dropout_differs_between_replicas_and_steps():
-    """An example has a different mask on each replica and at each step."""
+    """An example's dropout mask differs on each replica and at each step."""
     changes = {"hidden_dropout_prob": 0.5, "num_hidden_layers": 1}
     config = dataclasses.replace(tiny.CONFIG, **changes)
     still = OptimizerConfig(learning_rate=0.0, num_warmup_steps=0)
@@ -160,13 +160,16 @@ def test_prediction_keeps_the_order_of_examples_over_replicas():
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused(kwargs, named):
-    """The error names the batch size, the replicas and the accumulation."""
+    """The error states the batch size, the replicas and the accumulation."""
     with pytest.raises(InputError, match=named):
         tiny.make_trainer(**kwargs)
 
 
 def test_training_batches_are_endless_to_each_host(monkeypatch):
-    """Workers do not ask for the end, and micro-batches have known sizes."""
+    """Each host's training batches are declared infinite.
+
+    Workers then do not ask each other for the end.
+    """
     made = []
 
     def distribute(strategy, batches):
@@ -183,7 +186,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
 @pytest.mark.slow
 def test_bfloat16_trains_near_float32(one_replica):
-    """Weights are float32, and change nearly as in float32 training."""
+    """With bfloat16, weights are float32 and close to float32 training's."""
     found = trained(dtype="bfloat16")
     assert all(v.dtype != tf.bfloat16 for v in found.values())
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05
@@ -191,7 +194,7 @@ def test_bfloat16_trains_near_float32(one_replica):
 
 @eagerly()
 def test_batches_without_a_pair_are_learnt_from():
-    """Without pairs, all weights stay finite, and words are learnt."""
+    """Batches without pairs train words, and all weights stay finite."""
     trainer = tiny.make_trainer()
     before = tiny.values(trainer)
 

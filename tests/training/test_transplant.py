@@ -24,7 +24,7 @@ from albert_tf.training.pretraining.warm_start import (
     read_transplant,
 )
 
-# The English pieces that make up each Chinese piece.
+# {Chinese piece: the English pieces that it consists of}
 FROM_ENGLISH = {
     "[MASK]": "[MASK]",
     "[PAD]": "<pad>",
@@ -68,7 +68,10 @@ FROM_CHINESE = {
     ids=["english-chinese", "chinese-english"],
 )
 def test_pieces_are_made_of_the_old_ones(old, new, expected):
-    """Both kinds of pieces match: marks, accents, capitals, roles, scripts."""
+    """New pieces are matched with old ones in either kind of vocabulary.
+
+    This covers word marks, accents, capitals, special pieces and scripts.
+    """
     made = origins(old, new)
     pieces = new.pieces(range(new.vocab_size))
     table = {
@@ -79,7 +82,7 @@ def test_pieces_are_made_of_the_old_ones(old, new, expected):
 
 
 def test_a_vocabulary_is_made_of_itself():
-    """Each piece keeps its row, including unused and special pieces."""
+    """With the same vocabulary, every piece keeps its row."""
     for tokenizer in (vocabularies.english(), vocabularies.chinese()):
         itself = [[i] for i in range(tokenizer.vocab_size)]
         assert origins(tokenizer, tokenizer) == itself
@@ -90,7 +93,7 @@ OLD, NEW = np.arange(8.0).reshape(4, 2) ** 2, np.full((3, 2), -1.0)
 
 
 def test_rows_are_kept_meant_or_new():
-    """A row is the copy of an old row, a mean of several, or a new row."""
+    """A row is a copy of an old row, a mean of several, or new."""
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
 
@@ -99,13 +102,13 @@ def test_rows_are_kept_meant_or_new():
     "counts, expected",
     [
         (None, [8, 3, 4]),
-        # The kept bias is 8 - log(7 / 13) above its frequency.
+        # The kept bias is 8 - log(7 / 13) above its log frequency.
         ([6, 3, 1], [8, 8 + np.log(4 / 7), 8 + np.log(2 / 7)]),
         ([1, 3, 6], np.log([2 / 13, 4 / 13, 7 / 13])),
     ],
 )
 def test_biases_follow_frequencies(counts, expected):
-    """If few pieces are kept, all biases change, otherwise only new ones."""
+    """If few pieces are kept, all biases change; otherwise only new ones."""
     counts = counts and np.array(counts)
     biases = Transplant(ORIGINS, counts).biases(
         np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)
@@ -114,14 +117,14 @@ def test_biases_follow_frequencies(counts, expected):
 
 
 def permuted(tokenizer):
-    """Return a tokenizer of the same pieces in a different order."""
+    """Return a tokenizer with the same pieces in a different order."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     random.Random(1).shuffle(pieces)
     return WordPieceTokenizer("\n".join(pieces).encode(), TextConfig())
 
 
 def test_another_order_of_pieces_is_the_same_model(tmp_path):
-    """Logits are the source's, in the new order."""
+    """Reordering the vocabulary only reorders the logits."""
     old = vocabularies.chinese()
     new = permuted(old)
     config = dataclasses.replace(
@@ -150,7 +153,7 @@ def test_another_order_of_pieces_is_the_same_model(tmp_path):
 
 
 def test_symbols_are_those_of_the_same_name(tmp_path):
-    """Rows and both heads follow the symbols; new symbols are named."""
+    """Rows and both heads follow the symbols, and new symbols are listed."""
     words = ("one", "two")
     old = SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3, "b": 4}).with_words(
         words

@@ -29,7 +29,7 @@ def table(model):
 
 
 def saved(folder, config, without=("none",)):
-    """Save a model of random weights; return its values."""
+    """Save a model with random weights; return its values."""
     model = make(config, 1)
     named = checkpoints.named_variables(model)
     kept = {n: v for n, v in named.items() if not n.startswith(without)}
@@ -54,7 +54,7 @@ def assert_equal(found, expected, names=None):
 
 
 def test_shared_weights_serve_more_layers(tmp_path):
-    """A model of six layers has all weights of a model of two."""
+    """A six-layer model gets all shared weights of a two-layer model."""
     expected = saved(tmp_path, tiny.CONFIG)
     found, said, _ = started(tmp_path, change(num_hidden_layers=6))
     assert found.keys() == expected.keys()
@@ -83,7 +83,10 @@ def test_shared_weights_serve_more_layers(tmp_path):
 def test_blocks_come_from_the_same_depth(
     tmp_path, source, target, origins, told
 ):
-    """Blocks are groups or layers; a group's first layer decides."""
+    """Each block comes from the same relative depth of the source.
+
+    Blocks are groups or layers; a group's first layer determines its depth.
+    """
     layers = {"num_hidden_layers": 4}
     expected = saved(tmp_path, change(**layers | source))
     found, said, _ = started(tmp_path, change(**layers | target))
@@ -94,7 +97,7 @@ def test_blocks_come_from_the_same_depth(
 
 
 def test_the_best_weights_are_taken_where_they_are_kept(tmp_path):
-    """`best/` takes precedence over the newest checkpoint."""
+    """The weights in `best/` take precedence over the newest checkpoint."""
     saved(tmp_path, tiny.CONFIG)
     model = make(tiny.CONFIG, 5)
     best = checkpoints.named_variables(model)
@@ -115,7 +118,7 @@ POSITIONS = "albert/embeddings/position_embeddings"
     ],
 )
 def test_positions_are_repeated_or_cut(tmp_path, positions, told):
-    """Row i of a longer table is row i modulo the old length."""
+    """Row i of a longer table is the source's row i modulo its length."""
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
     found, said, _ = started(tmp_path, target)
@@ -126,7 +129,7 @@ def test_positions_are_repeated_or_cut(tmp_path, positions, told):
 
 @pytest.mark.parametrize("head", ["mlm/", "sop/"])
 def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
-    """The head's weights are random; all others come from the source."""
+    """A head that the source lacks stays random; the rest is loaded."""
     expected = saved(tmp_path, tiny.CONFIG, without=(head,))
     fresh = table(make(tiny.CONFIG, 2))
     found, said, _ = started(tmp_path, tiny.CONFIG)
@@ -137,7 +140,7 @@ def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
 
 
 def test_a_missing_weight_is_named(tmp_path):
-    """An incomplete encoder is an error."""
+    """The error names a weight that the source's encoder lacks."""
     saved(tmp_path, tiny.CONFIG, without=("albert/pooler/bias",))
     with pytest.raises(InputError, match="without albert/pooler/bias"):
         started(tmp_path, tiny.CONFIG)
@@ -155,11 +158,11 @@ def test_a_missing_weight_is_named(tmp_path):
         (
             "attention_head_size",
             4,
-        ),  # as many heads, but different ones
+        ),  # the same number of heads, but of another size
     ],
 )
 def test_another_kind_of_model_is_refused(key, value):
-    """Weights of the same shapes but different meaning are an error, too."""
+    """Weights of equal shapes but of another meaning are an error."""
     told = {"attention_head_size": "head_size=8 instead of 4"}
     told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
     with pytest.raises(InputError, match=told):
@@ -171,7 +174,7 @@ def test_another_kind_of_model_is_refused(key, value):
     [(None, True), ("source", None), ("bare", True)],
 )
 def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
-    """A transplant needs a source and both tokenizers."""
+    """A transplant without a source or a tokenizer is an error."""
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
@@ -189,7 +192,7 @@ def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
 
 @eagerly()
 def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
-    """Moments come from the source, and the step continues."""
+    """With `init_state=run`, slots and step also come from the source."""
     trainer = tiny.new_trainer()
     tiny.run_steps(trainer, 2)
     expected = tiny.values(trainer)
@@ -203,7 +206,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """Missing or foreign slots are an error before any file is written."""
+    """Missing slots, and slots of another architecture, are errors."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):

@@ -1,4 +1,4 @@
-"""Averaged weights in pretraining; the formula is tested with fine-tuning."""
+"""Averaged weights in pretraining; fine-tuning tests the formula."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from albert_tf.training.optimizer import AVERAGE
 def test_the_average_is_evaluated_and_read_by_others(
     data_dir, config, tmp_path
 ):
-    """`best/` has the average at each checkpoint, even in a resumed run."""
+    """At each checkpoint, `best/` has the average, even in a resumed run."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     settings = {"ema_decay": 0.5, "save_checkpoints_steps": 2}
     metrics = run(data_dir, config[0], whole, **settings)
@@ -34,9 +34,9 @@ def test_the_average_is_evaluated_and_read_by_others(
 
 @pytest.mark.slow
 def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
-    """Averages begin at a checkpoint's weights; no run resumes without them.
+    """An average can begin at a checkpoint, but no run resumes without it.
 
-    This holds in the same folder, and with `init_state=run` in another one.
+    This also holds in another folder with `init_state=run`.
     """
     asked = {"data_dir": data_dir, "config_file": config[0]}
     asked |= {"output_dir": tmp_path, "save_checkpoints_steps": 3}

@@ -1,4 +1,4 @@
-"""Workers that vanish, freeze or differ: all end, and a restart resumes."""
+"""If a worker vanishes, freezes or differs, all end and can restart."""
 
 import signal
 import subprocess
@@ -27,12 +27,12 @@ PROGRAM = (
 
 
 def impatient(line):
-    """Return a command with `PROGRAM` instead of `pretrain.py`."""
+    """Return a command that runs `PROGRAM` instead of `pretrain.py`."""
     return [sys.executable, "-c", PROGRAM, *line[2:]]
 
 
 def wait_for_checkpoint(folder, processes):
-    """Wait for one more checkpoint."""
+    """Wait until there is one more checkpoint."""
     before = set(folder.glob("ckpt-*.json"))
     while set(folder.glob("ckpt-*.json")) <= before:
         assert {process.poll() for process in processes} == {None}
@@ -40,7 +40,7 @@ def wait_for_checkpoint(folder, processes):
 
 
 def ends(folder, processes, number, what):
-    """Send a signal to one worker; return the errors of the others."""
+    """Send a signal to one worker; return the others' errors."""
     wait_for_checkpoint(folder, processes)
     victim = processes[number]
     victim.send_signal(what)
@@ -59,7 +59,10 @@ def ends(folder, processes, number, what):
 def test_a_worker_that_vanishes_ends_the_others(
     data_dir, deep_config, tmp_path
 ):
-    """A killed or frozen worker ends 2 or 4; a single process continues."""
+    """A killed or frozen worker ends the others, and one process resumes.
+
+    There are 2 or 4 workers.
+    """
     schedules = ["--depth_schedule=1:0.5,2", "--do_eval"]
     line = command(data_dir, deep_config[0], tmp_path / "broken") + schedules
     folder = tmp_path / "broken"
@@ -78,7 +81,7 @@ def test_a_worker_that_vanishes_ends_the_others(
 
 
 def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
-    """All workers fail with an error; otherwise they would wait forever."""
+    """Workers with different settings all fail instead of waiting forever."""
     line = command(data_dir, config[0], tmp_path / "model")
     other = [*line, "--steps_per_loop=3"]
     codes, told = outcome(start_workers([line, line, other], 3))

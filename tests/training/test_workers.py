@@ -1,4 +1,4 @@
-"""How workers connect, and the errors if one is missing."""
+"""How workers connect, and the errors if a worker is missing."""
 
 import faulthandler
 import json
@@ -41,7 +41,7 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """The error shows the value and a legal one, before any device is used."""
+    """The error shows the value of TF_CONFIG and a legal value."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
@@ -64,13 +64,13 @@ def test_a_cluster_may_have_a_chief(monkeypatch):
 
 
 def test_an_empty_tf_config_is_none(monkeypatch):
-    """An empty value counts as unset; TensorFlow could not parse it."""
+    """An empty TF_CONFIG counts as unset."""
     monkeypatch.setenv("TF_CONFIG", "")
     assert prepare_devices(DistributionConfig()) is None
 
 
 def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
-    """TensorFlow cannot connect the workers a second time."""
+    """A second run reuses the strategy, as workers can connect only once."""
     monkeypatch.setattr(
         tf.distribute, "MultiWorkerMirroredStrategy", lambda: object()
     )
@@ -81,7 +81,7 @@ def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
 
 
 def test_workers_must_meet_first(monkeypatch):
-    """If TensorFlow has already made a tensor, the error is one line."""
+    """Connecting workers after TensorFlow has started is an error."""
     tf.constant(1)
     cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
@@ -104,7 +104,7 @@ def free_port():
     ],
 )
 def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
-    """The console, then the error, name only the missing worker."""
+    """The log and the error name only the missing worker."""
     monkeypatch.setattr(workers, "START_SECONDS", 1.5)
     monkeypatch.setattr(workers, "FIRST_REPORT_SECONDS", 0.0)
     address = address.format(free_port())
@@ -120,7 +120,7 @@ def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
     assert re.fullmatch(rf"(Waiting for {missing}\n)+", told)
 
 
-# A worker up to the moment when TensorFlow connects it.
+# A worker's program until TensorFlow connects it.
 MEET = """
 import sys
 from albert_tf.base import program
@@ -144,7 +144,7 @@ def start_meeting(addresses, index):
 
 
 def first_report(process) -> str:
-    """Return a worker's first line after TensorFlow's own."""
+    """Return a worker's first own line, after TensorFlow's lines."""
     lines = iter(process.stderr.readline, "")
     return next(line for line in lines if line.startswith("Waiting for"))
 
@@ -152,7 +152,7 @@ def first_report(process) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
 def test_workers_wait_for_a_late_one(late):
-    """Either worker may be late: the other names it, waits, and continues."""
+    """Workers print the name of a late worker, wait for it and continue."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     early = start_meeting(addresses, 1 - late)
     told = f"Waiting for worker {late} at {addresses[late]} (Connection"
@@ -179,7 +179,10 @@ def test_a_worker_that_waits_can_be_stopped(number, status):
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
-    """Ctrl-C, unless ignored, and a timer end a worker, and are then reset."""
+    """Ctrl-C, unless ignored, and a timer can end a connected worker.
+
+    Both are reset afterwards.
+    """
     ends, numbers = [], (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(
         faulthandler,
@@ -198,7 +201,7 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
         before = [signal.getsignal(n) for n in numbers]
         with pytest.raises(OSError), workers.ended_from_outside():
             during = signal.getsignal(signal.SIGINT)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # like TensorFlow
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as TensorFlow does
             raise OSError
         assert during == (signal.SIG_IGN if ignored else signal.SIG_DFL)
         assert [signal.getsignal(n) for n in numbers] == before
@@ -208,7 +211,7 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
 
 
 def test_a_port_in_use_is_refused():
-    """The error names the port, before the worker waits for others."""
+    """The error for a port that is in use names the port."""
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         jobs = {"chief": ["localhost:1"], "worker": [f"localhost:{port}"]}
@@ -216,7 +219,7 @@ def test_a_port_in_use_is_refused():
             workers.meet(jobs, "worker", 0)
 
 
-# TensorFlow's messages about killed or frozen workers, shortened.
+# TensorFlow's shortened messages about killed or frozen workers.
 OP = "{{function_node x_device_/job:worker/replica:0/task:0/device:CPU:0}} "
 ABORTED = OP + "Collective ops is aborted by: "
 
@@ -246,7 +249,7 @@ ABORTED = OP + "Collective ops is aborted by: "
     ids=("killed", "frozen", "frozen first", "unknown"),
 )
 def test_a_vanished_worker_is_named(message, named, monkeypatch):
-    """The error names the lost worker, not the one that reports it."""
+    """The error names the lost worker, not the worker that reports it."""
     config = json.dumps({"cluster": WORKERS, "task": TASK})
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(InputError, match=f"^{named} has ended or"):
@@ -255,7 +258,7 @@ def test_a_vanished_worker_is_named(message, named, monkeypatch):
 
 
 def test_other_errors_stay_what_they_are():
-    """Errors in a process or a file are raised unchanged."""
+    """Errors that are not about workers are raised unchanged."""
     with pytest.raises(tf.errors.UnavailableError):
         with explaining_lost_workers():
             raise tf.errors.UnavailableError(None, None, OP + "no disk")

@@ -6,14 +6,14 @@ sentences, documents are dealt to `shards`, and `held_out` chooses the held-out
 text.
 
 Second pass, shard by shard: each job writes one file. It cuts documents into
-`pairs` (or `next_sentence_pairs`, `released`), lays them out, masks them with
-`data.masking` (or `released`) and encodes them with `records.tfrecord`.
+`pairs` (or `next_sentence_pairs` or `released`), lays out the pairs, masks them
+with `data.masking` (or `released`) and encodes them with `records.tfrecord`.
 
 Finally, `statistics` reports the result and warns about problems.
 
-`phoneme_build` makes records of phonemes instead, from rows of a table.
+For phoneme models, `phoneme_build` makes records from the rows of a table.
 
-Every process receives a `build_settings.BuildSpec`. `local_runner` and
-`beam_runner` run the same stages on one machine and on many. `build_folder`
-recognises an unfinished build, which resumes from `shards` and finished files.
+Every process receives a `build_settings.BuildSpec`. `local_runner` runs the
+stages on one machine, and `beam_runner` on many. `build_folder` recognises an
+unfinished build, which resumes from its shards and finished files.
 """

@@ -1,16 +1,16 @@
-"""Run the builder's stages on many machines, as Apache Beam pipelines.
+"""A runner of the builder's stages on many machines, with Apache Beam.
 
 Whole blocks of text and whole shards pass through the same functions as on one
 machine, so the records are identical, byte for byte. Only this module imports
 Beam, which is an optional extra of the package.
 
 The launcher, which runs this module, opens neither text nor shards. It uses
-only file names, file sizes and the summaries (hash, counts, held-out part) that
-workers write to JSON files.
+only file names, file sizes and the summaries that workers write to JSON files:
+hash, counts and held-out text.
 
 All workers must have access to the text, the output and `scratch_dir`. An
-interrupted first pass restarts; an interrupted second pass resumes and keeps
-its finished files.
+interrupted first pass restarts; an interrupted second pass resumes after its
+finished files.
 """
 
 import dataclasses
@@ -72,7 +72,7 @@ def _read(
 
 
 def _deal(recipe: BuildSpec, item: tuple[Place, Block]) -> Iterator:
-    """Yield a block's frames by shard, and its counts."""
+    """Yield a block's counts, and its frames with their shards."""
     place, block = item
     frames, counts = deal_block(recipe, block)
     yield beam.pvalue.TaggedOutput(COUNTS, counts)
@@ -159,7 +159,7 @@ class BeamRunner:
     def _dealt(
         self, pipeline: beam.Pipeline, recipe: BuildSpec, paths: list[str]
     ):
-        """Return the frames by shard, and the counts of each block."""
+        """Return two collections: (shard, frame) pairs, and counts by block."""
         deal = beam.FlatMap(functools.partial(_deal, recipe))
         return (
             pipeline

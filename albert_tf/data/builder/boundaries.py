@@ -31,14 +31,16 @@ Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 # JOINED character belongs to the character before it.
 ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
-# Scripts without spaces between words, by the first word of their letters'
-# Unicode names; each character counts as a word, as in UAX #29.
+# Scripts without spaces between words, identified by the first word of the
+# Unicode names of their letters. Each character counts as a word, as in UAX
+# #29.
 UNSPACED = frozenset(
     """CJK HIRAGANA BOPOMOFO YI THAI LAO KHMER MYANMAR TAI NEW TANGUT NUSHU
     KHITAN""".split()
 )
 
-# Pieces that end a sentence in Latin, Chinese, Devanagari and Arabic script.
+# Pieces that end a sentence in the Latin, Chinese, Devanagari and Arabic
+# scripts.
 ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
@@ -71,10 +73,11 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return whether each piece is marked, and its first and last kinds.
+    """Return, for each piece, whether it is marked, and two character kinds.
 
-    A marked piece has the tokenizer's mark for the start of a word (in
-    WordPiece, no `##`), or has no text.
+    The kinds belong to the piece's first and last characters. A marked piece
+    has the tokenizer's mark for the start of a word (in WordPiece, no `##`), or
+    has no text.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()
@@ -96,8 +99,8 @@ def _begins_sentence(piece: str, kind: str) -> bool:
     """Return whether a piece may begin a sentence.
 
     A space must precede the piece. Any letter may begin a sentence in scripts
-    without spaces, such as Chinese, and in WordPiece, which does not keep
-    spaces.
+    without spaces, such as Chinese, and in WordPiece pieces, which do not
+    record spaces.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
@@ -140,7 +143,7 @@ def _encode_by_words(
     Args:
       words_of: a function that cuts a line into words, whose concatenation is
         the line.
-      tokenizer: encodes the lines and returns token offsets.
+      tokenizer: the tokenizer that encodes the lines.
       lines: the text.
     """
     ids, sizes, starts = [], [], []
@@ -163,7 +166,7 @@ def _spaced(line: str) -> list[str]:
 
 
 def chinese(line: str) -> Iterable[str]:
-    """Cut a line into Chinese words; joined, these equal the line."""
+    """Cut a line into Chinese words, whose concatenation is the line."""
     import jieba
 
     jieba.setLogLevel(logging.WARNING)
@@ -199,7 +202,7 @@ def beyond_english(character: str) -> bool:
 
 
 def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
-    """Return the rule, or None for the default; resolve `auto`."""
+    """Resolve `auto`; return a word rule, or None for the default rule."""
     if rule != AUTO or tokenizer.kind != "sentencepiece":
         return None if rule == AUTO else rule
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
@@ -231,8 +234,9 @@ def encode(
     return RULES[rule or RELEASED[tokenizer.kind]](tokenizer, lines)
 
 
-# With a larger share of letters that have a mark, marks distinguish words. In
-# English, the share is 0.04 % (Wikipedia); in Italian, with few marks, 0.7 %.
+# If a larger share of letters has a mark, marks distinguish words. The share is
+# 0.04% in English (Wikipedia), and 0.7% in Italian, a language with few
+# marks.
 MANY_MARKS = 0.002
 
 BUFFER = 1 << 20  # number of characters counted at a time
@@ -242,9 +246,10 @@ BUFFER = 1 << 20  # number of characters counted at a time
 def _letter_kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Classify a character: letter or mark, has a mark, beyond English.
+    """Return whether a character is a letter, is marked and is beyond English.
 
-    With `strip`, marks are removed before the last check.
+    Marks count as letters. With `strip`, marks are removed before the last
+    check.
     """
     letter = unicodedata.category(character)[0] in "LM"
     marked = letter and has_marks(character)

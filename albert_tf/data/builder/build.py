@@ -80,7 +80,7 @@ def count_shards(paths: list[str]) -> int:
 
 
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
-    """Require the same text settings as in the tokenizer's training."""
+    """Raise `InputError` unless text settings equal the tokenizer's own."""
     path = tokenization.spm_model_file or tokenization.vocab_file
     now = tokenizer.description()
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
@@ -103,7 +103,7 @@ def make_recipe(
     reading: ReadingConfig,
     paths: list[str],
 ) -> BuildSpec:
-    """Check that the user's settings are consistent; return the recipe."""
+    """Return the recipe; raise `InputError` if settings are inconsistent."""
     rule = boundaries.chosen(reading.word_boundaries, tokenizer)
     reading = dataclasses.replace(reading, word_boundaries=rule)
     boundaries.check_word_rule(rule, tokenizer)
@@ -223,7 +223,7 @@ def _make(
     folder: BuildFolder,
     skipped: Counter | None,
 ) -> None:
-    """Run both passes, or what remains of them; write the metadata last."""
+    """Run both passes, or resume them; write the metadata last."""
     text = Counter(skipped)
     counts, held_out = runner.deal(recipe, paths, folder.scratch)
     merge(text, counts)
@@ -249,12 +249,12 @@ def run(
     """Build the records of a corpus, or resume an unfinished build.
 
     An interrupted build leaves the files from which the next run resumes. A
-    build that stops at unusable text (`InputError`) leaves no records, so that
-    the text can be fixed.
+    build that stops with `InputError` because of unusable text leaves no
+    records, so that the user can fix the text.
 
     Args:
       build, tokenization, pairs, masking, reading: the settings.
-      skipped: counts of bad items already omitted from the files.
+      skipped: counts of bad items that are already omitted from the files.
     """
     paths = input_paths(build.input_file, build.output_dir, build.scratch_dir)
     if not build.pipeline_options:  # a Beam launcher opens no text
@@ -295,7 +295,7 @@ def summary(
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """The folder of finished records, and the metadata."""
+    """A folder of finished records, and their metadata."""
 
     output_dir: str
     metadata: Metadata
@@ -325,8 +325,8 @@ def in_files(
 ) -> Iterator[tuple[BuildConfig, ReadingConfig, Counter]]:
     """Yield settings whose text is in files, and counts of skipped rows.
 
-    While the block runs, in-memory tables, standard input and pipes are files
-    in this build's own folder, because every process reads the text twice.
+    In-memory tables, standard input and pipes are copied to this build's own
+    folder while the block runs, because the text is read twice.
     """
     source = config.input_file
     named = isinstance(source, str)

@@ -1,21 +1,23 @@
-"""The output folder: the build that owns it, and that build's progress."""
+"""The output folder of a build: its owner, and the progress of the build."""
 
 import concurrent.futures
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder.shards import PROGRESS_FILE
 from albert_tf.data.file_kinds import BadData
+from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
 
-# Up to the item at which it stops, a first pass with this setting equals a
+# A first pass that this setting stops at a bad item has the same shards as a
 # first pass with any other value.
 STRICT = {"on_bad_text": "fail"}
 
@@ -31,7 +33,7 @@ def disk_errors(output_dir: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno is None and not isinstance(error, RemoteError):
-            raise  # its message already explains that
+            raise  # the message already explains what to do
         raise OSError(
             f"A file could not be read or written ({error}); fix the cause "
             "(free disk space if it is full) and run the same command again "
@@ -48,7 +50,8 @@ class BuildFolder:
     Args:
       output_dir: the folder.
       scratch_dir: the parent of `scratch`, if not `output_dir`.
-      identity: distinguishes this build from others; see `BuildSpec.identity`.
+      identity: a dict that distinguishes this build from others; see
+        `BuildSpec.identity`.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Reuse the scratch of a run stopped by a bad item; remove others."""
+        """Reuse the shards of a run that a bad item stopped; remove others."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
@@ -146,13 +149,38 @@ class BuildFolder:
             raise
 
 
+def read_counts(path: str) -> Counter:
+    """Read the counts of a finished file."""
+    return Counter(files.read_json(path, "The counts of a file"))
+
+
+def write_once(
+    path: str, counts_path: str, records: Callable[[Counter], Iterable[bytes]]
+) -> Counter:
+    """Write a file of records unless it is finished; return its counts.
+
+    Args:
+      path: the file.
+      counts_path: the file of the counts; if it exists too, `path` is finished.
+      records: a function that yields the records and updates the counts.
+    """
+    if all(map(files.exists, (counts_path, path))):
+        return read_counts(counts_path)
+    counts: Counter = Counter()
+    with files.atomic_path(path) as temporary:
+        tfrecord.write(temporary, records(counts))
+        counts["file_bytes"] = files.size(temporary)
+        files.write_json(counts_path, dict(counts))
+    return counts
+
+
 PIECE_BYTES = 1 << 26
 READ_BYTES = 1 << 22
 DIGEST_BYTES = 16
 
 
 def pieces(paths: list[str]) -> list[tuple[str, int]]:
-    """Return the file and byte offset of each piece of a text."""
+    """Return the (path, byte offset) of each piece of a text."""
     return [
         (path, place)
         for path in paths
@@ -182,7 +210,7 @@ def joined(digests: Iterable[bytes]) -> str:
 
 
 def corpus_hash(paths: list[str], num_threads: int) -> str:
-    """Return the hash of the corpus, computed in several threads.
+    """Return the hash of a corpus, computed in several threads.
 
     Threads help because reading and hashing release the GIL.
     """

@@ -27,7 +27,7 @@ from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class BuildConfig:
-    """Settings of input, output and parallelism."""
+    """Settings for input, output and parallelism."""
 
     input_file: str | InMemoryTable = variant(CORPUS)
     output_dir: str = variant(OUTPUT_DIR)
@@ -107,8 +107,9 @@ class BuildConfig:
 # or a different identity.
 BUILDER_VERSION = 8
 
-# Settings that do not affect the output. The text affects it, but not the
-# text's location. The task is omitted because only `words` uses this identity.
+# Settings that do not affect the output. The text affects the output, but its
+# location does not. The task is omitted because only `words` uses this
+# identity.
 OUTPUT_SAME = """task input_file output_dir num_processes scratch_dir
 pipeline_options""".split()
 
@@ -121,7 +122,7 @@ def _load_once(tokenizer_dir: str, fingerprint: str) -> Tokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class BuildSpec:
-    """Everything needed to create records; small, as every process has a copy.
+    """Everything needed to create records, copied to every process.
 
     Attributes:
       build: the settings, with defaults filled in for `dupe_factor` and

@@ -1,13 +1,13 @@
 """Choose the part of the text to hold out.
 
 Documents are ordered by hash, and the first documents are held out. If whole
-documents miss the share by more than a third, the document at the border is
-divided: some of its parts are held out, the last of these only partially, each
-with a gap that separates it from the training text around it.
+documents miss the requested share by more than a third, the document at the
+border is divided: some of its parts are held out, and only a range of the last
+one. A gap separates held-out text from the training text on either side.
 
-Workers measure shards independently. The sums suffice to place the border
-between documents; a second pass over the parts of the document at the border
-divides it.
+Workers measure shards independently. The sums over shards determine the border
+between documents; a second pass measures the parts of the document at the
+border and divides it.
 
 Glossary: N tokens, D parts of documents.
 """
@@ -28,20 +28,21 @@ from albert_tf.data.records.metadata import EVAL, TRAIN
 BUCKET_BITS = 16
 BUCKETS = 1 << BUCKET_BITS
 
-# The largest relative error of the share that does not divide a document.
+# The largest relative error of the share at which no document is divided.
 TOLERANCE = 1 / 3
 
 # The gap on either side of held-out text, as a share of that text; at least one
 # sentence and at most `max_seq_length`.
 GAP = 1 / 20
 
-# A part with fewer words is divided only if it has at least this many
-# sentences; a sentence with fewer tokens is never cut.
+# A part with fewer than FEWEST_WORDS words is divided only if it has at least
+# FEWEST_SENTENCES sentences; a sentence with at most SHORT_SENTENCE tokens is
+# cut only as a last resort.
 FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
-    """Return each document's bucket, which decides whether to hold it out."""
+    """Return the bucket of each document, which determines its split, [D]."""
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
@@ -52,7 +53,7 @@ class ShardTotals:
     Attributes:
       tokens: [BUCKETS] int64, the tokens of the documents in each bucket.
       pieces: [V] int64, occurrences of each piece outside dropped text.
-      ends: {shard: (lowest, highest bucket)} of each non-empty shard.
+      ends: {shard: (lowest, highest bucket)} for each non-empty shard.
       counts: the numbers of dropped duplicate documents and tokens.
     """
 
@@ -105,8 +106,9 @@ class Border(NamedTuple):
 
     Attributes:
       below: documents in hash buckets below this bucket are held out.
-      key: parts in this bucket with a lower key are held out too; -1 for none.
-      tokens: the number of tokens held out of the part with this key.
+      key: parts in bucket `below` with a lower key are held out too; -1 if
+        there are none.
+      tokens: the number of tokens to hold out from the part with this key.
     """
 
     below: int
@@ -114,7 +116,7 @@ class Border(NamedTuple):
     tokens: int = 0
 
     def places(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
-        """Return two bool [D]: whether each part is held out, and divided."""
+        """Return which parts are held out, and which are divided, bool [D]."""
         bucket = buckets(documents.hashes)
         divided = (bucket == self.below) & (self.key >= 0)
         divided &= documents.keys <= np.uint64(max(self.key, 0))
@@ -130,8 +132,9 @@ class HeldOut:
       wanted: the number of tokens still to hold out from the bucket at the
         border; see `divide`.
       shards: {split: the shards that contain text of the split}.
-      counts: dropped duplicates, and the tokens of a divided document.
-      pieces: [V] occurrences of each piece outside dropped text.
+      counts: the numbers of dropped duplicates, and of a divided document's
+        tokens.
+      pieces: [V], occurrences of each piece outside dropped text.
     """
 
     border: Border
@@ -158,7 +161,7 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Hold out whole documents with about the given fraction of all tokens.
+    """Hold out whole documents with about `fraction` of all tokens.
 
     If there is no text, or `fraction` is 0, `border.below` and `wanted` are 0.
     """
@@ -192,7 +195,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Measure a shard's parts at the border; None if no tokens are wanted."""
+    """Measure a shard's parts at the border, or return None if not needed."""
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:
@@ -212,7 +215,7 @@ def measure_parts(
 
 
 def _gap(tokens: np.ndarray | int, length: int) -> np.ndarray:
-    """Return the size in tokens of the gap on either side of held-out text."""
+    """Return the tokens of the gap on either side of held-out text."""
     return np.minimum(np.ceil(np.multiply(tokens, GAP)), length).astype(int)
 
 
@@ -221,7 +224,7 @@ def divide(
     measured: Iterable[PartsOfShard | None],
     held_out: HeldOut,
 ) -> HeldOut:
-    """Hold out the wanted number of tokens of the parts at the border.
+    """Hold out the wanted number of tokens from the parts at the border.
 
     Parts are chosen in the order of their keys, so that copies of a part stay
     together.
@@ -263,15 +266,15 @@ def divide(
 def _cuts(
     sizes: np.ndarray, starts: np.ndarray, tokens: int, fewest: int
 ) -> np.ndarray:
-    """Return where to cut a part: between sentences or inside long ones.
+    """Return where a part may be cut: between sentences, and inside long ones.
 
     Args:
       sizes: tokens per sentence.
       starts: [N] bool, whether each of the part's tokens begins a word.
       tokens: the number of tokens to hold out; a sentence longer than a quarter
         of this number is long.
-      fewest: if there are fewer such positions, the part may be cut before any
-        word.
+      fewest: if there are fewer positions than this, the part may be cut before
+        any word.
     """
     free = np.repeat(sizes > max(tokens // 4, SHORT_SENTENCE), sizes) & starts
     free[np.cumsum(sizes) - sizes] = True
@@ -306,7 +309,8 @@ def _held_range(
             after -= 1
         return min(max(after, least), most)
 
-    # Leave at least two sentences for a pair, one per gap and one before them.
+    # Leave at least two sentences for a pair, one for each gap, and one before
+    # the first gap.
     end = nearest(size - gap, 3, len(cuts) - 1)
     begin = nearest(int(cuts[end]) - tokens, 1, end - 2)
     before = nearest(int(cuts[begin]) - gap, 0, begin - 1)

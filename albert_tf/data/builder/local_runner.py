@@ -1,4 +1,4 @@
-"""Run the builder's stages in processes on this machine."""
+"""A runner of the builder's stages in processes on this machine."""
 
 import functools
 from collections import Counter
@@ -63,7 +63,7 @@ class LocalRunner:
         self.workers = workers
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
-        """Return the hash of the files' text; see `build_folder`."""
+        """Return the hash of the text in files; see `build_folder`."""
         return build_folder.corpus_hash(paths, self.workers.number)
 
     def deal(

@@ -1,13 +1,14 @@
-"""Create pairs for the next-sentence task: B follows A or was inserted.
+"""Create pairs for the next-sentence task, in which B follows A or not.
 
-The task teaches a small model to compare two texts; masked words and sentence
-order do not. Only the text may reveal the label, so
+The task teaches a small model to compare two texts, which masked words and
+sentence order do not. Half of the B are inserted from other documents. Only the
+text may reveal the label, so
 
 - an inserted B has the length of the B that it replaces, and ends like any B;
-- before the exchange, some B are replaced with a piece of their own A. In a
-  true pair, words shared with A then reveal the label, and their neighbours
-  reveal the masked words. The inserted B of such a pair is a piece of a
-  different A.
+- before the exchange, some B are replaced with a piece of their own A. If such
+  a B remains, the words that it shares with A reveal the label, and their
+  neighbours reveal the masked words. If it is exchanged, its replacement is a
+  piece of a different A.
 
 Glossary: n pairs.
 """
@@ -29,7 +30,7 @@ SHORTEST_PIECE = 4  # tokens
 
 
 def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Return for each item the index of another item of its kind, [n].
+    """Return, for each item, the index of another item of the same kind, [n].
 
     The partner comes from a different document, unless one document contains
     more than half of the items of the kind. The only item of its kind is its
@@ -59,7 +60,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some B with a piece of their A, in place; return which, [n]."""
+    """Replace some B with a piece of their A, in place; mark these B, [n]."""
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
@@ -84,8 +85,9 @@ def make_pairs(
 ) -> tuple[Pairs, Counter]:
     """Create next-sentence pairs; for the arguments, see `pairs.make_pairs`.
 
-    The label, decided by a fair coin, is whether B was inserted. A pair is
-    dropped if no other B has the same length; examples without B are unchanged.
+    A fair coin decides whether to insert a B from another pair, which is the
+    label. A pair is dropped if no other B has the same length; examples without
+    B are unchanged.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):

@@ -2,12 +2,12 @@
 
 A chunk contains as many whole sentences of one document as fit. The chunk is
 cut into A and B at a random sentence boundary, and a fair coin decides whether
-to swap them. Only the text may reveal which came first, so
+to swap the two. Only the text may reveal which came first, so
 
-- no sentence is cut, inside or at the outer ends of a pair: its two halves
-  would be separated exactly when the segments are swapped;
-- a fair coin decides from which end of the text to pack chunks: a sentence that
-  does not fit begins the next chunk, and tends to be long.
+- no sentence is cut, inside a pair or at its outer ends: the two halves of a
+  sentence would be separated exactly if the segments are swapped;
+- a fair coin decides from which end of the text to pack chunks, because a
+  sentence that does not fit begins the next chunk and tends to be long.
 
 Glossary: N tokens, S sentences, n pairs; T tokens per example.
 """
@@ -93,7 +93,7 @@ class PairsConfig:
 def sentences(
     documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentence offsets [S + 1] and the part end of each sentence [S].
+    """Return sentence offsets [S + 1], and the end of each one's part [S].
 
     A line is a sentence, but a line longer than `room` is cut at all its
     breaks. A part end is an index into the offsets.
@@ -121,10 +121,11 @@ def chunk_ends(
     targets: np.ndarray,
     room: int,
 ) -> np.ndarray:
-    """Return for each sentence the end of a chunk that begins there, [S].
+    """Return, for each sentence, the end of a chunk that begins there, [S].
 
-    Sentences are added to a chunk until it reaches its target; the last
-    sentence is dropped if the chunk does not fit.
+    Sentences are added to a chunk until it reaches its target. If the chunk
+    then exceeds `room`, its last sentence is dropped, unless it is the only
+    one.
     """
     begins = offsets[:-1]
     stop = np.searchsorted(offsets, begins + targets)
@@ -135,7 +136,11 @@ def chunk_ends(
 
 
 def chain(following: np.ndarray) -> np.ndarray:
-    """Return the first sentence of each chunk; `following` links chunks."""
+    """Return the first sentence of each chunk, [number of chunks].
+
+    `following` contains, for each sentence, the first sentence of the next
+    chunk if a chunk begins there.
+    """
     steps = following.tolist()
     first, begins = 0, []
     while first < len(steps):
@@ -190,7 +195,7 @@ def split(
     breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw a break inside each range of tokens, or its start if none, [n]."""
+    """Draw a break in each range of tokens; return its start if none exists."""
     first = np.searchsorted(breaks, starts, side="right")
     number = np.searchsorted(breaks, ends) - first
     drawn = first + (rng.random(len(starts)) * number).astype(np.int64)
@@ -200,7 +205,7 @@ def split(
 def without_b(
     starts: np.ndarray, ends: np.ndarray, words: np.ndarray, room: int
 ) -> Pairs:
-    """Return segments without B; cut long ones evenly, between words.
+    """Return examples without B; cut long segments evenly, between words.
 
     Args:
       starts, ends: ranges of tokens.
@@ -226,7 +231,7 @@ def make_pairs(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[Pairs, Counter]:
-    """Cut documents into segment pairs in random order; also return counts.
+    """Return the segment pairs of documents, in random order, and counts.
 
     Args:
       documents: the tokenised text of one shard.

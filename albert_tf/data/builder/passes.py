@@ -5,6 +5,7 @@ each file of records from one shard.
 """
 
 import dataclasses
+import functools
 import hashlib
 import struct
 from collections import Counter
@@ -17,6 +18,7 @@ from albert_tf.base.processes import without_collection
 from albert_tf.data import masking
 from albert_tf.data.builder import (
     boundaries,
+    build_folder,
     next_sentence_pairs,
     pairs,
     released,
@@ -34,15 +36,14 @@ from albert_tf.data.builder.text_blocks import document_hash, read_documents
 from albert_tf.data.builder.text_formats import Block, split_sentences
 from albert_tf.data.layout import Pairs, lay_out
 from albert_tf.data.masking import Draws
-from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN
 from albert_tf.data.records.tfrecord import encode, encode_unmasked
 
-# Letters are counted in one line out of this number.
+# Letters are counted in one of every `SAMPLED` lines.
 SAMPLED = 16
 
-# A part: number of sentences, hash and key (see `Documents`), and shard. Parts
-# with shard -1 are omitted.
+# A part: number of sentences, hash and key (see `Documents`), and shard. A part
+# with shard -1 is omitted.
 PART = np.dtype(
     [("sentences", "i4"), ("hash", "u8"), ("key", "u8"), ("shard", "i8")]
 )
@@ -58,10 +59,10 @@ def _shard_of(document: int, piece: int, part: int, num_shards: int) -> int:
 def _parts(
     recipe: BuildSpec, sizes: np.ndarray, document: int, piece: int, key: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Cut a document, or a piece of a document, into parts; yield each `PART`.
+    """Cut a document, or a piece of one, into parts; yield a `PART` for each.
 
     Args:
-      recipe: contains the number of shards.
+      recipe: the build's settings, including the number of shards.
       sizes: [S], the tokens per sentence, all positive.
       document: the document's hash.
       piece: the number of the piece in the document.
@@ -80,15 +81,15 @@ def _deal(
     sizes: list[np.ndarray],
     counts: Counter,
 ) -> np.ndarray:
-    """Deal the documents of a block to shards; return their parts.
+    """Deal the documents of a block to shards; return the documents' parts.
 
     Args:
-      recipe: how to create records.
+      recipe: the build's settings.
       block: the block that contains the documents.
       documents: the lines of each document.
       sizes: the tokens per sentence of each document; sentences without tokens
         do not belong to any part.
-      counts: incremented by the number of short documents.
+      counts: the counts, to which the number of short documents is added.
     """
     dealt = []
     for index, (lines, tokens) in enumerate(zip(documents, sizes, strict=True)):
@@ -105,7 +106,7 @@ def _deal(
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
-    """Count the letters that settings do not fit, in a sample of lines."""
+    """Count letters that do not suit the settings, in a sample of lines."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
     # WordPiece strips accents only when it lowercases.
@@ -165,7 +166,7 @@ def deal_block(
     Sentences without tokens, such as lone control characters, are dropped.
     """
     counts = Counter(blocks=1, bytes=len(block.data))
-    with without_collection():  # this saves a tenth of the time
+    with without_collection():  # saves a tenth of the time
         documents, shards = _tokenize(recipe, block, counts)
     frames = {
         int(shard): documents.select(shards == shard).tobytes()
@@ -194,7 +195,7 @@ class FileJob:
       split: `TRAIN` or `EVAL`.
       border: the end of the held-out text.
       path: the file to write.
-      counts_path: the file of the counts; the job is done if both files exist.
+      counts_path: the file of counts; the job is done if both files exist.
     """
 
     recipe: BuildSpec
@@ -224,7 +225,7 @@ class FileJob:
 def file_jobs(
     recipe: BuildSpec, held_out: HeldOut, scratch: str
 ) -> list[FileJob]:
-    """Return the jobs: evaluation files first, then each training pass."""
+    """Return the jobs: evaluation files first, then the training files."""
     output_dir = recipe.build.output_dir
     times = {EVAL: 1, TRAIN: recipe.build.dupe_factor}
     jobs = []
@@ -267,7 +268,7 @@ def _pair_maker(config: pairs.PairsConfig) -> Callable:
 def _lay_out(
     job: FileJob, documents: Documents, made: Pairs
 ) -> Iterator[tuple[int, masking.Instances]]:
-    """Yield batches of laid-out pairs, each with its first pair's index."""
+    """Yield batches of laid-out pairs, and the index of their first pair."""
     length = job.recipe.pairs.max_seq_length
     for first in range(0, len(made), BATCH):
         batch = made.take(slice(first, first + BATCH))
@@ -308,16 +309,10 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
 
 def read_counts(job: FileJob) -> Counter:
     """Read the counts of a finished file."""
-    return Counter(files.read_json(job.counts_path, "The counts of a file"))
+    return build_folder.read_counts(job.counts_path)
 
 
 def make_file(job: FileJob) -> Counter:
     """Write a file of records unless it is finished; return its counts."""
-    if all(map(files.exists, (job.counts_path, job.path))):
-        return read_counts(job)
-    counts: Counter = Counter()
-    with files.atomic_path(job.path) as temporary:
-        tfrecord.write(temporary, _records(job, counts))
-        counts["file_bytes"] = files.size(temporary)
-        files.write_json(job.counts_path, dict(counts))
-    return counts
+    records = functools.partial(_records, job)
+    return build_folder.write_once(job.path, job.counts_path, records)

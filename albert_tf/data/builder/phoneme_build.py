@@ -1,8 +1,9 @@
 """Make phoneme records from rows of words and their phonemes.
 
 Rows are read twice, file by file: first to count symbols and words, then to
-write records. What is held out is chosen part by part; a part has consecutive
-words of one document.
+write records. An interrupted build continues with the files that are not
+finished. What is held out is chosen part by part; a part has consecutive words
+of one document.
 
 Shapes: B examples, T positions.
 """
@@ -37,7 +38,7 @@ PHONEME_BUILDER_VERSION = 1
 # Settings that records depend on, and all that phonemes share with words.
 IDENTITY = """task eval_fraction random_seed max_seq_length masked_lm_prob
 mask_same_random symbols num_words""".split()
-SHARED = {*IDENTITY, "input_file", "output_dir", "num_processes"}
+SHARED = {*IDENTITY, "input_file", "output_dir", "num_processes", "scratch_dir"}
 
 PART_WORDS = 1024
 LISTED = 20  # unknown symbols in the statistics
@@ -126,25 +127,28 @@ class Counts(NamedTuple):
     spelt: Counter
 
 
-def count(path: str) -> Counts:
-    """Count the rows of a file."""
+def count(job: tuple[str, str]) -> Counts:
+    """Count the rows of a file unless its counts are in a second file."""
+    source, counts_path = job
+    if files.exists(counts_path):
+        found = files.read_json(counts_path, "The counts of rows")
+        return Counts(*map(Counter, found))
     counts = Counts(Counter(), Counter(), Counter())
-    for phonemes, words in read_parts(path):
+    for phonemes, words in read_parts(source):
         counts.symbols.update("".join(phonemes))
         counts.words.update(words)
         for word, symbols_of_word in zip(words, phonemes, strict=True):
             counts.spelt[word] += len(symbols_of_word)
+    files.write_json(counts_path, counts)
     return counts
 
 
 def table_of(config: PhonemesConfig, counts: Counts) -> SymbolTable:
     """Return the table that the settings ask for, with its words."""
-    if config.symbols in symbols.PRESETS:
-        table = symbols.preset(config.symbols)
-    elif config.symbols == symbols.AUTO:
+    if config.symbols == symbols.AUTO:
         table = symbols.made_of(counts.symbols)
     else:
-        table = symbols.read_table(config.symbols)
+        table = symbols.named_table(config.symbols)
     ranked = sorted(counts.words, key=lambda x: (-counts.words[x], x))
     rule = "`input_file` must have at least two different words."
     require(len(ranked) > 1, rule, words=", ".join(ranked))
@@ -180,32 +184,39 @@ def lay_out(
 
 
 def make_file(
-    build: BuildConfig, room: int, table: SymbolTable, job: tuple[str, str, str]
+    build: BuildConfig,
+    room: int,
+    table: SymbolTable,
+    scratch: str,
+    job: tuple[str, str, str],
 ) -> RecordFile:
-    """Write the records of a split from a file of rows.
+    """Write the records of a split from a file of rows, unless they exist.
 
     Args:
       build: the settings.
       room: T.
       table: the symbols and words.
+      scratch: the folder of counts.
       job: the split, the file of rows and the name of the file of records.
     """
     split, source, name = job
-    border, number = build.eval_fraction * 2**64, 0
+    border = build.eval_fraction * 2**64
 
-    def records() -> Iterator[bytes]:
-        nonlocal number
+    def records(counts: Counter) -> Iterator[bytes]:
         for part in read_parts(source):
             key = document_hash(part[0], build.random_seed)
             if (key < border) == (split == EVAL):
                 ids, labels = lay_out(part, table, room)
-                number += len(ids)
+                counts["records"] += len(ids)
                 values = {"symbol_ids": ids, "word_ids": labels}
                 yield from tfrecord.encode_ints(values)
 
-    with files.atomic_path(files.join(build.output_dir, name)) as temporary:
-        tfrecord.write(temporary, records())
-        return RecordFile(name, number, files.size(temporary))
+    made = build_folder.write_once(
+        files.join(build.output_dir, name),
+        files.join(scratch, f"{name}.json"),
+        records,
+    )
+    return RecordFile(name, made["records"], made["file_bytes"])
 
 
 def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
@@ -250,7 +261,7 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
         "unknown_symbols": {
             f"{s} U+{ord(s):04X}": n for s, n in unknown.most_common(LISTED)
         },
-        "by_frequency": by_frequency(
+        metadata.BY_FREQUENCY: by_frequency(
             [counts.symbols[s] for s in table.ids], [words, others, *spelt]
         ),
     }
@@ -276,12 +287,16 @@ def make_records(
     build: BuildConfig,
     config: PhonemesConfig,
     paths: list[str],
-    identity: dict,
+    folder: build_folder.BuildFolder,
     workers: Workers,
 ) -> None:
     """Count, choose the table, and write all files; the metadata comes last."""
     counts = Counts(Counter(), Counter(), Counter())
-    for more in workers.map(count, paths):
+    saved = [
+        files.join(folder.scratch, f"counts-{i:05d}.json")
+        for i in range(len(paths))
+    ]
+    for more in workers.map(count, zip(paths, saved, strict=True)):
         for total, part in zip(counts, more, strict=True):
             total.update(part)
     table = table_of(config, counts)
@@ -294,8 +309,8 @@ def make_records(
         for split in ((TRAIN, EVAL) if build.eval_fraction else (TRAIN,))
         for i, path in enumerate(paths)
     ]
-    room = identity["max_seq_length"]
-    work = functools.partial(make_file, build, room, table)
+    room = folder.identity["max_seq_length"]
+    work = functools.partial(make_file, build, room, table, folder.scratch)
     splits = {TRAIN: (), EVAL: ()}
     for (split, *_), entry in zip(jobs, workers.map(work, jobs), strict=True):
         splits[split] += (entry,)
@@ -305,7 +320,7 @@ def make_records(
         vocab_size=table.vocab_size,
         tokenizer_fingerprint=table.fingerprint(),
         splits=splits,
-        settings=identity,
+        settings=folder.identity,
         statistics=statistics_of(table, counts),
     )
     for split, *_ in jobs:
@@ -334,14 +349,20 @@ def build(
         "masking": DYNAMIC,
         "corpus": build_folder.corpus_hash(paths, number),
     }
-    folder = build_folder.BuildFolder(build.output_dir, None, identity)
+    if config.symbols not in (*symbols.PRESETS, symbols.AUTO):
+        table = symbols.named_table(config.symbols)
+        identity["symbols"] = table.with_words(()).fingerprint()
+    folder = build_folder.BuildFolder(
+        build.output_dir, build.scratch_dir, identity
+    )
     with (
         Workers(number, __name__) as workers,
         build_folder.disk_errors(build.output_dir),
         files.locked(build.output_dir, "output_dir"),
     ):
         if not folder.claim():
-            with folder.given_up_if_refused():
-                make_records(build, config, paths, identity, workers)
+            scratch = files.locked(folder.scratch, "scratch_dir")
+            with scratch, folder.given_up_if_refused():
+                make_records(build, config, paths, folder, workers)
         folder.clean()
     return metadata.load_metadata(build.output_dir)

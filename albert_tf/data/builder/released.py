@@ -1,15 +1,15 @@
 """Pairs and masked words as in the released code, including its bugs.
 
-A document has one target length. A chunk takes sentences until it reaches or
-exceeds that length, and is then truncated at a random end of its longer
-segment; a chunk of one sentence receives a random document as B and label 1.
-Source: google-research/albert `create_instances_from_document` and
+A document has one target length. Sentences are added to a chunk until it
+reaches or exceeds that length; tokens are then removed from random ends of its
+longer segment; a chunk of one sentence receives a random document as B and
+label 1. Source: google-research/albert `create_instances_from_document` and
 `truncate_seq_pair`.
 
 For masking, the words of A and B form one row without special tokens, so words
 and n-grams may cross [SEP]. An n-gram is shortened only to fit the budget, and
-skipped if it then reaches a masked word; its length is drawn even if it begins
-at a masked word. Source: `create_masked_lm_predictions`.
+is skipped if the result contains a masked word; a length is drawn even for an
+n-gram that begins at a masked word. Source: `create_masked_lm_predictions`.
 
 Glossary: S sentences, D parts of documents, n pairs; B instances, T tokens.
 """
@@ -30,14 +30,14 @@ from albert_tf.data.masking import (
     word_ends,
 )
 
-# Attempts to draw another document; after these, the same document is accepted.
+# Attempts to draw a different document, after which the same one is accepted.
 TRIES = 10
 
 
 def other_parts(
     parts: np.ndarray, hashes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw a part of a different document for each part, [n]."""
+    """Draw, for each part, a part of a different document, [n]."""
     drawn = rng.integers(0, len(hashes), (len(parts), TRIES))
     other = hashes[drawn] != hashes[parts][:, None]
     other[:, -1] = True
@@ -51,7 +51,7 @@ def _random_segments(
     offsets: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw B: whole sentences of another document with a minimum length.
+    """Draw whole sentences of another document as B, with a minimum length.
 
     Args:
       parts: [n], the part that contains A.
@@ -75,13 +75,13 @@ def _truncate(
     kept: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Remove tokens from the ends of ranges; a coin flip chooses each end."""
+    """Remove tokens from ranges; a coin flip chooses an end for each token."""
     front = rng.binomial(end - start - kept, 0.5)
     return start + front, start + front + kept
 
 
 def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
-    """Shorten the longer segment, or B if equal, until both fit."""
+    """Shorten the longer segment, or B if both are equal, until both fit."""
     a = pairs.a_end - pairs.a_start
     b = pairs.b_end - pairs.b_start
     kept_b = np.minimum(b, np.maximum(room // 2, room - a))
@@ -115,7 +115,7 @@ def make_pairs(
     a_size = 1 + (rng.random(len(stop)) * (size - 1)).astype(np.int64)
     middle = np.arange(len(stop)) + a_size
     is_random = (size == 1) | (coin & config.random_next_sentence)
-    # Sentences that a random document replaces are used again.
+    # Sentences that a random document replaces begin the next chunk.
     firsts = chain(np.where(is_random, middle, stop))
     is_random, target = is_random[firsts], target[firsts]
     cuts = offsets[middle[firsts]]
@@ -146,7 +146,7 @@ def choose_masked(
     config: MaskingConfig,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose spans like the released code; for arguments, see `masking`."""
+    """Choose spans as in the released code; see `masking.choose_masked`."""
     # The positions of the tokens of A and B in order, then all others.
     places = np.argsort(~maskable, axis=1, kind="stable")
     words = np.take_along_axis(maskable, places, axis=1)

@@ -3,7 +3,7 @@
 Shards only grow. `progress.json` stores how far the text had been read at the
 last flush, and the sizes of the shards. After an interruption, shards are
 truncated to these sizes and reading resumes from that position; if a shard is
-shorter, reading starts over.
+shorter than recorded, reading starts over.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ class Documents:
     keys: np.ndarray  # [D] uint64, equal for parts of equal text
 
     def select(self, wanted: np.ndarray) -> "Documents":
-        """Return parts for which `wanted` [D] is true, in the same order."""
+        """Return the parts where `wanted` [D] is true, in the same order."""
         of_sentence = np.repeat(wanted, self.parts)
         of_token = np.repeat(of_sentence, self.sentences)
         return Documents(
@@ -77,7 +77,7 @@ class Documents:
         return self.offsets()[np.cumsum(self.parts)]
 
     def tobytes(self) -> bytes:
-        """Return the documents as one frame of a shard."""
+        """Return the documents as the bytes of one frame of a shard."""
         sizes = (len(self.parts), len(self.sentences), len(self.ids))
         header = np.array(sizes, np.int64)
         arrays = (header, self.parts, self.sentences, self.hashes, self.keys)

@@ -1,4 +1,4 @@
-"""Count records as they are created; report the counts, with warnings.
+"""Counts of records as they are created, and a report with warnings.
 
 Counts are integers, so that sums over shards are exact.
 """
@@ -165,7 +165,7 @@ MANY_ONE_SEGMENT = 0.3
 # A larger share of unknown tokens means that the vocabulary does not fit.
 MANY_UNKNOWN = 0.01
 
-# With a larger share of padding, a shorter `max_seq_length` is faster.
+# If more of a batch is padding, a shorter `max_seq_length` is faster.
 MUCH_PADDING = 0.4
 
 # Warn if truncation removes a larger share of the text.

@@ -33,23 +33,24 @@ from albert_tf.data.table_sources import (
     texts_in,
 )
 
-# The unit of work for one process. Only a larger document spans several blocks,
-# so its first block contains at least this many of its bytes.
+# The size of a unit of work for one process. Only a larger document spans
+# several blocks, so the first block of such a document contains at least this
+# many bytes of it.
 BLOCK_BYTES = 1 << 20
 
-# A longer line is read as several lines, to limit memory.
+# A longer line is read as several lines, to limit memory use.
 LINE_BYTES = 1 << 22
 
 
 def document_hash(lines: list[str], seed: int) -> int:
-    """Return 64 bits that depend on the seed and the document's text."""
+    """Return a 64-bit hash of the seed and the document's text."""
     text = "\n".join(lines).encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(text, digest_size=8, key=str(seed).encode())
     return int.from_bytes(digest.digest(), "little")
 
 
 def _inside_line(data: bytes) -> int:
-    """Return the place to cut a line: after a space or before a character."""
+    """Return where to cut a line: after a space or before a character."""
     end = data.rfind(b" ") + 1
     if end:
         return end
@@ -80,7 +81,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Yield runs of whole lines, each of `BLOCK_BYTES` or more; then the rest.
+    """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
 
     A run ends inside a line only if the line is longer than `longest` bytes.
     """
@@ -123,7 +124,7 @@ def _row_pieces(
             if size >= BLOCK_BYTES:
                 yield b"".join(lines)
                 lines, size = [], 0
-    except Refused:  # a run that skips this row has different blocks after it
+    except Refused:  # a run that skips this row has different later blocks
         raise
     except BadData as error:  # rows before the damage are usable
         yield b"".join(lines)
@@ -177,7 +178,7 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise any errors that the beginning of a file reveals.
+    """Raise the errors that the beginnings of files reveal.
 
     Pipes can be read only once, so they are not checked.
     """
@@ -213,7 +214,7 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 
 
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
-    """Return the number of lines that are not UTF-8, and of non-blank lines."""
+    """Return the numbers of lines that are not UTF-8 and of non-blank lines."""
     if file_kinds.is_utf8(data):
         return 0, data.count(b"\n") + (not data.endswith(b"\n"))
     lines = [line for line in data.split(b"\n") if line.strip()]
@@ -231,7 +232,7 @@ def _require_utf8(bad: int, lines: int, path: str) -> None:
 
 
 class _Place:
-    """The reading position in a file, and the number of lines not in UTF-8."""
+    """The position in a file, and the number of lines that are not UTF-8."""
 
     def __init__(self, path: str):
         self.path, self.line, self.offset = path, 1, 0
@@ -253,7 +254,7 @@ class _Place:
         return data[end:]
 
     def begin_object(self, data: bytes, longest: int, bad: BadItems) -> None:
-        """Begin to skip an object that is too long, or raise an error."""
+        """Start skipping an object that is too long, or raise an error."""
         rule = f"A JSON object must have at most {longest:,} bytes."
         where = f"{self.path}, line {self.line}"
         bad(BadData(f"{rule} Received: file={where}"))
@@ -369,9 +370,9 @@ MADE = re.compile(
 def _is_made(pattern: str, path: str, folder: str) -> bool:
     """Return whether a path that a pattern matches is program output.
 
-    A pattern that starts above the output folder skips everything in that
-    folder. A pattern that starts inside the folder skips only files that
-    programs write there. A plain name skips nothing.
+    If the pattern starts above the output folder, all files in that folder are
+    program output. If the pattern starts inside the folder, only the files that
+    programs write there are. A plain name is never program output.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False
@@ -384,7 +385,7 @@ def _is_made(pattern: str, path: str, folder: str) -> bool:
 def input_paths(
     patterns: str, output_dir: str | None, scratch_dir: str | None = None
 ) -> list[str]:
-    """Return the files that `input_file` names, which may be `-`.
+    """Return the files that `input_file` names, including `-`.
 
     Empty files are skipped with a warning. Program output in `output_dir` and
     `scratch_dir` is skipped too.

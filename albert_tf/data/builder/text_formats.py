@@ -25,7 +25,7 @@ from albert_tf.text.normalization import AUTO, REPLACEMENT, SURROGATE
 # The largest JSON document, which must be read as a whole.
 RECORD_BYTES = 1 << 26
 
-Lines = Sequence[str | None]  # None: a line to skip
+Lines = Sequence[str | None]  # None marks a line to skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +55,7 @@ BAD_ITEMS = {
     "bad_files": ("file", "damaged"),
 }
 
-# The key with this prefix contains the error of the first bad item.
+# A key with this prefix contains the error of the first bad item.
 FIRST = "first: "
 
 
@@ -74,7 +74,7 @@ def merge(counts: Counter, more: Counter) -> None:
 
 
 def bad_items(counts: Mapping[str, int]) -> str:
-    """Return the number of bad items of each kind as text, or "" if none."""
+    """Return the numbers of bad items as text, or "" if there are none."""
     numbers = {name: counts.get(name, 0) for name in BAD_ITEMS}
     return ", ".join(
         f"1 {noun} was {what}" if n == 1 else f"{n:,} {noun}s were {what}"
@@ -100,7 +100,7 @@ class BadItems:
 
     Args:
       on_bad_text: the setting.
-      counts: incremented for items that are skipped or replaced.
+      counts: the counts, in which skipped and replaced items are counted.
 
     Attributes:
       lines: the number of lines that were not UTF-8.
@@ -113,7 +113,9 @@ class BadItems:
     def __call__(
         self, error: BadData, line: bytes = b"", name: str = "bad_rows"
     ) -> str | None:
-        """Raise the error, or count it and return replacement text or None.
+        """Raise the error, or count it and return replacement text.
+
+        None means that the item is skipped.
 
         Args:
           error: the error, which names the file and the line.
@@ -141,8 +143,8 @@ class Format:
     """A layout of documents in a file.
 
     Attributes:
-      cut: a function from a buffer of whole lines to the length of the whole
-        documents in it, 0 if it contains one unfinished document.
+      cut: a function from a buffer of whole lines to the length of the complete
+        documents in the buffer, or 0 if there are none.
       parse: a function from a block, its lines, the name of the text field and
         the handler of bad items to documents of stripped, non-blank lines.
       longest_line: the maximum number of bytes in a line, if lines must stay
@@ -305,7 +307,7 @@ def layout_of(kind: str, input_format: str | None, path: str) -> str:
     return "lines" if input_format == "lines" else "jsonl"
 
 
-# Two or three letters, optionally with a script or a region.
+# Two or three letters, optionally followed by a script or a region.
 LANGUAGE = re.compile("[a-z]{2,3}(-[a-z0-9]+)*", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""Check that records match their metadata."""
+"""Checks that records match their metadata."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ from albert_tf.data.records.metadata import (
     static_sizes,
 )
 
-# Remote storage is slow per call but handles many calls at once.
+# Remote storage is slow to answer a call but handles many at once.
 CALLS_AT_ONCE = 64
-# Number of records to check in each split before a run. In fewer records, the
-# ids of a larger vocabulary might all be low by chance.
+# Number of records to check in each split before a run. With fewer records, ids
+# from a vocabulary that is too large might all be low by chance.
 FIRST = 16
 # The number of values of each feature in a dynamic record.
 DYNAMIC_SIZES = {
@@ -36,7 +36,7 @@ DYNAMIC_SIZES = {
 
 
 def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
-    """Describe the features of a record with a wrong number of values."""
+    """Describe the features of a record that have a wrong number of values."""
     return "; ".join(
         f"`{name}` has {len(feature[name])} values instead of {size}"
         for name, size in sizes.items()

@@ -3,112 +3,25 @@
 Glossary: B batch, T tokens, P predictions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.base.errors import require
-from albert_tf.data.layout import tokenizer_beside
-from albert_tf.data.masking import DYNAMIC, STATIC, Draws
-from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import (
     EVAL,
-    PHONEMES,
     TRAIN,
     Metadata,
     RecordFile,
-    id_limits,
     paths_of,
-    static_sizes,
 )
-from albert_tf.data.records.parsing import (
-    Called,
-    masker,
-    parse_examples,
-    require_all,
-)
+from albert_tf.data.records.parsing import READERS, parse_static
 from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
 # Requests to remote storage have a high latency, so each request reads a lot.
 READ_BYTES = 8 << 20
 MOST_FILES, BYTES_AHEAD = 16, 256 << 20
-
-
-def _features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
-    return {
-        name: tf.io.FixedLenFeature(
-            [size], tf.float32 if name == "masked_lm_weights" else tf.int64
-        )
-        for name, size in static_sizes(metadata).items()
-    }
-
-
-def parse(
-    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
-) -> dict[str, tf.Tensor]:
-    """Parse a batch of static examples; weights are float32, the rest int32.
-
-    Args:
-      names, serialized: [B] string, see `parse_examples`.
-      metadata: defines T and P; records of other lengths are errors.
-
-    Returns:
-      input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
-      masked_lm_ids, masked_lm_weights [B, P]; sentence_order_labels [B].
-    """
-    batch = parse_examples(names, serialized, _features(metadata))
-    batch = {
-        name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
-        for name, value in batch.items()
-    }
-    labels = batch.pop("next_sentence_labels")  # [B, 1]
-    return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
-
-
-def parse_phonemes(
-    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
-) -> dict[str, tf.Tensor]:
-    """Parse a batch of phoneme records: symbol_ids, word_ids int32 [B, T]."""
-    batch = parse_examples(names, serialized, _features(metadata))
-    for name, limit in id_limits(metadata).items():
-        sound = tf.reduce_all(batch[name] < limit, axis=1)
-        fault = require_all(sound, names, f"`{name}` has ids beyond {limit}")
-        with tf.control_dependencies([fault]):
-            batch[name] = tf.cast(batch[name], tf.int32)
-    return batch
-
-
-def phoneme_masker(data_dir: str, metadata: Metadata, seed: int) -> Callable:
-    """Return a function that makes masked batches of phoneme records.
-
-    It takes the same arguments as the result of `masker`. It returns input_ids,
-    input_mask, symbol_ids, the ids before masking, and word_ids, int32 [B, T],
-    and symbol_weights, float32 [B, T], 1 at the symbols of chosen words.
-    """
-    table = tokenizer_beside(data_dir, metadata)
-    pad, mask = (table.symbols[role] for role in (table.pad, table.mask))
-    config = metadata.masking_config()
-
-    @Called
-    def masked(positions, ids, labels):
-        draws = Draws(seed, positions)
-        ids, chosen = mask_words(ids, labels, config, mask, draws)
-        return ids, chosen.astype(np.float32)
-
-    def read(positions, names, serialized):
-        batch = parse_phonemes(names, serialized, metadata)
-        ids, types = batch["symbol_ids"], (tf.int32, tf.float32)
-        inputs = positions, ids, batch["word_ids"]
-        new, weights = tf.numpy_function(masked, inputs, types, stateful=False)
-        return batch | {
-            "input_ids": tf.ensure_shape(new, ids.shape),
-            "input_mask": tf.cast(ids != pad, tf.int32),
-            "symbol_weights": tf.ensure_shape(weights, ids.shape),
-        }
-
-    return read
 
 
 def _fail(path: tf.Tensor) -> tf.Tensor:
@@ -259,20 +172,11 @@ def batch_spec(
 
     @tf.function(autograph=False)
     def read(names, serialized):
-        return _with_weights(parse(names, serialized, metadata))
+        return _with_weights(parse_static(names, serialized, metadata))
 
     records = tf.TensorSpec([batch_size], tf.string)
     batch = read.get_concrete_function(records, records).structured_outputs
     return {k: tf.TensorSpec(x.shape, x.dtype) for k, x in batch.items()}
-
-
-def _parser(data_dir: str, metadata: Metadata, seed: int):
-    return lambda _, names, serialized: parse(names, serialized, metadata)
-
-
-# {form of records: function that returns a reader, from positions, names and
-# examples [B] to a batch}
-READERS = {STATIC: _parser, DYNAMIC: masker, PHONEMES: phoneme_masker}
 
 
 def train_batches(
@@ -285,7 +189,7 @@ def train_batches(
     num_shards: int = 1,
     shard: int = 0,
 ) -> tf.data.Dataset:
-    """Return endless batches of training examples; see `parse`.
+    """Return endless batches of training examples; see `parsing`.
 
     Readers with the same seed and start, each with its own shard, together read
     every record once per epoch. `example_weights` [B] is 1. Dynamic records are
@@ -319,7 +223,7 @@ def train_batches(
 def eval_batches(
     data_dir: str, metadata: Metadata, *, batch_size: int
 ) -> tf.data.Dataset:
-    """Return the held-out examples once, in order; see `parse`.
+    """Return the held-out examples once, in order; see `parsing`.
 
     Phonemes are masked here, in the same way each time.
 

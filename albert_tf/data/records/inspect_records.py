@@ -54,7 +54,11 @@ def find_paths(patterns: str) -> list[str]:
 
 
 def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
-    """Return the tokenizer named by flags or next to the file, if any."""
+    """Return the tokenizer that flags name, or else the file's tokenizer.
+
+    The file's tokenizer is in the file's folder. The result is None if there is
+    no tokenizer.
+    """
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
     return tokenizer_in(os.path.dirname(path))
@@ -92,7 +96,7 @@ def _text(piece: str) -> str:
 def _words(
     example: tfrecord.Example, tokenizer: Tokenizer | None
 ) -> Iterator[tuple[bool, str]]:
-    """Yield for each token whether a space precedes it, and its text."""
+    """Yield, for each token, whether a space precedes it, and its text."""
     shown = _names(example.input_ids, tokenizer)
     labels = _names(example.labels, tokenizer)
     masked = dict(zip(example.positions.tolist(), labels, strict=True))

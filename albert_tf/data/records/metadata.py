@@ -1,6 +1,6 @@
-"""The content of `metadata.json`, and the features of records.
+"""The metadata of pretraining records, and the features of the records.
 
-The features have their released names; in code, `next_sentence_labels` is
+The features have their released names; code calls `next_sentence_labels`
 `sentence_order_labels`. Training records have one of two forms:
 
 static: masked, with every list padded to T or P, as in the release.
@@ -12,15 +12,16 @@ dynamic: unmasked and compact. `token_ids` is a byte string, the little-endian
 
 Held-out records are always static, so that their masks stay the same.
 
-Phoneme records are padded and unmasked, held-out ones too: `symbol_ids`, and
-`word_ids`, the label of each position's word. The masks of held-out ones depend
-only on their position.
+Phoneme records, including held-out records, are padded and unmasked:
+`symbol_ids`, and `word_ids`, the label of each position's word. The masks of a
+held-out record depend only on its position.
 
 Glossary: T tokens, P predictions.
 """
 
 import dataclasses
 import json
+import math
 import os
 import posixpath
 import typing
@@ -31,15 +32,19 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
-from albert_tf.data.masking import STATIC, MaskingConfig
+from albert_tf.data.masking import DYNAMIC, STATIC, MaskingConfig
 from albert_tf.data.records import tfrecord
+from albert_tf.text.symbols import OTHER_LABEL
 
 METADATA_FILE = "metadata.json"
 VERSION = 1
 TRAIN, EVAL = "train", "eval"
 # What records are made of.
 WORDS, PHONEMES = TASKS = ("words", "phonemes")
-LABELS = "word_labels"  # in the statistics of phonemes: the number of labels
+# Statistics of phonemes: the number of labels, and the metrics of a model that
+# knows only the frequencies.
+LABELS, BY_FREQUENCY = "word_labels", "by_frequency"
+MASKED_ACCURACY = "masked_symbol_accuracy"  # warnings need its value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +86,17 @@ class Metadata:
         )
 
     def masking(self, split: str) -> str:
-        """Return `DYNAMIC` if the split is masked while it is read."""
+        """Return when a split is masked: `STATIC` or `DYNAMIC`."""
         written = self.settings.get("masking", STATIC)
         return written if split == TRAIN else STATIC
 
     @property
     def task(self) -> str:
-        """One of `TASKS`."""
+        """The task of the records, one of `TASKS`."""
         return self.settings.get("task", WORDS)
 
     def form(self, split: str) -> str:
-        """Return the form of a split's records: `PHONEMES` or the masking."""
+        """Return the form of a split: `PHONEMES`, `STATIC` or `DYNAMIC`."""
         return PHONEMES if self.task == PHONEMES else self.masking(split)
 
     def masked_at(self, rate: float) -> "Metadata":
@@ -114,7 +119,7 @@ class Metadata:
 
 
 def _typed(value: Metadata | RecordFile) -> Metadata | RecordFile:
-    """Return a dataclass read from JSON; raise an error for wrong types."""
+    """Return a dataclass read from JSON; raise an error if a type is wrong."""
     for field in dataclasses.fields(value):
         found, kind = getattr(value, field.name), field.type
         legal = isinstance(found, typing.get_origin(kind) or kind)
@@ -124,13 +129,44 @@ def _typed(value: Metadata | RecordFile) -> Metadata | RecordFile:
 
 
 def _entry(values: dict) -> RecordFile:
-    """Return the entry of a file; raise an error if it is impossible."""
+    """Return a file's entry; raise an error if its values are impossible."""
     entry = _typed(RecordFile(**values))
     if entry.records * tfrecord.LEAST_BYTES > entry.bytes:
         raise ValueError(f"{entry.records} records in {entry.bytes} bytes")
     if "\0" in entry.file:
         raise ValueError(f"`file` is {entry.file!r:.60}")
     return entry
+
+
+# Errors from values of other types or sizes.
+DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
+
+
+def _legal(metadata: Metadata) -> Metadata:
+    """Return metadata; raise an error if a value that is read is illegal."""
+
+    def are_numbers(values: object) -> bool:
+        return isinstance(values, dict) and all(
+            type(x) is float and math.isfinite(x) for x in values.values()
+        )
+
+    settings, statistics = metadata.settings, metadata.statistics
+    metadata.masking_config()
+    seed, words = settings.get("random_seed", 0), metadata.task == WORDS
+    labels, known = statistics.get(LABELS), statistics.get(BY_FREQUENCY, {})
+    legal = {
+        "task": metadata.task in TASKS,
+        "masking": words or metadata.masking(TRAIN) == DYNAMIC,
+        "random_seed": type(seed) is int and 0 <= seed < 1 << 63,
+        LABELS: words or type(labels) is int and labels > OTHER_LABEL,
+        BY_FREQUENCY: are_numbers(known)
+        and (words or MASKED_ACCURACY in known),
+    }
+    for name in legal:
+        if not legal[name]:
+            found = (settings | statistics).get(name)
+            raise ValueError(f"`{name}` is {found!r:.60}")
+    return metadata
 
 
 def load_metadata(data_dir: str) -> Metadata:
@@ -148,8 +184,8 @@ def load_metadata(data_dir: str) -> Metadata:
             split: tuple(map(_entry, entries))
             for split, entries in values["splits"].items()
         }
-        return _typed(Metadata(**values))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return _legal(_typed(Metadata(**values)))
+    except DAMAGE as error:
         raise InputError(
             f"`metadata.json` is damaged ({error}); make the records again. "
             f"Received: {path}"
@@ -157,7 +193,7 @@ def load_metadata(data_dir: str) -> Metadata:
 
 
 def id_limits(metadata: Metadata) -> dict[str, int]:
-    """Return {feature of ids: the limit of its ids}, 0 if unknown."""
+    """Return {feature of ids: number of legal ids, or 0 if unknown}."""
     if metadata.task == PHONEMES:
         labels = metadata.statistics[LABELS]
         return {"symbol_ids": metadata.vocab_size, "word_ids": labels}
@@ -178,7 +214,7 @@ def static_sizes(metadata: Metadata) -> dict[str, int]:
 
 
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
-    """Return the files of a split; fail if it has no records."""
+    """Return the paths of a split's files; fail if it has no records."""
     require(
         metadata.count(split),
         f"`data_dir` must contain {split} records.",
@@ -241,7 +277,8 @@ def _name(path: str, folder: str) -> str:
 def infer_metadata(paths: list[str], folder: str) -> Metadata:
     """Derive the metadata of released records, which have no `metadata.json`.
 
-    Files whose names start with `eval` are held out. The vocabulary is unknown.
+    Files whose names start with `eval` contain held-out records. The size of
+    the vocabulary is unknown.
     """
     print(f"Counting the records of {len(paths)} files without metadata.json")
     lengths = _lengths(paths[0])

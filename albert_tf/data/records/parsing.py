@@ -1,6 +1,6 @@
-"""Parsing of static and dynamic records to tensors.
+"""Parsing of each form of records to batches of tensors.
 
-Dynamic records are laid out and masked while they are read, by Python functions
+Dynamic and phoneme records are masked while they are read, by Python functions
 that are called from threads of the input pipeline. A thread that is waiting for
 the GIL when the interpreter shuts down never returns; if its pipeline is then
 destroyed, the process hangs. The interpreter therefore waits for such calls at
@@ -15,10 +15,23 @@ import time
 import weakref
 from collections.abc import Callable
 
+import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.layout import MASKED_NAMES, Masker, id_type
-from albert_tf.data.records.metadata import Metadata
+from albert_tf.data.layout import (
+    MASKED_NAMES,
+    Masker,
+    id_type,
+    vocabulary_beside,
+)
+from albert_tf.data.masking import DYNAMIC, STATIC, Draws
+from albert_tf.data.phoneme_masking import mask_words
+from albert_tf.data.records.metadata import (
+    PHONEMES,
+    Metadata,
+    id_limits,
+    static_sizes,
+)
 
 # Tag of `Example.features`, an example's only field: number 1,
 # length-delimited.
@@ -28,13 +41,13 @@ FEATURES_TAG = 10
 def require_all(
     sound: tf.Tensor, names: tf.Tensor, fault: str
 ) -> tf.Operation | None:
-    """Raise an error with the names [B] of records that are not sound [B]."""
+    """Raise an error that names the records that are not `sound`, [B] bool."""
     wrong = tf.strings.join([tf.boolean_mask(names, ~sound), ": ", fault])
     return tf.debugging.Assert(tf.reduce_all(sound), [wrong])
 
 
 def _is_example(serialized: tf.Tensor) -> tf.Tensor:
-    """Return [B] bool, whether a record is exactly one field `features`."""
+    """Return whether each record consists of one field `features`, [B] bool."""
     head = tf.io.decode_raw(serialized, tf.uint8, fixed_length=6)
     head = tf.cast(head, tf.int64)
     tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits a byte
@@ -52,15 +65,47 @@ def parse_examples(
     """Parse a batch of examples.
 
     Args:
-      names: [B] string, the file and number of each record.
+      names: [B] string, the file of each record and its number in the file.
       serialized: [B] string.
       features: as for `tf.io.parse_example`; mismatches are errors.
     """
     # TensorFlow's own error would quote the record instead of naming it, and
-    # turn into a UnicodeDecodeError if the bytes are not text.
+    # would become a UnicodeDecodeError if the bytes are not text.
     whole = require_all(_is_example(serialized), names, "no tf.train.Example")
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
+
+
+def padded_features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
+    """Return the features of padded records, for `parse_examples`."""
+    return {
+        name: tf.io.FixedLenFeature(
+            [size], tf.float32 if name == "masked_lm_weights" else tf.int64
+        )
+        for name, size in static_sizes(metadata).items()
+    }
+
+
+def parse_static(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Parse a batch of static examples; weights are float32, the rest int32.
+
+    Args:
+      names, serialized: [B] string, see `parse_examples`.
+      metadata: defines T and P; records of other lengths are errors.
+
+    Returns:
+      input_ids, input_mask, segment_ids [B, T]; masked_lm_positions,
+      masked_lm_ids, masked_lm_weights [B, P]; sentence_order_labels [B].
+    """
+    batch = parse_examples(names, serialized, padded_features(metadata))
+    batch = {
+        name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
+        for name, value in batch.items()
+    }
+    labels = batch.pop("next_sentence_labels")  # [B, 1]
+    return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
 
 
 # After this many seconds without a call, a pipeline's buffers are full.
@@ -68,7 +113,7 @@ QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function for pipelines; at exit, the interpreter waits for calls."""
+    """A function for pipelines; calls in progress end before Python exits."""
 
     def __init__(self, function: Callable):
         self.function = function
@@ -113,18 +158,18 @@ def _unpack_bits(data: tf.Tensor, count: int) -> tf.Tensor:
     return tf.reshape(bits & 1, [-1, 8 * raw.shape[1]])[:, :count] > 0
 
 
-def parse(
+def parse_dynamic(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Parse a batch of dynamic examples.
 
     Args:
       names, serialized: [B] string, see `parse_examples`.
-      metadata: defines T and V; records that do not match are errors.
+      metadata: the records' metadata; records that do not match are errors.
 
     Returns:
-      Ids [B, R] int32 and word starts [B, R] bool, padded; lengths of A and B
-      [B, 2] int32; sentence_order_labels [B] int32.
+      The ids, [B, R] int32, and the word starts, [B, R] bool, both padded; the
+      lengths of A and B, [B, 2] int32; the sentence-order labels, [B] int32.
     """
     room = metadata.max_seq_length - 3
     parsed = parse_examples(names, serialized, FEATURES)
@@ -146,6 +191,32 @@ def parse(
     return tf.cast(ids, tf.int32), starts, sizes, labels
 
 
+def parse_phonemes(
+    names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Parse a batch of phoneme records: symbol_ids, word_ids int32 [B, T]."""
+    batch = parse_examples(names, serialized, padded_features(metadata))
+    for name, limit in id_limits(metadata).items():
+        sound = tf.reduce_all(batch[name] < limit, axis=1)
+        fault = require_all(sound, names, f"`{name}` has ids beyond {limit}")
+        with tf.control_dependencies([fault]):
+            batch[name] = tf.cast(batch[name], tf.int32)
+    return batch
+
+
+# A function that makes batches of positions in the stream [B] int64, names and
+# serialised examples [B] string. Masks are drawn in Python, so it runs only in
+# the process that created the pipeline.
+Reader = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
+
+
+def static_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
+    """Return a reader of records with masks; see `parse_static`."""
+    return lambda _, names, serialized: parse_static(
+        names, serialized, metadata
+    )
+
+
 # {name: dtype} of the tensors that masking returns.
 MASKED = {
     name: tf.float32 if name == "masked_lm_weights" else tf.int32
@@ -153,15 +224,8 @@ MASKED = {
 }
 
 
-def masker(
-    data_dir: str, metadata: Metadata, seed: int
-) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]:
-    """Return a function that creates masked batches of dynamic examples.
-
-    The function's arguments are positions in the stream [B] int64, names and
-    serialised examples [B]; it returns the same tensors as
-    `input_pipeline.parse`. Masks are drawn in Python, so the function runs only
-    in the process that created the pipeline.
+def dynamic_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
+    """Return a reader of dynamic records, with the tensors of `parse_static`.
 
     Args:
       data_dir: the folder of the records and their tokenizer.
@@ -172,7 +236,7 @@ def masker(
     called = Called(Masker(data_dir, metadata, seed))
 
     def read(positions, names, serialized):
-        *text, labels = parse(names, serialized, metadata)
+        *text, labels = parse_dynamic(names, serialized, metadata)
         tensors = tf.numpy_function(
             called, (positions, *text), list(MASKED.values()), stateful=False
         )
@@ -184,3 +248,42 @@ def masker(
         return batch | {"sentence_order_labels": labels}
 
     return read
+
+
+def phoneme_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
+    """Return a reader of phoneme records.
+
+    Its batches have input_ids, input_mask, symbol_ids, the ids before masking,
+    and word_ids, int32 [B, T], and symbol_weights, float32 [B, T], 1 at the
+    symbols of chosen words.
+    """
+    table = vocabulary_beside(data_dir, metadata)
+    pad, mask = (table.symbols[role] for role in (table.pad, table.mask))
+    config = metadata.masking_config()
+
+    @Called
+    def masked(positions, ids, labels):
+        draws = Draws(seed, positions)
+        ids, chosen = mask_words(ids, labels, config, mask, draws)
+        return ids, chosen.astype(np.float32)
+
+    def read(positions, names, serialized):
+        batch = parse_phonemes(names, serialized, metadata)
+        ids, types = batch["symbol_ids"], (tf.int32, tf.float32)
+        inputs = positions, ids, batch["word_ids"]
+        new, weights = tf.numpy_function(masked, inputs, types, stateful=False)
+        return batch | {
+            "input_ids": tf.ensure_shape(new, ids.shape),
+            "input_mask": tf.cast(ids != pad, tf.int32),
+            "symbol_weights": tf.ensure_shape(weights, ids.shape),
+        }
+
+    return read
+
+
+# {form of records: function that returns their reader}
+READERS = {
+    STATIC: static_reader,
+    DYNAMIC: dynamic_reader,
+    PHONEMES: phoneme_reader,
+}

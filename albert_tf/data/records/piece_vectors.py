@@ -1,10 +1,11 @@
 """Vectors of pieces, computed from counts of their neighbours in the text.
 
 A masked language model first learns which pieces can replace one another. It
-stores this in the word table, which contains most of the weights of a small
-ALBERT. The text reveals this before the first step: pieces with the same
-neighbours are alike. The vectors are the left singular vectors of the positive
-mutual information of pieces and neighbours, as Levy, Goldberg and Dagan advise
+learns this in the word table, which contains most of the weights of a small
+ALBERT. The text reveals such pieces before the first step: they have the same
+neighbours. The vectors are the left singular vectors of the positive pointwise
+mutual information of pieces and neighbours, scaled by the square roots of the
+singular values, as Levy, Goldberg and Dagan advise
 (https://aclanthology.org/Q15-1016). Each position around a piece is counted
 separately.
 
@@ -18,19 +19,19 @@ from sklearn.utils.extmath import randomized_svd
 from albert_tf.data.records.metadata import TRAIN, Metadata, paths_of
 from albert_tf.data.records.tfrecord import decoded
 
-# More tokens are not worth the time; this many take about 20 seconds.
+# This many tokens take about 20 seconds; more are not worth the time.
 MOST_TOKENS = 10_000_000
 DISTANCE = 2  # neighbours are at most this many positions away
 # A piece that occurs less often has no vector.
 FEWEST = 3
-# Neighbour counts are raised to this power, as rare neighbours would otherwise
-# have undue weight.
+# Neighbour counts are raised to this power, because rare neighbours would
+# otherwise have too much weight.
 SMOOTHING = 0.75
 NO_PIECE = -1
 
 
 def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
-    """Return the tokens of training records, segment by segment.
+    """Return the tokens of the training records, in order.
 
     Returns:
       int64 [n], with n at most about `MOST_TOKENS`, and `NO_PIECE` where a
@@ -57,8 +58,8 @@ def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
       vocab_size: V; ids of V or more are ignored.
 
     Returns:
-      [V, 2 DISTANCE V]: blocks of V columns, for one position after the piece,
-      one position before it, two after it and so on.
+      [V, 2 DISTANCE V]: blocks of V columns for neighbours one position after
+      the piece, one before, two after, and so on.
     """
     pieces = (tokens >= 0) & (tokens < vocab_size)
     places = []
@@ -73,7 +74,7 @@ def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
 
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
-    """Return the log ratio of the counts to chance, where positive."""
+    """Return the log ratios of counts to chance; negative ratios become 0."""
     of_piece, of_neighbour = counts.sum(axis=1), counts.sum(axis=0)
     chance = of_neighbour**SMOOTHING
     chance /= chance.sum()
@@ -87,7 +88,7 @@ def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
 def piece_vectors(
     tokens: np.ndarray, vocab_size: int, width: int
 ) -> np.ndarray:
-    """Return float32 [V, E]: rows of mean square 1, or of zeros if unknown.
+    """Return piece vectors, float32 [V, E], of mean square 1, or 0 if unknown.
 
     Args:
       tokens: as returned by `read_tokens`.

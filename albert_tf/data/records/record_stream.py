@@ -1,6 +1,7 @@
 """The batches of `input_pipeline`, in NumPy and without TensorFlow.
 
-For a single reader, the examples, their order and their masks are the same.
+The examples, their order and their masks are the same as for a single reader of
+`input_pipeline`.
 
 Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
 """
@@ -25,8 +26,9 @@ from albert_tf.data.records.metadata import (
 # Number of records that are shuffled together.
 SHUFFLE_BLOCK = 1 << 14
 
-# Philox4x32-10: Salmon et al., Parallel random numbers: as easy as 1, 2, 3,
-# 2011. FIRST_KEY is the key of TensorFlow's stateless generators.
+# The generator Philox4x32-10, from Salmon et al., Parallel random numbers: as
+# easy as 1, 2, 3 (2011). FIRST_KEY is the key of TensorFlow's stateless
+# generators.
 FACTORS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 WEYL = np.array([0x9E3779B9, 0xBB67AE85], np.uint32)
 FIRST_KEY = np.array([0x3EC8F720, 0x02461E29], np.uint32)
@@ -45,7 +47,7 @@ def philox(key: np.ndarray, counters: np.ndarray) -> np.ndarray:
 
 
 def random_integers(seed: Sequence[int], count: int) -> np.ndarray:
-    """Return the int64 [count] that `tf.random.stateless_uniform` returns."""
+    """Return the same int64 [count] as `tf.random.stateless_uniform`."""
     words = np.array(seed, np.int64).view(np.uint32)[None]
     key = philox(FIRST_KEY, words)[0]
     counters = np.zeros([-(-count // 2), 4], np.uint32)
@@ -55,7 +57,7 @@ def random_integers(seed: Sequence[int], count: int) -> np.ndarray:
 
 
 def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
-    """Return the seed that `tf.random.experimental.stateless_fold_in` returns.
+    """Return the same seed as `tf.random.experimental.stateless_fold_in`.
 
     Args:
       seed: the seed to start from.
@@ -144,7 +146,7 @@ class RecordStream:
             offset = 0
 
     def train(self, start: int, batch_size: int) -> Iterator[tuple]:
-        """Yield the arguments of `batch` for endless batches from `start`."""
+        """Yield the arguments of `batch` endlessly, from position `start`."""
         epoch, first = divmod(start, self.metadata.count(TRAIN))
         firsts = itertools.chain([first], itertools.repeat(0))
         epochs = map(self._epoch, itertools.count(epoch), firsts)
@@ -157,7 +159,8 @@ class RecordStream:
 
         Args:
           records: [B] serialised examples.
-          place: the first record's position in the stream; None if held out.
+          place: the first record's position in the stream, or None for held-out
+            records.
         """
         try:
             features = [tfrecord.parse(record) for record in records]
@@ -180,7 +183,7 @@ class RecordStream:
         }
 
     def held_out(self, batch_size: int) -> Iterator[dict]:
-        """Yield the held-out batches once; zeros pad the last batch."""
+        """Yield the held-out batches once; the last is padded with zeros."""
         order = range(len(self.metadata.splits[EVAL]))
         records = self._read(EVAL, order, 0)
         while part := list(itertools.islice(records, batch_size)):

@@ -1,10 +1,10 @@
 """Read and write TFRecord files and `tf.train.Example` without TensorFlow.
 
 A record consists of its length (8 bytes, little-endian), a checksum of the
-length, its bytes, and a checksum of the bytes. A checksum is a masked CRC-32C
-in 4 bytes. https://www.tensorflow.org/tutorials/load_data/tfrecord
+length, the data, and a checksum of the data. A checksum is a masked CRC-32C of
+4 bytes. Source: https://www.tensorflow.org/tutorials/load_data/tfrecord
 
-Glossary: B instances, n tokens including special ones, m masked tokens.
+Glossary: B instances, n tokens including special tokens, m masked tokens.
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ PART_BYTES = 1 << 24
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Read bytes without reserving more memory than the file can fill."""
+    """Read up to `size` bytes; reserve no more memory than the file fills."""
     parts = []
     while size and (part := file.read(min(size, PART_BYTES))):
         parts.append(part)
@@ -137,7 +137,7 @@ def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
 
 
 def message_class(messages: dict[str, list[str]], name: str) -> type:
-    """Return the class of a protobuf message, defined in a pool of its own.
+    """Return the class of a protobuf message, defined in a new pool.
 
     Args:
       messages: {message: fields, as in a `.proto` file}.
@@ -175,9 +175,9 @@ def parse(serialized: bytes) -> defaultdict[str, Sequence]:
     return features
 
 
-# Tags of length-delimited fields: Example.features and its map entries (1), an
-# entry's key (1) and value (2), Feature.bytes_list (1), .float_list (2) and
-# .int64_list (3).
+# Tags of length-delimited fields: 1 is Example.features, a map entry of these,
+# an entry's key, or Feature.bytes_list; 2 is an entry's value, or
+# Feature.float_list; 3 is Feature.int64_list.
 FIELD_1, FIELD_2, FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 
 
@@ -216,7 +216,7 @@ def _rows(key: str, list_tag: bytes, data: bytes, ends: np.ndarray):
 
 
 def ints(key: str, values: np.ndarray) -> list[bytes]:
-    """Encode values [B, n], each < 2 ** 28, as an int64 feature per row."""
+    """Encode values [B, n], each below 2**28, as an int64 feature per row."""
     values = values.astype(np.uint32)
     largest = int(values.max(initial=0))
     width = max(1, (largest.bit_length() + 6) // 7)
@@ -232,8 +232,7 @@ def ints(key: str, values: np.ndarray) -> list[bytes]:
 def fixed(key: str, values: np.ndarray) -> list[bytes]:
     """Encode fixed-size values [B, n] as one feature per row.
 
-    bool values are encoded as an int64 feature, float32 values as a float
-    feature.
+    A bool becomes an int64 feature, a float32 value a float feature.
     """
     list_tag = FIELD_3 if values.dtype == bool else FIELD_2
     ends = np.arange(1, len(values) + 1) * values[:1].nbytes
@@ -248,7 +247,7 @@ def _join(*columns: list[bytes]) -> list[bytes]:
 
 
 def encode_ints(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialise rows of integers [B, n] as one record each; see `ints`."""
+    """Serialise each row of integers, [B, n], as a record; see `ints`."""
     return _join(*(ints(key, values) for key, values in features.items()))
 
 
@@ -316,8 +315,8 @@ class Example:
       positions: [m], the positions of the masked tokens.
       labels: [m], the original ids of the masked tokens.
       swapped: the sentence-order label.
-      slots: P; 0 for a dynamic record.
-      length: T, including padding; n for a dynamic record.
+      slots: the number of prediction slots; 0 for a dynamic record.
+      length: the number of tokens including padding; n for a dynamic record.
     """
 
     input_ids: np.ndarray
@@ -364,16 +363,16 @@ def _decode_dynamic(feature) -> Example:
 
 def _decode_phonemes(feature) -> Example:
     labels = np.array(feature["word_ids"])
-    length = np.flatnonzero(labels)[-1] + 2  # with the last separator
-    nothing = np.zeros(0, np.int64)
+    end = np.flatnonzero(labels)[-1] + 2  # with the last separator
+    ids, nothing = np.array(feature["symbol_ids"])[:end], np.zeros(0, np.int64)
     return Example(
-        input_ids=np.array(feature["symbol_ids"])[:length],
-        segment_ids=np.zeros(length, np.int64),
+        input_ids=ids,
+        segment_ids=np.zeros(len(ids), np.int64),
         positions=nothing,
         labels=nothing,
         swapped=False,
         slots=0,
-        length=int(length),
+        length=len(ids),
     )
 
 
@@ -413,7 +412,7 @@ def decode(serialized: bytes) -> Example:
 
 
 def decoded(path: str, count: int | None = None) -> Iterator[Example]:
-    """Yield the records of a file, or the first `count` of them."""
+    """Yield the decoded records of a file, or the first `count` of them."""
     wanted = itertools.islice(read(path), count)
     for number, record in enumerate(wanted):
         try:

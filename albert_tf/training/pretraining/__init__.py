@@ -1,1 +1,1 @@
-"""Pretraining: the program, time budgets, warm and informed starts."""
+"""Pretraining: the program, time budgets, and warm and informed starts."""

@@ -1,4 +1,4 @@
-"""Time budgets: measure a run's speed and choose settings that fit it."""
+"""Time budgets: measurement of a run's speed, and settings that suit it."""
 
 import functools
 import gc
@@ -22,11 +22,11 @@ from albert_tf.training.trainer import Trainer
 
 
 class Rehearse(Hook):
-    """Time an evaluation and the curves once, for the clock.
+    """A hook that times an evaluation and a plot of the curves, for the clock.
 
     Args:
       evaluate: a function that evaluates a number of batches.
-      batches: number of batches in a full evaluation; 0 for no evaluations.
+      batches: number of batches in a full evaluation; 0 without evaluations.
     """
 
     def __init__(self, evaluate: Callable[[int], Any], batches: int):
@@ -48,12 +48,13 @@ class Rehearse(Hook):
         clock.turn(run.step, {}, over=False, phases=len(run.phases) - 1)
 
 
-# FLOP/s of a CPU, to estimate the first batch before anything is measured.
+# FLOP/s of a CPU, for an estimate of the batch size before the first
+# measurement.
 USUAL_FLOPS = 1e11
-# Seconds for which to measure steps; fewer with a small budget.
+# Number of seconds to measure steps, if the budget is large enough.
 PROBE_SECONDS = 3.0
 MOST_PROBES = 3
-MICROSECONDS = 1e6  # processes agree on times as whole numbers
+MICROSECONDS = 1e6  # processes exchange times as whole numbers
 
 
 def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
@@ -83,7 +84,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
 def time_steps(
     setup: Setup, trainer: Trainer, most: float
 ) -> tuple[float, float]:
-    """Return the seconds of a compiled training step and of the measurement.
+    """Return the seconds per compiled training step, and for the measurement.
 
     Args:
       setup: the run; the measured steps train its first phase.
@@ -112,7 +113,7 @@ def time_steps(
 
 
 def measure(setup: Setup, most: float) -> tuple[float, float]:
-    """Return the seconds to run a step of the first phase, and to compile it.
+    """Return the seconds to run, and to compile, a step of the first phase.
 
     Args:
       setup: the run.
@@ -128,11 +129,11 @@ def measure(setup: Setup, most: float) -> tuple[float, float]:
 
 
 def resources_of(setup: Setup, seconds: float, pace: float) -> Resources:
-    """Return the resources of a run, the same in all processes.
+    """Return the resources of a run, which are equal in all processes.
 
     Args:
       setup: the run.
-      seconds: time for its phases.
+      seconds: time for the run's phases.
       pace: seconds per FLOP.
     """
     phases, strategy = setup.phases(), setup.strategy
@@ -156,10 +157,10 @@ def values_of(choices: Mapping[str, Choice]) -> dict[str, Any]:
 def measured_choices(
     setup: Setup, fixed: Set[str], end: float
 ) -> tuple[dict[str, Choice], float]:
-    """Return the choices and the seconds of a step in the first phase.
+    """Return the choices, and the seconds per step in the first phase.
 
-    The batch depends on the pace and the pace on the batch, so both are found
-    by iteration.
+    The batch size depends on the pace, and the pace on the batch size, so both
+    are found by iteration.
 
     Args:
       setup: the run.
@@ -185,13 +186,13 @@ class Budget:
     """The time budget of a run, counted from the creation of this object.
 
     Args:
-      hours: hours for the run; 0 for no budget, in which case the methods do
-        nothing.
+      hours: hours for the run; 0 means that there is no budget, and that the
+        methods do nothing.
       fixed: names of the settings that the user set.
 
     Attributes:
-      earlier: the state that an earlier process saved, None for a new run.
-      clock: the clock of the run; None without a budget, or before
+      earlier: the state that an earlier process saved, or None for a new run.
+      clock: the clock of the run, or None without a budget or before
         `choose_settings`.
     """
 
@@ -235,10 +236,10 @@ class Budget:
             )
 
     def with_start(self, setup: Setup) -> Setup:
-        """Return a setup with the initial weights and schedules of a new model.
+        """Return a setup with chosen initial weights and schedules.
 
-        These are chosen now or were chosen in an earlier run. Nothing is chosen
-        for a pretrained model, which already uses all of its layers.
+        They are chosen now, or were chosen by an earlier process. Nothing is
+        chosen for a pretrained model, which already uses all of its layers.
         """
         pretraining = setup.pretraining
         if pretraining.init_checkpoint and not self.earlier:
@@ -256,7 +257,7 @@ class Budget:
         return setup.with_settings(values)
 
     def _choose(self, setup: Setup) -> tuple[dict[str, Any], float]:
-        """Return the choices {setting: value}, and the seconds of a step."""
+        """Return the choices {setting: value}, and the seconds per step."""
         if self.earlier:
             return self.earlier["choices"], self.earlier["step_seconds"]
         end = self.began + self.hours * 3600
@@ -267,9 +268,9 @@ class Budget:
         return values_of(choices), seconds
 
     def choose_settings(self, setup: Setup) -> Setup:
-        """Return a setup with all choices, new or from an earlier process.
+        """Return the setup with every choice made, and create the clock.
 
-        This also creates the clock.
+        The choices of an earlier process, if any, are reused.
         """
         if not self.hours:
             return setup
@@ -311,7 +312,7 @@ class Budget:
         return [Rehearse(evaluate, batches)] if self.clock else []
 
     def closed(self, setup: Setup, run: Run) -> Setup:
-        """Print the time used; return settings that repeat the run's steps."""
+        """Print the time used; return a setup with the number of steps made."""
         if not self.clock:
             return setup
         seconds, used = self.clock.seconds, self.clock.used()

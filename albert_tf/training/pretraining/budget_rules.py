@@ -1,11 +1,10 @@
 """Rules that choose the settings of a run with a budget, each with a reason.
 
-`RULES` has an entry for each setting that depends on the pace, in the order of
-choice: each rule sees the earlier choices and the user's settings.
-`choose_start` chooses the settings that depend on the model and its records.
-Values found in trials are constants, with the trial in a comment.
-
-A trial is a run on records of 64 tokens; its result is the held-out MLM loss
+`RULES` has an entry for each setting that depends on the pace. Its rules are
+applied in order, and each rule receives the earlier choices and the user's
+settings. `choose_start` chooses the settings that depend on the model and its
+records. Values found in trials are constants; comments describe the trials. A
+trial is a run on records of 64 tokens, whose result is the held-out MLM loss
 after the rate has fully decayed.
 """
 
@@ -16,10 +15,12 @@ from typing import Any, NamedTuple
 
 from albert_tf.model.config import AlbertConfig
 
-# 1,000 steps of batch 64, `tiny`, 30,000 pieces, informed start: Muon at a rate
-# of 1.4e-3 ended at 4.31; AdamW at 4.44, and at half and twice the rate at 4.57
-# and 4.58. Without that start, 2,500 steps, width 128, 3 layers, 8,000 pieces:
-# AdamW at 2e-3 4.42, LAMB at 0.02 4.50, as released 5.13.
+# Trials of 1,000 steps of batch 64, with `tiny`, 30,000 pieces and an informed
+# start, ended at 4.31 with Muon at a rate of 1.4e-3, at 4.44 with AdamW, and at
+# 4.57 and 4.58 with AdamW at half and twice the rate. Trials of 2,500 steps
+# without an informed start, with width 128, 3 layers and 8,000 pieces, ended at
+# 4.42 with AdamW at 2e-3, at 4.50 with LAMB at 0.02, and at 5.13 with LAMB as
+# released.
 OPTIMIZER = "muon"
 OPTIMIZERS = {
     "muon": {"learning_rate": 2e-3, "weight_decay_rate": 0.1},
@@ -27,12 +28,12 @@ OPTIMIZERS = {
     "lamb": {"learning_rate": 0.02, "weight_decay_rate": 0.01},
 }
 TRIAL_WIDTH = 128
-# The rate grows with the square root of the batch: with 512 examples, 120
-# steps, `tiny` and Muon, rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3 ended at 4.64,
-# 4.54, 4.47 and 4.48; the rule chooses 4e-3.
+# The rate grows with the square root of the batch size: trials with 512
+# examples, 120 steps, `tiny` and Muon at rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3
+# ended at 4.64, 4.54, 4.47 and 4.48; the rule chooses 4e-3.
 TRIAL_TOKENS = 64 * 64  # in a batch
-# The rate falls with this power of the width, as is right for AdamW from width
-# 128 to 256.
+# The rate falls with this power of the width, which is right for AdamW between
+# widths of 128 and 256.
 WIDTH_POWER = 0.5
 # A beta_2 of 0.98 at the trial's batch is a half-life of 34 steps. Other
 # batches keep that half-life in tokens (https://arxiv.org/abs/2507.07101), down
@@ -40,15 +41,18 @@ WIDTH_POWER = 0.5
 HALF_LIFE_TOKENS = TRIAL_TOKENS * math.log(0.5) / math.log(0.98)
 SMALLEST_BETA_2 = 0.95
 LEAST_STEPS = 10  # initial estimate, so that each phase has some steps
-# 50 of 600 to 2,500 steps: without warm-up AdamW collapses.
+# The trials had 50 steps of warm-up in 600 to 2,500 steps; without warm-up,
+# AdamW collapses.
 WARMUP_SHARE = 0.05
 # The best batch grows with about the square root of the tokens read
-# (https://arxiv.org/abs/2505.13738); no trial has shown yet from which size on.
+# (https://arxiv.org/abs/2505.13738); no trial has shown yet from which number
+# of tokens on.
 SMALL_BATCHES_UP_TO = 1e8  # number of tokens in a run
-# Muon's 1,000 steps took 501 s on one core. With half of the layers for a share
-# of 0.4: 1,250 steps in 496 s, 4.27. With the mask schedule too: 605 s, 4.16;
-# with masks of 0.40 instead of 0.30: 667 s, 4.14. 0.4 of the steps are about
-# 0.3 of the time; with a budget, shares of schedules are shares of time.
+# Muon's 1,000 steps took 501 s on one core. With half of the layers for 0.4 of
+# the steps, 1,250 steps took 496 s and ended at 4.27. With the mask schedule
+# too, they took 605 s and ended at 4.16; with masks of 0.40 instead of 0.30,
+# they took 667 s and ended at 4.14. In these trials, 0.4 of the steps took
+# about 0.3 of the time; with a budget, shares of schedules are shares of time.
 SHALLOW_SHARE = 0.3
 MASK_SCHEDULE = "0.30:0.7,0.20:0.2,0.15"
 # Number of evaluations in a run, and the share of its time that they may take.
@@ -90,7 +94,7 @@ class Resources:
 
 
 def batch_size(means: Resources, values: dict) -> Choice:
-    """Choose the batch size, a power of 2 rounded to suit the replicas."""
+    """Choose the batch size, a power of 2 rounded to a multiple of replicas."""
     tokens = means.seconds / means.example_seconds * means.tokens
     growth = math.sqrt(max(tokens / SMALL_BATCHES_UP_TO, 1.0))
     examples = TRIAL_TOKENS * growth / means.tokens
@@ -141,7 +145,7 @@ def beta_2(means: Resources, values: dict) -> Choice:
 
 
 def warmup_steps(means: Resources, values: dict) -> Choice:
-    """Choose the length of warm-up."""
+    """Choose the number of warm-up steps."""
     steps = max(round(WARMUP_SHARE * values["num_train_steps"]), 1)
     return Choice(steps, f"{WARMUP_SHARE:.0%} of the steps")
 
@@ -164,7 +168,7 @@ def checkpoint_steps(means: Resources, values: dict) -> Choice:
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
-    """Choose a new model's initial weights and the pace-independent schedules.
+    """Choose a new model's initial weights, mask schedule and depth schedule.
 
     Args:
       config: the architecture.

@@ -1,13 +1,14 @@
 """Initial weights that make a new model's heads attend to useful positions.
 
-A masked language model stays on a plateau, predicting piece frequencies, until
-some head finds a word's neighbours. With random tables, the head must learn
-this for each position separately. Here, positions start as waves, for which
-"one before" is the same rotation everywhere (https://arxiv.org/abs/1706.03762,
-Section 3.5), and heads start with such rotations. One more head starts by
-attending to other occurrences of the same word; without this head, a small
-model does not learn to compare two texts. These are only initial values of
-ordinary weights: training may change all of them.
+A masked language model stays on a plateau, on which it predicts the frequencies
+of pieces, until some head finds a word's neighbours. With random tables, the
+head must learn to find the neighbours of each position separately. Here,
+positions start as waves, for which "one before" is the same rotation everywhere
+(https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with such
+rotations. One more head starts by attending to other occurrences of the same
+word; without this head, a small model does not learn to compare two texts.
+These are only initial values of ordinary weights: training may change all of
+them.
 
 Shapes: T positions, W position width, H hidden width, D head width, E embedding
 width, V vocabulary.
@@ -26,32 +27,33 @@ from albert_tf.model.albert import AlbertEmbeddings, AlbertModel
 from albert_tf.text.tokenizers import tokenizer_in
 
 # Score of the position that a head attends to, relative to the others. If all
-# others scored 0, its share in the softmax over T positions would be exp(6) /
-# (exp(6) + T - 1) with exp(6) = 403: 0.86 for T = 64, 0.44 for 512. In a new
-# model (E = 128, random words), the other scores have a standard deviation of
-# 1.4, and the measured shares are about 0.7 and 0.2. The value is a choice, not
-# derived; half of it did equally well in trials (docs/experiments.md).
+# other positions scored 0, the share of this position in the softmax over T
+# positions would be exp(6) / (exp(6) + T - 1), with exp(6) = 403: 0.86 for T =
+# 64, and 0.44 for T = 512. In a new model (E = 128, random words), the other
+# scores have a standard deviation of 1.4, and the measured shares are about 0.7
+# and 0.2. The value is chosen, not derived; half of this value did equally well
+# in trials (docs/experiments.md).
 PEAK = 6.0
 
-# Scores of the head for repeats. A word scores SAME_WORD with each occurrence
-# of itself, including its own position, so SAME_PLACE must outweigh it at that
-# position: 9 - 14 = -5, and exp(-5) = 0.007 against 1 for a position of score
-# 0. SEPARATOR lies between two bounds: above log T (6.2 for T = 512), so that a
-# word without a repeat attends to [SEP], and below SAME_WORD, so that a repeat
-# wins. With two [SEP] of exp(7) = 1,097 each, and 0 elsewhere, a repeat of
-# exp(9) = 8,103 has a share of 0.75 for T = 512; without a repeat, the two
-# [SEP] have 0.81. In a new model (E = 128), scores of other words have a
-# standard deviation of 2 to 3, and the measured shares are about 0.4 and 0.2.
-# Within these bounds the values are a choice, not derived.
+# Scores of the head for repeats. A word scores SAME_WORD with each of its
+# occurrences, including its own position, where SAME_PLACE must therefore
+# outweigh SAME_WORD: 9 - 14 = -5, and exp(-5) = 0.007, compared with 1 for a
+# position of score 0. SEPARATOR lies between two bounds: above log T (6.2 for T
+# = 512), so that a word without a repeat attends to [SEP], and below SAME_WORD,
+# so that a repeat wins. With two [SEP] of exp(7) = 1,097 each, and 0 elsewhere,
+# a repeat of exp(9) = 8,103 has a share of 0.75 for T = 512; without a repeat,
+# the two [SEP] have 0.81. In a new model (E = 128), scores of other words have
+# a standard deviation of 2 to 3, and the measured shares are about 0.4 and 0.2.
+# Within these bounds, the values are chosen, not derived.
 SAME_WORD, SAME_PLACE, SEPARATOR = 9.0, -14.0, 7.0
 
 # Length of the vector that full attention to [SEP] adds to a state. The norm of
-# a state is about sqrt(H), 16 for H = 256 and 28 for 768, so a word without a
-# repeat shifts by up to a quarter or a seventh. The value is a choice, not
-# derived.
+# a state is about sqrt(H), 16 for H = 256 and 28 for H = 768, so a word without
+# a repeat shifts by up to a quarter or a seventh of the norm. The value is
+# chosen, not derived.
 MARK = 4.0
 
-LONGEST_WAVE = 1024  # positions
+LONGEST_WAVE = 1024  # in positions
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
@@ -73,7 +75,7 @@ def frequencies(count: int, seed: int) -> np.ndarray:
 
 
 def waves(positions: int, radians: np.ndarray) -> np.ndarray:
-    """Return a table [T, W] of alternating cosines and sines, mean square 1."""
+    """Return a table [T, W] of cosines and sines in turn, of mean square 1."""
     angles = np.arange(positions)[:, None] * radians
     table = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     return np.sqrt(2.0) * table.reshape(positions, -1)
@@ -96,13 +98,13 @@ def head_kernels(
         cos, sin = np.cos(angle), np.sin(angle)
         block = np.s_[2 * wave : 2 * wave + 2, 2 * column : 2 * column + 2]
         query[block], key[block] = [[cos, sin], [-sin, cos]], np.eye(2)
-    # A head too narrow for a wave keeps its random weights.
+    # A head that is too narrow for a wave keeps its random weights.
     scale = np.sqrt(PEAK * np.sqrt(size) / max(2 * pairs, 1))
     return scale * query, scale * key
 
 
 def offsets(heads: int) -> list[int]:
-    """Return the offsets to which heads attend: -1, 1, -2, 2 and so on."""
+    """Return the offsets that heads attend to: -1, 1, -2, 2 and so on."""
     return [(head // 2 + 1) * (2 * (head % 2) - 1) for head in range(heads)]
 
 
@@ -149,7 +151,7 @@ def readout(embeddings: AlbertEmbeddings) -> np.ndarray:
 
 
 def add_to(variable: keras.Variable, place: object, more: np.ndarray) -> None:
-    """Add to a part of a variable."""
+    """Add an array to a part of a variable."""
     begin = to_numpy(variable)
     begin[place] += more
     variable.assign(begin)
@@ -187,9 +189,9 @@ def has_room_for_repeats(albert: AlbertModel) -> bool:
 
 
 def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions reserved for positions and those for words.
+    """Return the dimensions reserved for positions, and those for words.
 
-    D / 2 dimensions are reserved for positions, from every second short wave,
+    The D / 2 dimensions of every second short wave are reserved for positions,
     and the last D / 2 - 1 dimensions for words.
     """
     waves_begin = 4 * np.arange(size // 4)
@@ -262,14 +264,14 @@ def look_at_repeats(
         add_to(attention.output_projection.kernel, first, mark)
 
 
-# Root mean square of the initial rows of words, positions and segments. At a
+# Root mean square of the initial rows of words, positions and segments. With a
 # learning rate that suits the encoder, each step would change the direction of
 # smaller rows too much.
 SCALE = 0.1
 
 
 def start_words(model, data_dir: str, metadata: Metadata) -> int:
-    """Initialize word embeddings from neighbours; return the number set.
+    """Initialize word embeddings from neighbours; return how many were set.
 
     Special and rare pieces keep their random rows. These rows and the rows of
     segments are scaled to the size of the others.
@@ -311,7 +313,7 @@ def start_heads(albert, data_dir: str) -> str:
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
-    """Initialize words, heads and output biases of a model from its records.
+    """Initialize a model's words, heads and output biases from its records.
 
     See `piece_vectors` for the words, and Meister et al.,
     https://arxiv.org/abs/2212.09686, for the biases.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from albert_tf.base import program, settings
 from albert_tf.base.settings import RunFact
 from albert_tf.data.records import input_pipeline
+from albert_tf.data.records.metadata import BY_FREQUENCY
 from albert_tf.training import distribution, phases
 from albert_tf.training.clock import Clock
 from albert_tf.training.distribution import DistributionConfig
@@ -66,7 +67,7 @@ def pretraining_hooks(
       monitor_of: a function that returns the monitor of the current phase.
       batches: a function that creates training batches (see `Phase.reader`);
         `MeasureSpread` reads the first batches.
-      evaluate: see `Evaluate`; None without held-out records.
+      evaluate: see `Evaluate`; None if there are no held-out records.
       more: the user's hooks, called after evaluations and before checkpoints.
     """
     training, optimizer = run.trainer.training, run.trainer.optimizer.config
@@ -112,8 +113,9 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
     """Return metrics on the last folder's held-out records.
 
     All phases are evaluated on these records, with the same number of layers as
-    in training. `batches` is the number of batches, -1 for all. If the records
-    contain them, the metrics of a model that knows only the frequencies follow.
+    in training. `batches` is the number of batches, or -1 for all. If the
+    records' metadata contain the metrics of a model that knows only the
+    frequencies, the result includes these metrics.
     """
     folder = run.phases[-1].data_dir
     evaluator = run.trainer.at_depth(run.phase.layers).evaluator
@@ -122,12 +124,12 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
             folder, folders[folder], batch_size=evaluator.eval_batch_size
         ).take(batches)
     )
-    known = folders[folder].statistics.get("by_frequency", {})
+    known = folders[folder].statistics.get(BY_FREQUENCY, {})
     return metrics | {f"{k}_by_frequency": v for k, v in known.items()}
 
 
 def make_run(setup: Setup, clock: Clock | None) -> Run:
-    """Return the run, new or resumed, and print a summary of it."""
+    """Print a summary of the run; return the run, new or resumed."""
     trainer, run_phases = setup.trainer(), setup.phases()
     describe_run(trainer, run_phases)
     facts = {
@@ -151,7 +153,7 @@ def write_flags(setup: Setup) -> None:
 def train_and_evaluate(
     setup: Setup, run: Run, budget: Budget, hooks: Sequence[Hook]
 ) -> dict[str, float]:
-    """Train and evaluate as the settings say; return the held-out metrics."""
+    """Train and evaluate, as configured; return the held-out metrics."""
     do_train, do_eval = setup.pretraining.do_train, setup.pretraining.do_eval
     metrics_of = functools.partial(evaluate, run, setup.folders)
     peak = distribution.peak_flops(setup.devices, setup.strategy)
@@ -196,9 +198,9 @@ def pretrain(
     Args:
       pretraining: inputs and outputs.
       optimizer: the update rule and its schedule.
-      training: batch, steps and cadence.
+      training: the batch size, the steps and the intervals.
       devices: the devices to run on.
-      hooks: hooks to call between steps, in addition to the standard ones.
+      hooks: hooks to call between steps, in addition to the standard hooks.
       set_by_user: names of the settings that a budget must not change.
 
     Returns:

@@ -40,7 +40,7 @@ def with_compat(config, compat: str):
 def with_rate(
     optimizer: OptimizerConfig, training: TrainingConfig
 ) -> OptimizerConfig:
-    """Return settings with `learning_rate=auto` resolved, and print it."""
+    """Return settings with `learning_rate=auto` resolved; print the rate."""
     if optimizer.learning_rate != "auto":
         return optimizer
     require(
@@ -60,7 +60,7 @@ def with_rate(
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig:
-    """The inputs, outputs and kind of a pretraining run."""
+    """The inputs, outputs and actions of a pretraining run."""
 
     data_dir: str = setting(
         "",

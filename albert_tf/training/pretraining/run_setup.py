@@ -1,4 +1,4 @@
-"""The setup of a run: its settings, and the checked inputs they refer to."""
+"""The setup of a run: the settings, and the inputs that they name."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import settings
 from albert_tf.base.errors import require
-from albert_tf.data.layout import tokenizer_beside
+from albert_tf.data.layout import vocabulary_beside
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import checks, input_pipeline
 from albert_tf.data.records.metadata import (
@@ -27,11 +27,8 @@ from albert_tf.data.records.metadata import (
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.phonemes import AlbertForPhonemes
-from albert_tf.text.symbols import (
-    Vocabulary,
-    load_vocabulary,
-    vocabulary_in,
-)
+from albert_tf.text.symbols import load_vocabulary, vocabulary_in
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import checkpoints, distribution, phases
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.objectives import PhonemeObjective, PretrainingObjective
@@ -53,9 +50,10 @@ class Kind(NamedTuple):
     """A kind of pretraining.
 
     Attributes:
-      model: makes a model of a config, a vocabulary and a dtype policy.
-      objective: makes the objective of a vocabulary.
-      lacks: settings without a meaning, which must keep their defaults.
+      model: a function from a config, a vocabulary and a dtype policy to a
+        model.
+      objective: a function from a vocabulary to an objective.
+      lacks: settings that do not apply, and must keep their defaults.
     """
 
     model: Callable
@@ -95,10 +93,11 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
 
 
 def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
-    """Return the tokenizer or symbols of a folder's records, or None.
+    """Return the tokenizer or symbols of records, or None if unknown.
 
-    Records of the released code come without a tokenizer. In that case, use the
-    tokenizer of the weights' source, if it has one.
+    Records of the released code come without a tokenizer. The result is then
+    the tokenizer next to the records or in `source`, the directory of the
+    initial weights.
     """
     if is_described(data_dir):
         return load_vocabulary(data_dir)
@@ -118,7 +117,7 @@ def are_dynamic(folders: Folders) -> bool:
 
 
 def check_alike(folders: Folders) -> None:
-    """Check that folders share task, vocabulary and kind of masking."""
+    """Check that folders have the same task, vocabulary and masking."""
     kinds = {
         folder: (m.tokenizer_fingerprint, m.vocab_size, m.form(TRAIN))
         for folder, m in folders.items()
@@ -156,14 +155,15 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
     """
     folders = {f: read_metadata(f) for f in phases.folders(data_dir)}
     for folder, metadata in folders.items():
-        # Released records do not name a vocabulary; it must be the model's.
+        # Released records do not name a vocabulary, so it must be the model's
+        # vocabulary.
         size = metadata.vocab_size or config.vocab_size
         checks.check_files(
             folder, dataclasses.replace(metadata, vocab_size=size)
         )
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
-            tokenizer_beside(folder, metadata)
+            vocabulary_beside(folder, metadata)
         if trains and len(folders) > 1:
             paths_of(folder, metadata, TRAIN)
     check_alike(folders)
@@ -206,14 +206,14 @@ def make_trainer(
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """The settings of a run, and the inputs they refer to.
+    """The settings of a run, and the inputs that they name.
 
     Attributes:
       pretraining, optimizer, training, devices: the settings.
       config: the architecture.
       folders: the folders of records.
-      vocabulary: the records' tokenizer or symbols, None if unknown.
-      strategy: None until the devices are connected.
+      vocabulary: the records' tokenizer or symbols, or None if unknown.
+      strategy: the strategy, or None until the devices are connected.
     """
 
     pretraining: PretrainingConfig
@@ -278,7 +278,7 @@ class Setup:
         )
 
     def trainer(self) -> Trainer:
-        """Return the trainer of a new model, initialised from the seed."""
+        """Return the trainer of a new model, initialised with the seed."""
         keras.utils.set_random_seed(self.training.random_seed)
         settings = self.pretraining.compat, self.optimizer, self.training
         about = self.strategy, self.kind, self.vocabulary
@@ -345,8 +345,8 @@ def connect_devices(
 
     Args:
       setup: the setup, which must be the same on all workers.
-      workers: the strategy that connects several workers, None if there are
-        none.
+      workers: the strategy that connects several workers, or None if there is
+        only this process.
     """
     schedule = phases.read_schedule("data_dir", setup.pretraining.data_dir)
     contents = {

@@ -1,4 +1,4 @@
-"""Warm start from another model's weights, even with a new vocabulary."""
+"""Warm starts from another model's weights, even with a new vocabulary."""
 
 from collections.abc import Callable
 
@@ -12,12 +12,9 @@ from albert_tf.model.phonemes import HEADS
 from albert_tf.text import symbols
 from albert_tf.text.normalization import normalize
 from albert_tf.text.sentencepiece_models import WORD_MARK
-from albert_tf.text.symbols import (
-    Vocabulary,
-    load_vocabulary,
-    vocabulary_in,
-)
+from albert_tf.text.symbols import load_vocabulary, vocabulary_in
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
     is_punctuation,
@@ -29,8 +26,8 @@ WORDS = "albert/embeddings/word_embeddings"
 BIASES = "mlm/output_bias"
 SYMBOL_HEAD, WORD_HEAD = HEADS
 
-# Both texts count as one language if pieces of both vocabularies cover more
-# than this share of the new text.
+# The old and the new text count as one language if pieces that are in both
+# vocabularies cover more than this share of the new text.
 SAME_LANGUAGE = 0.5
 
 NORMALIZE = {"sentencepiece": normalize, "wordpiece": lowercase_and_strip}
@@ -61,7 +58,7 @@ def stands_apart(piece: str) -> bool:
 def cut(text: str, ids: dict[str, int]) -> list[int]:
     """Return the ids of the longest pieces from the left, [] if one is missing.
 
-    Pieces may match regardless of word marks; exact matches win.
+    Pieces may match regardless of word marks, but exact matches are preferred.
     """
     chosen, begin = [], 0
     while begin < len(text):
@@ -80,9 +77,9 @@ def cut(text: str, ids: dict[str, int]) -> list[int]:
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     """Return the ids of the old pieces that make up each new piece.
 
-    There is one id if the old vocabulary contains the piece, and none if it
-    lacks any of the piece's characters. Special pieces are matched by role,
-    other pieces that represent no text by name.
+    There is one id if the old vocabulary contains the piece, and none if the
+    old vocabulary lacks any of the piece's characters. Special pieces are
+    matched by role, and other pieces that represent no text by name.
     """
     silent = set(old.not_words.tolist())
     words = written(old)
@@ -112,7 +109,8 @@ class Transplant:
 
     Args:
       origins: the old pieces of each new piece, as returned by `origins`.
-      counts: [V], the counts of the new pieces in the records, None if unknown.
+      counts: [V], the counts of the new pieces in the records, or None if
+        unknown.
     """
 
     def __init__(self, origins: list[list[int]], counts: np.ndarray | None):
@@ -120,7 +118,7 @@ class Transplant:
         self.old_pieces = np.array([len(ids) for ids in origins])
 
     def means(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Return the mean of each piece's old rows, or its new row if none."""
+        """Return the mean of each piece's old rows, or else its new row."""
         rows = np.array(new, np.float32)
         for i, ids in enumerate(self.origins):
             if ids:
@@ -132,9 +130,9 @@ class Transplant:
 
         Pieces in both vocabularies keep their biases, which fit their rows.
         Other pieces receive log frequencies, shifted to match the kept biases
-        on average. In a different language, all pieces receive log frequencies:
-        too few pieces are kept, and their biases do not reflect their
-        frequencies in that language.
+        on average. In a different language, all pieces receive log frequencies,
+        because few pieces are in both vocabularies, and their biases do not
+        reflect their frequencies in that language.
         """
         biases = self.means(old, np.full_like(new, old.mean()))
         if self.counts is None:
@@ -149,7 +147,7 @@ class Transplant:
         return biases
 
     def columns(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-        """Return the same as `means` for columns."""
+        """Return the mean of each piece's old columns; see `means`."""
         return self.means(old.T, new.T).T
 
     def changes(self) -> dict[str, Callable]:
@@ -162,7 +160,7 @@ class Transplant:
         }
 
     def describe(self) -> str:
-        """Describe the origins of the rows."""
+        """Return a text that describes the origins of the rows."""
         total, made_of = len(self.origins), self.old_pieces
         one, new = np.sum(made_of == 1), np.sum(made_of == 0)
         return (
@@ -181,7 +179,7 @@ def read_transplant(
 
     Args:
       model_dir: the source.
-      vocabulary, data_dir: the records' tokenizer or symbols, and folder.
+      vocabulary, data_dir: the records' tokenizer or symbols, and their folder.
       size: number of rows in the new table, V or more.
     """
     more = [[] for _ in range(size - vocabulary.vocab_size)]
@@ -237,7 +235,7 @@ def check_warm_start(
     """Raise an error if the source does not fit the new run.
 
     Args:
-      model_dir: the source, if any.
+      model_dir: the source, or None.
       state: one of `STATES`.
       target: the new run's architecture.
       vocabulary: the records' tokenizer or symbols, if known.
@@ -290,7 +288,7 @@ def source_name(name: str, source: AlbertConfig, target: AlbertConfig) -> str:
 def describe_warm_start(
     source: AlbertConfig, target: AlbertConfig, names: dict[str, str]
 ) -> list[str]:
-    """Describe how layers, groups and positions change."""
+    """Return lines that describe how layers, groups and positions change."""
     lines = []
     if source.num_hidden_layers != target.num_hidden_layers:
         lines.append(
@@ -313,6 +311,18 @@ def describe_warm_start(
     return lines
 
 
+def foreign_heads(
+    known: Vocabulary | None, vocabulary: Vocabulary | None
+) -> tuple[str, ...]:
+    """Return the source's heads whose outputs mean something else in the run.
+
+    Only the outputs of the word head are neither ids, which a transplant
+    matches, nor the same in all models.
+    """
+    words = known.words if known else ()
+    return (WORD_HEAD,) if vocabulary and vocabulary.words != words else ()
+
+
 def start_weights(
     model,
     model_dir: str,
@@ -322,24 +332,23 @@ def start_weights(
 ) -> list[str]:
     """Load weights from a model directory; return lines that describe them.
 
-    A longer position table repeats the source's from its beginning.
+    A longer position table repeats the source's table from its beginning.
 
     Args:
       model: the model with its pretraining heads.
-      model_dir: the source; heads missing there keep their random weights.
+      model_dir: the source; heads that are missing or foreign there keep their
+        random weights.
       target: the model's architecture.
       transplant: required if the source has a different vocabulary.
-      vocabulary: the run's vocabulary, if known. The word head of a phoneme
-        model is loaded only if the words are the same.
+      vocabulary: the run's vocabulary, if known.
     """
     source = AlbertConfig.from_model_dir(model_dir)
     changes = transplant.changes() if transplant else {}
     prefix = checkpoints.for_inference(model_dir)
     stored = checkpoints.read_table(prefix)
     known = vocabulary_in(model_dir)
-    old, new = (getattr(v, "words", ()) for v in (known, vocabulary))
-    if vocabulary and old != new:
-        stored = {n: stored[n] for n in stored if not n.startswith(WORD_HEAD)}
+    foreign = foreign_heads(known, vocabulary)
+    stored = {n: s for n, s in stored.items() if not n.startswith(foreign)}
     variables, absent = checkpoints.present(model, stored)
     names = {n: source_name(n, source, target) for n in variables}
     missing = sorted(set(names.values()) - set(stored))
