@@ -18,7 +18,6 @@ from albert_tf.base.processes import without_collection
 from albert_tf.data import masking
 from albert_tf.data.builder import (
     boundaries,
-    build_folder,
     next_sentence_pairs,
     pairs,
     released,
@@ -37,7 +36,7 @@ from albert_tf.data.builder.text_formats import Block, split_sentences
 from albert_tf.data.layout import Pairs, lay_out
 from albert_tf.data.masking import Draws
 from albert_tf.data.records.metadata import EVAL, TRAIN
-from albert_tf.data.records.tfrecord import encode, encode_unmasked
+from albert_tf.data.records.tfrecord import encode, encode_unmasked, write_once
 
 # Letters are counted in one of every `SAMPLED` lines.
 SAMPLED = 16
@@ -307,12 +306,7 @@ def _records(job: FileJob, counts: Counter) -> Iterator[bytes]:
             yield from encode(instances, masked)
 
 
-def read_counts(job: FileJob) -> Counter:
-    """Read the counts of a finished file."""
-    return build_folder.read_counts(job.counts_path)
-
-
 def make_file(job: FileJob) -> Counter:
     """Write a file of records unless it is finished; return its counts."""
     records = functools.partial(_records, job)
-    return build_folder.write_once(job.path, job.counts_path, records)
+    return write_once(job.path, job.counts_path, records)
