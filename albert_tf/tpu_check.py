@@ -4,8 +4,8 @@ r"""Check whether the pretraining step fits a TPU, without a TPU.
         --flagfile=configs/pretraining/base_v5e-8.flags
 
 The program accepts the flags of `pretrain.py` and compiles the same step with
-the real TPU compiler: `pip install 'albert-tf[tpu-check]'`. Nothing is run; the
-compiler reports the memory needed.
+the real TPU compiler, which `pip install 'albert-tf[tpu-check]'` installs.
+Nothing is run; the compiler reports the memory needed.
 """
 
 from albert_tf.base import program

@@ -128,7 +128,7 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
 
 
 def measure(path: str, asked: argparse.Namespace) -> None:
-    """Compare and time the step in a file; print the results."""
+    """Time the step in a file, compare it with others, and print both."""
     file = StepFile(path)
     about, jax = file.about, file.jax
     device, dtype = jax.devices()[0], about["training"]["dtype"]

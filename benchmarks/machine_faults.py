@@ -307,7 +307,7 @@ def run(
 
     Args:
       action: the function that the process calls.
-      during: a function that is called with the number of the running process.
+      during: a function that is called with the ID of the running process.
     """
     with tempfile.TemporaryFile() as log:
         sys.stdout.flush()

@@ -154,7 +154,7 @@ class KerasHub:
         self.head.build((case.batch, case.tokens, hidden))
         self.order = keras.layers.Dense(2)
         self.order.build((case.batch, hidden))
-        # The tied word table belongs to both the backbone and the head.
+        # The tied embedding table belongs to both the backbone and the head.
         models = (self.backbone, self.head, self.order)
         unique = {id(v): v for m in models for v in m.trainable_variables}
         self.variables = list(unique.values())

@@ -1,4 +1,4 @@
-"""Load the fixtures of all tests into the processes that run tests."""
+"""Load the shared fixtures into the processes that run tests."""
 
 import pytest
 from slow_cases import pytest_collection_modifyitems  # noqa: F401

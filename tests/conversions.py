@@ -64,7 +64,7 @@ def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
 
 
 def huggingface(tmp_path, golden, **config) -> tuple[pathlib.Path, dict]:
-    """Return a Hugging Face folder made from a golden, and its tensors."""
+    """Return a Hugging Face folder with recorded weights, and its tensors."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     folder = tmp_path / "hf"
     convert(source, str(folder), "huggingface")
@@ -79,5 +79,5 @@ def rewrite(folder: pathlib.Path, tensors: dict) -> None:
 
 
 def edit(path: pathlib.Path, change) -> None:
-    """Rewrite a JSON file by a function of its content."""
+    """Rewrite a JSON file with a function that changes its content."""
     path.write_text(json.dumps(change(json.loads(path.read_text("utf-8")))))

@@ -1,4 +1,4 @@
-"""Texts, models and expected outputs for tests of exported models."""
+"""Texts, models and expected outputs for the tests of exported models."""
 
 import dataclasses
 import itertools
@@ -49,7 +49,7 @@ def strings(texts) -> tf.Tensor:
 
 
 def packed(tokenizer, first, second=None, length=LENGTH):
-    """Return stacked model inputs from the Python tokenizer."""
+    """Return model inputs from the Python tokenizer, stacked to arrays."""
     second = second or [""] * len(first)
     rows = [
         pack(tokenizer, tokenizer.encode(a), tokenizer.encode(b), length)
@@ -59,7 +59,7 @@ def packed(tokenizer, first, second=None, length=LENGTH):
 
 
 def close(found, wanted, tolerance=1e-5):
-    """Assert that arrays agree within the tolerance for exports."""
+    """Assert that arrays agree within the tolerance for exported models."""
     found, wanted = np.asarray(found), np.asarray(wanted)
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max(initial=0.0) <= tolerance
@@ -115,9 +115,9 @@ def copied(pretrained_dir, folder):
 
 
 def question_task(head, impossible=True):
-    """Return a question-answering task with short windows and SQuAD 2.0 scores.
+    """Return a question-answering task with short windows, as in SQuAD 2.0.
 
-    The limit on answer length excludes many candidates.
+    The limit on the length of answers excludes many candidates.
     """
     config = TaskConfig(
         max_seq_length=20,
@@ -145,7 +145,7 @@ def of_kind(kind, folder, pretrained_dir, layers=1):
 
 
 def with_threshold(task, odds):
-    """Return a task whose threshold differs from 0 in the answers it allows."""
+    """Return a task with a threshold that changes some of the answers."""
     pairs = itertools.pairwise(np.sort(odds))
     low, high = next((a, b) for a, b in pairs if a * b > 0)
     threshold = float(low + high) / 2
@@ -166,20 +166,20 @@ def without_tokenizer(pretrained_dir, folder):
 
 
 def every_node(nodes, bodies) -> list:
-    """Return nodes and all nodes of the functions that they call."""
+    """Return nodes, and all nodes of the functions that these nodes call."""
     names = [v.func.name for n in nodes for v in n.attr.values()]
     inner = [every_node(bodies[name], bodies) for name in names if name]
     return sum(inner, list(nodes))
 
 
 def library(served) -> dict:
-    """Return {name: nodes} for the functions in a signature."""
+    """Return {name: nodes} for all functions in a signature."""
     functions = served.graph.as_graph_def().library.function
     return {f.signature.name: f.node_def for f in functions}
 
 
 def product_flops(graph) -> int:
-    """Return twice the number of multiply-adds in all matrix products."""
+    """Return twice the number of multiply-adds in matrix products."""
     total = 0
     for op in graph.get_operations():
         left = op.inputs[0].shape if op.inputs else None
@@ -196,13 +196,13 @@ def product_flops(graph) -> int:
 
 
 def operations(served, kind: str) -> int:
-    """Count a signature's operations of a kind; loop bodies count once."""
+    """Count a signature's operations of a type; loop bodies count once."""
     nodes = every_node(served.graph.as_graph_def().node, library(served))
     return sum(node.op == kind for node in nodes)
 
 
 def xla_operations(served) -> set[str]:
-    """Return the kinds of a signature's operations that XLA compiles."""
+    """Return the types of operations in a signature that XLA compiles."""
     return {
         node.op
         for function in served.graph.as_graph_def().library.function

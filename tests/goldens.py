@@ -1,4 +1,4 @@
-"""Numbers recorded from google-research/albert at b772393, and random models.
+"""Values recorded from google-research/albert at b772393, and random models.
 
 The files `testdata/released/gN.npz` contain a config, weights, inputs, outputs
 and gradients of the released code; `g1_train.npz` contains weights after 1 and
@@ -69,7 +69,7 @@ class Golden:
 
 
 def section(arrays, prefix: str) -> dict[str, np.ndarray]:
-    """Return {rest of the name: array} for the names with a prefix."""
+    """Return {rest of the name: array} for names that begin with a prefix."""
     return {
         name.removeprefix(prefix): arrays[name]
         for name in arrays
@@ -86,7 +86,7 @@ def load(name: str) -> Golden:
 
 
 def to_ours(table: dict, config: AlbertConfig) -> dict[str, np.ndarray]:
-    """Rename arrays from released names to this project's."""
+    """Rename arrays from the released names to our names."""
     return {
         name: table[place.name].T if place.transposed else table[place.name]
         for name, place in places(config, GOOGLE).items()
@@ -107,12 +107,12 @@ def build(config: AlbertConfig, table: dict, **kwargs) -> AlbertForPretraining:
 
 
 def variant(name: str, **changes) -> AlbertConfig:
-    """Return `CONFIG` with the changes of a variant and further changes."""
+    """Return `CONFIG` with a variant's changes and further changes."""
     return dataclasses.replace(CONFIG, **VARIANTS[name] | changes)
 
 
 def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
-    """Return random weights, without any default values of 0 or 1."""
+    """Return random weights, even where the default would be 0 or 1."""
     rng = np.random.default_rng(seed)
     return {
         name: rng.normal(0.5 * name.endswith("gamma"), 0.3, shape).astype("f4")
@@ -121,7 +121,7 @@ def random_weights(config: AlbertConfig, seed: int = 0) -> dict:
 
 
 def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
-    """Return three sequences of up to 10 tokens, two of them padded."""
+    """Return three sequences of up to 10 tokens, of which two are padded."""
     rng = np.random.default_rng(seed)
     b, t, p = 3, 10, 4
     lengths = np.array([[10], [7], [4]])
@@ -134,6 +134,6 @@ def random_inputs(config: AlbertConfig, seed: int = 0) -> dict:
 
 
 def random_model(name: str = "shared", **changes):
-    """Return a variant's model with random weights, and its inputs."""
+    """Return a model of a variant with random weights, and its inputs."""
     config = variant(name, **changes)
     return build(config, random_weights(config)), random_inputs(config)

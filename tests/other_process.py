@@ -13,7 +13,7 @@ def _call(module: str, name: str, *arguments):
 
 @contextlib.contextmanager
 def calling(module: str) -> Iterator[Callable]:
-    """Yield a function that calls the module's functions in a new process."""
+    """Yield a function that calls a module's functions in a new process."""
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, spawn) as process:
         yield lambda *call: process.submit(_call, module, *call).result()

@@ -16,7 +16,7 @@ import traceback
 
 
 def _execute(arguments: list[str]) -> int:
-    """Act like `python` with these arguments; return its exit status."""
+    """Act like `python` with these arguments; return the exit status."""
     kind, *sys.argv = arguments if arguments[0][0] == "-" else ("", *arguments)
     name = sys.argv[0]
     try:
@@ -61,7 +61,7 @@ def _serve(asked, answers) -> None:
 
 @functools.cache
 def server():
-    """Fork the server; return the pipes for requests and replies."""
+    """Fork the server; return its pipes for requests and replies."""
     (asked, asks), (answered, answers) = os.pipe(), os.pipe()
     if not os.fork():
         os.close(asks)

@@ -1,7 +1,7 @@
 """The number of examples for property tests, and unusual texts.
 
 `make properties` sets HYPOTHESIS_PROFILE=thorough, which tries twenty times as
-many examples and different ones in every run.
+many examples, and different examples in every run.
 """
 
 import os
@@ -19,7 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 def examples(number: int) -> settings:
-    """Return settings that try `number` examples in the quick profile."""
+    """Return settings for `number` examples in the quick profile."""
     return settings(
         max_examples=number * settings.default.max_examples // QUICK
     )

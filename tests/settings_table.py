@@ -43,7 +43,7 @@ def definitions() -> int:
 
 
 def legal(field: dataclasses.Field) -> str:
-    """Return the cell with a setting's choices and range."""
+    """Return the table cell for a setting's choices and range."""
     metadata = field.metadata
     low, high = metadata["minimum"], metadata["maximum"]
     words = [", ".join(map(str, metadata["choices"] or ()))]
@@ -53,7 +53,7 @@ def legal(field: dataclasses.Field) -> str:
 
 
 def cells(program: Program, field: dataclasses.Field) -> tuple[str, ...]:
-    """Return the cells of a setting's row, without the commands."""
+    """Return the cells of a setting's row, except the commands."""
     kind = " or ".join(t.__name__ for t in types_of(field))
     default, needed = program.default_words(field), program.required(field)
     return field.name, kind, default, legal(field), "yes" if needed else ""
@@ -68,7 +68,7 @@ def programs() -> Iterator[tuple[Program, str]]:
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return a row for each setting, or several rows if commands differ."""
+    """Return a row for each setting, or several if commands differ."""
     found = defaultdict(list)
     for program, name in programs():
         for field in program.fields().values():

@@ -76,7 +76,7 @@ def _quick_compilation(request):
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_drawing():
-    """Replace the drawing of curves, which takes half a second."""
+    """Replace the drawing of curves, which would take half a second."""
 
     def leave_a_file(history, directory, names):
         files.write_text(files.join(directory, "curves.png"), f"{names}")
@@ -102,13 +102,13 @@ def _same_weights_in_a_module():
 
 @pytest.fixture(autouse=True)
 def _same_weights():
-    """Make Keras draw the same initial weights, whatever tests ran before."""
+    """Make Keras draw equal initial weights, whatever tests ran before."""
     random.seed(0)
 
 
 @pytest.fixture
 def golden():
-    """Return the recorded first configuration."""
+    """Return the first recorded configuration."""
     return goldens.load("g1")
 
 
@@ -174,7 +174,7 @@ def pretrained_model(pretrained_dir):
 
 
 def made_once(tmp_path_factory, name, make):
-    """Return a path that one test process creates for all processes."""
+    """Return a path that one test process creates for all test processes."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
@@ -224,7 +224,7 @@ def shallow(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def opinions(tmp_path_factory):
-    """Return the flags for a user's data set that can be learnt."""
+    """Return flags for a user's data set that a model can learn."""
     folder = tmp_path_factory.mktemp("data")
     return {
         "task": "classification",
@@ -236,7 +236,7 @@ def opinions(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished(pretrained, opinions, tmp_path_factory):
-    """Return the output directory and metrics of a complete run."""
+    """Return the output directory and the metrics of a complete run."""
 
     def train(path):
         metrics = tiny_runs.run(
@@ -261,7 +261,7 @@ def copy(finished, tmp_path):
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory, tokenizer_dir):
-    """Return records of 16 tokens, made from the tokenizer's corpus."""
+    """Return records of 16 tokens made from the tokenizer's corpus."""
 
     def build(path):
         words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()

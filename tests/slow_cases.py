@@ -1,4 +1,4 @@
-"""The mark `slow_after(n)`: all cases of a test but the first n are slow."""
+"""The mark `slow_after(n)`: a test's cases after the first n are slow."""
 
 import collections
 

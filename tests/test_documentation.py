@@ -49,7 +49,7 @@ SETTING = re.compile(rf"\b({'|'.join(SMALLER)})=[\d._]+(?=[,)])")
 
 
 def smaller(text: str) -> str:
-    """Return a text with the settings in `SMALLER`, line for line."""
+    """Return a text with the settings in `SMALLER`, with its lines kept."""
     return SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text)
 
 
@@ -71,7 +71,7 @@ EPOCHS = 1
 
 
 class SmallerPage(Document):
-    """A page with small settings, line by line."""
+    """A page that is read line by line with small settings."""
 
     def __init__(self, text: str, path: str):
         super().__init__(smaller(text), path)
@@ -116,7 +116,7 @@ def folder(tmp_path_factory, tokenizer_dir):
 
 @pytest.mark.slow
 def test_the_guides_run(folder):
-    """The guides run in sequence and write the files that others need."""
+    """The guides run one after another and write files for other pages."""
     made = "tokenizer records pretrained finetuned tested models/library/1 lite"
     assert [x for x in made.split() if not os.listdir(folder / x)] == []
 
@@ -124,7 +124,7 @@ def test_the_guides_run(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_the_python_of_a_page_runs(page, folder, monkeypatch):
-    """The blocks of a page run in order, in the guides' folder."""
+    """The blocks of a page run, in order, in the folder of the guides."""
     monkeypatch.chdir(folder)
     assert run(PAGES[page])
 

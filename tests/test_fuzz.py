@@ -1,4 +1,4 @@
-"""Damaged files and requests are rejected with a message, or read."""
+"""Damaged files and requests are read, or rejected with a message."""
 
 import dataclasses
 import struct
@@ -53,13 +53,13 @@ FAILED = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return the folder with the valid files of all readers."""
+    """Return the folder with valid files for all readers."""
     return tmp_path_factory.mktemp("fuzz")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_damaged_files_are_refused_or_read(folder, name):
-    """Damage only causes `InputError`, within a time limit; no file changes."""
+    """Damage causes only `InputError`, soon, and no file changes."""
     trials.make(name, folder)
     valid = trials.valid_folder(name, folder)
     for number in range(2):
@@ -75,9 +75,9 @@ def test_damaged_files_are_refused_or_read(folder, name):
 
 
 def test_a_record_has_its_length(tmp_path):
-    """A false length is damage even if both checksums are right.
+    """A wrong length is damage, even if both checksums are correct.
 
-    TensorFlow's reader would write to memory that it did not get.
+    TensorFlow's reader would write beyond the memory that it has allocated.
     """
     path = tmp_path / "x.tfrecord"
     tfrecord.write(str(path), [b"record"])
@@ -87,13 +87,16 @@ def test_a_record_has_its_length(tmp_path):
 
 
 def test_a_huge_number_of_choices_is_refused():
-    """The number of choices in `task.json` is limited: each is a row."""
+    """The number of choices in `task.json` is limited.
+
+    Each choice takes a row of the batch.
+    """
     with pytest.raises(InputError, match="must be from 0 to 1000"):
         dataclasses.replace(find("multiple_choice"), number=10**20)
 
 
 def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
-    """A damaged `checkpoint` file counts as a missing one."""
+    """A damaged `checkpoint` file is treated like a missing file."""
     state = b'model_checkpoint_path: "ckpt-1\0"\n'
     (tmp_path / "checkpoint").write_bytes(state)
     (tmp_path / "ckpt-3.json").touch()
@@ -102,7 +105,7 @@ def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
 
 
 def test_damaged_character_maps_are_refused():
-    """No number in a map leads SentencePiece beyond the map's end."""
+    """No offset in a character map leads SentencePiece beyond its end."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )
@@ -125,7 +128,7 @@ def test_damaged_character_maps_are_refused():
 
 @pytest.mark.parametrize("piece", ["", "a\0b"])
 def test_pieces_that_end_the_process_are_refused(piece):
-    """SentencePiece would crash the process instead of raising an exception."""
+    """Pieces that would crash SentencePiece raise an error instead."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )
@@ -135,7 +138,7 @@ def test_pieces_that_end_the_process_are_refused(piece):
 
 
 def test_a_changed_vocabulary_is_noticed(tmp_path):
-    """A damaged vocabulary is an error even if it is still legal."""
+    """A damaged vocabulary raises an error, even if the vocabulary is legal."""
     tiny_tasks.make_tokenizer(tmp_path).save(str(tmp_path))
     path = tmp_path / "vocab.txt"
     path.write_text(path.read_text().replace("film", "fylm"))

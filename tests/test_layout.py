@@ -1,4 +1,4 @@
-"""The rules of the project's layout, checked on the source code."""
+"""The project's layout rules, checked on the source code."""
 
 import ast
 import graphlib
@@ -18,18 +18,18 @@ library""".split()
 
 
 def room(module: str) -> str:
-    """Return a module's package inside `albert_tf`, "" for a command."""
+    """Return a module's package in `albert_tf`, or "" for a command."""
     return module.rpartition(".")[0].split(".")[0]
 
 
 def height(module: str) -> int:
-    """Return the height of a module's package; commands are the highest."""
+    """Return the height of a module's package; commands are at the top."""
     name = room(module)
     return ROOMS.index(name) if name else len(ROOMS)
 
 
 def module_files() -> dict[str, Path]:
-    """Return {name: path} of the library's modules without `__init__`."""
+    """Return {name: path} for the library's modules, except `__init__`."""
     return {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
         for path in sorted(PACKAGE.rglob("*.py"))
@@ -42,7 +42,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imported(tree: ast.Module) -> set[str]:
-    """Return the full names that a file imports, also inside functions."""
+    """Return the full names that a file imports, even inside functions."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -63,7 +63,7 @@ COMMANDS = sorted(name for name in MODULES if not room(name))
 
 
 def test_a_file_in_the_package_is_a_command():
-    """A file directly in `albert_tf` only runs the `cli` of one module."""
+    """A file directly in `albert_tf` only runs `cli` from one module."""
     for name in COMMANDS:
         assert len(own_imports(TREES[name]) - {"base.program"}) == 1
         kinds = [type(node) for node in TREES[name].body]
@@ -72,7 +72,7 @@ def test_a_file_in_the_package_is_a_command():
 
 
 def test_no_two_modules_of_rooms_have_one_name():
-    """No two modules have the same name, even in different packages."""
+    """Modules have different names, even in different packages."""
     names = [n.rpartition(".")[2] for n in MODULES if n not in COMMANDS]
     assert sorted(set(names)) == sorted(names)
 
@@ -90,13 +90,13 @@ def test_imports_point_down():
 
 
 def test_tests_mirror_the_rooms():
-    """The folders of tests are named after the packages."""
+    """The folders in `tests` are named after packages."""
     folders = {p.parent.name for p in (ROOT / "tests").rglob("test_*.py")}
     assert folders - {"tests"} <= {*ROOMS, "commands", "demo"}
 
 
 def test_imports_make_no_circle():
-    """The library's imports contain no cycle."""
+    """The imports in the library form no cycle."""
     graph = {name: own_imports(tree) for name, tree in TREES.items()}
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(
         MODULES
@@ -110,7 +110,7 @@ def test_the_library_does_not_import_scripts():
 
 
 def test_only_one_module_knows_absl():
-    """Library modules do not read flags; only `base.program` imports absl."""
+    """Only `base.program` imports absl, so no other module reads flags."""
     users = [
         name
         for name, tree in TREES.items()
@@ -120,14 +120,14 @@ def test_only_one_module_knows_absl():
 
 
 def test_modules_are_short():
-    """No module or script has more than 500 lines."""
+    """Modules and scripts have at most 500 lines."""
     paths = [*MODULES.values(), *ROOT.glob("*.py")]
     lengths = {p.name: len(p.read_text().splitlines()) for p in paths}
     assert {k: n for k, n in lengths.items() if n > MAX_LINES} == {}
 
 
 def test_the_library_does_not_assert():
-    """The library has no `assert`, which `python -O` removes."""
+    """The library has no `assert`, because `python -O` removes it."""
     users = [
         name
         for name, tree in TREES.items()
@@ -151,7 +151,7 @@ def test_every_test_states_its_property():
 
 @pytest.mark.parametrize(("command", "target"), PROJECT["scripts"].items())
 def test_console_scripts_exist(command, target):
-    """Each installed command names a function in an existing module."""
+    """Each installed command refers to an existing function."""
     module, function = target.split(":")
     path = ROOT / (module.replace(".", "/") + ".py")
     assert path.exists(), command

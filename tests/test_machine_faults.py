@@ -1,4 +1,4 @@
-"""Builds and runs can be resumed after faults of the machine."""
+"""Builds and runs resume after faults of the machine."""
 
 import programs
 import pytest
@@ -7,7 +7,7 @@ from project_file import ROOT
 
 @pytest.mark.slow
 def test_faults_change_no_bits():
-    """After each kind of fault, a restart leads to the same bits."""
+    """After each kind of fault, a restart leads to an unbroken run's bits."""
     script = ROOT / "benchmarks/machine_faults.py"
     done = programs.run(script, "--runs=1")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""`make interchange` counts a skipped test as a failure."""
+"""In `make interchange`, skipped tests count as failures."""
 
 import pytest
 
@@ -17,7 +17,7 @@ CASES = {
 
 @pytest.mark.parametrize("skipped", CASES)
 def test_a_run_that_skips_fails(pytester, skipped):
-    """A run fails if a missing package skips a test or a module."""
+    """A run fails if a test or a module is skipped for lack of a package."""
     code, status = CASES[skipped]
     pytester.makepyfile(test_whole=WHOLE, test_other=code)
     assert pytester.runpytest("-p", "no:cacheprovider").ret == 0

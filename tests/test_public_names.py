@@ -1,4 +1,4 @@
-"""The names in `albert_tf`, and the cost of importing it."""
+"""The names in `albert_tf`, and the cost of importing the package."""
 
 import ast
 import importlib
@@ -24,7 +24,7 @@ def test_the_names_are_those_of_the_page():
 
 @pytest.mark.parametrize("name", albert_tf.PUBLIC)
 def test_every_name_loads(name):
-    """Each public name loads its module's object, which has a docstring."""
+    """Each public name returns its module's object, which has a docstring."""
     value = getattr(albert_tf, name)
     module = importlib.import_module(albert_tf.PUBLIC[name])
     assert value is getattr(module, name)
@@ -32,7 +32,7 @@ def test_every_name_loads(name):
 
 
 def test_type_checkers_see_the_names(tmp_path):
-    """The wheel has a stub that imports each name from its module."""
+    """The wheel has a stub that imports every name from its module."""
     setup = [sys.executable, "setup.py", "-q", "build_py", f"-d{tmp_path}"]
     subprocess.run(setup, check=True, cwd=PAGE.parents[1], capture_output=True)
     tree = ast.parse((tmp_path / "albert_tf/__init__.pyi").read_text())
@@ -42,18 +42,18 @@ def test_type_checkers_see_the_names(tmp_path):
 
 
 def test_an_unknown_name_is_missing():
-    """An unknown name raises AttributeError, as in any module."""
+    """An unknown name raises AttributeError, as in other modules."""
     with pytest.raises(AttributeError, match="no attribute 'AlbertMobel'"):
         albert_tf.AlbertMobel  # noqa: B018
 
 
 def test_an_input_error_is_a_value_error():
-    """`InputError` is a `ValueError`, so any code can catch it."""
+    """`InputError` is a subclass of `ValueError`."""
     assert issubclass(albert_tf.InputError, ValueError)
 
 
 def test_a_command_does_not_hide_a_name(monkeypatch):
-    """Importing a command's module does not hide the function of that name."""
+    """Importing a command's module does not hide a function of its name."""
     monkeypatch.delitem(sys.modules, "albert_tf.describe", raising=False)
     monkeypatch.setitem(albert_tf.PUBLIC, "describe", "albert_tf.base.errors")
     function = lambda: None  # noqa: E731
@@ -63,7 +63,7 @@ def test_a_command_does_not_hide_a_name(monkeypatch):
 
 
 def test_the_import_alone_does_nothing():
-    """`import albert_tf` neither sets variables nor imports TensorFlow."""
+    """`import albert_tf` sets no variables and does not import TensorFlow."""
     program = (
         "import os, sys; before = dict(os.environ); import albert_tf;"
         "assert dict(os.environ) == before;"

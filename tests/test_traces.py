@@ -1,4 +1,4 @@
-"""Loss traces are compared correctly and are complete."""
+"""Loss traces are complete and are compared correctly."""
 
 import dataclasses
 
@@ -23,14 +23,14 @@ RECORDED = comparison.Recorded(
 
 
 def changed(step, name, factor, machine=HERE):
-    """Return a run in which one value of one step differs."""
+    """Return a run with a different value at one step."""
     rows = [dict(row) for row in RECORDED.rows]
     rows[step][name] *= factor
     return dataclasses.replace(RECORDED, rows=rows, machine=machine)
 
 
 def test_the_recording_machine_compares_bits():
-    """On the recording machine, the smallest change of a value is found."""
+    """The machine that recorded a trace finds the smallest change."""
     least = float(np.nextafter(np.float32(0.5), 1)) / 0.5
     found = comparison.first_difference(RECORDED, changed(3, "rate", least))
     assert found.startswith("step 4: rate is 0.5000000596")
@@ -38,7 +38,7 @@ def test_the_recording_machine_compares_bits():
 
 
 def test_another_machine_compares_to_a_tolerance():
-    """On another machine, values may differ only within the tolerances."""
+    """On other machines, values may differ within the tolerances."""
     for name, near, far in (
         ("loss", 1.001, 1.02),
         ("rate", 0.999, 0.98),
@@ -53,7 +53,7 @@ def test_another_machine_compares_to_a_tolerance():
 
 @pytest.mark.parametrize("machine", [HERE, ELSEWHERE])
 def test_what_is_missing_is_a_difference(machine):
-    """A missing step, value or evaluation, or NaN, is always a difference."""
+    """Missing steps, values or evaluations, and NaN, count as differences."""
     short = dataclasses.replace(RECORDED, rows=RECORDED.rows[:4])
     unnamed = changed(2, "loss", 1)
     del unnamed.rows[2]["loss"]
@@ -64,7 +64,7 @@ def test_what_is_missing_is_a_difference(machine):
 
 
 def test_a_record_is_read_as_it_was_saved(tmp_path, monkeypatch):
-    """A file stores every bit of a trace."""
+    """A trace is read from its file without losing a bit."""
     monkeypatch.setattr(comparison, "FOLDER", tmp_path)
     run = changed(2, "loss", 1 / 3)
     run.save("run")
@@ -76,7 +76,7 @@ def evaluated(machine, **values):
 
 
 def test_scores_that_count_are_compared_where_bits_are():
-    """On other machines, scores may differ because of ties, but not losses."""
+    """On other machines, ties may change scores, but not losses."""
     tie = {"loss": 3.0, "accuracy": 0.6}
     assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))
     assert not comparison.first_difference(
@@ -87,7 +87,7 @@ def test_scores_that_count_are_compared_where_bits_are():
 
 
 def test_each_run_is_recorded():
-    """Every run and pretraining flagfile has a trace of all its steps."""
+    """Every run, and every pretraining flagfile, has a complete trace."""
     names = {path.stem for path in comparison.FOLDER.glob("*.jsonl")}
     assert names == set(runs.all_runs())
     traced = {name for n in names for name in comparison.read(n).recipes}
@@ -97,6 +97,6 @@ def test_each_run_is_recorded():
 
 
 def test_each_kind_of_task_is_traced():
-    """Each kind of task, with its own head and loss, has a trace."""
+    """Every kind of task has a trace, with its own head and loss."""
     traced = {TASKS[name].kind for name in runs.TASKS}
     assert traced == {task.kind for task in TASKS.values()}

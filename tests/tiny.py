@@ -1,4 +1,4 @@
-"""A model and data that are small enough to train within seconds."""
+"""A model and data that train within seconds."""
 
 import dataclasses
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def make_data(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def train_batches(start, num_shards, shard, batch_size):
-    """Return an infinite data set of batches that starts at an example."""
+    """Return an endless data set of batches that begins at an example."""
     dataset = tf.data.Dataset.from_tensor_slices(make_data())
     dataset = dataset.repeat().skip(start % EXAMPLES).shard(num_shards, shard)
     return dataset.batch(batch_size, drop_remainder=True)
@@ -89,7 +89,7 @@ def make_trainer(
 
 
 def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
-    """Train for some more steps; return the report."""
+    """Train for the given number of steps; return the report."""
     iterator = trainer.iterator(
         train_batches, trainer.step * trainer.training.train_batch_size
     )
@@ -97,7 +97,7 @@ def run_steps(trainer: Trainer, steps: int) -> np.ndarray:
 
 
 def values(trainer: Trainer) -> dict[str, np.ndarray]:
-    """Return {name: value} for the state that a resumed run needs."""
+    """Return {name: value} for the state that a resumed run requires."""
     return {name: v.numpy() for name, v in trainer.state().items()}
 
 
@@ -151,7 +151,7 @@ def new_trainer(
 
 
 def largest_difference(left: dict, right: dict) -> float:
-    """Return the largest absolute difference between two tables."""
+    """Return the largest absolute difference between values of two tables."""
     return max(
         np.abs(left[n].astype("f8") - right[n].astype("f8")).max() for n in left
     )

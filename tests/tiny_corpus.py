@@ -47,7 +47,7 @@ def write_corpus(folder):
 
 
 def settings(corpus, output, **changes):
-    """Return the arguments of `build.run`, with changes to any of them."""
+    """Return the arguments of `build.run`, some of them changed."""
     configs = (
         BuildConfig(
             input_file=f"{corpus}/a.txt,{corpus}/b.txt",
@@ -76,7 +76,7 @@ def contents(folder):
 
 
 def unmasked_features(path):
-    """Yield the features of a file's records before masking.
+    """Yield the features of a file's records, as they were before masking.
 
     `masked` contains the masked positions.
     """
@@ -93,7 +93,7 @@ def unmasked_features(path):
 
 
 def unmasked_pairs(path):
-    """Return A, B and the label for each record in a file."""
+    """Return A, B and the label of each record in a file."""
     found = []
     for arrays in unmasked_features(path):
         ids, mask = arrays["input_ids"], arrays["input_mask"] == 1
@@ -104,7 +104,7 @@ def unmasked_pairs(path):
 
 
 def unmasked(path):
-    """Return A + B in the text's order for each record in a file."""
+    """Return A + B, in the order of the text, for each record in a file."""
     return [
         tuple(b + a if swapped else a + b)
         for a, b, swapped in unmasked_pairs(path)
@@ -121,7 +121,7 @@ def small_blocks():
 
 
 def command(corpus, output, *flags):
-    """Return the command line of the builder's script."""
+    """Return the command line that runs the builder."""
     return [
         sys.executable,
         str(ROOT / "create_pretraining_data.py"),

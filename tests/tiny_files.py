@@ -1,4 +1,4 @@
-"""A text, and files of all formats that contain it."""
+"""A text, and files in all formats that contain the text."""
 
 import bz2
 import csv

@@ -10,7 +10,7 @@ WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))
 
 
 def instances(rng, batch=64, tokens=48):
-    """Return examples of two segments with words of one or more pieces."""
+    """Return examples of two segments, with words of one or several pieces."""
     ids = rng.integers(5, V, (batch, tokens)).astype(np.int32)
     starts = rng.random((batch, tokens)) < 0.7
     lengths = rng.integers(8, tokens + 1, batch)
@@ -32,7 +32,7 @@ def instances(rng, batch=64, tokens=48):
 
 
 def spans(rng, budget, whole_words=True):
-    """Return random examples, orders, n-grams and the choice of spans."""
+    """Return random examples, orders, n-grams and chosen spans."""
     batch = instances(rng)
     begins = maskable = batch.maskable
     if whole_words:

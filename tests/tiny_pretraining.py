@@ -47,7 +47,7 @@ def table(prefix):
 
 
 def values(output_dir):
-    """Return {name: value} for a model directory's last checkpoint."""
+    """Return {name: value} for the last checkpoint in a model directory."""
     return table(checkpoint_files.latest(str(output_dir)))
 
 
@@ -71,7 +71,7 @@ def traced_once(config, compat, optimizer, training, strategy, *more):
 
 
 def run(data_dir, config_file, output_dir, training=None, **kwargs):
-    """Pretrain; return the last held-out metrics."""
+    """Pretrain, and return the last held-out metrics."""
     with mock.patch.object(run_setup, "make_trainer", traced_once):
         result = albert_tf.pretrain(
             data_dir=data_dir,
@@ -83,7 +83,7 @@ def run(data_dir, config_file, output_dir, training=None, **kwargs):
 
 
 def build_records(text, output, model, tokens, **masking):
-    """Build records from a text file and hold out a tenth of them."""
+    """Build records from a text file, a tenth of them held out."""
     settings = {"dupe_factor": 1, "eval_fraction": 0.1, "num_processes": 1}
     build.run(
         BuildConfig(input_file=str(text), output_dir=str(output), **settings),

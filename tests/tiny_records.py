@@ -29,7 +29,7 @@ def serialized(**features):
 
 
 def example(number, tokens=TOKENS, slots=SLOTS, without=()):
-    """Serialise an example whose first id is its number."""
+    """Serialise an example whose first id is the given number."""
     features = {
         "input_ids": [number] + [7] * (tokens - 1),
         "input_mask": [1] * tokens,
@@ -58,7 +58,7 @@ def first_file(folder, split="train"):
 
 
 def write_records(folder):
-    """Write files of consecutively numbered examples, and their metadata."""
+    """Write files of examples numbered consecutively, and their metadata."""
     numbering, splits = itertools.count(), {}
     for split, counts in COUNTS.items():
         splits[split] = []

@@ -50,7 +50,7 @@ def run(**values):
 
 
 def refusal(**values):
-    """Return the message of the error that a run raises."""
+    """Return the message of the error that a run must raise."""
     with pytest.raises(InputError) as error:
         run(**values)
     return str(error.value)

@@ -1,4 +1,4 @@
-"""A model directory and tables that are small enough for fine-tuning."""
+"""A model directory and tables that are small enough to fine-tune on."""
 
 import dataclasses
 import pathlib
@@ -27,7 +27,7 @@ def make_tokenizer(directory: pathlib.Path) -> Tokenizer:
 
 
 def write_model(folder: pathlib.Path, config, tokenizer: Tokenizer) -> str:
-    """Write a model directory as pretraining does; return its path."""
+    """Write a model directory as pretraining does; return the path."""
     keras.utils.set_random_seed(1)
     model = AlbertForPretraining(config)
     config.save(str(folder))
@@ -55,7 +55,7 @@ def opinion(rng: np.random.Generator, word: str) -> str:
 
 
 def opinions(number: int, seed: int) -> list[tuple[str, str]]:
-    """Return (text, label) pairs in which one word decides the label."""
+    """Return (text, label) pairs; one word determines the label."""
     rng = np.random.default_rng(seed)
     chosen = [
         [("good", GOOD), ("bad", BAD)][i] for i in rng.integers(0, 2, number)

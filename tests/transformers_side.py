@@ -1,4 +1,4 @@
-"""The side of a comparison that runs transformers, in its own process.
+"""The part of a comparison that runs transformers, in its own process.
 
 TensorFlow 2.20 and the default build of PyTorch abort in the same process when
 transformers loads its compiler.
@@ -17,7 +17,7 @@ INDEX |= {"token_type_ids": "segment_ids"}
 
 
 def make(folder: str, values: dict, identity: bool) -> None:
-    """Write a random model; with `identity`, its projection is the identity."""
+    """Write a random model; `identity` makes its projection the identity."""
     torch.manual_seed(3)
     model = transformers.AlbertForPreTraining(
         transformers.AlbertConfig(**values)
@@ -50,7 +50,7 @@ def pickle_weights(folder: str) -> None:
 
 
 def read_config(values: dict) -> dict:
-    """Return the config that transformers reads from `config.json` values."""
+    """Return the config that transformers reads from the given values."""
     return transformers.AlbertConfig(**values).to_dict()
 
 
@@ -87,7 +87,7 @@ def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
 
 
 def ids(folder: str, texts: list[str]) -> list[list[int]]:
-    """Return the ids of texts from the tokenizer in a folder."""
+    """Return the ids that the tokenizer in a folder assigns to texts."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 
@@ -110,7 +110,7 @@ def fill_masks(folder: str, text: str) -> list[tuple[str, float]]:
 
 
 def labels(folder: str, text: str) -> dict[str, float]:
-    """Return the probability of each label for a text."""
+    """Return the probability of each label of a text."""
     classify = transformers.pipeline(
         "text-classification", model=folder, top_k=None
     )
@@ -139,7 +139,7 @@ def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
 
 
 def pseudo_log_likelihoods(folder: str, texts: list[str], mask: int) -> list:
-    """Return the sum of log p over a text's pieces, each masked in turn."""
+    """Return the sum of log p over pieces of a text, each masked in turn."""
     model = transformers.AlbertForMaskedLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     scores = []

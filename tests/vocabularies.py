@@ -1,4 +1,4 @@
-"""Vocabularies that are small enough to be made in a test."""
+"""Vocabularies that are small enough to be made in tests."""
 
 import functools
 import io
@@ -15,7 +15,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, WordPieceTokenizer
 SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 CHARACTERS = "▁0123456789abcdefghijklmnopqrstuvwxyz,.'\"`()[]-σςéΣ"
 
-# Pieces that end in a digit and a comma, with a word mark and without one.
+# Pieces that end in a digit and a comma, with ▁ and without.
 NUMBERS = """▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 9, 10 ▁12 12,
 7,""".split()
 WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] Ed e's ▁naïve".split()
@@ -41,7 +41,7 @@ WORDPIECES += [*MARKS, *(f"##{mark}" for mark in MARKS)]
 
 
 def trained(**settings) -> bytes:
-    """Return a SentencePiece model trained with these settings."""
+    """Return a SentencePiece model that is trained with these settings."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         **settings,
@@ -59,7 +59,7 @@ def trained(**settings) -> bytes:
 
 @functools.cache
 def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
-    """Return a model of chosen pieces that prefers longer pieces."""
+    """Return a model of the given pieces that prefers longer pieces."""
     # The trainer writes the model's other settings.
     content = trained(sentence_iterator=iter(["a b c"] * 10), vocab_size=10)
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
@@ -86,11 +86,11 @@ def exchange(folder, pieces: Sequence[str]) -> None:
 
 
 def english(**text) -> SentencePieceTokenizer:
-    """Return a SentencePiece tokenizer; `text` has `TextConfig`'s fields."""
+    """Return an English SentencePiece tokenizer; `text` sets `TextConfig`."""
     return SentencePieceTokenizer(sentencepiece_model(), TextConfig(**text))
 
 
 def chinese(**text) -> WordPieceTokenizer:
-    """Return a Chinese WordPiece tokenizer; `text` is as in `english`."""
+    """Return a Chinese WordPiece tokenizer; `text` sets `TextConfig`."""
     content = "\n".join(WORDPIECES).encode() + b"\n"
     return WordPieceTokenizer(content, TextConfig(**text))

@@ -233,7 +233,8 @@ def read_tokenizer(
 
     Args:
       folder: the folder with the tokenizer's files.
-      rows: number of rows in the word table; None accepts any number of pieces.
+      rows: number of rows in the embedding table; None accepts any number of
+        pieces.
       strict: whether a difference from the source tokenizer is an error.
 
     Raises:

@@ -254,7 +254,8 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
     """Drop the copies of tied weights after checking that the values agree.
 
     Raises:
-      InputError: if the word table and the decoder, or the two biases, differ.
+      InputError: if the embedding table differs from the decoder's, or one
+        bias from the other.
     """
     copies = {copy: x for copy, x in TIED.items() if x in tensors.shapes}
     for copy, name in copies.items():

@@ -75,7 +75,7 @@ def only_spaces(pattern: dict, content: str) -> bool:
         return True
     of_regex = content == " " and "Regex" in pattern
     if of_regex and text.startswith("^(?=["):
-        return True  # a word mark before the first letter, as we insert it
+        return True  # a ▁ before the first letter, as we insert it
     if of_regex and re.fullmatch(r"\[.*\]\+?", text):
         try:
             pattern = python_pattern(pattern)

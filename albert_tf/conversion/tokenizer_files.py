@@ -212,13 +212,13 @@ def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
 
 
 def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
-    """Return the added pieces that have a row in the word table."""
+    """Return the added pieces that have a row in the embedding table."""
     if rows is None:
         return added
     beyond = [piece.piece for piece in added if piece.id >= rows]
     if beyond:
         hub.differences.append(
-            f"the added {', '.join(beyond)} are omitted, because the word "
-            f"table has only {rows} rows"
+            f"the added {', '.join(beyond)} are omitted, because the "
+            f"embedding table has only {rows} rows"
         )
     return [piece for piece in added if piece.id < rows]

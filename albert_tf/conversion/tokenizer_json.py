@@ -108,8 +108,7 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     rules += [replace(" {2,}", " "), replace(END, "")]
-    # After `[MASK]`, insert a word mark if a piece starts with a word mark and
-    # the next character.
+    # After `[MASK]`, insert ▁ if a piece starts with ▁ and the next character.
     pieces = [piece.piece for piece in proto.pieces]
     words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
     if words:

@@ -31,7 +31,7 @@ def splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 class Draws:
-    """Random numbers for a batch of examples, which differ at each call.
+    """Random numbers for a batch of examples; each call returns new ones.
 
     Args:
       seed: the seed that all examples share.

@@ -36,7 +36,7 @@ def weights_of_classes(
     """Return weights [C] for labels [N], or [C, 2] for label sets [N, C].
 
     Args:
-      labels: class numbers, or 0 and 1 for sets; the weights [C, 2] are for 0
+      labels: class indices, or 0 and 1 for sets; the weights [C, 2] are for 0
         and for 1.
       task: the task with the classes.
       table: {label: weight}; {} to balance classes.

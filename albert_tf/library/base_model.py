@@ -60,7 +60,7 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
 
 
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
-    """Add pieces to a model's vocabulary and word table.
+    """Add pieces to a model's vocabulary and embedding table.
 
     The row of a new piece is the mean of the rows of the pieces into which the
     old tokenizer splits its text.
@@ -245,7 +245,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
         """Do nothing: the constructor creates all variables."""
 
     def named_weights(self) -> dict[str, tf.Variable]:
-        """Return {name: variable}, with the names of a model directory."""
+        """Return {name: variable}, with names as in model directories."""
         raise NotImplementedError
 
     def get_config(self) -> dict:

@@ -38,7 +38,7 @@ class Classifier(ClassModel):
 
 @registered
 class PairClassifier(Classifier):
-    """A `Classifier` of pairs: a tuple of two columns, or a list of pairs."""
+    """A `Classifier` for pairs, passed as two columns or as a list of pairs."""
 
     @classmethod
     def load(cls, path, labels=None, **kwargs):
@@ -81,8 +81,8 @@ class Embedder(TaskModel):
 class MultipleChoice(ClassModel):
     """A model that picks a choice, from `context`, `question`, `choices`.
 
-    `context`, `question` and `choices` are the input columns. Labels are choice
-    numbers, counted from 0. `predict` returns probabilities, float32 [N, C],
+    `context`, `question` and `choices` are the input columns. Labels are
+    indices of choices. `predict` returns probabilities, float32 [N, C],
     with 0 for missing choices.
     """
 

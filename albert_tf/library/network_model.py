@@ -151,7 +151,7 @@ class NetworkModel(ModelWithTokenizer):
             `score`, such as "f1" or "matthews", are computed from all evaluated
             examples; `fit` logs them with the prefix `val_`. Keras's metrics
             receive logits, or probabilities if they need them; your own
-            functions receive class numbers and logits.
+            functions receive class indices and logits.
           weighted_metrics: additional metrics, weighted by the examples'
             weights.
           label_smoothing: share of the target to spread evenly over all classes

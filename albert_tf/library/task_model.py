@@ -80,7 +80,7 @@ class TaskModel(NetworkModel):
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
           added_pieces: texts that become pieces of the vocabulary, such as
-            `[E1]`, each with a row of the word table.
+            `[E1]`, each with a row of the embedding table.
           **settings: options listed in the class's docstring; fields of
             `TaskConfig`, such as `classifier_dropout`; names of columns, such
             as `text_column`; `hidden_dropout_prob` and
@@ -347,7 +347,7 @@ class TaskModel(NetworkModel):
           validation_split: share of the examples, from the end, to evaluate on.
           validation_data: data to evaluate on instead, in the form of `x`.
           shuffle: whether to reshuffle for each epoch.
-          class_weight: {class number or name: weight}; 1 for other classes.
+          class_weight: {class index or name: weight}; 1 for other classes.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.
         """

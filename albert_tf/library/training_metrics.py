@@ -155,7 +155,7 @@ def label_form(thing: Any) -> str:
 
     Returns:
       "rows" of 0 or 1 for each class, "binary" for one decision, or "numbers"
-      for class numbers.
+      for class indices.
     """
     name = getattr(function_of(thing)[0], "__name__", "")
     if "categorical" in name and "sparse" not in name:

@@ -193,7 +193,7 @@ def class_numbers(
     """Return {class number: weight}; the default weight is 1.
 
     Args:
-      class_weight: {class number or name: weight}.
+      class_weight: {class index or name: weight}.
       task: a task with one class for each text.
     """
     if class_weight is None:

@@ -337,7 +337,7 @@ class AlbertModel(AlbertNetwork):
 
 @registered
 class MaskedLMHead(ConfiguredLayer):
-    """Masked-word prediction with the tied word table."""
+    """Masked-word prediction with the tied embedding table."""
 
     def build(self):
         c = self.config

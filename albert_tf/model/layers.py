@@ -1,8 +1,8 @@
 """Base classes of layers, and the forms of the encoder's loop over layers.
 
 All forms of the loop compute the same result. With a `while` loop, the compiler
-compiles one layer instead of L. With rematerialization too, memory grows with
-depth only by one hidden state [B, T, H] per layer.
+compiles one layer instead of L. If the loop also rematerializes its layers,
+each additional layer adds only one hidden state [B, T, H] to memory.
 """
 
 import dataclasses

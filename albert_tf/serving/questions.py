@@ -1,4 +1,4 @@
-"""Signatures for answers to questions: spans of a context, with offsets.
+"""Question-answering signatures: spans of a context, with offsets.
 
 Shapes: B questions, R rows (windows over contexts), T tokens, S candidates per
 row, N = top_k answers.

@@ -193,7 +193,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
         encoded = encoder.encode(**inputs, places=positions)
         masks = encoded["sequence_output"]  # [B, P, H]
         logits = model.mlm(masks, embeddings=encoder.albert.embeddings)
-        # The word table may have more rows than the vocabulary has pieces.
+        # The embedding table may have more rows than the vocabulary.
         known = tf.nn.softmax(logits)[..., : tokenizer.vocab_size]
         probabilities, ids = tf.math.top_k(known, config.top_k)
         return {"probabilities": probabilities, "ids": ids}

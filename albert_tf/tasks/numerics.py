@@ -133,7 +133,8 @@ def likeliest(
 ) -> list[tuple[str, float]]:
     """Return the most probable (piece, probability) pairs for a position.
 
-    The word table may have more rows than the vocabulary has pieces.
+    Pieces come only from the vocabulary: the embedding table, and hence the
+    logits, may have additional rows.
     """
     shares = softmax(logits)[: tokenizer.vocab_size]
     best = np.argsort(-shares, kind="stable")[:number]

@@ -197,8 +197,8 @@ def named_sets(
 ) -> list[tuple[str, ...]]:
     """Return the names of the classes in each row.
 
-    A row lists names, or numbers from 0, or has a flag, 0 or 1, for each class.
-    Rows that contain only 0 and 1 are class numbers if their lengths differ.
+    A row lists names, or indices from 0, or has a flag, 0 or 1, for each class.
+    Rows that contain only 0 and 1 are class indices if their lengths differ.
 
     Args:
       sets: the classes of all rows, as the file contains them.
@@ -207,7 +207,7 @@ def named_sets(
     lengths = {len(row.texts) for row in sets if row.texts}
     numbered = any(not row.are_flags for row in sets if row.texts)
     numbered = numbered or len(lengths) > 1 or lengths == {1}
-    # If no class name is a number, 0 and 1 may be class numbers.
+    # If no class name is a number, 0 and 1 may be class indices.
     doubtful = bool(labels) and not any(map(NUMBER.fullmatch, labels))
     named = []
     for row in sets:

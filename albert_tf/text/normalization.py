@@ -25,9 +25,9 @@ from albert_tf.text.sentencepiece_models import (
 
 # How to split a piece that ends in a digit and a comma ("2010,"):
 # "released": encode the number again and append the comma. The new encoding
-#   begins with the word mark, even inside a word ("1,000,"). This is the
-#   default, because released models need the released code's ids.
-# "strip": like "released", but a number inside a word loses the mark, as in
+#   begins with ▁, even inside a word ("1,000,"). This is the default, because
+#   released models need the released code's ids.
+# "strip": like "released", but a number inside a word loses its ▁, as in
 #   Hugging Face's slow tokenizer. The released code has a branch for this,
 #   which compares text with bytes and therefore never runs.
 # "none": keep the piece, as in plain SentencePiece.

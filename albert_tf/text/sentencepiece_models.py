@@ -169,8 +169,9 @@ def is_word_start(piece: str) -> bool:
     """Return whether a piece begins a word, by the released English rule.
 
     A piece begins a word if it is a single symbol, or contains a character that
-    is not in ENGLISH, such as a word mark, a digit, an apostrophe or an
-    accented letter. Source: google-research/albert `_is_start_piece_sp`.
+    is not in ENGLISH, such as a word-boundary marker (▁), a digit, an
+    apostrophe or an accented letter. Source: google-research/albert
+    `_is_start_piece_sp`.
     """
     return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
 
@@ -185,7 +186,7 @@ def _encode_number(
 def _drop_word_mark(
     model: sentencepiece.SentencePieceProcessor, spans: list[Span]
 ) -> list[Span]:
-    """Remove the word mark of the first piece; what remains may be unknown."""
+    """Remove the first piece's ▁; the rest may be an unknown piece."""
     id, begin, end = spans[0]
     first = model.id_to_piece(id)
     if not first.startswith(WORD_MARK):
@@ -209,7 +210,7 @@ def digit_comma_splits(
 
     Returns:
       {id of such a piece: the ids that replace it, with their spans in the
-      piece's text without its word mark}. Source: google-research/albert
+      piece's text without its ▁}. Source: google-research/albert
       `encode_pieces`.
     """
     splits: dict[int, list[Span]] = {}

@@ -96,7 +96,7 @@ class Tokenizer(Vocabulary):
     settings: tuple[str, ...]  # fields of `TextConfig` that the tokenizer uses
     normalize: Callable[[str, TextConfig], str]
     rules_file = ""
-    lone_mark: Sequence[int | None] = ()  # id of the word mark alone
+    lone_mark: Sequence[int | None] = ()  # id of ▁ alone
 
     def __init__(
         self, content: bytes, pieces: Sequence[str], config: TextConfig
@@ -180,9 +180,9 @@ class Tokenizer(Vocabulary):
 
         Offsets count characters (code points) of `text` before any
         normalisation; ends are exclusive. A piece without characters of the
-        text, such as a lone word mark, has an empty span. If several pieces
-        come from one character, such as a ligature, only the last piece covers
-        it.
+        text, such as a lone word-boundary marker (▁), has an empty span. If
+        several pieces come from one character, such as a ligature, only the
+        last piece covers it.
         """
 
     @abc.abstractmethod

@@ -170,7 +170,7 @@ class Compiled:
     """The result of compiling a module.
 
     Attributes:
-      fits: whether memory suffices; if not, only `needed` may be known.
+      fits: whether memory suffices; if not, `parts` is empty.
       seconds: duration of the compilation.
       needed: a replica's peak memory in bytes, live data plus code, or None if
         the compiler does not report it.

@@ -52,7 +52,7 @@ program = command(
 
 
 def test_keywords_become_what_flags_would_be(tmp_path):
-    """Keywords have the types, defaults and aliases of flags."""
+    """Keywords have the same types, defaults and aliases as flags."""
     config, hooks = program(
         model_dir=tmp_path,
         train_step=np.int64(3),
@@ -116,7 +116,7 @@ def test_home_is_found_in_every_path(monkeypatch):
 
 
 def test_a_program_may_ask_what_was_given():
-    """A program can get the names of passed settings, without aliases."""
+    """A program can list the settings that were passed, without aliases."""
 
     def tell(config, *, hooks=(), set_by_user=frozenset()):
         return set_by_user
@@ -206,7 +206,7 @@ def test_a_program_ends_with_a_line(line, status, said):
 
 
 def test_a_flagfile_is_utf_8(tmp_path):
-    """A flagfile in another encoding, as from Windows shells, is an error."""
+    """A flagfile in another encoding, as from Windows shells, is rejected."""
     path = tmp_path / "run.flags"
     path.write_text("--steps=1\n", "utf-16")
     code = "from albert_tf.base.program import run; run(print)"
@@ -221,7 +221,7 @@ def test_a_flagfile_is_utf_8(tmp_path):
 
 
 def test_a_reader_may_leave_early():
-    """`program | head` ends silently, as with other tools."""
+    """If `head` closes the pipe early, a program ends without an error."""
     code = (
         "from albert_tf.base import program\n"
         "def say(): print('x\\n' * 100000, 'y', sep='', flush=True)\n"
@@ -238,7 +238,7 @@ def test_a_reader_may_leave_early():
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():
-    """A string is split at commas like a flag; empty items are dropped."""
+    """Strings are split at commas, as flags are; empty items are dropped."""
     wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
     for text, names in wanted.items():
         config, _ = program(model_dir="m", names=text, depth=None)
@@ -260,7 +260,7 @@ def test_a_list_may_be_of_paths(monkeypatch, paths, names):
 
 
 def test_the_signature_has_the_settings():
-    """A program's Python signature has its settings' names and defaults."""
+    """A program's Python signature lists its settings and their defaults."""
     parameters = inspect.signature(program).parameters
     assert [*parameters] == [*program.program.fields(), "hooks"]
     assert parameters["rate"].default == 2.0
@@ -268,13 +268,13 @@ def test_the_signature_has_the_settings():
 
 
 def test_a_setting_has_one_home():
-    """Two settings classes of a program must not share a setting's name."""
+    """No two settings classes of a program share a setting's name."""
     with pytest.raises(InputError, match="declared once.*`model_dir`"):
         command(Kinds, Kinds)(collect)
 
 
 def test_a_flagfile_says_what_it_cannot(tmp_path):
-    """Values that no flag can express become comments in a flagfile."""
+    """In a flagfile, values that no flag can express become comments."""
     table = as_source("table", {"a": [1]})
     config = Kinds(model_dir="m", table=table, names=("a", "b"), train=True)
     lines = flagfile(config).splitlines()
@@ -292,7 +292,7 @@ def test_a_flagfile_says_what_it_cannot(tmp_path):
     "names", [("yes, sir", "no"), ('"a" b', "c"), ("",), ()], ids=str
 )
 def test_a_flagfile_replays_lists(names):
-    """List entries may contain commas and quotes, as table headers do."""
+    """A flagfile restores list entries that contain commas and quotes."""
     lines = flagfile(Kinds(model_dir="m", names=names)).splitlines()
     (flag,) = (x[8:] for x in lines if x.startswith("--names="))
     assert tuple(flags.ListParser().parse(flag)) == names
@@ -300,7 +300,7 @@ def test_a_flagfile_replays_lists(names):
 
 @pytest.mark.parametrize("name", ["pretrain", "finetune"])
 def test_hooks_must_be_hooks(name):
-    """Passing a class or an unrelated object as a hook is an error."""
+    """A hook that is a class or an unrelated object raises an error."""
     values = {"albert_config_file": "x", "data_dir": "x"}
     if name == "finetune":
         values = {"model_dir": "x", "do_train": True}

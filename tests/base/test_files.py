@@ -1,4 +1,4 @@
-"""Local file operations behave like TensorFlow's."""
+"""Local file operations give the same results as TensorFlow's."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def folder(tmp_path):
     "pattern", ["a.txt", "[a-z]*.txt", "*/c.txt", "s*", "no*", "no/*", "sub/"]
 )
 def test_matches_are_those_of_tensorflow(folder, pattern):
-    """A pattern matches the same paths as in TensorFlow, in sorted order."""
+    """A pattern matches the paths that TensorFlow finds, in sorted order."""
     pattern = f"{folder}/{pattern}"
     assert files.matches(pattern) == sorted(tf.io.gfile.glob(pattern))
 
@@ -63,7 +63,7 @@ def test_hidden_files(folder):
 
 @pytest.mark.parametrize("name", ["a.txt", "sub", "nothing", "sub/nothing"])
 def test_what_stands_at_a_path(folder, name):
-    """Files and folders are distinguished as in TensorFlow."""
+    """Files and folders are told apart as in TensorFlow."""
     path = f"{folder}/{name}"
     assert files.exists(path) == tf.io.gfile.exists(path)
     assert files.is_folder(path) == tf.io.gfile.isdir(path)
@@ -73,7 +73,7 @@ def test_what_stands_at_a_path(folder, name):
 @pytest.mark.parametrize("root", ["gs://bucket/", "", "/"])
 @pytest.mark.parametrize("end", ["", "/"])
 def test_what_is_inside_a_folder(root, end):
-    """A sibling with the same prefix is not inside a folder."""
+    """A sibling whose name begins with a folder's name is not inside it."""
     place = f"{root}data/out{end}"
     inside = ["data/out", "data/out/a", "data/out/a/b.txt"]
     outside = ["data", "data/out2", "data/out2/a", "data/a/out", "out/a"]
@@ -82,7 +82,7 @@ def test_what_is_inside_a_folder(root, end):
 
 
 def test_walking_a_folder(folder):
-    """Walking yields each folder with its names, as in TensorFlow."""
+    """Walking yields the same folders, with the same names, as TensorFlow."""
 
     def met(found):
         return {place: sorted(names) for place, _, names in found}
@@ -91,21 +91,21 @@ def test_walking_a_folder(folder):
 
 
 def test_names_in_a_folder(folder):
-    """Names in a folder equal TensorFlow's and include hidden files."""
+    """A folder has the names that TensorFlow lists, hidden files included."""
     found = files.names(str(folder))
     assert found == sorted(tf.io.gfile.listdir(str(folder)))
     assert ".hidden.txt" in found and "sub" in found
 
 
 def test_a_copy_takes_the_place_of_what_was_there(folder):
-    """Copying overwrites the target and keeps the source."""
+    """Copying overwrites an existing target and leaves the source intact."""
     files.copy(f"{folder}/sub/c.txt", f"{folder}/a.txt")
     assert files.read_bytes(f"{folder}/a.txt") == b"c"
     assert files.exists(f"{folder}/sub/c.txt")
 
 
 def test_folders_are_made_and_removed(folder):
-    """Creating an existing folder is not an error; removal is recursive."""
+    """A folder can be created twice; removing it removes its contents."""
     for _ in range(2):
         files.make_folder(f"{folder}/x/y")
     files.write_bytes(f"{folder}/x/y/file", b"abc")
@@ -116,7 +116,7 @@ def test_folders_are_made_and_removed(folder):
 
 @pytest.mark.parametrize("place", ["a.txt", "a.txt/x"])
 def test_a_folder_does_not_lie_where_a_file_is(folder, place):
-    """Creating a folder at a file's path is an error; the file stays."""
+    """Creating a folder at a file's path fails, and the file stays."""
     with pytest.raises(InputError, match=f"path of a file.*{place}"):
         files.make_folder(f"{folder}/{place}")
     assert files.is_file(f"{folder}/a.txt")
@@ -171,7 +171,7 @@ def test_what_exists_by_its_name_is_no_pattern(folder, name):
 
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 def test_a_file_is_written_whole_or_not_at_all(folder, name):
-    """A failed write keeps the old file and leaves no other file."""
+    """A failed write leaves the old file unchanged, and no other file."""
     before = {path.name: path.is_file() for path in folder.iterdir()}
     with pytest.raises(RuntimeError):
         with files.atomic_path(f"{folder}/{name}") as temporary:
@@ -198,7 +198,7 @@ def test_a_folder_replaces_another(folder):
 
 
 def test_a_folder_takes_nothing_of_a_killed_process(folder):
-    """Files left by a killed process with the same process ID are not used."""
+    """Files that a killed process left are not used, even if its ID recurs."""
     for kind in ("tmp", "old"):
         stale = folder / f"sub.{kind}{os.getpid()}"
         stale.mkdir()
@@ -210,7 +210,7 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
 
 @pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
 def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
-    """A folder with a trailing slash is replaced; a link to it stays."""
+    """A path may end in a slash; if it is a link, its target is replaced."""
     (folder / "link").symlink_to(folder / "sub")
     with files.atomic_folder(f"{folder}/{path}") as temporary:
         files.write_bytes(f"{temporary}/new", b"")
@@ -229,7 +229,7 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
 def test_a_folder_that_cannot_be_renamed_is_filled(
     name, answer, folder, monkeypatch
 ):
-    """A folder that cannot be renamed, such as a mount point, is filled."""
+    """If a folder cannot be renamed, as with mounts, files are copied in."""
     path = str(folder / "sub")
 
     def rename(name, to):
@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_renamed_is_filled(
 
 
 def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
-    """If the disk fills up during the copy, only the old files remain."""
+    """If the disk fills up while files are copied, the old files remain."""
     path, copied = folder / "sub", []
     (path / "inner").mkdir()
     (path / "inner" / "old").write_text("old")
@@ -272,7 +272,7 @@ def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
 
 
 def test_glob_says_what_is_wrong(folder):
-    """A pattern without matches, a folder and an empty list are errors."""
+    """Folders, empty lists and patterns without matches raise errors."""
     both = files.glob(f"{folder}/b.txt, {folder}/*.txt,", "`input_file`")
     assert both == [f"{folder}/a.txt", f"{folder}/b.txt"]
     with pytest.raises(InputError, match="match at least one file.*no"):
@@ -314,7 +314,7 @@ def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
 
 
 def test_names_that_are_not_utf8_are_written(tmp_path):
-    """Names that are not UTF-8 are escaped, and JSON restores them."""
+    """Names that are not UTF-8 are escaped and can be restored from JSON."""
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}

@@ -27,7 +27,7 @@ TEXT = texts(*WORDS, without="\n\r\0", most=4).map(str.strip)
 
 
 def numbers(field, kind):
-    """Return a strategy for legal numbers of a field."""
+    """Return a strategy for the legal numbers of a field."""
     low, high = field.metadata["minimum"], field.metadata["maximum"]
     if kind is int:
         return st.integers(low, high)

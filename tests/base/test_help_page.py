@@ -30,7 +30,7 @@ def run(*arguments):
 
 
 def test_help_is_a_page_of_the_programs_flags():
-    """The help goes to standard output and is not an error."""
+    """The help is printed to standard output, and the exit status is 0."""
     ended = run("--rate=x", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
     for said in (

@@ -1,4 +1,4 @@
-"""Signals are detected while C++ runs; a second Ctrl-C ends a program."""
+"""Signals are noticed while C++ code runs; a second Ctrl-C exits."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ def handled():
 
 
 def test_a_signal_is_seen_before_it_is_handled(handled):
-    """Inner and outer blocks see a signal while the main thread runs C code."""
+    """Nested blocks both see a signal while the main thread runs C code."""
     seen = []
 
     def see(number):
@@ -47,7 +47,7 @@ def test_a_signal_is_seen_before_it_is_handled(handled):
 
 
 def test_an_earlier_block_is_back_after_an_inner_one(handled):
-    """After an inner block has ended, signals reach the outer block again."""
+    """After an inner block ends, signals reach the outer block again."""
     inner, outer = [], []
     with seen_at_once(outer.append):
         with seen_at_once(inner.append):
@@ -69,7 +69,7 @@ program.run(main)
 
 
 def test_a_second_interrupt_ends_a_program_at_once():
-    """A second Ctrl-C ends a program in C++ with the status used by shells."""
+    """A second Ctrl-C ends a program in C++ code with exit status 130."""
     program = subprocess.Popen(
         [sys.executable, "-c", STUCK],
         stdout=subprocess.PIPE,

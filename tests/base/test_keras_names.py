@@ -1,4 +1,4 @@
-"""Keras finds this package's classes, whatever the import order."""
+"""Keras finds this package's classes, whatever is imported first."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ FIND = "importlib.util.find_spec('keras')"  # Keras is optional
     ],
 )
 def test_names_are_there_once_keras_is(order, tmp_path):
-    """Names are registered when Keras is imported, not when looked up."""
+    """Importing Keras registers the names; no lookup is needed."""
     (tmp_path / "keras.py").write_text(KERAS)
     done = subprocess.run(
         [

@@ -96,7 +96,7 @@ USES = {
 
 
 def test_every_package_has_a_use():
-    """Only matplotlib may be missing without an error."""
+    """The error for each missing package is tested, with two exceptions."""
     # Whatever uses phonemizer also uses espeakng_loader.
     others = {"matplotlib", "espeakng_loader"}
     assert {*USES} | others == set(packages.SOURCES)
@@ -104,7 +104,7 @@ def test_every_package_has_a_use():
 
 @pytest.mark.parametrize("module", USES)
 def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
-    """The error names the package and the command, in one line."""
+    """The one-line error names the package and the command to install it."""
     block(monkeypatch, module)
     with pytest.raises(InputError) as error:
         USES[module](tmp_path)
@@ -117,7 +117,7 @@ def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
 
 
 def test_several_missing_packages_are_one_sentence(monkeypatch):
-    """An extra is named once, even for two packages, before other packages."""
+    """An error lists each extra once, then packages outside the extras."""
     block(monkeypatch, "gradio", "tensorflow_text", "scipy", "sklearn")
     assert packages.lacking("X", "scipy", "sklearn") == (
         "X needs scipy and sklearn: pip install 'albert-tf[informed]'."
@@ -130,7 +130,7 @@ def test_several_missing_packages_are_one_sentence(monkeypatch):
 
 
 def test_extras_install_what_they_are_named_for():
-    """The project file has every extra, and `all` includes the light ones."""
+    """The project file defines every extra; `all` includes the small ones."""
     extras = PROJECT["optional-dependencies"]
     named = re.findall(r"\[(\w+)\]", " ".join(packages.SOURCES.values()))
     distributions = importlib.metadata.packages_distributions()
@@ -153,7 +153,7 @@ OF_PACKAGES = {
 
 
 def test_no_module_imports_them_at_its_top():
-    """Only modules that are imported late import optional packages."""
+    """Optional packages are imported only by modules that load on demand."""
     root = Path(__file__).parents[2]
     users = {
         str(path.relative_to(root))
@@ -167,7 +167,7 @@ def test_no_module_imports_them_at_its_top():
 
 
 def test_names_and_commands_load_without_them():
-    """Public names and commands load in a process without the packages."""
+    """All public names and commands load without the optional packages."""
     code = (
         f"import importlib, sys; sys.modules.update(dict.fromkeys({ALL}))\n"
         "import albert_tf\n"
@@ -224,7 +224,7 @@ def test_the_core_works_without_them(
 
 
 def test_nothing_is_drawn_without_matplotlib(monkeypatch, tmp_path, capsys):
-    """Without matplotlib, a run prints one note at its start and no plot."""
+    """Without matplotlib, a run prints one note and draws no plot."""
     block(monkeypatch, "matplotlib")
     run = type("Run", (), {"chief": True})
     Draw().begin(run)
@@ -237,7 +237,7 @@ def test_nothing_is_drawn_without_matplotlib(monkeypatch, tmp_path, capsys):
 
 
 def test_scalars_are_those_of_tensorboard(tmp_path):
-    """The events equal those that `tf.summary.scalar` writes."""
+    """TensorBoard events equal those that `tf.summary.scalar` writes."""
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorboard")
     scalars = Scalars(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Several processes produce the same results as one."""
+"""Several processes produce the results of a single process."""
 
 import concurrent.futures
 import contextlib
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def square(n: int) -> tuple[int, int]:
-    """Return n squared and the id of the process."""
+    """Return n squared and the process ID."""
     time.sleep(0.01)
     return n * n, os.getpid()
 
@@ -30,20 +30,20 @@ def fail_at_three(n: int) -> int:
 
 
 def late_first(n: int) -> int:
-    """Delay the first item, so that others finish before it."""
+    """Delay the first item, so that later items finish before it."""
     time.sleep(0.3 * (n == 0))
     return fail_at_three(n)
 
 
 def die_at_three(n: int) -> int:
-    """Kill this process at three, as the system does when memory runs out."""
+    """Kill this process at item 3, as the system does without memory."""
     if n == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return n
 
 
 def work(function, items):
-    """Yield the results of two threads."""
+    """Yield the results of two concurrent threads."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         yield from in_order(functools.partial(pool.submit, function), items, 4)
 
@@ -51,7 +51,7 @@ def work(function, items):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
 def test_results_come_in_order_from_every_process(number):
-    """All processes work, and results arrive in order."""
+    """Every process computes results, which are returned in order."""
     with Workers(number, __name__) as workers:
         found = list(workers.map(square, range(300)))
         found += workers.map(square, range(300, 500))
@@ -62,7 +62,7 @@ def test_results_come_in_order_from_every_process(number):
 
 @pytest.mark.slow
 def test_a_killed_process():
-    """The error for a killed worker gives advice; earlier results are kept."""
+    """If a worker is killed, an error with advice follows earlier results."""
     found = []
     with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
         with Workers(2, __name__) as workers:
@@ -72,7 +72,7 @@ def test_a_killed_process():
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs; zombies do not."""
+    """Return whether a process runs and is not a zombie."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     return False
@@ -118,9 +118,9 @@ def never(n: int) -> None:
 
 @pytest.mark.parametrize("whom", ["all", "the program"])
 def test_an_interrupt_ends_all_processes_quietly(whom):
-    """An interrupt ends busy workers; only the program prints a line.
+    """Ctrl-C ends busy workers, and only the main program prints a line.
 
-    A terminal sends Ctrl-C to all processes; `kill` signals only one.
+    A terminal sends the signal to all processes; `kill` signals only one.
     """
     code = (
         "import test_processes as here\n"
@@ -157,18 +157,18 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number):
-    """For one process or a single item, no other process is started."""
+    """No process is started for a single item or if one process is set."""
     found = list(Workers(number, __name__).map(square, items))
     assert found == [(n * n, os.getpid()) for n in items]
 
 
 def test_results_come_in_order():
-    """Later results wait for a slow earlier item."""
+    """A slow item delays the results of later items."""
     assert list(work(late_first, [0, 1, 2])) == [0, 1, 2]
 
 
 def test_items_are_read_only_a_little_ahead():
-    """While the first item is slow, only a few further items are read."""
+    """While the first item is computed, only a few more items are read."""
     read = []
     items = (read.append(n) or min(n, 1) for n in range(1000))
     next(work(late_first, items))
@@ -176,7 +176,7 @@ def test_items_are_read_only_a_little_ahead():
 
 
 def test_the_first_error_in_order_is_met():
-    """Results before the first error in order are yielded."""
+    """The results before the first error are returned."""
     found = []
     with pytest.raises(ValueError, match="item 3"):
         for n in work(late_first, range(9)):

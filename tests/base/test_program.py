@@ -13,7 +13,7 @@ from albert_tf.base import processes, program
 
 
 def test_messages_of_libraries_are_there_at_once(capfd):
-    """Standard error is not redirected, so import crashes stay visible."""
+    """Standard error is not redirected, so crashes in imports are visible."""
     with program.quiet_start():
         os.write(2, b"a library\n")
         assert capfd.readouterr().err == "a library\n"
@@ -21,7 +21,7 @@ def test_messages_of_libraries_are_there_at_once(capfd):
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_collector_rests_while_libraries_are_imported(enabled):
-    """Garbage collection is off during imports and restored afterwards."""
+    """Garbage collection is off during imports, and restored afterwards."""
     (gc.enable if enabled else gc.disable)()
     try:
         with program.quiet_start():
@@ -49,7 +49,7 @@ def test_nothing_is_collected_at_the_end():
 
 
 def test_a_users_environment_wins(monkeypatch):
-    """A program sets only TensorFlow variables that the user has not set."""
+    """A program keeps TensorFlow variables that the user has set."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     with program.quiet_start():
@@ -111,7 +111,7 @@ def test_an_interrupt_of_the_start_is_one_line(tmp_path, library, arguments):
 
 
 def test_an_installed_command_is_one_too(tmp_path):
-    """In scripts that pip installed, Ctrl-C also exits with status 130."""
+    """Ctrl-C also ends installed commands with status 130."""
     script = tmp_path / "albert-export"
     script.write_text("from albert_tf.export import cli\ncli()\n")
     process, _, stderr = _interrupted(tmp_path, "tensorflow", [str(script)])
@@ -119,7 +119,7 @@ def test_an_installed_command_is_one_too(tmp_path):
 
 
 def test_an_interrupt_of_the_parsing_of_flags_is_one_line(capsys):
-    """Ctrl-C while flags are parsed ends a command with status 130."""
+    """Ctrl-C during the parsing of flags ends a command with status 130."""
     interrupted = mock.patch.object(
         program, "_parse", side_effect=KeyboardInterrupt
     )
@@ -130,7 +130,7 @@ def test_an_interrupt_of_the_parsing_of_flags_is_one_line(capsys):
 
 
 def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):
-    """In a user's program, Ctrl-C during an import raises KeyboardInterrupt."""
+    """In user code, Ctrl-C during an import raises KeyboardInterrupt."""
     library = "import os\nos.kill(os.getpid(), 2)\n"
     (tmp_path / "tensorflow.py").write_text(library)
     done = subprocess.run(

@@ -75,7 +75,7 @@ def test_weights_are_converted(model_dir, tmp_path):
 
 
 def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
-    """Conversion works in `ram://`, which safetensors cannot open."""
+    """Conversion works in `ram://`, where safetensors cannot open files."""
     convert(model_dir[0], f"{tmp_path}/hf", "huggingface")
     convert(model_dir[0], "ram://folder/hf", "huggingface")
     convert("ram://folder/hf", f"{tmp_path}/model_dir", "model_dir")
@@ -84,7 +84,7 @@ def test_weights_are_converted_where_there_is_no_disk(model_dir, tmp_path):
 
 
 def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
-    """A remote text yields the same vocabulary and records as a local one."""
+    """Remote text yields the vocabulary and records that local text yields."""
     shutil.copy(tokenizer_dir / "corpus.txt", tmp_path)
     for root in (f"{tmp_path}/local", f"file://{tmp_path}/remote"):
         prefix = "file://" if files.is_remote(root) else ""
@@ -129,7 +129,7 @@ def test_vocabulary_and_records_are_made(tmp_path, tokenizer_dir, capsys):
 
 
 def test_a_model_is_described_and_embeds(model_dir, tmp_path):
-    """A remote model has the same description and vectors as a local one."""
+    """Descriptions and vectors of a remote model equal a local model's."""
     local, there = model_dir
     printed, arrays = [], []
     (tmp_path / "text").write_text("the large bridge\nin winter\n")
@@ -144,7 +144,7 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
-    """Exporting and shrinking write the same files remotely and locally."""
+    """Exporting and shrinking write equal files to remote and local paths."""
     local, there = model_dir
     for root, out in (
         (local, f"{tmp_path}/a"),
@@ -162,7 +162,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
 
 @pytest.mark.parametrize("program", [describe.size_report, History.read])
 def test_an_unreachable_path_is_the_users_mistake(program):
-    """An unknown scheme is a one-line error that names the scheme."""
+    """An unknown scheme raises a one-line error that names the scheme."""
     with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):
         program("nowhere://bucket/model")
 
@@ -171,7 +171,7 @@ def test_an_unreachable_path_is_the_users_mistake(program):
 def test_training_runs_behind_a_scheme(
     data_dir, config, opinions, tmp_path, capsys
 ):
-    """Pretraining and fine-tuning get the same metrics on remote paths."""
+    """Pretraining and fine-tuning on remote paths reach the same metrics."""
     metrics = []
     for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
         prefix = "file://" if files.is_remote(root) else ""

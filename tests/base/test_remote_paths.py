@@ -1,4 +1,4 @@
-"""TensorFlow handles paths with `://`; unreachable ones are errors."""
+"""TensorFlow handles paths with `://`; unreachable paths raise errors."""
 
 import gzip
 import re
@@ -31,7 +31,7 @@ from albert_tf.base.errors import InputError
     ],
 )
 def test_an_unreachable_path_is_the_users_mistake(touch):
-    """Every function's error has the path and TensorFlow's first line."""
+    """Every function's error states the path and TensorFlow's first line."""
     path = "nowhere://folder/file"
     with pytest.raises(InputError) as caught:
         touch(path)
@@ -42,7 +42,7 @@ def test_an_unreachable_path_is_the_users_mistake(touch):
 
 
 def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
-    """An error during reading is explained, even if it has no message."""
+    """An error while reading is explained, even if its message is empty."""
     path = tmp_path / "a"
     path.write_bytes(b"abc\ndef\n")
     with files.opened(f"file://{path}", "rb") as file:
@@ -59,7 +59,7 @@ def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["file://{}", "ram://{}"])
 def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
-    """A remote folder is built locally and replaces the old one on success."""
+    """A remote folder is built locally, and on success replaces the old one."""
     path = scheme.format(tmp_path / "made")
     files.write_text(f"{path}/old", "old")
     with pytest.raises(RuntimeError):
@@ -88,7 +88,7 @@ def test_a_remote_file_is_a_python_file(tmp_path):
 
 
 def test_remote_paths_go_through_tensorflow(tmp_path):
-    """Paths with `://` can be read, written, listed and renamed."""
+    """Files at paths with `://` can be read, written, listed and renamed."""
     remote = f"file://{tmp_path}/sub"
     files.make_folder(remote)
     files.write_text(files.join(remote, "a.txt"), "naïve")
@@ -106,7 +106,7 @@ def test_remote_paths_go_through_tensorflow(tmp_path):
 
 
 def test_local_files_need_no_tensorflow(tmp_path):
-    """TensorFlow is imported only for the first remote path."""
+    """TensorFlow is imported only when the first remote path is used."""
     code = (
         "import sys; from albert_tf.base import files\n"
         f"files.write_text({str(tmp_path / 'x' / 'a')!r}, 'a')\n"

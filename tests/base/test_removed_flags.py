@@ -1,4 +1,4 @@
-"""Old `run.flags` files work, or errors name the removed flag."""
+"""Old `run.flags` files work, or an error names the removed flag."""
 
 import pathlib
 import subprocess
@@ -26,7 +26,7 @@ def replay(path, *lines):
 
 
 def test_a_removed_flag_is_refused_by_name(tmp_path):
-    """The error is one line with the flag, its value and advice."""
+    """A removed flag raises a one-line error with its value and advice."""
     ended = replay(tmp_path / "run.flags", "--feature_cache_dir=/c")
     assert ended.returncode == 1 and not ended.stdout
     assert ended.stderr == (
@@ -51,13 +51,13 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     [(name, value) for name, flag in REMOVED.items() for value in flag.same],
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
-    """A removed flag is ignored if its value matches today's behaviour."""
+    """A removed flag is ignored if its value equals the derived value."""
     assert without_removed([f"--{name}={value}", "--x"], ["x"]) == ["--x"]
 
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """A flag that the program has stays, and values are not read as flags."""
+    """The program's own flags stay, and values are not taken for flags."""
     arguments = [f"--{name}=x", "word", f"{name}=x", "--", "--other=x"]
     assert without_removed(arguments, {name}) == arguments
     assert without_removed(arguments[1:], ()) == arguments[1:]
@@ -68,7 +68,7 @@ def test_flags_of_the_program_itself_stay(name):
 
 
 def test_renamed_values_keep_their_meaning():
-    """An older flagfile's value is read under its current name."""
+    """A renamed value in an old flagfile gets its current name."""
     for before, after in RENAMED.items():
         assert without_removed(["--x=1", before], ["x"]) == ["--x=1", after]
         name, value = after.lstrip("-").split("=")

@@ -31,7 +31,7 @@ def check(folder):
     [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
-    """A program's folder, even without optional files, may be replaced."""
+    """A program may replace its own folder, whatever optional files it has."""
     check(write(tmp_path, *names))
     check(str(tmp_path / "new"))
 
@@ -48,7 +48,7 @@ def test_what_a_program_wrote_may_go(names, tmp_path):
     ],
 )
 def test_anything_else_stays(names, foreign, tmp_path):
-    """The error lists the paths that do not fit the best-matching form.
+    """The error lists the foreign files, for the best-matching kind of folder.
 
     A pattern does not match inside subfolders.
     """
@@ -60,7 +60,7 @@ def test_anything_else_stays(names, foreign, tmp_path):
 
 
 def test_a_link_to_a_folder_is_foreign(tmp_path):
-    """A link to a folder is foreign, because its files are not checked."""
+    """A link to a folder is foreign, because the target is not checked."""
     write(tmp_path / "mine", "ckpt-1.json")
     folder = write(tmp_path / "out", "state")
     os.symlink(tmp_path / "mine", f"{folder}/link")

@@ -37,7 +37,7 @@ program.Program(print, (OptimizerConfig,)).cli()
     ],
 )
 def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
-    """A seed too large for its generator is an error in all programs."""
+    """In all programs, a seed too large for its generator is rejected."""
     with pytest.raises(InputError, match=f"at least 0. Received: {name}=-1"):
         config(**{name: -1})
     assert config(**{name: 0})
@@ -73,13 +73,13 @@ def test_a_value_out_of_range_is_named(values, message):
     ],
 )
 def test_what_no_machine_holds_is_refused(cls, name):
-    """A value too large for any machine raises an error early."""
+    """A value that exceeds any machine raises an error early."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         cls(**{name: 10**20})
 
 
 def test_a_users_mistake_is_one_line_and_status_1():
-    """A wrong flag prints one line, no stack trace, and exits with status 1."""
+    """A wrong flag prints one line, without a stack trace; the status is 1."""
     result = programs.run("-c", SCRIPT, "--optimizer=sgd")
     assert result.returncode == 1
     lines = [x for x in result.stderr.splitlines() if x.startswith("error:")]
@@ -88,7 +88,7 @@ def test_a_users_mistake_is_one_line_and_status_1():
 
 
 def test_settings_are_frozen():
-    """A setting cannot change after the checks."""
+    """Settings cannot be changed after they have been checked."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         OptimizerConfig().learning_rate = 1.0
 
@@ -105,7 +105,7 @@ CLASSES = [
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_every_setting_takes_scalars_of_numpy(cls):
-    """NumPy scalars become plain Python values, which JSON can store."""
+    """NumPy scalars become plain Python values, which JSON supports."""
     for field in dataclasses.fields(cls):
         value = field.default
         if value in (None, (), "") or value is dataclasses.MISSING:

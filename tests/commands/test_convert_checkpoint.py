@@ -1,4 +1,4 @@
-"""Conversions are exact in both directions."""
+"""Conversions in either direction are exact."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from albert_tf.training import checkpoints
     [("g3", False), ("g1", True), ("g1", False), ("g4", True)],
 )
 def test_tf1_round_trip(name, slots, tmp_path):
-    """A round trip from TF1 keeps every bit, including slots and the step."""
+    """A round trip through TF1 keeps every bit of weights, slots and step."""
     golden = goldens.load(name)
     table = with_slots(golden.weights) if slots else golden.weights
     source = release(tmp_path / "in", golden.config, table)
@@ -49,7 +49,7 @@ def test_tf1_round_trip(name, slots, tmp_path):
 
 
 def test_half_precision_is_widened(golden, tmp_path):
-    """16-bit weights become float32 without a change in value."""
+    """16-bit weights become float32 weights with equal values."""
     half = {n: v.astype(np.float16) for n, v in golden.weights.items()}
     source = release(tmp_path / "in", golden.config, half)
     convert(source, str(tmp_path / "out"), "tf1")
@@ -59,7 +59,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
-    """A converted release loads strictly and computes the golden outputs."""
+    """A converted release loads completely, with the recorded logits."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     directory = str(tmp_path / "dir")
     convert(source, directory, "model_dir")
@@ -71,7 +71,7 @@ def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
 
 
 def test_slots_and_step_have_the_names_of_the_optimizer(golden, tmp_path):
-    """`adam_m` and `adam_v` become the slots that training restores."""
+    """`adam_m` and `adam_v` become the slots that training resumes with."""
     table = with_slots(golden.weights)
     source = release(tmp_path / "in", golden.config, table)
     convert(source, str(tmp_path / "dir"), "model_dir")
@@ -89,7 +89,7 @@ def test_slots_and_step_have_the_names_of_the_optimizer(golden, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["g3", "g1", "g4"])
 def test_huggingface_round_trip(name, tmp_path):
-    """A Hugging Face round trip keeps the weights' bits, without slots."""
+    """A round trip through Hugging Face keeps all weights and drops slots."""
     golden = goldens.load(name)
     table = with_slots(golden.weights)
     source = release(tmp_path / "in", golden.config, table)
@@ -114,7 +114,7 @@ def model_dir(folder, config):
 
 
 def test_erf_gelu_has_no_place_in_tf1(tmp_path):
-    """A model with the erf form of GELU cannot be converted to TF1."""
+    """A model with the erf form of GELU has no TF1 form."""
     source, _ = model_dir(tmp_path / "dir", goldens.variant("erf"))
     refuse(tmp_path, source, "hidden_act=gelu_erf", "tf1")
 
@@ -147,7 +147,7 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
 
 
 def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
-    """In a moved folder, `checkpoint` still selects the newest checkpoint."""
+    """The file `checkpoint` selects the newest one, even in a moved folder."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     for file in (tmp_path / "in").glob("model.ckpt-best*"):
         for step in ("9", "10"):
@@ -161,7 +161,7 @@ def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
 
 
 def test_averages_stay_behind(tmp_path):
-    """Conversion keeps weights and slots, and omits the weight averages."""
+    """Conversion keeps weights and slots, but omits averages of weights."""
     weights = goldens.random_weights(goldens.CONFIG)
     pairs = {f"optimizer/{n}/{s}": w for n, w in weights.items() for s in "mv"}
     state = weights | pairs | {"optimizer/iterations": np.int64(7)}
@@ -189,7 +189,7 @@ cli()
 
 @pytest.mark.parametrize("to", ["model_dir", "tf1", "huggingface"])
 def test_a_full_disk_is_said(to, golden, tmp_path):
-    """A full disk is a one-line error with status 1 and leaves no output."""
+    """A full disk causes a one-line error, and the output is removed."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     flags = f"--input={source}", f"--output={tmp_path / 'out'}", f"--to={to}"
     done = programs.run("-c", FULL_DISK, *flags)
@@ -222,7 +222,7 @@ def test_albert_zh_first_release(tmp_path, rule):
 
 
 def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
-    """A TF-Hub module is converted, and its missing head is reported."""
+    """A TF-Hub module is converted; its missing head is reported."""
     module = tmp_path / "module"
     for folder in ("variables", "assets"):
         (module / folder).mkdir(parents=True)
@@ -245,7 +245,7 @@ def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
 
 
 def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
-    """A vocabulary may have fewer pieces than word embeddings, but not more."""
+    """A vocabulary may be smaller than the embedding table, but not larger."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     vocabulary(tmp_path / "in" / "vocab.txt", 101)
     refuse(tmp_path, source, "pieces=101, vocab_size=100")
@@ -258,7 +258,7 @@ def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
 
 
 def test_sentencepiece_is_carried(golden, tmp_path):
-    """Each format has the same vocabulary under its own file name."""
+    """Every format contains the vocabulary, under the format's file name."""
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat\nabc def ghi jkl\n" * 20)
     source = release(tmp_path / "in", golden.config, golden.weights)

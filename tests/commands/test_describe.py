@@ -30,7 +30,7 @@ def count(config, parts):
 @pytest.mark.parametrize("size", BACKBONES)
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_released_backbones(size, version):
-    """The four sizes have exactly the released parameter counts."""
+    """The four sizes have exactly the released numbers of parameters."""
     path = str(MODELS / f"albert_{size}_{version}.json")
     config = AlbertConfig.from_json_file(path)
     backbone, whole = BACKBONES[size]
@@ -43,7 +43,7 @@ def test_released_backbones(size, version):
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_parts_add_up_to_the_model(variant):
-    """Every variable of the built model is counted once, in its part."""
+    """Each variable of the built model is counted once, in its own part."""
     config = goldens.variant(variant)
     model = AlbertForPretraining(config)
     assert count(config, describe.PARAMETER_GROUPS) == model.count_params()
@@ -61,7 +61,7 @@ def test_parts_add_up_to_the_model(variant):
 
 
 def test_bert_of_the_same_shape():
-    """BERT-base over this vocabulary has the paper's 108M parameters."""
+    """BERT-base with this vocabulary has the 108M parameters in the paper."""
     config = AlbertConfig()
     bert = describe.as_bert(config)
     # Table 1: V x H, positions, segments, norm; 12 layers; pooler.
@@ -96,6 +96,6 @@ def test_command_line():
     ],
 )
 def test_mistakes_are_named(path, values, message):
-    """The error names a length of zero or a missing file."""
+    """The error names a missing file or a length of zero."""
     with pytest.raises(InputError, match=message):
         describe.size_report(str(MODELS / path), **values)

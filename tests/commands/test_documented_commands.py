@@ -49,7 +49,7 @@ print("\\n" + json.dumps(found))
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Return (module, arguments) for our programs in code blocks."""
+    """Return (module, arguments) for each of our programs in code blocks."""
     found = []
     for block in re.finditer(r"^```\w*\n(.*?)^```", text, re.M | re.S):
         for line in block[1].replace("\\\n", " ").splitlines():
@@ -78,12 +78,12 @@ def mistakes():
 
 @pytest.mark.parametrize("page", [path.name for path in PAGES])
 def test_documented_commands_are_taken(mistakes, page):
-    """Every documented flag exists, with a legal, consistent value."""
+    """Documented flags exist, and their values are legal and consistent."""
     assert {c: m for c, m in mistakes[page].items() if m} == {}
 
 
 def test_every_program_is_documented_by_a_command(mistakes):
-    """The documentation has a command for every program."""
+    """Each program occurs in a documented command."""
     found = {c.split()[0] for page in mistakes.values() for c in page}
     places = PROJECT["scripts"].values()
     modules = {place.removesuffix(":cli") for place in places}

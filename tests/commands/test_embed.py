@@ -1,4 +1,4 @@
-"""Vectors equal the NumPy model's for each unpadded text."""
+"""Vectors equal the NumPy model's for the text without padding."""
 
 import gzip
 import os
@@ -78,7 +78,7 @@ def made(pretrained_dir, source, tmp_path):
     [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -3), ("cls", 2)],
 )
 def test_vectors_of_every_layer(made, oracle, pooling, layer):
-    """Each layer's mean and first-token vectors equal the NumPy model's."""
+    """For each layer, mean and first-token vectors equal the NumPy model's."""
     found = made(pooling=pooling, layer=layer)
     levels = [[e, *layers][layer] for e, layers, _, _ in oracle]
     expected = [x.mean(0) if pooling == "mean" else x[0] for x in levels]
@@ -97,7 +97,7 @@ def test_vectors_of_the_pooler(made, oracle):
 def test_an_embedder_keeps_its_pooling(
     pretrained_dir, source, tmp_path, pooling, unit
 ):
-    """`embed` and exports pool and truncate texts as fine-tuning does."""
+    """`embed` and exports pool and truncate texts as in fine-tuning."""
     how = {"pooling": pooling, "unit_length": unit, "max_seq_length": 9}
     task = find("embedding").updated(**how)
     model = exporting.model_dir(tmp_path / "model", pretrained_dir, task)
@@ -126,7 +126,7 @@ def test_an_embedder_keeps_its_pooling(
 def test_what_cannot_be_embedded(
     pretrained_dir, source, tmp_path, values, named
 ):
-    """The error names the mistake, and nothing is written."""
+    """The error explains the mistake, and no file is written."""
     base = {
         "model_dir": pretrained_dir,
         "input_file": source,
@@ -142,7 +142,7 @@ def test_what_cannot_be_embedded(
     "content, named", [(b"", "must not be empty"), (b"a\n\xff\n", "t:2")]
 )
 def test_a_file_that_is_not_text(pretrained_dir, tmp_path, content, named):
-    """The error names an empty file, or a line that is not UTF-8."""
+    """An error names a file that is empty or a line that is not UTF-8."""
     (tmp_path / "t").write_bytes(content)
     paths = str(tmp_path / "t"), str(tmp_path / "x.npy")
     with pytest.raises(InputError, match=named):
@@ -163,7 +163,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("pipe", [False, True])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
-    """Compressed files and pipes yield the same vectors as the plain file."""
+    """Compressed files and pipes yield the vectors of the plain file."""
     wanted = made()
     with open(source, "rb") as file:
         data = gzip.compress(file.read())
@@ -187,7 +187,7 @@ def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
     ],
 )
 def test_other_formats_are_not_embedded(made, tmp_path, content, message):
-    """Files in formats other than text are errors."""
+    """Files that are not plain text raise errors."""
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(InputError, match=message):
         made(input_file=str(tmp_path / "x"))

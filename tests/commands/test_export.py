@@ -1,4 +1,4 @@
-"""Exports: their files, where they load, and what they never replace."""
+"""Exports: their files, where they load, and what they may replace."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ from albert_tf.training import checkpoints
 
 
 def test_weights_are_stored_once(exported_dir, pretrained_model):
-    """The file has each variable once, in float32, under its name."""
+    """The file contains each variable once, in float32, under its name."""
     prefix = os.path.join(exported_dir, "variables", "variables")
     reader = tf.train.load_checkpoint(prefix)
     ending = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -90,14 +90,14 @@ def test_loads_without_this_package(
 
 
 def test_the_model_is_described_in_assets(exported_dir, pretrained_dir):
-    """The assets include the config, the vocabulary and its settings."""
+    """The assets contain the config and the vocabulary with its settings."""
     for name in ("albert_config.json", "tokenizer.json", "spiece.model"):
         source = files.read_bytes(f"{pretrained_dir}/{name}")
         assert files.read_bytes(f"{exported_dir}/assets/{name}") == source
 
 
 def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
-    """A model directory without a tokenizer serves only `ids`."""
+    """A model directory without a tokenizer exports only `ids`."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     assert set(server.signatures) == {"ids"} and server.default == "ids"
@@ -105,7 +105,7 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
-    """With `jit_compile`, XLA compiles attention too; outputs do not change."""
+    """With `jit_compile`, XLA compiles the encoder; its outputs stay equal."""
     source = without_tokenizer(pretrained_dir, tmp_path / "model")
     compiled = ServingConfig(max_seq_length=6, jit_compile=True)
     served = loaded(written(source, tmp_path / "out", compiled))["ids"]
@@ -119,7 +119,7 @@ def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
 
 
 def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
-    """`jit_compile` with LiteRT or ONNX is an error."""
+    """`jit_compile` with LiteRT or ONNX raises an error."""
     compiled = ServingConfig(jit_compile=True)
     with pytest.raises(InputError, match="needs to=saved_model"):
         written(pretrained_dir, tmp_path / "out", compiled, to="onnx")
@@ -178,7 +178,7 @@ def test_an_export_of_any_format_may_be_replaced(to, tmp_path):
     ],
 )
 def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
-    """The error names a file or folder that no export writes."""
+    """The error names a file or folder that exports do not contain."""
     folder = make(tmp_path / "out")
     path = folder / name
     if name.endswith("/"):
@@ -215,7 +215,7 @@ def test_part_of_an_export_is_not_replaced(tmp_path):
 
 
 def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
-    """A folder with other files is not changed."""
+    """A folder with files that no export wrote is not changed."""
     (tmp_path / "thesis.txt").write_text("mine")
     for path in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(InputError, match="earlier export"):
@@ -226,7 +226,7 @@ def test_a_folder_with_other_things_is_not_touched(pretrained_dir, tmp_path):
 def test_a_file_that_comes_during_an_export_stays(
     pretrained_dir, tmp_path, monkeypatch
 ):
-    """A file that appears in the folder during an export is not deleted."""
+    """A file added to the folder during an export is not deleted."""
     out = lite_export(tmp_path / "out")
 
     def write(server, config, folder):
@@ -242,7 +242,7 @@ def test_a_file_that_comes_during_an_export_stays(
 
 
 def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
-    """A path that TensorFlow would treat as a pattern is an error."""
+    """A path that TensorFlow would treat as a pattern raises an error."""
     out = tmp_path / "run[1]"
     with pytest.raises(InputError, match=r"export_dir.*not contain `\["):
         written(pretrained_dir, out)
@@ -254,7 +254,7 @@ def test_a_path_that_would_not_load_is_refused(pretrained_dir, tmp_path):
 def test_an_export_is_replaced_whole_or_not_at_all(
     exported_dir, pretrained_dir, tmp_path, monkeypatch, capsys
 ):
-    """A failed export keeps the earlier one; a complete export replaces it.
+    """Only a complete export replaces an earlier one.
 
     A file that the operator changed is kept.
     """
@@ -291,7 +291,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 
 def test_changed_lengths_are_listed():
-    """Every changed length is printed, but not the export's own settings."""
+    """Every changed length is printed, except lengths set for the export."""
     served = question_task("simple").updated(null_score_diff_threshold=0.5)
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (
@@ -300,7 +300,7 @@ def test_changed_lengths_are_listed():
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
-    """The error for a full disk names the folder, and nothing is left in it."""
+    """If the disk is full, the error names the folder, which stays empty."""
 
     def save(*args, **kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")
@@ -321,7 +321,7 @@ def test_a_model_directory_must_be_whole(tmp_path):
 
 
 def test_no_temporary_place_is_told(pretrained_dir, tmp_path, caplog):
-    """TensorFlow's message about its temporary folder is hidden."""
+    """TensorFlow's message about its temporary folder is not printed."""
     caplog.set_level("INFO", "tensorflow")
     source = without_tokenizer(pretrained_dir, tmp_path / "ids")
     written(source, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Records are printed in readable form."""
+"""Records are printed in a readable form."""
 
 import sys
 from pathlib import Path
@@ -57,7 +57,7 @@ def printed(capsys, path, tokenizer=None, **changes):
 
 
 def test_examples_as_text(folder, capsys):
-    """Text, segments, masked originals and labels are readable."""
+    """Text, segments, original words under masks and labels are readable."""
     text = printed(capsys, folder / "a.tfrecord")
     expected = "[CLS] the [[MASK] → cat]s sat [SEP] on the [dog → mat] . [SEP]"
     assert text.count(expected) == 2
@@ -68,7 +68,7 @@ def test_examples_as_text(folder, capsys):
 
 
 def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
-    """A word mark is shown as a space, unless it was masked."""
+    """A word-boundary marker is shown as a space, unless it was masked."""
     tokenizer = vocabularies.english()
     tokenizer.save(str(tmp_path))
     tokens = tokenizer.encode("the bed bed")
@@ -88,13 +88,13 @@ def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
 
 
 def test_a_record_of_one_segment(folder, capsys):
-    """The second segment of a one-segment record has length zero."""
+    """A record with one segment has a second segment of length zero."""
     write(folder / "a.tfrecord", [static(0, segment_ids=[0] * 12)])
     assert "A 9, B 0; " in printed(capsys, folder / "a.tfrecord")
 
 
 def test_colors(folder, capsys, monkeypatch):
-    """On a terminal, segments, masks and special tokens differ in colour."""
+    """On a terminal, segments, masks and special tokens have own colours."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     text = printed(capsys, folder / "a.tfrecord")
     assert "\033[36mthe\033[0m" in text  # in A
@@ -104,7 +104,7 @@ def test_colors(folder, capsys, monkeypatch):
 
 
 def test_without_tokenizer(folder, capsys):
-    """Without a tokenizer next to the file, ids are printed."""
+    """If no tokenizer lies next to the file, ids are printed."""
     (folder / "tokenizer.json").unlink()
     text = printed(capsys, folder / "a.tfrecord", num_examples=1)
     assert (
@@ -117,14 +117,14 @@ def test_without_tokenizer(folder, capsys):
 
 
 def test_another_tokenizer(folder, capsys):
-    """An id outside the vocabulary is an error that states the id."""
+    """An id outside the vocabulary raises an error that states the id."""
     (folder / "vocab.txt").write_text("\n".join(PIECES[:12]) + "\n")
     with pytest.raises(InputError, match="vocab_size=12, id=12"):
         printed(capsys, folder / "a.tfrecord")
 
 
 def test_find_paths(folder):
-    """Folders, patterns and files can be mixed; temporary files are ignored."""
+    """Folders, patterns and files may be mixed; temporary files are skipped."""
     (folder / "b.tfrecord").write_bytes(b"")
     (folder / "b.tfrecord.tmp41-0a1b2c3d").write_bytes(b"half")
     a, b = (str(folder / name) for name in ("a.tfrecord", "b.tfrecord"))
@@ -142,7 +142,7 @@ def test_find_paths(folder):
     [(b"something else", "uncompressed TFRecord"), (None, "record 0")],
 )
 def test_files_that_are_no_records(folder, capsys, content, message):
-    """A file without records raises an error with the file's name."""
+    """The error for a file without records states the file's name."""
     path = folder / "a.tfrecord"
     if content:
         path.write_bytes(content)
@@ -153,7 +153,7 @@ def test_files_that_are_no_records(folder, capsys, content, message):
 
 
 def test_command(folder):
-    """The command accepts files without a flag; an error is one line."""
+    """The command takes files without a flag; an error is a single line."""
     command = "-m", "albert_tf.inspect_records"
     good = programs.run(*command, folder / "a.tfrecord", "--num_examples=1")
     assert good.returncode == 0 and "Example 0" in good.stdout

@@ -20,7 +20,7 @@ def test_settings_are_those_of_the_table():
 
 
 def test_help_has_each_flag_once_with_a_default_that_means_something():
-    """`--help` has every flag, and explains defaults such as -1 and None."""
+    """`--help` lists every flag once, and explains defaults such as -1."""
     pytest.importorskip("gradio")
     for program, name in settings_table.programs():
         page = help_page.page(program, "")
@@ -31,7 +31,7 @@ def test_help_has_each_flag_once_with_a_default_that_means_something():
 
 @pytest.mark.parametrize("command", ["pretrain", "finetune", "shrink"])
 def test_run_flags_written_before_flags_were_removed_replay(command):
-    """Every flag in an older `run.flags` still exists or is dropped."""
+    """Every flag in an old `run.flags` still exists or is listed as removed."""
     path = settings_table.PATH.parent / "run_flags" / f"{command}.flags"
     lines = path.read_text("utf-8").splitlines()
     (fields,) = (

@@ -1,4 +1,4 @@
-"""A shrunken model's outputs equal the original's with fewer layers."""
+"""A shrunken model's outputs equal those of its remaining layers."""
 
 import dataclasses
 
@@ -37,7 +37,7 @@ def restored(folder):
 def test_fewer_layers_are_the_first_ones(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """The outputs equal the outputs of the larger model's first layers."""
+    """The outputs equal those of the original model's first layers."""
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
@@ -60,7 +60,7 @@ def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
 
 
 def test_layers_keep_their_groups():
-    """Layers keep their groups, and unshared layers stay separate."""
+    """Layers stay in their groups, and unshared layers stay unshared."""
     config = AlbertConfig(num_hidden_layers=12, num_hidden_groups=3)
     assert possible(config) == [1, 2, 3, 4, 7, 8, 11, 12]
     assert shorter(config, 8).num_hidden_groups == 2
@@ -83,7 +83,7 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
 def test_heads_are_removed_and_the_cost_is_told(
     finished, opinions, tmp_path, capsys
 ):
-    """The printed accuracy and loss equal a later evaluation's."""
+    """The printed accuracy and loss equal those of a later evaluation."""
     source, metrics = finished
     out = str(tmp_path / "out")
     data = {k: v for k, v in opinions.items() if k != "predict_file"}
@@ -108,7 +108,7 @@ def test_heads_are_removed_and_the_cost_is_told(
 
 @pytest.mark.slow
 def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
-    """Shrinking keeps the head that matters most to the loss."""
+    """Shrinking keeps the head with the largest effect on the loss."""
     source, out = finished[0], str(tmp_path / "out")
     data = DataConfig(train_file=opinions["train_file"])
     shrink_model(ShrinkConfig(source, out, num_heads=1), data)
@@ -131,7 +131,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch
 ):
-    """Heads are ranked on the requested number of training examples."""
+    """Heads are ranked on as many training examples as `HEAD_EXAMPLES`."""
     asked = []
 
     def importances(network, task, batches):
@@ -159,7 +159,7 @@ def table(name, *columns):
 
 @tiny_runs.eagerly()
 def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
-    """Unscored pairs suffice to rank heads; a lone pair has no usable loss."""
+    """Unscored pairs suffice to rank heads, but a single pair does not."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     of_kind("embedding", folder, pretrained_dir, layers=2)
     config = ShrinkConfig(str(folder), out, num_layers=1)
@@ -176,7 +176,7 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
 def test_heads_need_a_task_and_its_training_data(
     pretrained_dir, finished, opinions, tmp_path
 ):
-    """A missing task or training file, or too many heads, is an error."""
+    """Missing tasks or training files, and too many heads, raise errors."""
     out = str(tmp_path / "out")
     with pytest.raises(InputError, match="fine-tuned model.*model_dir="):
         shrink_model(

@@ -35,8 +35,8 @@ def config_file(tmp_path):
 def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
     """Lengths come from the flags, the records or the model's limit.
 
-    By default, 15 % of the tokens are predicted. A length that is too long is
-    an error with the model's limit.
+    By default, 15 % of the tokens are predicted. An error for a length that is
+    too long states the model's limit.
     """
     config = tiny.CONFIG
     assert lengths(TpuCheckConfig(), None, config) == (16, 2)
@@ -49,7 +49,7 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
 
 
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
-    """The last folder is compiled, with the first folder's tokens per batch."""
+    """The last folder is compiled, with as many tokens as the first."""
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
         metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
@@ -79,7 +79,7 @@ def test_a_plan_is_what_the_flags_say(config_file):
 
 
 def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
-    """The report of a step that fits states its peak memory."""
+    """For a step that fits, the peak memory is printed."""
     parts = {"arguments": GIB, "temporaries": 2 * GIB}
     compiled = Compiled(True, 61.4, 3 * GIB, parts)
     assert compiled_lines(compiled, 16 * GIB, parse("v5e-8")) == [
@@ -93,7 +93,7 @@ def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
     "needed, said", [(17 * GIB, "17.00 GiB"), (None, "more")]
 )
 def test_a_step_that_does_not_fit_is_a_result(needed, said):
-    """The needed memory is printed if the compiler reports it."""
+    """If a step does not fit, the memory that it needs is printed if known."""
     compiled = Compiled(False, 4.0, needed, {})
     assert compiled_lines(compiled, 16 * GIB, parse("v3-8")) == [
         f"does not fit v3: needs {said} of 16.00 GiB, according to the TPU "
@@ -102,7 +102,7 @@ def test_a_step_that_does_not_fit_is_a_result(needed, said):
 
 
 def test_an_unknown_slice_is_one_error(config_file):
-    """The error for an unknown slice is one line with the legal names."""
+    """The one-line error for an unknown slice lists the legal names."""
     config = f"--albert_config_file={config_file}"
     result = programs.run(*COMMAND, config, "--topology=v5e-7")
     assert result.returncode == 1

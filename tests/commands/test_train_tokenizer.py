@@ -49,7 +49,7 @@ def config(corpus, output_dir, **settings):
 
 
 def test_vocabulary(corpus, tmp_path, capfd):
-    """The vocabulary begins like the released one and covers the corpus."""
+    """A vocabulary begins with ALBERT's symbols and covers the corpus."""
     counts = make_vocabulary(config(corpus, tmp_path))
     assert counts["sentences"] == len(ANIMALS) ** 2 * len(VERBS)
     tokenizer = load_tokenizer(str(tmp_path))
@@ -69,7 +69,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """Training on the same text is repeatable, even if it is sampled."""
+    """Training twice on a text, even sampled, gives equal vocabularies."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
@@ -80,7 +80,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
 
 
 def test_too_large_vocabulary(corpus, tmp_path):
-    """The error states the largest possible size, which then works."""
+    """The error states the largest possible size, with which training works."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         make_vocabulary(config(corpus, output, vocab_size=5000))
@@ -108,7 +108,7 @@ def test_too_small_vocabulary(corpus, tmp_path):
     ],
 )
 def test_bad_input(content, message, tmp_path):
-    """Unusable text raises a one-line error that names it."""
+    """Unusable text raises a one-line error that names the file."""
     path = tmp_path / "input.txt"
     path.write_bytes(content)
     output = tmp_path / "out"
@@ -119,14 +119,14 @@ def test_bad_input(content, message, tmp_path):
 
 @pytest.mark.parametrize("name", ["ckpt-7.index", "metadata.json"])
 def test_a_models_folder_is_refused(tmp_path, name):
-    """An output folder with a model or records is an error at the start."""
+    """An output folder that contains a model or records is rejected early."""
     (tmp_path / name).touch()
     with pytest.raises(InputError, match="contain a model.*=.*test_a_models"):
         make_vocabulary(config("nowhere", tmp_path))
 
 
 def test_mistakes_that_need_no_text(tmp_path):
-    """A low character coverage and a file as output folder are errors."""
+    """Low character coverage, or a file as the output folder, is rejected."""
     with pytest.raises(InputError, match="must be at least 0.98"):
         config("nowhere", tmp_path, character_coverage=0.97)
     (tmp_path / "file").touch()
@@ -136,7 +136,7 @@ def test_mistakes_that_need_no_text(tmp_path):
 
 @pytest.mark.slow
 def test_bad_line_after_good_ones(corpus, tmp_path):
-    """An unreadable line stops training, however many lines precede it."""
+    """A line that cannot be read stops training, wherever it is."""
     path = tmp_path / "input.txt"
     # Text is read in blocks of 1 MB; this is longer.
     good = Path(corpus, "a.txt").read_bytes() * 400
@@ -151,7 +151,7 @@ def test_bad_line_after_good_ones(corpus, tmp_path):
 
 
 def made_of(tmp_path, name, text, **settings):
-    """Return the model trained on a text, and the counts."""
+    """Return the model trained on a text, with the counts."""
     path = tmp_path / f"{name}.txt"
     path.write_text(text, "utf-8")
     settings |= {"input_file": str(path)}
@@ -161,9 +161,9 @@ def made_of(tmp_path, name, text, **settings):
 
 @pytest.mark.slow
 def test_long_lines_are_cut(corpus, tmp_path):
-    """Long lines are cut without skipping text.
+    """Long lines are cut without losing text.
 
-    The words stay the same, and so do the pieces.
+    Words and pieces stay the same as in a text with short lines.
     """
     lines = Path(corpus, "a.txt").read_text("utf-8")
     short, _ = made_of(tmp_path, "short", lines)
@@ -188,7 +188,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """The parts of a line join to the line, and each fits the trainer."""
+    """A line's parts join to the line, and each part fits the trainer."""
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
@@ -196,7 +196,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """Only overlong words are skipped, and a warning states their bytes."""
+    """Only overlong words are skipped; a warning states their total bytes."""
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000
@@ -224,7 +224,7 @@ def test_paragraphs_are_split(corpus, tmp_path):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_text_that_breaks_off(corpus, tmp_path, monkeypatch, error):
-    """After an error while reading, even Ctrl-C, no vocabulary is written."""
+    """After an error or Ctrl-C while reading, no vocabulary is written."""
     read = text_blocks.read_documents
 
     def broken(*arguments):
@@ -252,7 +252,7 @@ def test_command_line(corpus, tmp_path):
 
 
 def test_a_vocabulary_is_no_text(corpus, tmp_path):
-    """Input patterns skip a vocabulary that lies in a subfolder."""
+    """Input patterns skip a vocabulary in a subfolder."""
     shutil.copytree(corpus, tmp_path / "data")
     output = tmp_path / "data" / "tokenizer"
     made = []

@@ -23,7 +23,7 @@ from albert_tf.training import checkpoints
 
 @st.composite
 def configs(draw):
-    """Return an architecture that released files can store."""
+    """Return a strategy for architectures that released files can store."""
     heads = draw(st.integers(1, 3))
     hidden = heads * draw(st.integers(1, 3))
     layers = draw(st.integers(1, 4))
@@ -75,13 +75,13 @@ def weights_of(config, heads, slots=False):
 
 
 def tensors_of(table):
-    """Return tensors that read from a table."""
+    """Return tensors that are read from a table of arrays."""
     shapes = {name: x.shape for name, x in table.items()}
     return Tensors(shapes, lambda name: np.asarray(table[name]))
 
 
 def layouts(config):
-    """Return the layouts that can store a config."""
+    """Return the layouts that can store a model with this config."""
     hub = [HUGGING_FACE] * (config.embedding_norm == "embedding")
     return [MODEL_DIR, tf1_layout(config), *hub]
 

@@ -14,7 +14,7 @@ from albert_tf.text.tokenizers import load_tokenizer
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_what_is_written_is_read(make, tmp_path):
-    """A tokenizer read from its `tokenizer.json` encodes the same ids."""
+    """A tokenizer produces the same ids after a round trip through a file."""
     tokenizer = getattr(vocabularies, make)()
     folder = write(tmp_path, tokenizer_json(tokenizer))
     again, warnings = read_tokenizer(folder)
@@ -24,7 +24,7 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_settings_go_there_and_back(golden, tmp_path):
-    """A round trip keeps the settings of a tokenizer."""
+    """A round trip keeps all settings of a tokenizer."""
     for i, settings in enumerate(
         ({"replace_quotes": True}, {"digit_comma": "strip"}, {})
     ):
@@ -40,7 +40,7 @@ def test_settings_go_there_and_back(golden, tmp_path):
 
 
 def test_another_kind_of_sentencepiece(golden, tmp_path):
-    """A BPE model gets no `tokenizer.json`; no rules reproduce its pieces."""
+    """No `tokenizer.json` is written for BPE; no rules reproduce its pieces."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
     model = vocabularies.trained(

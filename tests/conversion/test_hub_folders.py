@@ -56,7 +56,7 @@ NASTY = [
 
 @pytest.fixture(scope="module")
 def there():
-    """Return a function that calls functions of `transformers_side`."""
+    """Return a function that calls the functions of `transformers_side`."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """transformers encodes difficult texts and pairs to the same ids."""
+    """For difficult texts and pairs, transformers produces our ids."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """A WordPiece vocabulary produces the same ids in transformers."""
+    """With a WordPiece vocabulary, transformers produces our ids."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -97,7 +97,7 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """The saved `tokenizer.json` alone produces the same ids.
+    """A `tokenizer.json` saved by transformers suffices to produce our ids.
 
     It does not split numbers, and it replaces quotation marks by `"`.
     """
@@ -117,7 +117,7 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
 
 
 def test_masks_are_filled_alike(there, folder, pretrained_dir):
-    """`pipeline("fill-mask")` returns our pieces and probabilities."""
+    """`pipeline("fill-mask")` returns our pieces with our probabilities."""
     text = "she walks over the [MASK]."
     server = server_of(pretrained_dir)
     ours = server.call("fill_mask", strings([text]))
@@ -142,7 +142,7 @@ def test_sentences_are_scored_alike(there, folder, pretrained_dir):
 
 
 def test_labels_go_along(there, pretrained_dir, tmp_path):
-    """`pipeline("text-classification")` returns our labels and scores."""
+    """`pipeline("text-classification")` returns our labels with our scores."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     names = ("bad", "fair", "好")
     finetuned(source, pretrained_dir, "classification", names)
@@ -167,7 +167,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that outputs equal transformers' outputs, except at padding."""
+    """Assert that our outputs equal transformers', except at padding."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
@@ -183,7 +183,7 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """transformers loads every task's head and computes our outputs."""
+    """transformers loads each task's head and returns our outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
@@ -197,7 +197,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """Models that transformers writes load here with the same outputs."""
+    """Models that transformers writes load here and return its outputs."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]
@@ -227,7 +227,7 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
 def test_sentence_transformers_has_our_vectors(
     tuned, there, pretrained_dir, tmp_path
 ):
-    """Unit vectors from Sentence Transformers equal the exported ones."""
+    """Unit vectors from Sentence Transformers equal the exported model's."""
     source, output = pretrained_dir, str(tmp_path / "out")
     if tuned:
         source = str(tmp_path / "model")

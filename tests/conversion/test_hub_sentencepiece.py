@@ -1,4 +1,4 @@
-"""SentencePiece models in Hugging Face folders: pieces and text rules."""
+"""SentencePiece models in Hugging Face folders, their pieces and rules."""
 
 import json
 
@@ -22,7 +22,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 
 def test_pieces_are_those_of_the_model(tmp_path):
-    """Pieces, their kinds and their prefixes do not change."""
+    """Pieces keep their text, their kinds and their prefixes."""
     tokenizer = with_symbols()
     folder = write(tmp_path, of_transformers(tokenizer), digit_comma="released")
     again, warnings = read_tokenizer(folder)
@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Without `spiece.model`, the settings of `AlbertTokenizer` are used."""
+    """Without `spiece.model`, `AlbertTokenizer`'s settings apply."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -70,7 +70,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """Ids equal those of the text that the rules produce."""
+    """The rules change a text before it is encoded."""
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,
@@ -111,7 +111,7 @@ def test_pre_tokenizers_of_sentencepiece(splits, text, parts, tmp_path):
 
 
 def test_words_behind_the_vocabulary(tmp_path):
-    """Words added after the vocabulary become single pieces of a text."""
+    """Words added after the vocabulary are encoded as single pieces."""
     tokenizer = vocabularies.english()
     content = tokenizer_json(tokenizer)
     size = tokenizer.vocab_size
@@ -122,7 +122,7 @@ def test_words_behind_the_vocabulary(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """If two vocabularies differ, the one that transformers reads is used."""
+    """If there are two vocabularies, the one that transformers uses is read."""
     tokenizer = vocabularies.english()
     (tmp_path / "spiece.model").write_bytes(tokenizer.content)
     content = of_transformers(tokenizer)
@@ -135,7 +135,7 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 
 
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
-    """With `spiece.model` alone, doubled quotation marks become single ones."""
+    """With only `spiece.model`, doubled quotation marks are read as `"`."""
     content = vocabularies.sentencepiece_model()
     (tmp_path / "spiece.model").write_bytes(content)
     assert read_tokenizer(str(tmp_path))[0].config.replace_quotes
@@ -149,7 +149,7 @@ def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
 
 
 def test_an_added_piece_takes_the_place_of_another(tmp_path):
-    """An added piece replaces an old piece that equals it in lower case."""
+    """In lowercased text, an added piece replaces its lower-case form."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer, {"type": "Lowercase"})
     size = tokenizer.vocab_size
@@ -164,7 +164,7 @@ def test_an_added_piece_takes_the_place_of_another(tmp_path):
 
 
 def test_an_added_piece_of_the_vocabulary_is_named(tmp_path):
-    """The error names a conflicting added piece or another word mark."""
+    """An error names a conflicting piece or an unusual word-boundary marker."""
     content = of_transformers(vocabularies.english())
     piece = next(
         i

@@ -19,7 +19,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer
 
 
 def test_special_pieces_of_other_names(tmp_path):
-    """Special pieces with other names get the released names."""
+    """Special pieces with different names get the released names."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer)
     names = {"<pad>": "[PAD]", "<unk>": "[UNK]", "[CLS]": "<s>"}
@@ -43,7 +43,7 @@ def test_special_pieces_of_other_names(tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_special_pieces_behind_the_vocabulary(make, tmp_path):
-    """Pieces in `added_tokens.json` keep their ids, and gaps are filled."""
+    """Pieces in `added_tokens.json` keep their ids; gaps are filled."""
     tokenizer = getattr(vocabularies, make)()
     size = tokenizer.vocab_size
     folder = write(tmp_path, tokenizer_json(tokenizer))
@@ -66,12 +66,12 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
     assert again.vocab_size == size + 3
     assert again.encode_masked("[MASK]")[-1:] == [size + 2]
     assert "the added far are omitted" in " ".join(warnings)
-    with pytest.raises(InputError, match="word table has only"):
+    with pytest.raises(InputError, match="embedding table has only"):
         read_tokenizer(folder, rows=size + 8, strict=True)
 
 
 def test_other_files(tmp_path):
-    """An unsupported model causes a warning, and a broken file is an error."""
+    """An unsupported model causes a warning, and a broken file is rejected."""
     assert read_tokenizer(str(tmp_path)) == (None, [])
     folder = write(tmp_path, {"model": {"type": "BPE"}})
     tokenizer, (warning,) = read_tokenizer(folder)
@@ -98,7 +98,7 @@ def test_other_files(tmp_path):
     ],
 )
 def test_another_packing_is_named(change, tmp_path):
-    """A warning names any other packing of texts, pairs or segments."""
+    """A warning names any unsupported packing of texts, pairs or segments."""
     usual = tokenizer_json(vocabularies.english())
     rule = usual["post_processor"]
     for same in (
@@ -115,7 +115,7 @@ def test_another_packing_is_named(change, tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_the_left_side_is_named(make, tmp_path):
-    """Truncation or padding at the beginning is an error."""
+    """Truncation or padding at the beginning raises an error."""
     content = tokenizer_json(getattr(vocabularies, make)())
     for name, word in {
         "padding_side": "padded",
@@ -128,7 +128,7 @@ def test_the_left_side_is_named(make, tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
-    """For `PreTrainedTokenizerFast`, only the file's rules decide on case."""
+    """For `PreTrainedTokenizerFast`, only the rules in the file decide case."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": not lower,
@@ -147,7 +147,7 @@ def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_older_files_leave_the_type_out(make, tmp_path):
-    """If a file omits the model's type, the vocabulary determines it."""
+    """If the file states no type of model, the vocabulary determines it."""
     content = tokenizer_json(getattr(vocabularies, make)())
     wanted, _ = read_tokenizer(write(tmp_path, content))
     del content["model"]["type"]

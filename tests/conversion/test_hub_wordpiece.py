@@ -27,7 +27,7 @@ from albert_tf.conversion.hub_tokenizer import read_tokenizer
     ],
 )
 def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
-    """The file's rules apply to everything that the settings leave open."""
+    """The rules in the file apply where the settings are silent."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     tokenizer, _ = read_tokenizer(folder)
     assert tokenizer.config.do_lower_case == lower
@@ -43,7 +43,7 @@ def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
     ],
 )
 def test_flags_must_be_booleans(rule, settings, name, tmp_path):
-    """A value that is not a Boolean is an error, not true or the default."""
+    """A flag that is not a Boolean raises an error instead of a default."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     with pytest.raises(InputError, match=f"`{name}` must be true or false"):
         read_tokenizer(folder)
@@ -79,7 +79,7 @@ def test_flags_must_be_booleans(rule, settings, name, tmp_path):
     ],
 )
 def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
-    """A warning names each unsupported rule; with `strict` it is an error."""
+    """A warning names each unsupported rule; `strict` raises an error."""
     folder = write(tmp_path, word_pieces(**changes))
     _, warnings = read_tokenizer(folder)
     if named is None:
@@ -92,7 +92,7 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
 
 @pytest.mark.parametrize("setting", [True, "false"])
 def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
-    """A warning about Chinese ids appears only if ideographs are not split."""
+    """Chinese ids cause a warning only if ideographs are not split."""
     apart = setting is True
     content = word_pieces(normalizer=BERT | {"handle_chinese_chars": not apart})
     folder = write(tmp_path, content, tokenize_chinese_chars=setting)
@@ -101,7 +101,7 @@ def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
 
 
 def test_numbers_of_word_pieces_stay(tmp_path):
-    """Pieces keep their ids, even if the vocabulary skips some."""
+    """Pieces keep their ids, even if the vocabulary skips some ids."""
     content = word_pieces()
     vocab = content["model"]["vocab"]
     moved = {piece: id + 3 * (id > 9) for piece, id in vocab.items()}

@@ -1,4 +1,4 @@
-"""Hugging Face files in all common forms."""
+"""Hugging Face files in all common forms are read and written."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from albert_tf.model.config import AlbertConfig
 
 
 def test_backbone_without_prefix(golden, tmp_path):
-    """`AlbertModel` files have neither prefix nor heads, in both directions."""
+    """Names in `AlbertModel` files have no prefix, and heads are absent."""
     folder, tensors = huggingface(tmp_path, golden)
     named = {n.partition("albert.")[2]: v for n, v in tensors.items()}
     bare = {name: value for name, value in named.items() if name}
@@ -34,7 +34,7 @@ def test_backbone_without_prefix(golden, tmp_path):
 
 
 def test_tied_copies_must_agree(golden, tmp_path):
-    """Older files repeat tied weights; only equal copies are accepted."""
+    """Copies of tied weights in older files are accepted only if equal."""
     folder, tensors = huggingface(tmp_path, golden)
     words = tensors["albert.embeddings.word_embeddings.weight"]
     copies = {
@@ -50,7 +50,7 @@ def test_tied_copies_must_agree(golden, tmp_path):
 
 
 def test_half_precision_is_widened(golden, tmp_path):
-    """float16 files become float32 without a change in value."""
+    """float16 weights become float32 weights with equal values."""
     folder, tensors = huggingface(tmp_path, golden)
     half = {n: v.astype(np.float16) for n, v in tensors.items()}
     rewrite(folder, half)
@@ -61,7 +61,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_projection_between_equal_widths(tmp_path):
-    """Between equal widths, only an identity projection is accepted."""
+    """A projection between equal widths is accepted only as an identity."""
     folder, tensors = huggingface(tmp_path, goldens.load("g4"))
     name = "albert.encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(tensors[name], np.eye(32))
@@ -83,21 +83,21 @@ def test_a_projection_between_equal_widths(tmp_path):
     ],
 )
 def test_configs_that_are_not_alberts(changes, message, golden, tmp_path):
-    """A `config.json` that does not fit an ALBERT is an error."""
+    """A `config.json` that does not fit an ALBERT raises an error."""
     folder, _ = huggingface(tmp_path, golden, **changes)
     refuse(tmp_path, folder, message)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_settings_are_json_objects(name, golden, tmp_path):
-    """The error names a file that contains a list."""
+    """If a file contains a list, the error names the file."""
     folder, _ = huggingface(tmp_path, golden)
     (folder / name).write_text("[1]")
     refuse(tmp_path, folder, f"`{name}` must be a JSON object.*{name}")
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):
-    """Hugging Face's "gelu" becomes `gelu_erf`, and a message explains it."""
+    """Hugging Face's "gelu" becomes `gelu_erf`, which a message explains."""
     folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")
     lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert any("erf form" in line for line in lines)
@@ -107,7 +107,7 @@ def test_erf_gelu_is_kept_and_said(golden, tmp_path):
 
 @pytest.mark.interchange
 def test_pickles_are_tensors_or_nothing(golden, tmp_path):
-    """A pickle of tensors is converted; one that would run code is an error."""
+    """A pickle of tensors is converted; a pickle of code is rejected."""
     torch = pytest.importorskip("torch")
     folder, tensors = huggingface(tmp_path, golden)
     (folder / "model.safetensors").unlink()
@@ -142,7 +142,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
 
 
 def test_a_config_says_what_the_released_ones_do():
-    """Ids of special pieces and the epsilon equal albert-base-v2's."""
+    """The epsilon and the ids of special pieces equal albert-base-v2's."""
     written = config_json(tiny.CONFIG)
     released = {
         "pad_token_id": 0,
@@ -157,7 +157,7 @@ def test_a_config_says_what_the_released_ones_do():
 
 
 def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
-    """Of the foreign formats, only Hugging Face's keeps a task's head."""
+    """Among foreign formats, only Hugging Face's can store a task's head."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     refuse(tmp_path, source, "must be model_dir or huggingface", "tf1")
@@ -174,7 +174,7 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
 
 
 def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
-    """The folder contains only the encoder, and describes the pooling."""
+    """The folder contains the encoder alone and describes the pooling."""
     out = tmp_path / "out"
     convert(pretrained_dir, str(out), "sentence_transformers")
     table = safetensors.numpy.load_file(out / "model.safetensors")
@@ -190,13 +190,13 @@ def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
 
 
 def test_characters_as_ranges():
-    """A character class lists its characters as sorted ranges."""
+    """A character class consists of sorted ranges of its characters."""
     pattern = character_class("cab\U0001d165")
     assert pattern == r"[\x{61}-\x{63}\x{1d165}-\x{1d165}]"
 
 
 def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
-    """A local file is used directly; the copy of a remote file is deleted."""
+    """Local files are not copied; the copy of a remote file is deleted."""
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     assert LocalCopy(str(path)).path == str(path)

@@ -1,4 +1,4 @@
-"""Fine-tuned models in Hugging Face's classes load with their heads."""
+"""Models fine-tuned with Hugging Face's classes load with their heads."""
 
 import json
 import pathlib
@@ -45,7 +45,7 @@ def edit(path: pathlib.Path, **changes) -> None:
 
 
 def foreign(folder, **changes) -> pathlib.Path:
-    """Make a folder that we wrote look like another program's."""
+    """Make a folder that we wrote look like one from another program."""
     (folder / TASK_FILE).unlink()
     edit(folder / "config.json", **changes)
     return folder
@@ -53,7 +53,7 @@ def foreign(folder, **changes) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def converted(pretrained_dir, tmp_path_factory):
-    """Return a folder with both forms of a classifier with three classes."""
+    """Return a folder with a three-class classifier in both forms."""
     folder = tmp_path_factory.mktemp("classifier")
     finetuned(folder / "ours", pretrained_dir, "classification", LABELS)
     convert(str(folder / "ours"), str(folder / "hf"), "huggingface")
@@ -69,7 +69,7 @@ def classifier(converted, tmp_path):
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_there_and_back(kind, pretrained_dir, tmp_path):
-    """A round trip keeps the weights and the task of every kind."""
+    """A round trip keeps the weights and the task of every kind of model."""
     ours, hub, back = (str(tmp_path / name) for name in ("a", "b", "c"))
     of_kind(kind, ours, pretrained_dir)
     convert(ours, hub, "huggingface")
@@ -97,7 +97,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     ],
 )
 def test_what_a_config_says(values, kind, labels):
-    """Values that a `config.json` omits get transformers' defaults."""
+    """Values missing from a `config.json` are transformers' defaults."""
     values |= {"architectures": [HEADS[kind][0]]}
     task = task_in(values | {"classifier_dropout_prob": 0.3}, None, 512, False)
     assert (task.kind, task.labels) == (kind, labels)
@@ -116,14 +116,14 @@ def test_what_a_config_says(values, kind, labels):
     ],
 )
 def test_lengths(kind, limit, positions, length):
-    """The tokenizer's length limit applies, up to the number of positions."""
+    """The tokenizer's length limit applies, but not beyond the positions."""
     values = {"architectures": [HEADS[kind][0]]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length
 
 
 def test_logits_are_those_of_the_weights(classifier):
-    """Logits of padded pairs equal NumPy's, computed from the same file."""
+    """Logits of padded pairs equal NumPy's for the weights in the file."""
     model = PairClassifier.load(foreign(classifier))
     inputs = packed(model.tokenizer, TEXTS[:4], TEXTS[3:7])
     assert inputs[1].min() == 0 and inputs[2].max() == 1
@@ -138,7 +138,7 @@ def test_logits_are_those_of_the_weights(classifier):
 
 
 def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
-    """A classifier takes single texts, unless pairs are requested."""
+    """A classifier takes single texts unless text pairs are requested."""
     edit(classifier / "tokenizer_config.json", model_max_length=20)
     out = str(tmp_path / "out")
     convert(str(foreign(classifier)), out, "model_dir", pairs=True)
@@ -164,7 +164,7 @@ def test_choices_of_any_number(pretrained_dir, tmp_path):
 
 
 def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
-    """A missing pooler always gets the same values, and the rest is kept."""
+    """A missing pooler is drawn with a fixed seed; other weights are kept."""
     convert(pretrained_dir, str(tmp_path / "hf"), "huggingface")
     path = tmp_path / "hf" / "model.safetensors"
     table = safetensors.numpy.load_file(path)
@@ -206,12 +206,12 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):
-    """The error names the value that fits no head."""
+    """The error names the value that fits none of the heads."""
     refuse(tmp_path, foreign(classifier, **{key: value}), message)
 
 
 def test_weights_are_all_there(classifier, tmp_path):
-    """A missing weight is an error and is not initialised randomly."""
+    """A missing weight raises an error instead of becoming random."""
     foreign(classifier)
     table = safetensors.numpy.load_file(classifier / "model.safetensors")
     for gone in ("classifier.bias", "albert.pooler."):
@@ -224,13 +224,13 @@ def test_weights_are_all_there(classifier, tmp_path):
 
 
 def test_a_description_must_be_of_the_model(classifier, tmp_path):
-    """A `task.json` whose labels differ from the model's is an error."""
+    """A `task.json` whose labels differ from the model's raises an error."""
     edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 
 
 def test_the_task_is_described(classifier, tmp_path):
-    """A conversion prints the task of a fine-tuned model."""
+    """Converting a fine-tuned model prints its task."""
     lines = convert(str(classifier), str(tmp_path / "out"), "model_dir")
     assert lines[1] == "model: not the sizes of a released model"
     assert (
@@ -240,7 +240,7 @@ def test_the_task_is_described(classifier, tmp_path):
 
 
 def test_an_optimizer_is_left_behind(pretrained_dir, tmp_path):
-    """A fine-tuned model is converted without its optimizer slots."""
+    """Converting a fine-tuned model drops the optimizer's slots."""
     ours = tmp_path / "ours"
     finetuned(ours, pretrained_dir, "classification", LABELS)
     weights = weights_of(ours)

@@ -32,7 +32,7 @@ def test_differences_are_named(change, message, golden, tmp_path):
 
 
 def test_all_differences_are_named_at_once(golden, tmp_path):
-    """One error for a wrong config lists all tensors that differ."""
+    """With a wrong config, one error lists all tensors that do not match."""
     source = release(
         tmp_path / "in", golden.config, golden.weights, intermediate_size=48
     )
@@ -45,7 +45,7 @@ def test_all_differences_are_named_at_once(golden, tmp_path):
 
 
 def test_bert_is_no_albert(golden, tmp_path):
-    """The error states that a checkpoint is from BERT."""
+    """The error for a BERT checkpoint states that it is from BERT."""
     table = {
         "bert/embeddings/word_embeddings": np.zeros((100, 32), "f4"),
         "bert/encoder/layer_0/output/dense/bias": np.zeros(32, "f4"),
@@ -63,7 +63,7 @@ def test_bert_is_no_albert(golden, tmp_path):
 @pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
 @pytest.mark.parametrize("file", ["data-00000-of-00001", "index"])
 def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
-    """The error names a damaged checkpoint, whichever of its files is cut."""
+    """The error names a checkpoint if any of its files is truncated."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / f"model.ckpt-best.{file}"
     if bytes_left < path.stat().st_size:
@@ -72,7 +72,7 @@ def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
 
 
 def test_a_truncated_model_directory(golden, tmp_path):
-    """The error also names a damaged checkpoint in our own format."""
+    """The error names a truncated checkpoint of our own format."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     convert(source, str(tmp_path / "dir"), "model_dir")
     path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"
@@ -95,7 +95,7 @@ def test_truncated_safetensors(bytes_left, golden, tmp_path):
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):
-    """A tensor whose checksum differs is reported as damaged."""
+    """A tensor with a wrong checksum is reported as damaged."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / "model.ckpt-best.data-00000-of-00001"
     content = bytearray(path.read_bytes())
@@ -105,7 +105,7 @@ def test_a_flipped_bit_is_found(golden, tmp_path):
 
 
 def test_inputs_that_are_no_model(golden, tmp_path):
-    """Errors name missing, empty and ambiguous folders, and missing configs."""
+    """Errors name folders that are missing, empty, ambiguous or incomplete."""
     (tmp_path / "nothing").mkdir()
     refuse(tmp_path, tmp_path / "nothing", "`input` must be a folder with")
     refuse(tmp_path, tmp_path / "nowhere", "`input` must be a folder with")

@@ -1,4 +1,4 @@
-"""Conversion of HDF5 files, TensorFlow 1 heads and other encoders."""
+"""Conversion of HDF5 files, TensorFlow 1 heads and unusual encoders."""
 
 import importlib.util
 import json
@@ -31,7 +31,7 @@ def weights_of(folder) -> dict[str, np.ndarray]:
 
 
 def keras_name(name: str) -> str:
-    """Return a variable's name in transformers' TensorFlow classes."""
+    """Return the variable's name in transformers' TensorFlow classes."""
     *scope, last = name.split(".")
     for group in ("albert_layer_groups", "albert_layers"):
         if group in scope:
@@ -49,8 +49,8 @@ def keras_name(name: str) -> str:
 def as_h5(folder, tensors: dict, model: str) -> None:
     """Replace weights by an HDF5 file like that of Keras 2's `save_weights`.
 
-    A layer that uses another layer's variable stores it too, as the masked-word
-    head stores the word table.
+    If layers share a variable, each stores a copy; for example, the masked-word
+    head stores the embedding table.
     """
     table = "albert.embeddings.word_embeddings.weight"
     with h5py.File(folder / "tf_model.h5", "w") as file:
@@ -65,7 +65,7 @@ def as_h5(folder, tensors: dict, model: str) -> None:
 
 
 def test_weights_of_keras(golden, tmp_path, monkeypatch):
-    """Keras weights, including both heads, convert bit for bit."""
+    """Keras weights, heads included, are converted bit for bit."""
     folder, tensors = huggingface(tmp_path, golden)
     convert(str(folder), str(tmp_path / "a"), "model_dir")
     as_h5(folder, tensors, "tf_albert_for_pre_training_1")
@@ -86,7 +86,7 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
 
 
 def test_a_classifier_of_keras(golden, tmp_path):
-    """The head of a Keras classifier is converted under its class's names."""
+    """The head of a Keras classifier is converted from its class's names."""
     folder, tensors = huggingface(
         tmp_path,
         golden,
@@ -108,7 +108,7 @@ def test_a_classifier_of_keras(golden, tmp_path):
 
 
 def pooled_of(golden, table, config) -> np.ndarray:
-    """Return NumPy's pooled output for the first row of a golden."""
+    """Return NumPy's pooled output for the first row of recorded inputs."""
     names = ("input_ids", "input_mask", "segment_ids")
     row = [golden.inputs[name][0] for name in names]
     *_, pooled = albert_numpy.encode(table, config, *row)
@@ -116,7 +116,7 @@ def pooled_of(golden, table, config) -> np.ndarray:
 
 
 def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
-    """Write a TF1 checkpoint of an encoder and a head, with its optimizer."""
+    """Write a TF1 checkpoint with an encoder, a head and optimizer slots."""
     table = {n: x for n, x in golden.weights.items() if n.startswith("bert/")}
     table = {scope + name: x for name, x in table.items()} | head
     return release(tmp_path / "in", golden.config, with_slots(table))
@@ -132,7 +132,7 @@ def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
     ],
 )
 def test_heads_of_run_classifier(number, scope, golden, tmp_path):
-    """Logits equal the released model's, and the optimizer is dropped."""
+    """Logits equal the released code's, and optimizer slots are dropped."""
     rng = np.random.default_rng(number)
     width = golden.config.hidden_size
     weights = rng.normal(size=(number, width)).astype("f4")
@@ -157,7 +157,7 @@ def test_heads_of_run_classifier(number, scope, golden, tmp_path):
 
 
 def test_tasks_of_heads(golden, tmp_path):
-    """`--task` sets the labels; a task that does not match is an error."""
+    """`--task` sets the labels; a task that does not fit raises an error."""
     width = golden.config.hidden_size
     head = {"output_bias": np.ones(3, "f4")}
     head["output_weights"] = np.ones((3, width), "f4")
@@ -181,7 +181,7 @@ def test_tasks_of_heads(golden, tmp_path):
 
 
 def beam_head(width: int) -> dict[str, np.ndarray]:
-    """Return a head of `run_squad_v2` with the released names."""
+    """Return a head of `run_squad_v2` under the released names."""
     rng = np.random.default_rng(3)
     shapes = {
         "start_logits/dense/kernel": (width, 1),
@@ -211,7 +211,7 @@ BEAM_LAYERS = {
 
 
 def test_heads_of_run_squad(golden, tmp_path):
-    """Variables have their released values, and logits equal the release's."""
+    """Variables keep their values, and logits equal the released code's."""
     width = golden.config.hidden_size
     rng = np.random.default_rng(2)
     simple = {
@@ -297,7 +297,7 @@ def test_the_encoder_alone(kind, golden, tmp_path):
     ],
 )
 def test_other_folders_are_named(name, message, tmp_path):
-    """The error identifies the folder and gives advice."""
+    """The error identifies the kind of folder and gives advice."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text("{}")
     refuse(tmp_path, tmp_path / "in", f"`input` must be a folder.*{message}")
@@ -306,7 +306,7 @@ def test_other_folders_are_named(name, message, tmp_path):
 
 
 def test_a_saved_model_is_no_model_directory(golden, tmp_path):
-    """The error names a SavedModel, although its checkpoint resembles ours."""
+    """A SavedModel is identified, although its checkpoint looks like ours."""
     source = release(tmp_path / "plain", golden.config, golden.weights)
     convert(source, str(tmp_path / "ours"), "model_dir")
     (tmp_path / "hub" / "variables").mkdir(parents=True)
@@ -318,7 +318,7 @@ def test_a_saved_model_is_no_model_directory(golden, tmp_path):
 
 
 def test_a_pointer_of_git_is_named(golden, tmp_path):
-    """The error identifies a Git LFS pointer instead of reporting damage."""
+    """A Git LFS pointer is identified, not reported as a damaged file."""
     folder, _ = huggingface(tmp_path, golden)
     path = folder / "model.safetensors"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid x\n")
@@ -366,7 +366,7 @@ def sentence_folder(tmp_path, golden, **changes):
 @pytest.mark.slow_after(4)
 @pytest.mark.parametrize("unit", [True, False])
 def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
-    """Vectors are pooled and normalised as the modules specify."""
+    """Vectors are pooled and normalised as the folder's modules specify."""
     kinds = ["Transformer", "Pooling", "Normalize"][: 2 + unit]
     home = sentence_folder(tmp_path, golden, pooling=pooling, kinds=kinds)
     out = str(tmp_path / "out")
@@ -413,7 +413,7 @@ def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     [(24, 20, 24), (None, 20, 20), (None, None, 40), (64, 20, 40)],
 )
 def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
-    """The module's length applies, up to the number of positions."""
+    """The module's length applies, but not beyond the positions."""
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"model_max_length": of_tokenizer}))
     modules = Modules(str(tmp_path), "mean", True, own, False)
@@ -428,7 +428,7 @@ def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
     ],
 )
 def test_lengths_must_be_numbers(file, name, golden, tmp_path):
-    """The error names a length that is a string."""
+    """The error names a length that is written as a string."""
     home = sentence_folder(tmp_path, golden)
     encoder = home / "0_Transformer"
     (encoder / "sentence_bert_config.json").write_text("{}")
@@ -443,7 +443,7 @@ def test_lengths_must_be_numbers(file, name, golden, tmp_path):
     [(True, True), ("true", True), (False, False), ("false", False)],
 )
 def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
-    """The module's flag, even as a string, overrides the tokenizer's."""
+    """The module's lower-case flag, even as text, overrides the tokenizer."""
     home = sentence_folder(tmp_path, golden)
     path = home / "0_Transformer" / "sentence_bert_config.json"
     edit(path, lambda values: values | {"do_lower_case": flag})
@@ -453,7 +453,7 @@ def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
 
 
 def test_modules_that_have_no_place(golden, tmp_path):
-    """The error names unsupported modules; `encoder_only` skips them."""
+    """An error names unsupported modules; `encoder_only` ignores them."""
     kinds = ["Transformer", "Pooling", "Dense"]
     home = sentence_folder(tmp_path, golden, kinds=kinds)
     refuse(tmp_path, home, "modules=Transformer, Pooling, Dense")
@@ -465,7 +465,7 @@ def test_modules_that_have_no_place(golden, tmp_path):
 
 
 def test_a_prompt_is_named(golden, tmp_path):
-    """A warning names a default prompt, but not optional prompts."""
+    """A warning names a default prompt; optional prompts cause no warning."""
     home = sentence_folder(tmp_path, golden)
     settings = {"prompts": {"query": "query: "}, "default_prompt_name": None}
     path = home / "config_sentence_transformers.json"
@@ -477,7 +477,7 @@ def test_a_prompt_is_named(golden, tmp_path):
 
 @pytest.mark.parametrize("rows", [{}, ["x"], [{"type": "a.Transformer"}]])
 def test_modules_that_are_none(rows, golden, tmp_path):
-    """A `modules.json` without a list of modules is an error."""
+    """A `modules.json` without a list of modules raises an error."""
     home = sentence_folder(tmp_path, golden)
     (home / "modules.json").write_text(json.dumps(rows))
     refuse(tmp_path, home, "must be a list of modules")

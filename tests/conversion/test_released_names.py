@@ -1,4 +1,4 @@
-"""The table of names is complete and one-to-one."""
+"""The table of released names is complete and one-to-one."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_the_table_has_the_variables_of_the_model(variant):
-    """Names and shapes in the table match the built model."""
+    """The table lists the names and shapes of the built model's variables."""
     config = goldens.variant(variant)
     model = named_variables(AlbertForPretraining(config))
     assert variable_names.variable_shapes(config) == {
@@ -45,7 +45,7 @@ def test_the_table_has_the_variables_of_the_model(variant):
 
 @pytest.mark.parametrize("release", COUNTS)
 def test_released_files_map_completely(release, tmp_path):
-    """Each released variable maps to exactly one of our names, and back."""
+    """Each released variable maps to exactly one of our variables, and back."""
     table = TABLES[release]
     shapes = {n: tuple(s) for n, s in table["tensors"].items()}
     tensors = Tensors(shapes, read=None)
@@ -79,7 +79,7 @@ PAPER = {
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameters_of_the_paper(name):
-    """The ablations have the paper's parameter counts, up to rounding."""
+    """The ablations' parameter counts equal the paper's, up to rounding."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
     config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
     shapes = variable_names.variable_shapes(config)
@@ -91,7 +91,7 @@ def test_parameters_of_the_paper(name):
 
 
 def test_what_released_files_cannot_hold():
-    """Architectures that released files cannot store are errors.
+    """Architectures that released files cannot store raise errors.
 
     Each unshared layer is stored as a group.
     """

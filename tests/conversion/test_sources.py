@@ -1,4 +1,4 @@
-"""Sources warn about models that differ from the releases."""
+"""Models that differ from the releases cause warnings."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 
 
 def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
-    """A released config without `embedding_size` loads with a warning."""
+    """A config without `embedding_size` loads, with a warning."""
     source = release(
         tmp_path / "in", golden.config, golden.weights, embedding_size=None
     )
@@ -44,7 +44,7 @@ def test_shipped_configs_have_released_sizes(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_released_configs_are_not_warned_of(name, tmp_path):
-    """Released configs cause no warning, even with wide embeddings."""
+    """No released config causes a warning, even with wide embeddings."""
     shapes = {n: tuple(s) for n, s in TABLES[name]["tensors"].items()}
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(TABLES[name]["config"]))
@@ -70,7 +70,7 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     ],
 )
 def test_shapes_that_hide_a_trap(release, change, warning):
-    """A warning names heads, layers or an activation that no release has."""
+    """A warning names heads, layers or activations that no release has."""
     config = dataclasses.replace(shipped(release), **change)
     said, (text,) = compare_with_released(config)
     assert said == "the sizes of a released model" and warning in text
@@ -88,7 +88,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """Unreleased sizes may have any number of heads and any activation."""
+    """Unreleased sizes may have any heads and any activation."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",

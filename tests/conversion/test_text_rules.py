@@ -1,4 +1,4 @@
-"""Rules of the `tokenizers` library, compiled to a character map."""
+"""Rules of the `tokenizers` library are compiled to a character map."""
 
 import base64
 import re
@@ -82,7 +82,7 @@ TEXTS = [
     ],
 )
 def test_a_map_does_what_the_rules_do(rules, function):
-    """The compiled map changes texts as Python's own functions do."""
+    """A compiled map changes texts as Python's functions do."""
     table, left_out = table_of(rules)
     assert not left_out
     normalize = map_function(charsmap_of(table))
@@ -92,7 +92,7 @@ def test_a_map_does_what_the_rules_do(rules, function):
 
 @pytest.mark.parametrize("name", [name for name in BERT if name != "type"])
 def test_flags_of_bert_may_be_texts(name):
-    """A flag written as a string means the same as the JSON Boolean."""
+    """A flag written as a string equals the JSON Boolean."""
     text = "\x07É中"
     on, off, text_on, text_off = (
         MAKERS["BertNormalizer"](BERT | {name: flag})(text)
@@ -112,7 +112,7 @@ def test_bert_and_nmt():
 
 @pytest.mark.slow
 def test_a_map_within_the_rules_is_applied_too():
-    """All keys of a precompiled map are applied, including sequences."""
+    """A precompiled map among the rules is applied with all of its keys."""
     content = vocabularies.sentencepiece_model()
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
     charsmap = proto.normalizer_spec.precompiled_charsmap
@@ -142,14 +142,14 @@ def test_a_map_within_the_rules_is_applied_too():
     ],
 )
 def test_what_no_map_does_is_named(rule, name):
-    """Only rules that no map can express are omitted, and they are named."""
+    """Rules that no map can express are omitted, and their names returned."""
     table, left_out = table_of([rule, LOWER])
     assert len(left_out) == 1 and re.search(name, left_out[0])
     assert table["A"] == "a"
 
 
 def test_sequences_within_sequences():
-    """Nested sequences are flattened."""
+    """Nested sequences of rules are flattened."""
     inner = {"type": "Sequence", "normalizers": [NFKC]}
     rules = {"type": "Sequence", "normalizers": [inner, LOWER]}
     assert list(flat(rules)) == [NFKC, LOWER]

@@ -1,4 +1,4 @@
-"""Outputs and gradients equal transformers' after conversion.
+"""Outputs and gradients equal those of transformers after conversion.
 
 These tests are slow, and run only if the extra `convert` is installed, as in
 `make interchange`.
@@ -49,7 +49,7 @@ VARIANTS = {n: goldens.VARIANTS[n] for n in NAMES} | {"wide": WIDE}
 
 @pytest.fixture(scope="module")
 def there():
-    """Return a function that calls functions of `transformers_side`."""
+    """Return a function that calls the functions of `transformers_side`."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -90,7 +90,7 @@ def ours(model, inputs):
 
 
 def compare(config, model, there, folder) -> dict:
-    """Check outputs, loss and gradients; return what transformers reported."""
+    """Check outputs, loss and gradients; return the report of transformers."""
     inputs = inputs_of(config)
     out, loss, gradients = ours(model, inputs)
     other = there("compute", str(folder), inputs)
@@ -121,7 +121,7 @@ def compare(config, model, there, folder) -> dict:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_here_to_transformers(variant, there, tmp_path):
-    """transformers loads every weight that we write and computes the same."""
+    """transformers loads all weights that we write and computes our outputs."""
     config = make_config(variant)
     table = goldens.random_weights(config)
     model = goldens.build(config, table)
@@ -137,7 +137,7 @@ def test_from_here_to_transformers(variant, there, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_transformers_to_here(variant, pickled, there, tmp_path):
-    """transformers' files load here, and convert back bit for bit."""
+    """Files from transformers load here and convert back bit for bit."""
     config = make_config(variant)
     released = as_released(config)
     values = dataclasses.asdict(released) | {
@@ -164,7 +164,7 @@ def test_from_transformers_to_here(variant, pickled, there, tmp_path):
 
 
 def test_the_config_of_a_release(there):
-    """Our `config.json` for base v2 has everything that transformers needs."""
+    """Our `config.json` for base v2 has every key that transformers needs."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models"
     file = folder / "albert_base_v2.json"
     config = AlbertConfig.from_json_file(str(file))

@@ -1,4 +1,4 @@
-"""Statistics and warnings for given counts."""
+"""Statistics and warnings that follow from counts."""
 
 from collections import Counter
 
@@ -29,7 +29,7 @@ MADE = Counter(
 
 
 def statistics(text=None, made=None, held_out=None):
-    """Return the statistics of a good data set with some counts changed."""
+    """Return the statistics of a sound data set with some changed counts."""
     made = {
         "train": Counter(dict(MADE) | (made or {})),
         "eval": Counter(dict(MADE) | (held_out or {})),
@@ -39,7 +39,7 @@ def statistics(text=None, made=None, held_out=None):
 
 
 def test_statistics_by_hand():
-    """Shares are ratios of counts, for both splits."""
+    """For both splits, shares are ratios of counts."""
     found = statistics(held_out={"swapped": 60, "paired": 80})
     assert found["unpaired_share"] == 0
     assert found["eval"]["unpaired_share"] == 0.2
@@ -58,7 +58,7 @@ def test_statistics_by_hand():
 
 
 def test_report_names_every_group():
-    """The report has a line for each group of numbers, even held-out ones."""
+    """The report has a line for each group of counts, even held-out counts."""
     text = report(statistics())
     for words in (
         "documents                 10",
@@ -70,7 +70,7 @@ def test_report_names_every_group():
 
 
 def test_sound_data_warns_of_nothing():
-    """Good statistics cause no warnings."""
+    """The statistics of sound data cause no warnings."""
     assert not list(warnings(statistics(), MaskingConfig(), 128))
 
 
@@ -96,20 +96,20 @@ def test_sound_data_warns_of_nothing():
     ],
 )
 def test_warnings(changes, message):
-    """Each warning states the figure that is wrong."""
+    """Each warning states the figure that caused it."""
     (warning,) = warnings(statistics(**changes), MaskingConfig(), 128)
     assert message in warning
 
 
 def test_groups_of_earlier_records_are_reported():
-    """The report includes statistics that only earlier versions wrote."""
+    """Statistics that only earlier versions wrote are also reported."""
     found = statistics() | {"leak_probe": {"balanced_accuracy": 0.51}}
     assert not list(warnings(found, MaskingConfig(), 128))
     assert "balanced accuracy         0.51" in report(found)
 
 
 def test_few_held_out_records():
-    """A held-out split that is too small to measure with causes a warning."""
+    """A held-out split too small for measurements causes a warning."""
     few = {"train": MADE, "eval": Counter(records=7, masked_records=7)}
     found = summarize(TEXT, few, MaskingConfig(), 0.0)
     (warning,) = warnings(found, MaskingConfig(), 128)
@@ -117,7 +117,7 @@ def test_few_held_out_records():
 
 
 def held_out_warnings(asked, share, records, **text):
-    """Return the warnings for a number and share of held-out records."""
+    """Return the warnings for a count and a share of held-out records."""
     tokens = {"train": 1_000_000 * (1 - share), "eval": 1_000_000 * share}
     made = {
         split: Counter(dict(MADE) | {"tokens": round(number)})
@@ -130,7 +130,7 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A held-out share that differs by more than half causes a warning."""
+    """A held-out share more than half above or below its goal is reported."""
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
         (warning,) = held_out_warnings(0.02, share, 100)
@@ -150,7 +150,7 @@ def test_held_out_share_is_compared():
     [(0.02, "--eval_fraction=0.04 holds out about 100"), (0.35, "add text")],
 )
 def test_no_more_is_held_out_than_is_sensible(share, advice):
-    """With few held-out examples, the advice is a larger share or more text."""
+    """For few held-out examples, the advice is a larger share or more text."""
     (warning,) = held_out_warnings(share, share, 50)
     assert "only 50 examples are held out" in warning and advice in warning
 

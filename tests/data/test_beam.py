@@ -1,4 +1,4 @@
-"""Builds with Apache Beam write the same records as builds without Beam."""
+"""Builds with and without Apache Beam write the same records."""
 
 import builtins
 import sys
@@ -55,7 +55,7 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 def readers(monkeypatch):
     """Record the names of files that the `launcher` and the `workers` read.
 
-    Reads while no pipeline runs are the launcher's.
+    Files that are read while no pipeline runs count as the launcher's.
     """
     beam = pytest.importorskip("apache_beam")
     names = {"launcher": set(), "workers": set()}
@@ -81,7 +81,7 @@ def readers(monkeypatch):
 
 @pytest.mark.interchange
 def test_launcher_reads_no_text(corpus, readers):
-    """Only workers read the text and the shards, which grow with the corpus."""
+    """Only workers read text and shards, whose size grows with the corpus."""
     run(corpus, "beam", pipeline_options=BEAM)
     grows = {"a.txt", "b.txt", *(f"shard-{i:05d}" for i in range(3))}
     assert grows <= readers["workers"]
@@ -93,14 +93,14 @@ def test_launcher_reads_no_text(corpus, readers):
 def test_beam_goes_on(corpus, monkeypatch):
     """A build that failed in its second pass keeps the work of both passes.
 
-    It resumes only with the same text; other text is an error and loses no
-    work.
+    The build resumes only with unchanged text. Changed text raises an error and
+    loses no work.
     """
     beam = pytest.importorskip("albert_tf.data.builder.beam_runner")
     here = run(corpus, "here")
 
     class Interrupted(Exception):
-        """Simulates the failure of a pipeline."""
+        """An exception that simulates the failure of a pipeline."""
 
     def interrupted(runner, jobs):
         list(whole(runner, jobs[:4]))
@@ -128,7 +128,7 @@ def test_beam_goes_on(corpus, monkeypatch):
 
 
 def test_runner_without_beam(corpus, monkeypatch):
-    """Without Beam, the options raise an error that names the package."""
+    """Without Beam, pipeline options raise an error that names the package."""
     monkeypatch.setitem(sys.modules, "apache_beam", None)
     monkeypatch.delitem(
         sys.modules, "albert_tf.data.builder.beam_runner", raising=False
@@ -138,7 +138,7 @@ def test_runner_without_beam(corpus, monkeypatch):
 
 
 def test_settings_that_contradict():
-    """Pipeline options must name a runner, and remote folders need options."""
+    """Pipeline options need a runner, and remote folders need the options."""
     paths = {"input_file": "a.txt", "output_dir": "out"}
     with pytest.raises(InputError, match="must name a --runner"):
         BuildConfig(**paths, pipeline_options="--project=p")

@@ -1,4 +1,4 @@
-"""Word boundaries by each rule equal words found by hand."""
+"""Word boundaries by each rule equal boundaries marked by hand."""
 
 import re
 import sys
@@ -48,7 +48,7 @@ class Characters:
 
 
 def unicode_words(text):
-    """Return the words of a text according to the Unicode rule."""
+    """Return the words of a text by the Unicode rule."""
     tokenizer = Characters(text, "before")
     lines = ["before", text]
     ids, sizes, starts = boundaries.encode(tokenizer, "unicode", lines)
@@ -85,13 +85,13 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words follow UAX #29, except for signs, whatever the segmentation."""
+    """Words follow UAX #29, except for signs, however pieces divide text."""
     words_found = [word for word in unicode_words(text) if word]
     assert words_found == words
 
 
 def broken(tokenizer, text):
-    """Return the sentences in a text, each as its joined pieces."""
+    """Return the sentences in a text as strings of joined pieces."""
     ids, _ = tokenizer.encode_joined([text])
     places = boundaries.sentence_breaks(ids, tokenizer)
     parts = np.split(np.array(tokenizer.pieces(ids)), places)
@@ -117,9 +117,9 @@ def test_sentences_break_after_an_end_and_a_space(text, sentences):
 
 
 def test_sentences_break_at_any_whole_word_of_wordpiece():
-    """After an end, a letter begins a sentence; a digit or sign does not.
+    """After an end, a letter begins a sentence; a digit or a sign does not.
 
-    An empty piece in the vocabulary does not, either.
+    An empty piece in the vocabulary does not begin a sentence, either.
     """
     vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x"]
     tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
@@ -139,7 +139,7 @@ def chinese(texts):
 
 
 def grouped(tokenizer, rule, texts):
-    """Return the words of each text as strings of their pieces."""
+    """Return the words of each text as strings of joined pieces."""
     ids, sizes, starts = boundaries.encode(tokenizer, rule, texts)
     assert len(ids) == len(starts) == sizes.sum()
     pieces = [p.removeprefix("##") for p in tokenizer.pieces(ids)]
@@ -159,7 +159,7 @@ ZH = ["我在北京大学学习。", "2010年 abc 很好", "\u3000他说：“�
 
 
 def test_chinese_words_are_those_of_jieba():
-    """Each word consists of the tokens of one word from jieba."""
+    """Chinese words equal the words that jieba finds."""
     jieba = pytest.importorskip("jieba")
     expected = [[w for w in jieba.cut(t) if w.strip()] for t in ZH]
     assert grouped(chinese(ZH), "chinese", ZH) == expected
@@ -174,7 +174,7 @@ def test_segmented_words_are_parted_by_spaces():
 
 
 def test_segmented_english_pieces():
-    """SentencePiece's word mark belongs to the word that follows it."""
+    """SentencePiece's word-boundary marker belongs to the word after it."""
     texts = ["the cat 1,000 sat. [x] naïve", "a"]
     assert grouped(vocabularies.english(), "segmented", texts) == [
         ["▁the", "▁cat", "▁1,000", "▁sat.", "▁[x]", "▁naive"],
@@ -184,7 +184,7 @@ def test_segmented_english_pieces():
 
 @pytest.mark.parametrize("make", [vocabularies.english, vocabularies.chinese])
 def test_every_rule_gives_the_same_ids(make):
-    """Rules affect only word boundaries; every sentence starts a new word."""
+    """Rules do not affect ids, and every sentence begins with a new word."""
     tokenizer = make()
     texts = ["The cat's 1,000 unaffable cafés", "中文 un", "[ ] -"]
     expected = np.concatenate(tokenizer.encode_batch(texts))
@@ -200,7 +200,7 @@ def test_every_rule_gives_the_same_ids(make):
 
 
 def test_rules_that_do_not_fit_are_refused(monkeypatch):
-    """Errors name a rule for another tokenizer, or a missing package."""
+    """An error names an unsuitable rule or the package that a rule lacks."""
     with pytest.raises(InputError, match="english with a wordpiece"):
         boundaries.check_word_rule("english", vocabularies.chinese())
     with pytest.raises(InputError, match="wordpiece with a sentencepiece"):
@@ -212,7 +212,7 @@ def test_rules_that_do_not_fit_are_refused(monkeypatch):
 
 
 def test_records_keep_the_boundaries(corpus, tmp_path):
-    """`token_boundary` follows the rule, and masking covers whole words."""
+    """`token_boundary` follows the rule, and words are masked as a whole."""
     text = (corpus / "a.txt").read_text().replace(" .", ".")
     (tmp_path / "a.txt").write_text(text)
     changes = {

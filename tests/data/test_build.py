@@ -26,7 +26,7 @@ from albert_tf.text.tokenizers import tokenizer_from_files
 
 
 def documents_of(corpus):
-    """Return the ids of each line of each document, read in a simple way."""
+    """Return the ids of each line of each document, by a simple method."""
     tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
@@ -47,9 +47,10 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain all lines, uncut, except a line alone in its chunk.
+    """Records contain all lines uncut, except lines alone in their chunk.
 
-    Training lines occur twice, held-out lines once.
+    With two duplicates, training lines occur twice, but held-out lines only
+    once.
     """
     output, metadata = whole
     documents = documents_of(corpus)
@@ -102,7 +103,7 @@ def test_files_and_metadata(whole):
 
 
 def test_pieces_are_counted(corpus, whole):
-    """`piece_counts.json` has the number of occurrences of each piece."""
+    """`piece_counts.json` states how often each piece occurs."""
     counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
     wanted = Counter(
         id for d in documents_of(corpus) for ids in d for id in ids
@@ -114,14 +115,14 @@ def test_pieces_are_counted(corpus, whole):
 
 @pytest.mark.parametrize("counts", ["[]", "[1.5]", "[3, -1]", "[1, 2, 3, 4]"])
 def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
-    """Invalid piece counts are an error."""
+    """Invalid piece counts raise an error."""
     (tmp_path / "piece_counts.json").write_text(counts)
     with pytest.raises(InputError, match="an integer for each piece"):
         read_piece_counts(str(tmp_path), 3)
 
 
 def test_duplicates_differ(whole):
-    """A duplicate of a shard contains different records."""
+    """The duplicates of a shard contain different records."""
     output, metadata = whole
     first, second = (
         (output / f"train-{i:05d}-of-00006.tfrecord").read_bytes()
@@ -142,7 +143,7 @@ RELEASED = {"compat": "google", "do_permutation": True}
     ],
 )
 def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
-    """Two processes write the same bytes as one.
+    """Two processes write the bytes that a single process writes.
 
     This includes builds that divide a document, or that pair segments with
     segments of other documents.
@@ -158,13 +159,13 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
 
 
 def test_seed_changes_records(corpus, whole, tmp_path):
-    """A different seed produces different records from the same text."""
+    """From the same text, different seeds make different records."""
     build.run(*settings(corpus, tmp_path / "out", random_seed=7))
     assert contents(tmp_path / "out") != contents(whole[0])
 
 
 def test_complete_build_is_left_alone(corpus, whole, tmp_path):
-    """Running a complete build again changes no file."""
+    """Repeating a complete build changes no file."""
     output = whole[0]
     before = {p: p.stat().st_mtime_ns for p in output.iterdir()}
     metadata = build.run(*settings(corpus, output, num_processes=2))
@@ -174,7 +175,7 @@ def test_complete_build_is_left_alone(corpus, whole, tmp_path):
 
 @pytest.mark.parametrize("pattern", ["*", "**"])
 def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
-    """A second run finds the same text, even with records next to it."""
+    """A second run finds the same text files, even beside the records."""
     for name in ("a.txt", "b.txt"):
         shutil.copy(corpus / name, tmp_path)
     text = f"{tmp_path}/{pattern}"
@@ -183,7 +184,7 @@ def test_what_was_made_is_no_text(corpus, tmp_path, pattern):
 
 
 def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
-    """A pattern inside the output folder matches the text files there."""
+    """A pattern inside the output folder matches only the text files."""
     for name in ("a.txt", "b.txt"):
         shutil.copy(corpus / name, tmp_path)
     text = f"{tmp_path}/?.txt"
@@ -211,16 +212,17 @@ def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
     ],
 )
 def test_other_settings_are_refused(corpus, whole, changes):
-    """In a folder built with a different flag, the error names the flag."""
+    """If a flag differs from an earlier build's, the error names the flag."""
     (name,) = changes
     with pytest.raises(InputError, match=f"different settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))
 
 
 def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
-    """Statistics and `metadata.json` record the shares of mask kinds.
+    """Statistics and `metadata.json` record the shares of each kind of mask.
 
-    This includes dynamic records. `--compat=google` allows only its own shares.
+    Dynamic records have these shares, too. `--compat=google` allows only its
+    own shares.
     """
     shares = ("0.5", "0.2", "0.3")
     for kind in ("static", "dynamic"):
@@ -241,7 +243,7 @@ def test_shares_of_masks_are_kept_beside_the_records(corpus, tmp_path):
 
 
 def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
-    """A different corpus and a folder with foreign records are errors."""
+    """A folder with foreign records, or built from other text, is rejected."""
     with pytest.raises(InputError, match="different settings.*corpus"):
         changes = {"input_file": f"{corpus}/a.txt"}
         build.run(*settings(corpus, whole[0], **changes))
@@ -251,7 +253,7 @@ def test_other_text_and_records_are_refused(corpus, whole, tmp_path):
 
 
 def test_another_version_is_refused(corpus, whole, tmp_path):
-    """For another builder version, the error names only the version."""
+    """If the builder's version differs, the error names only the version."""
     metadata = json.loads((whole[0] / "metadata.json").read_text())
     metadata["settings"] |= {"builder_version": 0, "corpus": "of old"}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
@@ -267,7 +269,7 @@ def records_of(folder):
 
 
 def test_duplicates_are_dropped(corpus, whole, tmp_path):
-    """Dropped copies of documents are counted and do not change the records."""
+    """Copies of documents are dropped and counted; other records stay."""
     copied = (corpus / "a.txt").read_text()
     (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
     (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")
@@ -287,7 +289,7 @@ def test_duplicates_are_dropped(corpus, whole, tmp_path):
 
 
 def test_short_documents_are_left_out(corpus, tmp_path):
-    """`min_document_tokens` has the same effect as removing short documents."""
+    """`min_document_tokens` has the effect of removing short documents."""
     texts = "".join(
         (corpus / name).read_text() + "\n" for name in ("a.txt", "b.txt")
     )
@@ -312,7 +314,7 @@ def test_short_documents_are_left_out(corpus, tmp_path):
 
 
 def test_other_formats_give_the_same_records(corpus, tmp_path):
-    """One file per document, or one paragraph per line, gives equal records."""
+    """A document per file, or a paragraph per line, gives equal records."""
     pytest.importorskip("sentencex")
     texts = (corpus / "a.txt").read_text().strip().split("\n\n")
     texts = [text.replace("w", "W").replace(" .", ".") for text in texts]

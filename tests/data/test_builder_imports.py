@@ -1,4 +1,4 @@
-"""The builder does not import TensorFlow, which takes time and memory."""
+"""Builders do not import TensorFlow, which costs time and memory."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ raise ImportError("TensorFlow")
 
 @pytest.fixture
 def without_tensorflow(tmp_path):
-    """Return a function that runs a command that must not import TensorFlow."""
+    """Return a function that runs a command without access to TensorFlow."""
     (tmp_path / "tensorflow.py").write_text(TENSORFLOW)
     path = os.pathsep.join((str(tmp_path), str(ROOT)))
     imported = tmp_path / "imported"
@@ -42,7 +42,7 @@ def without_tensorflow(tmp_path):
 def test_no_process_of_a_build_imports_tensorflow(
     tmp_path, without_tensorflow, flags
 ):
-    """Neither building nor inspecting records imports TensorFlow."""
+    """Building and inspecting records do not import TensorFlow."""
     write_corpus(tmp_path)
     build = command(
         tmp_path,
@@ -64,7 +64,7 @@ def test_no_process_of_a_build_imports_tensorflow(
 
 
 def test_workers_import_little(without_tensorflow):
-    """A worker imports neither TensorFlow nor scikit-learn."""
+    """Workers import neither TensorFlow nor scikit-learn."""
     names = without_tensorflow(
         sys.executable,
         "-c",

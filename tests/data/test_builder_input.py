@@ -1,4 +1,4 @@
-"""Errors about unusable text state the problem and the position."""
+"""Errors about unusable text state the problem and its position."""
 
 import dataclasses
 import errno
@@ -34,7 +34,7 @@ from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
     [("\n \n\n", "0 of 0 documents"), ("w1 .\n\n\x01\n", "1 of 2 documents")],
 )
 def test_no_text(corpus, tmp_path, text, received, fraction):
-    """Text with only blank lines or only short documents is an error."""
+    """Text that has only blank lines or short documents raises an error."""
     (tmp_path / "x.txt").write_text(text)
     changes = {"input_file": str(tmp_path / "x.txt"), "min_document_tokens": 9}
     with pytest.raises(InputError, match=f"must contain text.*{received}"):
@@ -47,7 +47,7 @@ def test_no_text(corpus, tmp_path, text, received, fraction):
 
 @pytest.mark.parametrize("name", ["wiki_00", "c4.json.gz", "A.NDJSON"])
 def test_json_lines_are_no_sentences(corpus, tmp_path, name):
-    """JSON lines are parsed, not read as text, whatever the file name."""
+    """JSON lines are parsed as JSON, whatever the name of the file."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"id": 1, "text": text}) + "\n" for text in texts]
     (tmp_path / name).write_text("".join(lines))
@@ -61,7 +61,7 @@ def test_json_lines_are_no_sentences(corpus, tmp_path, name):
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
-    """The casing setting must match the tokenizer's setting."""
+    """Settings for case must match those of the tokenizer."""
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
     build_tokenizer(cased).save(str(tmp_path))
@@ -83,9 +83,9 @@ def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
 
 @pytest.mark.parametrize("fraction", [0.1, 0.0])
 def test_too_little_text(corpus, tmp_path, fraction):
-    """Text that yields no pairs, with one sentence per document, is an error.
+    """Documents of one sentence yield no pairs and raise an error.
 
-    The held-out share makes no difference.
+    The held-out share has no effect on this error.
     """
     (tmp_path / "words.txt").write_text("w1 .\n\nw2 .\n\nw3 w4\n")
     changes = {"input_file": str(tmp_path / "words.txt")}
@@ -98,7 +98,7 @@ def test_too_little_text(corpus, tmp_path, fraction):
 
 
 def test_a_models_folder_keeps_its_files(corpus, tmp_path):
-    """A folder with a different tokenizer is an error and is not changed."""
+    """A folder with a different tokenizer is rejected and left unchanged."""
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
     before = contents(tmp_path)
@@ -110,7 +110,7 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path):
 def test_mended_text_is_taken(corpus, tmp_path):
     """After an error, the corrected text can be built in the same folder.
 
-    Each line contains two sentences.
+    Each line of the text contains two sentences.
     """
     path = tmp_path / "x.txt"
     changes = {"input_file": str(path)}
@@ -124,7 +124,7 @@ def test_mended_text_is_taken(corpus, tmp_path):
 
 
 def test_script_reports_a_mistake(corpus, tmp_path):
-    """A user error prints one line on stderr and exits with status 1."""
+    """A mistake prints one line on stderr, and the exit status is 1."""
     flags = f"--vocab_file={corpus}/vocab.txt", "--max_seq_length=4"
     script = command(corpus, tmp_path / "out", *flags)
     done = subprocess.run(script, capture_output=True, text=True)
@@ -139,13 +139,13 @@ def test_script_reports_a_mistake(corpus, tmp_path):
     "name", ["max_seq_length", "max_predictions_per_seq", "ngram"]
 )
 def test_numbers_that_no_memory_holds(corpus, tmp_path, name):
-    """A number that is too large is an error before any text is read."""
+    """A setting that is too large raises an error before text is read."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         settings(corpus, tmp_path / "out", **{name: 2**31})
 
 
 def test_more_predictions_than_tokens(corpus, tmp_path):
-    """More predictions than `max_seq_length` are an error."""
+    """More predictions than `max_seq_length` raise an error."""
     changes = {"max_predictions_per_seq": 33}
     with pytest.raises(InputError, match="at most `max_seq_length`, 32"):
         build.run(*settings(corpus, tmp_path / "out", **changes))
@@ -167,7 +167,7 @@ CUT = gzip.compress(b"w1 w2 .\n" * 999, mtime=0)[:-9]
     ],
 )
 def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
-    """The error states what is wrong with a file, and no record remains."""
+    """The error states the fault of a file, and no record is kept."""
     if content is not None:
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder").mkdir()
@@ -181,7 +181,7 @@ def test_files_that_cannot_be_read(corpus, tmp_path, name, content, message):
 
 
 def test_control_characters(corpus, tmp_path):
-    """Control characters are removed; lines with nothing else are counted."""
+    """Control characters are removed; lines that become empty are counted."""
     clean = "w1 w2 .\nw3 w4 .\n\nw5 w6 .\n"
     dirty = "w1\x00 w2\x07 .\nw3\x1b w4 .\x7f\n\x01\x02\n\nw5 w6\u200b .\n"
     found = []
@@ -199,12 +199,12 @@ def test_control_characters(corpus, tmp_path):
 
 
 def full(*args, **kwargs):
-    """Fail like a write to a full disk."""
+    """Fail as a write to a full disk does."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def full_remote(*args, **kwargs):
-    """Fail as TensorFlow does on a full remote disk."""
+    """Fail as TensorFlow does when a remote disk is full."""
     raise RemoteError("No space left")
 
 
@@ -219,7 +219,7 @@ def full_remote(*args, **kwargs):
     ],
 )
 def test_full_disk(corpus, tmp_path, place, name, failure):
-    """The error says to repeat the command, which then completes the build."""
+    """The error advises repeating the command, which completes the build."""
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, failure)
@@ -246,9 +246,9 @@ def bad_in_the_middle(corpus, tmp_path):
 def test_one_bad_row_costs_no_work(
     corpus, tmp_path, monkeypatch, capsys, bad_in_the_middle, processes
 ):
-    """After an error for a bad row, a run that skips it resumes exactly.
+    """After an error for a bad row, a run that skips the row resumes exactly.
 
-    It reuses the earlier shards, and the warning names the row.
+    The run reuses the earlier shards, and its warning names the row.
     """
     changes = {"input_file": bad_in_the_middle, "num_processes": processes}
     skip = changes | {"on_bad_text": "skip"}
@@ -274,7 +274,7 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
-    """Corrected text starts a new first pass and removes the old one."""
+    """Corrected text starts a new first pass and removes the earlier one."""
     changes = {"input_file": bad_in_the_middle}
     scratch = {"scratch_dir": str(tmp_path / "scratch")}
     for more in ({}, scratch):
@@ -290,7 +290,7 @@ def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_standard_input(corpus, tmp_path, monkeypatch, pack):
-    """Text from a pipe produces the same records as text from a file."""
+    """Text from a pipe and text from a file yield equal records."""
     text = (corpus / "a.txt").read_bytes()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pack(text))))
     shared = {
@@ -309,7 +309,7 @@ def test_standard_input(corpus, tmp_path, monkeypatch, pack):
 
 @pytest.mark.parametrize("output, scratch", [("", None), ("out", "scratch")])
 def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
-    """A glob that matches the build's own output does not change the build."""
+    """A glob that also matches the output still reads only the text."""
     shutil.copy(corpus / "a.txt", tmp_path)
     changes = {"input_file": f"{tmp_path}/**"}
     if scratch:
@@ -324,7 +324,7 @@ def test_a_glob_that_matches_the_output(corpus, tmp_path, output, scratch):
 
 
 def test_one_document(corpus, tmp_path):
-    """A single document is divided; one that is too short is an error."""
+    """A single document is divided; if it is too short, an error is raised."""
     text = (corpus / "a.txt").read_text().replace("\n\n", "\n")
     (tmp_path / "x.txt").write_text(text)
     changes = {"input_file": str(tmp_path / "x.txt"), "eval_fraction": 0.1}
@@ -350,7 +350,7 @@ def test_one_document(corpus, tmp_path):
     ],
 )
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
-    """The error for a bad row states its value, and gives advice only once."""
+    """The error for a bad row states its value, and repeats no advice."""
     (tmp_path / name).write_text(content)
     changes = {"input_file": str(tmp_path / name)}
     with pytest.raises(InputError, match=received) as caught:

@@ -1,4 +1,4 @@
-"""A build that was interrupted resumes and writes the same bytes."""
+"""An interrupted build resumes and writes the same bytes."""
 
 import contextlib
 import os
@@ -27,11 +27,11 @@ def whole_of_blocks(corpus, tmp_path_factory):
 
 
 class Interrupted(Exception):
-    """Simulates a killed build."""
+    """An exception that simulates the end of a killed build."""
 
 
 def interrupt(monkeypatch, module, name, calls):
-    """Make a module's function fail after some calls."""
+    """Make a module's function fail after a number of calls."""
     function, made = getattr(module, name), []
 
     def failing(*args):
@@ -57,7 +57,7 @@ def interrupt(monkeypatch, module, name, calls):
 def test_interrupted_build_goes_on(
     corpus, whole_of_blocks, tmp_path, module, name, calls
 ):
-    """A build interrupted at any stage resumes and writes the same bytes."""
+    """Interrupted at any stage, a build resumes and writes the same bytes."""
     output = tmp_path / "out"
     with small_blocks() as patch:
         interrupt(patch, module, name, calls)
@@ -99,7 +99,7 @@ def test_finished_work_is_not_done_again(corpus, tmp_path, monkeypatch):
 def test_shards_that_were_cleared_away_are_made_again(
     corpus, whole, tmp_path, calls
 ):
-    """Shards deleted from the temporary folder are written again."""
+    """Shards missing from the temporary folder are written again."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path / "tmp")}
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, local_runner, "make_file", calls)
@@ -112,7 +112,7 @@ def test_shards_that_were_cleared_away_are_made_again(
 
 
 def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
-    """A build with custom mask shares resumes, and then repeats unchanged."""
+    """A build with custom mask shares can be resumed and repeated."""
     output = tmp_path / "out"
     configs = settings(corpus, output, mask_same_random=("0.9", "0", "0.1"))
     with pytest.MonkeyPatch.context() as patch:
@@ -123,7 +123,7 @@ def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
 
 
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
-    """A second build in the same folder fails and changes nothing there."""
+    """A second build in a folder fails and changes nothing there."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path)}
 
     def run_again(*_):
@@ -147,7 +147,7 @@ def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
 
 
 def test_builds_that_differ_share_no_scratch(tmp_path):
-    """Builds into different folders use different scratch folders."""
+    """Builds into different folders have different scratch folders."""
     folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]
     first, again, other = (folder.scratch for folder in folders)
     assert first == again != other
@@ -155,7 +155,7 @@ def test_builds_that_differ_share_no_scratch(tmp_path):
 
 @pytest.mark.slow
 def test_killed_build_goes_on(corpus, tmp_path):
-    """The script, killed at random times and restarted, has the same output."""
+    """Killed at random times and restarted, a build writes the same output."""
     big = tmp_path / "big.txt"
     big.write_text(
         "\n\n".join((corpus / "a.txt").read_text() for _ in "x" * 99)

@@ -1,4 +1,4 @@
-"""Text in tables produces the same records as text in JSON lines."""
+"""Tables and JSON lines with the same texts produce the same records."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ def build(corpus, output, source, **changes):
 
 @pytest.fixture(scope="module")
 def wanted(corpus, texts, tmp_path_factory):
-    """Return the records built from the documents as JSON lines."""
+    """Return the records that the documents yield as JSON lines."""
     folder = tmp_path_factory.mktemp("jsonl")
     lines = [json.dumps({"body": text}) + "\n" for text in texts]
     (folder / "t.jsonl").write_text("".join(lines))
@@ -81,7 +81,7 @@ def records(folder):
 
 
 def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
-    """Parquet yields equal bytes, even with small blocks or two processes."""
+    """Parquet yields these bytes, even with small blocks or two processes."""
     with small_blocks():
         reading = ReadingConfig(text_field="body")
         assert len([*text_blocks.blocks(str(parquet[0]), 0, reading)]) > 3
@@ -94,7 +94,7 @@ def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
 
 @pytest.mark.parametrize("kind", ["frame", "folder"])
 def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
-    """Frames and saved data sets yield the same records and no other files."""
+    """Frames and saved data sets yield these records, and no other files."""
     if kind == "frame":
         pytest.importorskip("pandas")
         source = table.to_pandas()
@@ -111,7 +111,7 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
 
 
 def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
-    """A second build fails and leaves the first one's text alone."""
+    """A second build fails without affecting the text of the first."""
     run = build_module.run
 
     def build_again(*configs):
@@ -128,7 +128,7 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
 
 
 def test_rows_without_a_text(corpus, tmp_path):
-    """The error names the file or argument and the row; no file remains."""
+    """The error names the row and its file or argument; no file remains."""
     from pyarrow.parquet import write_table
 
     bad = pyarrow.table({"body": ["w1 w2 .\nw3 .", None], "n": [1, 2]})
@@ -148,9 +148,9 @@ def test_rows_without_a_text(corpus, tmp_path):
 
 
 def test_a_vocabulary_of_a_table_is_that_of_its_lines(tmp_path):
-    """`train_tokenizer` reads a table's rows as documents of lines.
+    """`train_tokenizer` reads each row of a table as a document of lines.
 
-    It reads JSON objects in the same way.
+    JSON objects are read in this way, too.
     """
     words = "the cat dog sees hears finds a mouse in its old house".split()
     lines = [" ".join(words[i % 7 :: 1 + i % 3]) for i in range(300)]
@@ -182,7 +182,8 @@ def test_rows_without_a_text_are_skipped(
 ):
     """Rows without text, in memory or in a file, are skipped and counted.
 
-    The warning names the first such row by its table, not by a temporary file.
+    The warning names the first of these rows by its table, not by a temporary
+    file.
     """
     from pyarrow.parquet import write_table
 

@@ -1,4 +1,4 @@
-"""Errors name damaged records; other errors cause no reading of records."""
+"""Errors name damaged records, which are searched only after an error."""
 
 import dataclasses
 import re
@@ -34,7 +34,7 @@ def rewrite(change):
 
 
 def with_float_mask(record):
-    """Return an example whose `input_mask` has a different type."""
+    """Return an example whose `input_mask` consists of floats."""
     changed = tf.train.Example.FromString(record)
     feature = changed.features.feature["input_mask"]
     feature.float_list.value.extend(feature.int64_list.value)
@@ -42,7 +42,7 @@ def with_float_mask(record):
 
 
 def flip(place):
-    """Return a function that inverts one byte of a file's third record."""
+    """Return a function that inverts one byte in a file's third record."""
 
     def damage(path):
         content = bytearray(Path(path).read_bytes())
@@ -87,7 +87,7 @@ FAULTS = {
 
 
 def read_all(data_dir, metadata, split):
-    """Read all records of a split as a run does."""
+    """Read all records of a split in the way that a run does."""
     if split == EVAL:
         batches = input_pipeline.eval_batches(data_dir, metadata, batch_size=4)
     else:
@@ -99,7 +99,7 @@ def read_all(data_dir, metadata, split):
 
 
 def with_sizes(data_dir, metadata):
-    """Return metadata with the current sizes of the files."""
+    """Return metadata that state the current sizes of the files."""
     splits = {
         split: tuple(
             dataclasses.replace(e, bytes=Path(data_dir, e.file).stat().st_size)
@@ -139,7 +139,7 @@ def looked_at(monkeypatch):
 def test_fault_is_named_and_nothing_else_read(
     data_dir, looked_at, fault, split
 ):
-    """The error names the record that stops a run; only its file is read."""
+    """The error names the record that stopped a run; no other file is read."""
     damage, message = FAULTS[fault]
     metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
@@ -154,7 +154,7 @@ def test_fault_is_named_and_nothing_else_read(
 
 @pytest.mark.parametrize("split", [metadata.TRAIN, metadata.EVAL])
 def test_vanished_file_is_named(data_dir, looked_at, split):
-    """The error names a file that disappears while a run reads it."""
+    """An error names a file that vanished while a run was reading it."""
     metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
     tf.io.gfile.remove(path)
@@ -191,7 +191,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 
 
 def test_a_run_begins_with_a_check(data_dir, monkeypatch):
-    """Before a run, sizes are checked in parallel, then the first records."""
+    """A run first checks all sizes in parallel, then the first records."""
     metadata = read_metadata(data_dir)
     together, size = threading.Barrier(2, timeout=20), checks.files.size
     train = [path for path in glob(f"{data_dir}/train-*") if size(path)]

@@ -1,4 +1,4 @@
-"""The hash of a text: its definition, and what changes it."""
+"""The hash of a text: how it is defined and what affects it."""
 
 import hashlib
 
@@ -32,7 +32,7 @@ def blake(data):
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_definition(hash_of, num_threads):
-    """The hash covers the digests of all pieces and their offsets, in order."""
+    """The hash covers, in order, the digests and offsets of all pieces."""
     pieces = [
         bytes(8) + b"0123456789",
         (10).to_bytes(8, "little") + b"abcdefghij",
@@ -45,7 +45,7 @@ def test_definition(hash_of, num_threads):
 
 
 def test_every_change_is_another_text(hash_of):
-    """Bytes, file order and file boundaries all affect the hash."""
+    """Bytes, the order of files and their boundaries all affect the hash."""
     one, two = b"0123456789", b"abc"
     texts = (
         (one, two),

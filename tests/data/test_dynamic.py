@@ -1,4 +1,4 @@
-"""Dynamic records: their content, and the batches made from them."""
+"""Dynamic records: their content and the batches that they yield."""
 
 import dataclasses
 import subprocess
@@ -29,7 +29,7 @@ def run(corpus, output, **changes):
 
 @pytest.fixture(scope="module")
 def kinds(corpus, tmp_path_factory):
-    """Return a folder with records of both kinds, some with one segment."""
+    """Return a folder with static and dynamic records, some of one segment."""
     folder = tmp_path_factory.mktemp("kinds")
     changes = {"single_segment_policy": "keep"}
     for kind in ("static", "dynamic"):
@@ -48,7 +48,7 @@ def read(folder):
 
 
 def test_same_text_as_static(kinds):
-    """Unmasked static records have the same content as dynamic records."""
+    """Dynamic records equal static ones whose masks are removed."""
     static, dynamic = read(kinds / "static"), read(kinds / "dynamic")
     assert len(static) == len(dynamic) > 100
     special = {-1: 2, -2: 3}  # [CLS], [SEP] of the vocabulary
@@ -70,7 +70,7 @@ def test_same_text_as_static(kinds):
 
 
 def test_held_out_records_are_the_static_ones(kinds):
-    """Held-out records are masked once, in the same way for any `masking`."""
+    """Held-out records have one fixed mask, for any value of `masking`."""
     static, dynamic = (
         {p.name: p.read_bytes() for p in (kinds / kind).glob("eval*")}
         for kind in ("static", "dynamic")
@@ -92,7 +92,7 @@ def batches(kinds, count, batch_size=8, **kwargs):
 
 
 def rows(found):
-    """Return the rows of batches as comparable bytes."""
+    """Return the rows of batches as bytes, which can be compared."""
     return [
         b"".join(batch[name][i].tobytes() for name in sorted(batch))
         for batch in found
@@ -101,7 +101,7 @@ def rows(found):
 
 
 def test_batches_hold_what_static_ones_hold(kinds):
-    """Batches have the keys, types and static shapes of static records."""
+    """Batches of both kinds of records have equal keys, types and shapes."""
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
@@ -115,7 +115,7 @@ def test_batches_hold_what_static_ones_hold(kinds):
 
 
 def restored(batch, row):
-    """Return the ids of a row before masking, and the masked positions."""
+    """Return a row's ids before masking, and its masked positions."""
     weights, ids = batch["masked_lm_weights"][row], batch["input_ids"][row]
     where = batch["masked_lm_positions"][row, weights > 0]
     ids = ids.copy()
@@ -124,7 +124,7 @@ def restored(batch, row):
 
 
 def test_batches_restore_the_records(kinds):
-    """An epoch, with its labels restored, contains each record once."""
+    """With labels put back, an epoch contains each record exactly once."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     tokenizer = load_tokenizer(str(kinds / "dynamic"))
     found = []
@@ -152,7 +152,7 @@ def test_batches_restore_the_records(kinds):
 
 
 def test_records_can_be_masked_at_another_rate(kinds):
-    """Records masked at another rate have that rate's predictions per row."""
+    """At another mask rate, each row has that rate's number of predictions."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(
@@ -168,7 +168,7 @@ def test_records_can_be_masked_at_another_rate(kinds):
 
 
 def test_words_are_masked_whole(kinds):
-    """Masking follows the stored word boundaries."""
+    """Masking follows the word boundaries stored in the records."""
     tokenizer = load_tokenizer(str(kinds / "dynamic"))
     follow = tokenizer.pieces(range(tokenizer.vocab_size)).index("##x")
     special, whole = [tokenizer.cls_id, tokenizer.sep_id], 0
@@ -184,7 +184,7 @@ def test_words_are_masked_whole(kinds):
 
 
 def test_masks_change_with_the_epoch(kinds):
-    """A record's masks differ in the second epoch."""
+    """In the second epoch, a record has different masks."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count // 4, batch_size=4))
     assert len(set(found)) > 1.9 * count
@@ -193,21 +193,21 @@ def test_masks_change_with_the_epoch(kinds):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [24, 400])
 def test_resume_is_exact(kinds, start):
-    """The batch at a position does not depend on where reading starts."""
+    """The batch at a position is the same wherever reading starts."""
     whole = rows(batches(kinds, (start + 40) // 8))
     assert rows(batches(kinds, 5, start=start)) == whole[start:]
 
 
 @pytest.mark.slow
 def test_batch_size_changes_no_mask(kinds):
-    """Masks do not depend on the batch size or the reader."""
+    """Neither the batch size nor the reader affects masks."""
     for reader in ({}, {"num_shards": 2, "shard": 1}):
         whole = rows(batches(kinds, 12, **reader))
         assert rows(batches(kinds, 16, batch_size=6, **reader)) == whole
 
 
 def test_no_two_readers_share_a_mask(kinds, monkeypatch):
-    """No two readers share a position, which determines an example's masks."""
+    """Readers share no position, and positions determine masks."""
 
     def positions_read(data_dir, metadata, seed):
         return lambda positions, *_: {"input_ids": positions[:, None]}
@@ -223,7 +223,7 @@ def test_no_two_readers_share_a_mask(kinds, monkeypatch):
 
 
 def test_another_tokenizer_is_refused(corpus, tmp_path):
-    """Unmasked records cannot be read with another tokenizer."""
+    """Unmasked records require the tokenizer that made them."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     metadata = dataclasses.replace(metadata, tokenizer_fingerprint="other")
     with pytest.raises(InputError, match="that made them; make"):
@@ -240,7 +240,7 @@ def test_another_tokenizer_is_refused(corpus, tmp_path):
     ],
 )
 def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
-    """An inconsistent record is an error both before and during training."""
+    """An inconsistent record raises an error before and during training."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     entry = metadata.splits["train"][0]
     record = serialized(
@@ -266,7 +266,7 @@ def test_wrong_records_are_named(corpus, tmp_path, sizes, message):
 
 
 def test_a_reader_elsewhere_cannot_mask(kinds):
-    """Dynamic records on a remote TPU are an error; static ones are not."""
+    """For a remote TPU, dynamic records are rejected, but not static ones."""
     folders = {
         kind: {str(kinds / kind): metadata.read_metadata(str(kinds / kind))}
         for kind in ("static", "dynamic")
@@ -294,7 +294,7 @@ for _ in range(10):
 
 @pytest.mark.slow
 def test_a_process_ends_while_masks_are_drawn(kinds):
-    """A program can exit while the pipeline's threads draw masks."""
+    """A program can exit while threads of the pipeline draw masks."""
     program = EXIT.format(folder=str(kinds / "dynamic"))
     for _ in range(3):
         command = [sys.executable, "-c", program]

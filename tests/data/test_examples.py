@@ -1,4 +1,4 @@
-"""`tf.train.Example` is parsed without TensorFlow, with equal results."""
+"""Our parser reads `tf.train.Example` without TensorFlow."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_values_of_every_kind():
 
 
 def test_features_without_values():
-    """A feature that is missing, empty or of no kind has no values."""
+    """A feature that is missing, empty or of no type yields no values."""
     example = tf.train.Example()
     example.features.feature["empty"].int64_list.SetInParent()
     example.features.feature["nothing"].SetInParent()
@@ -29,7 +29,7 @@ def test_features_without_values():
 
 
 def test_values_that_are_not_packed():
-    """Unpacked values are also read."""
+    """Values that are not packed are read, too."""
     # Example.features.feature{"a": {int64_list: [1, 2]}}, where each value
     # has a tag.
     values = b"\x08\x01\x08\x02"
@@ -43,6 +43,6 @@ def test_values_that_are_not_packed():
 
 
 def test_bytes_that_are_no_example():
-    """Bytes that are not an example are an error."""
+    """Bytes that do not encode an example raise an error."""
     with pytest.raises(ValueError, match="not a tf.train.Example"):
         tfrecord.parse(b"\x99 no example")

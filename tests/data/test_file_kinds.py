@@ -1,4 +1,4 @@
-"""A file's first bytes, then its name, determine its kind."""
+"""The first bytes of a file, then its name, determine its format."""
 
 import bz2
 import dataclasses
@@ -52,13 +52,13 @@ def test_compressed_text(tmp_path, packer, name):
 
 
 def test_a_compressed_name_of_plain_text(tmp_path):
-    """Plain text is read despite a compressed file's name."""
+    """Plain text is read even if the file's name suggests compression."""
     assert read(write(tmp_path / "x.gz", TEXT))[0] == DOCUMENTS
 
 
 @pytest.mark.parametrize("packer", ["gz", "bz2", "xz", "zst"])
 def test_damaged_files(tmp_path, packer):
-    """The error names a damaged file; `skip` reads it up to the damage."""
+    """An error names a damaged file; `skip` reads text before the damage."""
     lines = [f"line {i} of many lines" for i in range(60_000)]
     data = PACKERS[packer]("\n".join(lines).encode())
     path = write(tmp_path / f"x.{packer}", data[: len(data) * 4 // 5])
@@ -75,7 +75,7 @@ def test_damaged_files(tmp_path, packer):
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("name", ["x.txt", "x.csv"])
 def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
-    """`skip` reads everything before the damage, even in one-block files."""
+    """`skip` reads all text before the damage, even in a single block."""
     rows = [os.urandom(40).hex() for _ in range(8_000)]
     text = "\n".join(rows).encode()
     data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)
@@ -90,7 +90,7 @@ def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
 
 @pytest.mark.parametrize("name", ["x.txt.gz", "x.csv.gz"])
 def test_what_comes_before_damage_in_a_small_file_is_read(tmp_path, name):
-    """`skip` also reads the intact start of a small damaged file."""
+    """`skip` also reads the intact beginning of a small damaged file."""
     rows = [os.urandom(20).hex() for _ in range(500)]
     data = comma_separated(rows) if "csv" in name else "\n".join(rows).encode()
     path = write(tmp_path / name, gzip.compress(data)[:-2_000])
@@ -105,7 +105,7 @@ def test_what_comes_before_damage_in_a_small_file_is_read(tmp_path, name):
 @pytest.mark.parametrize("layout", [None, "lines"])
 @pytest.mark.parametrize("fault", ["row", "damage"])
 def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
-    """The blocks before a fault are the same in a run that skips the fault."""
+    """The blocks before a fault do not depend on whether it is skipped."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
     monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
     rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]
@@ -142,7 +142,7 @@ def tarred(data):
 
 
 def database():
-    """Return a database whose lines are mostly UTF-8."""
+    """Return a database in which most lines are UTF-8."""
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(f"{folder}/x.db")
         connection.execute("CREATE TABLE t (text TEXT)")
@@ -190,7 +190,7 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """For any `on_bad_text`, the error names the format and a conversion."""
+    """The error names the format and a conversion, for any `on_bad_text`."""
     data, message = FOREIGN[kind]
     data = data.encode() if isinstance(data, str) else data
     path = write(tmp_path / "x", PACKERS[packer](data) if packer else data)
@@ -200,13 +200,13 @@ def test_foreign_formats(tmp_path, kind, packer):
 
 
 def test_text_with_some_zero_bytes(tmp_path):
-    """Text with a few zero bytes is not a binary file."""
+    """Text with a few zero bytes is not taken for a binary file."""
     rows = ["one\0", "two words", "three more words"]
     assert read(write(tmp_path / "x", "\n".join(rows)))[0] == [rows]
 
 
 def test_some_lines_that_are_not_utf8(tmp_path):
-    """Lines that are not UTF-8 are skipped, unless they are the majority."""
+    """Lines that are not UTF-8 are skipped unless they are the majority."""
     bad, good = b"\xc4\xd6\n" * 400, b"good line\n" * 500
     for data in (bad + good, good + bad):
         path = write(tmp_path / "x", data)
@@ -219,7 +219,7 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The error names the extra, and a command that needs no extra."""
+    """The error names the extra and a command that works without it."""
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):
@@ -229,7 +229,7 @@ def test_missing_library_for_zstd(tmp_path, monkeypatch):
 
 
 def test_a_pipe_is_read_once(tmp_path):
-    """A pipe's first bytes determine its kind and are not lost."""
+    """The first bytes of a pipe determine its format and are not lost."""
     os.mkfifo(tmp_path / "pipe")
     for data in (TEXT.encode(), gzip.compress(json_lines(ROWS))):
         args = (tmp_path / "pipe", data)
@@ -241,7 +241,7 @@ def test_a_pipe_is_read_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["x.csv", "X.Csv", "x.csv.gz"])
 def test_a_copied_pipe_has_its_kind(tmp_path, name):
-    """The copy of a pipe keeps the kind that the pipe's name implies."""
+    """A pipe's copy keeps the format that the pipe's name implies."""
     os.mkfifo(tmp_path / name)
     args = (tmp_path / name, comma_separated(ROWS))
     writer = threading.Thread(target=write, args=args)
@@ -252,7 +252,7 @@ def test_a_copied_pipe_has_its_kind(tmp_path, name):
 
 
 def test_standard_input(monkeypatch):
-    """`-` reads any kind of standard input."""
+    """`-` reads standard input in any format."""
     packed = io.TextIOWrapper(io.BytesIO(bz2.compress(comma_separated(ROWS))))
     monkeypatch.setattr(sys, "stdin", packed)
     assert text_blocks.input_paths("-", None) == ["-"]
@@ -262,7 +262,7 @@ def test_standard_input(monkeypatch):
 
 
 def test_empty_files_are_left_out(tmp_path, capsys):
-    """A warning counts empty files; it is an error if all files are empty."""
+    """Empty files cause a warning, or an error if there are no other files."""
     for name in "abcd":
         write(tmp_path / name, "text" * (name in "ad"))
     found = text_blocks.input_paths(f"{tmp_path}/*", None)
@@ -274,7 +274,7 @@ def test_empty_files_are_left_out(tmp_path, capsys):
 
 
 def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
-    """Links and other spellings of a path name one file; copies do not."""
+    """Links and spellings of a path denote one file; copies are other files."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a", "text")
     write(tmp_path / "copy", "text")
@@ -290,7 +290,7 @@ def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("output", ["", "out"])
 def test_what_is_made_is_no_text(tmp_path, output):
-    """A glob matches the same files before, during and after a build."""
+    """Before, during and after a build, a glob matches the same files."""
     folder = tmp_path / output
     (folder / "scratch-0123456789abcdef-0123456789abcdef").mkdir(parents=True)
     before = [write(tmp_path / name, "text") for name in ("a.txt", "train-x")]
@@ -312,7 +312,7 @@ def test_what_is_made_is_no_text(tmp_path, output):
 
 
 def test_scratch_is_no_text(tmp_path):
-    """Scratch files of a first pass in another folder are also skipped."""
+    """Scratch files in other folders are skipped, too."""
     scratch = tmp_path / "fast" / "scratch-0123456789abcdef-0123456789abcdef"
     scratch.mkdir(parents=True)
     write(scratch / "shard-00000", "made")
@@ -323,13 +323,13 @@ def test_scratch_is_no_text(tmp_path):
 
 
 def test_kinds_without_reading_a_pipe(tmp_path):
-    """The name of a pipe determines its kind, and no byte is read."""
+    """A pipe's name determines its format before any byte is read."""
     os.mkfifo(tmp_path / "x.parquet")
     assert file_kinds.kind_of(str(tmp_path / "x.parquet")) == "parquet"
 
 
 def test_a_folder_and_a_file_in_it(tmp_path, capsys):
-    """A file of a saved data set is read only once."""
+    """A file is read once if its folder, a saved data set, is listed, too."""
     datasets = pytest.importorskip("datasets")
     datasets.Dataset.from_dict({"text": ROWS}).save_to_disk(tmp_path / "d")
     names = f"{tmp_path}/d,{tmp_path}/d/data-00000-of-00001.arrow"
@@ -337,7 +337,7 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` applies to damaged files, not to connection errors."""
+    """`skip` covers damaged files, but not broken connections."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):

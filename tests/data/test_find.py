@@ -18,7 +18,7 @@ def folder(tmp_path):
 
 
 def epoch(data_dir, count):
-    """Return the sorted numbers of one epoch of training examples."""
+    """Return the sorted indices of one epoch of training examples."""
     metadata = read_metadata(str(data_dir))
     checks.check_files(str(data_dir), metadata)
     batches = input_pipeline.train_batches(
@@ -28,7 +28,7 @@ def epoch(data_dir, count):
 
 
 def test_folder_of_released_records(folder):
-    """Lengths come from the first record; all records are counted."""
+    """The first record determines the lengths; all records are counted."""
     metadata = read_metadata(str(folder))
     assert metadata.max_seq_length == TOKENS
     assert metadata.max_predictions_per_seq == SLOTS
@@ -43,7 +43,7 @@ def test_folder_of_released_records(folder):
 
 
 def test_names_of_unfinished_files(folder):
-    """Only unfinished files are skipped, whatever the folder's name."""
+    """Only unfinished files are skipped, whatever their folder's name."""
     folder = folder.rename(folder.parent / "x.tmp1")
     (folder / "part-0.tfrecord.tmp41-0a1b2c3d").write_text("half")
     for data_dir in (folder, f"{folder}/part-*"):
@@ -52,7 +52,7 @@ def test_names_of_unfinished_files(folder):
 
 @pytest.mark.slow
 def test_globs_of_released_records(folder, monkeypatch):
-    """Globs and single files, also relative ones, are read like folders."""
+    """Globs and single files may be passed, also with relative paths."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))
     assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
     monkeypatch.chdir(folder)
@@ -63,7 +63,7 @@ def test_globs_of_released_records(folder, monkeypatch):
 
 
 def test_files_of_several_lengths(folder):
-    """The error names a file with other lengths before training reads it.
+    """An error before training names a file with different lengths.
 
     A file without records has no length.
     """
@@ -76,7 +76,7 @@ def test_files_of_several_lengths(folder):
 
 
 def test_nothing_there(tmp_path):
-    """A missing or empty folder, and a glob without matches, are errors."""
+    """Missing or empty folders and globs without matches raise errors."""
     for data_dir in (tmp_path, tmp_path / "missing"):
         with pytest.raises(InputError, match="create_pretraining_data.py"):
             metadata.read_metadata(str(data_dir))
@@ -85,7 +85,7 @@ def test_nothing_there(tmp_path):
 
 
 def test_unfinished_build_is_no_released_data(folder):
-    """Records next to a build's manifest are incomplete, not released."""
+    """Records beside a build's manifest are incomplete, not released."""
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="must be a folder finished"):
         metadata.read_metadata(str(folder))
@@ -106,7 +106,7 @@ def test_files_that_are_no_records(tmp_path, content, message):
 
 
 def test_features_that_are_missing(tmp_path):
-    """For records of another kind, the error names the missing features."""
+    """For other kinds of records, the error names the missing features."""
     lacking = ("masked_lm_ids", "next_sentence_labels")
     write(tmp_path / "a.tfrecord", [example(0, without=lacking)])
     with pytest.raises(

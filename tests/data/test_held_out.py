@@ -1,4 +1,4 @@
-"""The share of held-out text, and its separation from training text."""
+"""The share of held-out text and its separation from training text."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ CORPORA = {
 
 
 def recipe(**reading):
-    """Return the settings for long texts whose tokens all have unique ids."""
+    """Return the settings for long texts in which no two tokens share an id."""
     return BuildSpec(
         BuildConfig(input_file="x", output_dir="y", num_shards=SHARDS),
         PairsConfig(max_seq_length=128),
@@ -39,7 +39,7 @@ def recipe(**reading):
 
 
 def deal(folder, documents, size, seed):
-    """Write shards; return their paths and each token's document."""
+    """Write shards; return their paths and the document of each token."""
     rng = np.random.default_rng(seed)
     frames = [[] for _ in range(SHARDS)]
     first, numbers = 0, []
@@ -119,7 +119,7 @@ def test_the_share_is_met(tmp_path, name, fraction, seed):
 
 
 def test_whole_documents_stay_whole_where_they_fit(tmp_path):
-    """No document is divided if whole documents come close to the share."""
+    """Documents are divided only if whole documents miss the share."""
     how = recipe()
     paths, document = deal(tmp_path, [25] * 400, 10, 1)
     found = choose(how, paths, 0.02)
@@ -139,7 +139,7 @@ def copy_documents(paths):
 
 
 def test_copies_that_are_dropped_count_nothing(tmp_path):
-    """With `drop_duplicates`, copies do not affect the split."""
+    """With `drop_duplicates`, copies have no effect on the split."""
     how = recipe(drop_duplicates=True)
     paths, _ = deal(tmp_path, [900, 700], 10, 1)
     wanted = choose(how, paths, 0.1)
@@ -152,7 +152,7 @@ def test_copies_that_are_dropped_count_nothing(tmp_path):
 
 
 def test_copies_stay_together(tmp_path):
-    """All copies of a divided document are divided in the same way."""
+    """All copies of a document are divided at the same points."""
     how = recipe()
     paths, _ = deal(tmp_path, [900, 700], 10, 1)
     copy_documents(paths)

@@ -74,7 +74,7 @@ def measure(found):
 
 
 def test_fair_labels_are_chance():
-    """With random labels, the intervals contain 0.5."""
+    """For random labels, the intervals contain 0.5."""
     found = measure(examples(np.random.default_rng(0)))
     for name in ("balanced_interval", "words_balanced_interval"):
         low, high = found[name]
@@ -83,7 +83,7 @@ def test_fair_labels_are_chance():
 
 
 def test_random_documents_leak():
-    """The probe detects a fixed label for segments on different topics."""
+    """The probe finds a label that depends on whether topics match."""
     found = measure(examples(np.random.default_rng(1), random_documents=0.6))
     assert found["balanced_interval"][0] > LEAK
     assert found["majority_share"] == pytest.approx(0.8, abs=0.03)
@@ -93,7 +93,7 @@ def test_random_documents_leak():
 
 
 def test_in_the_next_sentence_task_topics_are_the_task():
-    """In the next-sentence task, topics count as words, not as form."""
+    """In the next-sentence task, topics count as content, not as form."""
     found = examples(np.random.default_rng(1), random_documents=0.6)
     segments = leak_probe._segments(found, V)
     measured = leak_probe.measure(segments, next_sentence=True)
@@ -105,7 +105,7 @@ def test_in_the_next_sentence_task_topics_are_the_task():
 
 
 def test_cut_sentences_and_long_ones_leak():
-    """Truncated or longer first sentences reveal the order."""
+    """Truncated or long first sentences reveal the order to the probe."""
     cut = measure(examples(np.random.default_rng(2), cut=0.3))
     assert cut["balanced_accuracy"] == pytest.approx(0.65, abs=0.04)
     long = measure(examples(np.random.default_rng(3), long=5))
@@ -116,14 +116,14 @@ def test_cut_sentences_and_long_ones_leak():
 
 
 def test_words_that_tell_the_label_are_told_apart():
-    """A word that reveals the label counts as words, not as form."""
+    """A word that reveals the label counts as content, not as form."""
     found = measure(examples(np.random.default_rng(4), marked=0.5))
     assert found["words_balanced_accuracy"] == pytest.approx(0.75, abs=0.04)
     assert found["balanced_interval"][0] < 0.5 < found["balanced_interval"][1]
 
 
 def test_labels_of_one_kind():
-    """If one label is too rare to learn, only the shares are reported."""
+    """If one label is too rare to learn, the report contains only shares."""
     rng = np.random.default_rng(8)
     found = measure(
         [example(rng.integers(5, V, 9), [7, 8], 1) for _ in range(90)]
@@ -133,13 +133,13 @@ def test_labels_of_one_kind():
 
 
 def test_nothing_to_probe():
-    """Without records, the probe reports no accuracy and raises no error."""
+    """Without records, the report has no accuracy, and no error is raised."""
     assert leak_probe.probe([], V)["balanced_accuracy"] is None
     assert measure([])["records"] == 0
 
 
 def test_balanced_accuracy_is_sklearns():
-    """The balanced accuracy equals scikit-learn's and is in its interval."""
+    """Balanced accuracy equals scikit-learn's and lies in its interval."""
     rng = np.random.default_rng(6)
     labels = rng.random(500) < 0.8
     guessed = rng.random(500) < 0.6
@@ -167,7 +167,7 @@ def test_probe_ignores_masks():
 
 
 def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
-    """Only the first pass's files are probed; later passes repeat the text."""
+    """Files of later passes, which repeat the text, are not probed."""
     write_corpus(tmp_path)
     made = build.run(*settings(tmp_path, tmp_path / "out", dupe_factor=2))
     names = [entry.file for entry in made.splits["train"]]
@@ -182,6 +182,6 @@ def test_a_folder_is_probed_by_its_first_pass(tmp_path, monkeypatch):
 
 
 def test_a_folder_without_records_is_refused(tmp_path):
-    """A folder without records is an error."""
+    """A folder without records raises an error."""
     with pytest.raises(InputError, match="metadata.json"):
         leak_probe.report(str(tmp_path))

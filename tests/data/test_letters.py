@@ -63,13 +63,13 @@ BEYOND = {"vi", "ru", "hi", "th"}
 
 
 def letters_of(text):
-    """Return the letters and marks of a text in composed form."""
+    """Return a text's letters and marks in composed form."""
     text = unicodedata.normalize("NFC", text)
     return [c for c in text if unicodedata.category(c)[0] in "LM"]
 
 
 def counted(text, strip):
-    """Return all warnings for a text as one string."""
+    """Return all warnings for a text, joined to one string."""
     letters = Letters(has_marks, strip)
     letters.add(text)
     dropped, beyond = letter_shares(letters.counts())
@@ -79,9 +79,9 @@ def counted(text, strip):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_languages_are_told(name, form, tmp_path):
-    """If accents distinguish words, `auto` keeps them and the default warns.
+    """If accents distinguish words, `auto` keeps accents and a default warns.
 
-    Composed and decomposed text give the same result.
+    Composed and decomposed text lead to the same result.
     """
     text = unicodedata.normalize(form, (MARKED | PLAIN)[name])
     (tmp_path / "text").write_text(text)
@@ -108,7 +108,7 @@ SCRIPTS = ["vi", "hi", "ja", "zh", "ru", "th", "fr", "en", "sw"]
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
-    """With `auto`, no letter that the vocabulary contains is lost."""
+    """With `auto`, text keeps all letters that the vocabulary contains."""
     text = (MARKED | PLAIN)[name]
     content = model_of(text if name in MARKED else text[:150])
     (tmp_path / "spiece.model").write_bytes(content)
@@ -131,7 +131,7 @@ def test_a_vocabulary_keeps_the_letters_it_has(name, tmp_path):
 
 
 def test_released_vocabularies_stay_as_they_are():
-    """`auto` strips accents unless the vocabulary contains them."""
+    """`auto` strips accents if the vocabulary contains no accents."""
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] cafe ##e 中".split()
     content = "\n".join(pieces).encode()
     for extra, strip in ((b"", True), ("\n##é".encode(), False)):
@@ -149,7 +149,7 @@ def test_released_vocabularies_stay_as_they_are():
     [(True, True, 2), (True, False, 0), (False, True, 0)],
 )
 def test_marks_that_wordpiece_drops(lower, strip, marks):
-    """WordPiece drops accents only if it lowercases the text."""
+    """WordPiece drops accents only from lowercased text."""
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
@@ -174,8 +174,8 @@ def vietnamese(tmp_path):
 def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
     """By default, records lose the tones, and a warning names both flags.
 
-    With `auto` for the tokenizer and the records, the tones stay and there is
-    no warning.
+    If both the tokenizer and the records use `auto`, the tones stay and there
+    is no warning.
     """
     said, unknown = {}, {}
     for choice in (True, "auto"):
@@ -216,7 +216,7 @@ def test_the_builder_warns_or_chooses(vietnamese, tmp_path, corpus):
 def test_a_vocabulary_of_another_choice_is_refused(
     vietnamese, tmp_path, corpus
 ):
-    """The default settings are an error for a tokenizer that keeps accents."""
+    """A tokenizer that keeps accents conflicts with the default settings."""
     make_vocabulary(
         TrainTokenizerConfig(
             input_file=vietnamese,
@@ -235,7 +235,7 @@ def test_a_vocabulary_of_another_choice_is_refused(
 
 
 def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
-    """`train_tokenizer` also warns, and names the flags."""
+    """A warning from `train_tokenizer` names the flags, too."""
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )
@@ -244,7 +244,7 @@ def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
 
 
 def test_auto_reads_a_pipe(tmp_path, monkeypatch):
-    """`auto` makes the same choice for a pipe as for a file."""
+    """For a pipe, `auto` makes the choice that it makes for a file."""
     text = "\n".join([MARKED["vi"]] * 50).encode()
     (tmp_path / "x.txt").write_bytes(text)
     reader, writer = os.pipe()

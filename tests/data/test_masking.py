@@ -1,4 +1,4 @@
-"""Masking matches a word-by-word reference and the documented shares."""
+"""Masks equal those of a word-by-word reference and the documented shares."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "dynamic_masks.npz"
 
 
 def mask(rng, config=None, **kwargs):
-    """Return random instances and their masks."""
+    """Return random examples with their masks."""
     config = config or MaskingConfig()
     batch = instances(rng, **kwargs)
     most = config.most_masked(batch.input_ids.shape[1])
@@ -24,7 +24,7 @@ def mask(rng, config=None, **kwargs):
 
 
 def words_of(starts, maskable):
-    """Return an instance's words as lists of positions, in order."""
+    """Return an example's words, in order, as lists of positions."""
     words, last = [], -9
     for t in np.flatnonzero(maskable).tolist():
         if starts[t] or last != t - 1:
@@ -35,7 +35,7 @@ def words_of(starts, maskable):
 
 
 def reference_spans(order, starts, maskable, budget, ngrams):
-    """Choose one instance's spans word by word, as the module documents."""
+    """Choose an example's spans word by word, as the module documents."""
     words = {word[0]: word for word in words_of(starts, maskable)}
     covered: set[int] = set()
     for start, n in zip(order, ngrams, strict=True):
@@ -51,7 +51,7 @@ def reference_spans(order, starts, maskable, budget, ngrams):
 
 @pytest.mark.parametrize("budget", [1, 5, 12, 1000])
 def test_spans_equal_reference(budget):
-    """The vectorised choice of spans equals the word-by-word choice."""
+    """The vectorised choice of spans equals a word-by-word choice."""
     batch, order, ngrams, (covered, drawn, used) = spans(
         np.random.default_rng(1), budget
     )
@@ -68,7 +68,7 @@ def test_spans_equal_reference(budget):
 
 
 def test_order_visits_every_word_once():
-    """The random order permutes the word starts; padding comes last."""
+    """The random order is a permutation of word starts; padding comes last."""
     rng = np.random.default_rng(2)
     starts = rng.random((50, 20)) < 0.4
     order = masking.random_order(starts, Draws(2, np.arange(50)).bits(20))
@@ -83,7 +83,7 @@ def test_order_visits_every_word_once():
 
 @pytest.mark.parametrize("favor_shorter", [True, False])
 def test_ngram_lengths(favor_shorter):
-    """Lengths have probabilities p(n) ~ 1/n, 6/11, 3/11, 2/11, or reversed."""
+    """Lengths follow p(n) ~ 1/n (6/11, 3/11, 2/11) or its reverse."""
     config = MaskingConfig(favor_shorter_ngram=favor_shorter)
     _, masked = mask(np.random.default_rng(6), config, batch=4000)
     expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
@@ -94,7 +94,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(asked):
-    """Tokens become [MASK], stay or turn into words by the requested shares."""
+    """Tokens become [MASK], stay or become words in the requested shares."""
     config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
@@ -117,7 +117,7 @@ def test_masked_tokens_become_mask_same_or_random(asked):
 
 
 def test_written_shares():
-    """The default shares are the released ones, and metadata omit them."""
+    """The default shares are the released ones; metadata store only others."""
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
     config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
@@ -134,7 +134,7 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_tokens_are_replaced_independently():
-    """Two predictions of an example both become [MASK] in 64 % of examples."""
+    """Both of two predictions become [MASK] in 64 % of the examples."""
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
     _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1
@@ -146,7 +146,7 @@ def test_tokens_are_replaced_independently():
 
 
 def test_random_words_are_words():
-    """Random words are never special tokens, except with released masking."""
+    """Random words are special tokens only with the released masking."""
 
     class Vocabulary:
         vocab_size, mask_id = 8, 4
@@ -158,13 +158,13 @@ def test_random_words_are_words():
 
 
 def test_budget_rounds_as_released():
-    """The budget rounds halves to even, from 1 to the number of slots."""
+    """The budget rounds halves to even and lies between 1 and the slots."""
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
 
 
 def test_permutation():
-    """As many tokens are permuted as masked; all of them are predicted."""
+    """As many tokens are permuted as masked, and all of them are predicted."""
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
     batch, masked = mask(np.random.default_rng(10), config, batch=500)
@@ -189,7 +189,7 @@ def test_permutation():
 
 
 def test_permuted_tokens_stay_in_their_row():
-    """Tokens at the chosen positions are shuffled uniformly in their row."""
+    """The tokens at a row's chosen positions are shuffled uniformly."""
     ids = np.arange(30_000).reshape(3000, 10)
     moved = np.zeros(ids.shape, bool)
     moved[:, [2, 5, 6]] = True
@@ -221,7 +221,7 @@ def test_permuted_tokens_stay_in_their_row():
     ],
 )
 def test_masks_are_the_recorded_ones(name, seed, settings):
-    """Masks equal those of earlier versions, which used TensorFlow."""
+    """Masks equal the masks of earlier versions, which used TensorFlow."""
     with np.load(RECORDED) as file:
         recorded = {k: file[k] for k in file if k.startswith(f"{name}/")}
     recorded = {k.partition("/")[2]: x for k, x in recorded.items()}
@@ -240,7 +240,7 @@ def test_masks_are_the_recorded_ones(name, seed, settings):
 
 
 def splitmix64(state):
-    """Return the next number of SplitMix64 for a Python int, as published."""
+    """Return SplitMix64's next number for a Python int, as published."""
     state &= 2**64 - 1
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) % 2**64
@@ -248,7 +248,7 @@ def splitmix64(state):
 
 
 def test_draws_are_splitmix64():
-    """The bits of an example are SplitMix64 from the seed and its position."""
+    """An example's bits are SplitMix64's for the seed and its position."""
     increment, positions = 0x9E3779B97F4A7C15, (0, 5, 2**40)
     draws = Draws(7, np.array(positions))
     for sequence in range(3):

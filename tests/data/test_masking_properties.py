@@ -23,7 +23,7 @@ SHARE = st.sampled_from(["0", "0.1", "0.5", "0.8", "1"])
 
 @st.composite
 def configs(draw):
-    """Return masking settings."""
+    """Return a strategy for masking settings."""
     masks, keeps = draw(SHARE), draw(SHARE)
     if float(masks) + float(keeps) > 1:
         keeps = "0"
@@ -44,7 +44,7 @@ def configs(draw):
 def row_of(a, b, begins):
     """Return kinds of positions, word starts, and words as lists of positions.
 
-    The kind of a position is 0 in A, 1 in B and 2 at a special token.
+    The kind is 0 in segment A, 1 in segment B and 2 at special tokens.
     """
     kinds, starts, words = [2], [True], []
     for kind, segment in enumerate((a, b)):
@@ -58,7 +58,7 @@ def row_of(a, b, begins):
 
 
 def instances_of(rows, seed):
-    """Return a batch of instances, and each instance's words."""
+    """Return a batch of examples, and the words of each example."""
     made = [row_of(*row) for row in rows]
     tokens = max(len(kinds) for kinds, _, _ in made) + 2
     shape = len(rows), tokens
@@ -76,7 +76,7 @@ def instances_of(rows, seed):
 
 
 def mask(batch, config, seed, positions):
-    """Mask a batch of instances at the given positions of the stream."""
+    """Mask a batch of examples at the given positions of the stream."""
     most = config.most_masked(batch.input_ids.shape[1])
     draws = Draws(seed, np.array(positions))
     return masking.mask(batch, most, config, WORDS, draws)
@@ -173,7 +173,7 @@ def test_masks_depend_on_seed_and_position_alone(rows, config, seed):
 
 
 def test_other_seeds_and_positions_have_other_masks():
-    """Two seeds or two positions produce different masks for a long text."""
+    """For a long text, two seeds or two positions produce different masks."""
     batch, _ = instances_of([([1] * 60, [1] * 60, True)], 3)
     found = {
         mask(batch, MaskingConfig(), seed, [position]).positions.tobytes()

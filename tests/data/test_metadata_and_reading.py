@@ -1,4 +1,4 @@
-"""Batches equal the records that `tf.train.Example` wrote."""
+"""Batches contain the values of records written by `tf.train.Example`."""
 
 import dataclasses
 from pathlib import Path
@@ -22,7 +22,7 @@ def data_dir(tmp_path, monkeypatch):
 
 
 def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
-    """Return the numbers of the first `count` training examples."""
+    """Return the indices of the first `count` training examples."""
     metadata = read_metadata(data_dir)
     batches = input_pipeline.train_batches(
         data_dir, metadata, batch_size=batch_size, seed=seed, **kwargs
@@ -32,7 +32,7 @@ def numbers(data_dir, count, batch_size=1, seed=3, **kwargs):
 
 
 def test_every_epoch_holds_every_record_once(data_dir):
-    """Each epoch is a new permutation of the records."""
+    """Each epoch is a different permutation of the records."""
     stream = numbers(data_dir, 3 * 93)
     epochs = [stream[i : i + 93] for i in (0, 93, 186)]
     for epoch in epochs:
@@ -42,16 +42,17 @@ def test_every_epoch_holds_every_record_once(data_dir):
 
 
 def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
-    """Two blocks of a file are permuted differently."""
+    """A file's blocks have different permutations."""
     stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
     orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
     assert 2 <= len(orders) == len(set(orders))
 
 
 def test_batches_have_static_shapes(data_dir):
-    """Batch shapes, including B, are static, as TPU compilation requires.
+    """The shapes of batches are static, as TPU compilation requires.
 
-    A strategy with several hosts creates the data set inside a graph.
+    This includes the batch size. A strategy with several hosts creates the data
+    set inside a graph.
     """
     metadata = read_metadata(data_dir)
     specs = []
@@ -74,16 +75,17 @@ def test_batches_have_static_shapes(data_dir):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("start", [16, 37, 93, 93 * 2 + 17])
 def test_stream_can_begin_anywhere(data_dir, start):
-    """The example at a position does not depend on where reading starts."""
+    """The example at a position is the same wherever reading starts."""
     whole = numbers(data_dir, start + 100)
     assert numbers(data_dir, 100, start=start) == whole[start:]
 
 
 @pytest.mark.slow
 def test_one_reader_keeps_its_order(data_dir, monkeypatch):
-    """The order matches version 1, so running jobs can resume.
+    """The order of records equals version 1's, so running jobs can resume.
 
-    The numbers come from that release, which read files one after another.
+    The expected indices come from that version, which read files one after
+    another.
     """
     expected = [61, 58, 53, 60, 67, 54, 55, 68], [90, 2, 92, 91, 89, 6, 3, 85]
     for limit in (input_pipeline.BYTES_AHEAD, 0):
@@ -94,7 +96,7 @@ def test_one_reader_keeps_its_order(data_dir, monkeypatch):
 
 @pytest.mark.slow
 def test_readers_share_each_epoch(data_dir):
-    """Together, readers read each record once; each may start anywhere."""
+    """Each record is read by one of the readers; each may start anywhere."""
     shares = [
         numbers(data_dir, 31 * 5, num_shards=3, shard=s) for s in range(3)
     ]
@@ -111,7 +113,7 @@ def test_readers_share_each_epoch(data_dir):
 
 @pytest.mark.slow
 def test_a_reader_opens_the_files_of_its_share(data_dir):
-    """A reader does not open files that only other readers need."""
+    """A reader opens only files that contain records of its share."""
     shares = [numbers(data_dir, 31, num_shards=3, shard=s) for s in range(3)]
     first_ids = {"train-00000": range(30), "train-00002": range(30, 53)}
     for name, ids in first_ids.items():
@@ -127,7 +129,7 @@ def test_a_reader_opens_the_files_of_its_share(data_dir):
 
 
 def test_batch(data_dir):
-    """A batch has the specified keys, types and shapes, and correct values."""
+    """A batch has the specified keys, types and shapes and correct values."""
     metadata = read_metadata(data_dir)
     batches = input_pipeline.train_batches(
         data_dir, metadata, batch_size=6, seed=1
@@ -170,7 +172,7 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
 
 
 def test_metadata_errors(data_dir, tmp_path):
-    """A foreign or damaged `metadata.json` is an error."""
+    """A foreign or damaged `metadata.json` raises an error."""
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),
@@ -184,7 +186,7 @@ def test_metadata_errors(data_dir, tmp_path):
 
 
 def test_split_without_records(data_dir):
-    """Reading a split without records is an error, not an endless loop."""
+    """Reading an empty split raises an error instead of looping forever."""
     metadata = read_metadata(data_dir)
     splits = {"train": (), "eval": ()}
     metadata = dataclasses.replace(metadata, splits=splits)

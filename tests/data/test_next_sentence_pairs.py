@@ -1,4 +1,4 @@
-"""Properties of next-sentence pairs from random documents."""
+"""Properties of next-sentence pairs made from random documents."""
 
 import numpy as np
 import pytest
@@ -23,10 +23,10 @@ def documents(rng, count):
 
 
 def make(rng, count=2000):
-    """Return documents, pairs, counts, and the relation of B to A.
+    """Return documents, pairs, counts, and how each B relates to its A.
 
-    The relation is bool [n, 2]: whether B is a piece of its A, and whether it
-    follows its A.
+    The relation is bool [n, 2]: whether B is a piece of A, and whether B
+    follows A.
     """
     docs = documents(rng, count)
     made, counts = next_sentence_pairs.make_pairs(docs, NONE, CONFIG, rng)
@@ -36,7 +36,7 @@ def make(rng, count=2000):
 
 
 def test_labels_are_a_coins_and_say_whether_b_belongs():
-    """B is a piece of A or follows it if and only if the label is 0.
+    """The label is 0 if and only if B is a piece of A or follows A.
 
     Half of the labels are 1.
     """
@@ -51,7 +51,7 @@ def test_labels_are_a_coins_and_say_whether_b_belongs():
 
 
 def test_strange_segments_are_of_other_documents():
-    """With label 1, B comes from a different document than A."""
+    """With label 1, A and B come from different documents."""
     docs, made, _, _ = make(np.random.default_rng(2))
     ends = docs.offsets()[np.cumsum(docs.parts)]
     a, b = (
@@ -64,7 +64,7 @@ def test_strange_segments_are_of_other_documents():
 
 
 def test_neither_lengths_nor_ends_tell_the_label():
-    """The joint lengths and ends of A and B do not depend on the label."""
+    """The label depends neither on the lengths nor on the ends of A and B."""
     docs, made, _, _ = make(np.random.default_rng(3), 6000)
     a, b = made.a_end - made.a_start, made.b_end - made.b_start
     assert (a + b <= ROOM).all() and a.min() > 0 and b.min() > 0
@@ -78,7 +78,7 @@ def test_neither_lengths_nor_ends_tell_the_label():
 
 
 def test_pairs_are_used_once_and_in_random_order():
-    """Each chunk yields one A, in random order."""
+    """Each chunk is the source of one A, and the order is random."""
     _, made, counts, _ = make(np.random.default_rng(4))
     order = np.argsort(made.a_start)
     assert (made.a_start[order][1:] >= made.a_end[order][:-1]).all()
@@ -88,9 +88,9 @@ def test_pairs_are_used_once_and_in_random_order():
 
 @pytest.mark.parametrize("most", [1, 3, 5])
 def test_partners_are_of_the_kind_and_of_another_document(most):
-    """Partners are of the same kind but of different documents.
+    """Partners are of the same kind, but from different documents.
 
-    One document has at most half of the items of each kind.
+    No document has more than half of the items of a kind.
     """
     rng = np.random.default_rng(most)
     kinds = np.repeat(np.arange(40), 10)
@@ -108,9 +108,9 @@ def test_partners_are_of_the_kind_and_of_another_document(most):
 
 
 def test_partners_of_one_document_differ_and_a_lone_item_has_none():
-    """No item of a frequent document is its own partner; a lone item is.
+    """No item is its own partner, except an item that is alone in its kind.
 
-    One document has three of five items; kind 8 has a single item.
+    One document has three of five items, and kind 8 has a single item.
     """
     kinds = np.array([2, 2, 8, 2, 2, 2])
     other = next_sentence_pairs.partners(kinds, np.array([6, 6, 6, 6, 7, 9]))
@@ -120,7 +120,7 @@ def test_partners_of_one_document_differ_and_a_lone_item_has_none():
 
 
 def test_no_text_gives_no_pairs():
-    """Documents of one line yield no pairs."""
+    """Documents of a single line yield no pairs."""
     sizes, ones = np.full(3, 7, np.int32), np.ones(3, np.int32)
     hashes = np.arange(3, dtype=np.uint64)
     docs = Documents(
@@ -133,7 +133,7 @@ def test_no_text_gives_no_pairs():
 
 
 def test_build(tmp_path):
-    """A build makes and counts next-sentence pairs without truncation."""
+    """A build makes and counts next-sentence pairs, and truncates none."""
     write_corpus(tmp_path)
     metadata = build.run(
         *settings(tmp_path, tmp_path / "out", random_next_sentence=True)

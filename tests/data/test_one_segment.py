@@ -1,4 +1,4 @@
-"""Examples with one segment, with `--single_segment_policy=keep`."""
+"""Examples of one segment, which `--single_segment_policy=keep` makes."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ ROOM = CONFIG.room
 
 
 def documents(rng, sizes=(2, 3, 9, 14, 40, 95), count=500):
-    """Return documents of lines; ids are positions, and words are short."""
+    """Return documents with ids that are positions, and with short words."""
     parts = rng.integers(1, 9, count).astype(np.int32)
     lines = rng.choice(sizes, parts.sum()).astype(np.int32)
     ids = np.arange(lines.sum(), dtype=np.int32)
@@ -26,7 +26,7 @@ def documents(rng, sizes=(2, 3, 9, 14, 40, 95), count=500):
 
 
 def make(docs, policy, rule=pairs, seed=1):
-    """Return pairs and counts, with a sentence end at every 17th token."""
+    """Return pairs and counts; every 17th token ends a sentence."""
     config = PairsConfig(
         max_seq_length=32,
         single_segment_policy=policy,
@@ -42,7 +42,7 @@ def rows(made):
 
 
 def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
-    """Pairs equal the default's; all other text is in one-segment examples."""
+    """Pairs equal the default's, and other text is in one-segment examples."""
     docs = documents(np.random.default_rng(1))
     made, counts = make(docs, "keep")
     seen = np.zeros(len(docs.ids), int)
@@ -59,7 +59,7 @@ def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
 
 
 def test_long_lines_are_cut_evenly_before_words():
-    """A line that is too long is cut at words into pieces of similar length."""
+    """A long line is split between words into pieces of similar length."""
     docs = documents(np.random.default_rng(2), sizes=(95,))
     made, _ = pairs.make_pairs(
         docs, np.zeros(0, np.int64), CONFIG, np.random.default_rng(3)
@@ -70,7 +70,7 @@ def test_long_lines_are_cut_evenly_before_words():
 
 
 def test_a_word_longer_than_an_example_is_cut():
-    """A word longer than an example is cut into several examples."""
+    """A word that is longer than an example is split into several examples."""
     made = pairs.without_b(*np.array([[0], [95]]), np.array([0]), ROOM)
     assert rows(made) == [
         (at, end, end, end, False)
@@ -79,7 +79,7 @@ def test_a_word_longer_than_an_example_is_cut():
 
 
 def test_next_sentences_are_exchanged_among_pairs_alone():
-    """Examples without a B receive neither a random B nor label 1."""
+    """An example without a B never gets a random B or label 1."""
     docs = documents(np.random.default_rng(4))
     made, _ = make(docs, "keep", next_sentence_pairs)
     plain, counts = make(docs, "split", next_sentence_pairs)
@@ -96,7 +96,7 @@ def test_next_sentences_are_exchanged_among_pairs_alone():
 
 
 def test_laid_out_without_a_second_separator():
-    """An example without B is [CLS] A [SEP], all in the first segment."""
+    """Without a B, an example is [CLS] A [SEP], all in the first segment."""
 
     class Pieces:
         pad_id, cls_id, sep_id = 0, 2, 3
@@ -119,7 +119,7 @@ def test_laid_out_without_a_second_separator():
 
 @pytest.fixture
 def posts(tmp_path):
-    """Return a file of one-line documents."""
+    """Return a file with documents of a single line."""
     write_corpus(tmp_path)
     for path in tmp_path.glob("[ab].txt"):
         lines = path.read_text().split("\n")
@@ -128,7 +128,7 @@ def posts(tmp_path):
 
 
 def test_posts_are_learnt_from(posts, tmp_path):
-    """With `keep`, one-line documents yield an example each."""
+    """With `keep`, each one-line document yields an example."""
     with pytest.raises(InputError, match="--single_segment_policy=keep"):
         build.run(*settings(posts, tmp_path / "split", dupe_factor=1))
     kept = settings(
@@ -145,7 +145,7 @@ def test_posts_are_learnt_from(posts, tmp_path):
 
 
 def test_labels_of_pairs_alone_are_counted(tmp_path):
-    """The share of swapped examples is relative to pairs only."""
+    """The share of swapped examples counts pairs only."""
     write_corpus(tmp_path)
     folders = {}
     for policy in ("split", "keep"):

@@ -1,4 +1,4 @@
-"""Properties of segment pairs and their layout for any documents."""
+"""Properties of segment pairs, and their layout, for any documents."""
 
 import numpy as np
 from hypothesis import given
@@ -23,7 +23,7 @@ class Pieces:
 
 @st.composite
 def corpora(draw):
-    """Return documents, and the offsets of sentence ends inside lines."""
+    """Return documents with the offsets of sentence ends inside lines."""
     line = st.integers(1, 20) | st.just(60)
     documents = draw(
         st.lists(st.lists(line, min_size=1, max_size=8), max_size=8)
@@ -44,7 +44,7 @@ def corpora(draw):
 
 @st.composite
 def configs(draw, **fixed):
-    """Return settings for pairs."""
+    """Return a strategy for settings of pairs."""
     values = {
         "max_seq_length": draw(st.integers(8, 70)),
         "short_seq_prob": draw(st.sampled_from([0.0, 0.3, 1.0])),
@@ -56,7 +56,7 @@ def configs(draw, **fixed):
 
 
 def document_at(docs, token):
-    """Return each token's document number."""
+    """Return the index of each token's document."""
     lines = np.repeat(np.arange(len(docs.parts)), docs.parts)
     return np.repeat(lines, docs.sentences)[token]
 

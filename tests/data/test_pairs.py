@@ -1,4 +1,4 @@
-"""Properties of segment pairs from random documents."""
+"""Properties of segment pairs made from random documents."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def of_ids(ids, sentences, parts):
 
 
 def breaks(docs):
-    """Return the positions after full stops."""
+    """Return the positions that follow full stops."""
     return 1 + np.flatnonzero(docs.ids[:-1] == STOP)
 
 
@@ -55,7 +55,7 @@ def chunks(made):
 
 
 def test_labels_are_fair_for_every_kind_of_chunk():
-    """Half of the pairs are swapped, in chunks of one line or of several."""
+    """Half of the pairs are swapped, whether chunks have one line or more."""
     rng = np.random.default_rng(3)
     docs = documents(rng, (3, 9, 14, 30), count=6000)
     docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
@@ -71,10 +71,10 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 @pytest.mark.parametrize("policy", ["split", "drop"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
-    """Neither a longer segment nor one with an end comes first more often.
+    """Neither long segments nor segments with an end come first more often.
 
     Lines of very different lengths, many longer than a pair, end with a full
-    stop; half of them contain another one.
+    stop; half of the lines contain another one.
     """
     rng = np.random.default_rng(14)
     parts = rng.integers(1, 40, 3000).astype(np.int32)
@@ -96,7 +96,7 @@ def test_neither_ends_nor_lengths_tell_the_order(policy, length):
 
 
 def test_cut_falls_evenly_on_sentence_boundaries():
-    """A chunk is equally likely to be split at each boundary inside it."""
+    """A chunk is equally likely to be split at any boundary inside it."""
     docs, _, made, _ = make(
         np.random.default_rng(4), sizes=(10,), count=4000, short_seq_prob=0.0
     )
@@ -109,7 +109,7 @@ def test_cut_falls_evenly_on_sentence_boundaries():
 
 
 def test_short_targets_are_drawn_per_chunk():
-    """With probability p, a chunk stops at a uniformly drawn target length."""
+    """With probability p, a chunk has a uniformly drawn target length."""
     rng = np.random.default_rng(5)
     ids = rng.integers(10, V, 400000).astype(np.uint16)
     docs = of_ids(ids, np.ones(400000, np.int32), [400000])
@@ -128,7 +128,7 @@ def test_short_targets_are_drawn_per_chunk():
 
 
 def test_lone_lines_are_cut_where_a_sentence_ends():
-    """A lone line is split after a full stop inside it, or else dropped."""
+    """A lone line is split after a full stop inside it, or is omitted."""
     rng = np.random.default_rng(6)
     docs = documents(rng, (40,))
     docs.ids[20::40] = STOP
@@ -144,7 +144,7 @@ def test_lone_lines_are_cut_where_a_sentence_ends():
 
 
 def test_every_sentence_end_of_a_lone_line_is_as_likely():
-    """A line of four sentences is split equally often at its three breaks."""
+    """A line of four sentences is split at each of three breaks as often."""
     docs = of_ids(
         np.tile([10, 11, STOP, 12, STOP, 13, 14, STOP, 15, STOP], 3000),
         np.full(3000, 10),
@@ -159,7 +159,7 @@ def test_every_sentence_end_of_a_lone_line_is_as_likely():
 
 
 def test_long_lines_by_hand():
-    """A line that does not fit is split at all breaks; others are not."""
+    """Only lines that do not fit are split, at all breaks."""
     docs = of_ids(np.zeros(300, np.uint16), [50, 200, 50], [2, 1])
     where = np.array([20, 50, 60, 130, 249, 270])
     offsets, part_ends = sentences(docs, where, 61)

@@ -1,4 +1,4 @@
-"""Piece vectors equal vectors computed from a loop's counts."""
+"""Piece vectors equal vectors computed from counts in a loop."""
 
 import collections
 import math
@@ -16,7 +16,7 @@ GAP = piece_vectors.NO_PIECE
 
 @pytest.fixture
 def tokens():
-    """Return 30,000 tokens of 12 pieces, where pieces 2 and 3 are alike."""
+    """Return 30,000 tokens of 12 pieces; pieces 2 and 3 occur alike."""
     rng = np.random.default_rng(0)
     follows = rng.dirichlet(np.full(12, 0.1), size=12)
     follows[:, 2] = follows[:, 3] = follows[:, 2:4].mean(axis=1)
@@ -30,7 +30,7 @@ def tokens():
 
 
 def test_neighbours_are_counted_at_each_place(tokens):
-    """Neighbour counts equal a loop's, and no pair crosses a segment's end."""
+    """Neighbour counts equal a loop's; no pair crosses segments."""
     tokens = tokens[:500]
     counted = collections.Counter()
     for place in range(len(tokens)):
@@ -46,7 +46,7 @@ def test_neighbours_are_counted_at_each_place(tokens):
 
 
 def test_mutual_information_is_the_smoothed_one(tokens):
-    """Smoothed mutual information equals a loop's, and is 0 below chance."""
+    """Smoothed mutual information equals a loop's, and is never below 0."""
     counts = piece_vectors.neighbour_counts(tokens, 12)
     table = counts.toarray()
     chance = table.sum(axis=0) ** 0.75
@@ -62,7 +62,7 @@ def test_mutual_information_is_the_smoothed_one(tokens):
 
 
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
-    """Vectors equal those of a dense decomposition; rare pieces have none."""
+    """Vectors equal a dense decomposition's; rare pieces have none."""
     tokens = np.concatenate([tokens, [15, 2, 15, GAP]])
     counts = piece_vectors.neighbour_counts(tokens, 20)
     dense = piece_vectors.mutual_information(counts).toarray()
@@ -77,7 +77,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_records_give_back_their_text(masking, corpus, tmp_path):
-    """Both kinds of records yield text without masks or special tokens."""
+    """Text read from either kind of record has no masks or special tokens."""
     chosen = {"dupe_factor": 1, "num_shards": 1}
     static = tmp_path / "static"
     build.run(*settings(corpus, static, **chosen))
@@ -94,7 +94,7 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
 
 
 def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
-    """Reading stops at the record in which the limit is reached."""
+    """Reading stops with the record that reaches the limit."""
     build.run(*settings(corpus, tmp_path / "out"))
     metadata = read_metadata(str(tmp_path / "out"))
     monkeypatch.setattr(piece_vectors, "MOST_TOKENS", 100)

@@ -1,4 +1,4 @@
-"""Records of any content are read back, and damage is found."""
+"""Records of any content can be read back, and damage is found."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def test_damage_is_found(path, content, data):
 
 @st.composite
 def batches(draw):
-    """Return instances with [CLS] A [SEP] B [SEP], and the vocabulary."""
+    """Return examples with [CLS] A [SEP] B [SEP], and the vocabulary."""
     vocab_size = draw(st.sampled_from([300, 1 << 16, 250_000]))
     sizes = draw(
         st.lists(

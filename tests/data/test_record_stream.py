@@ -1,4 +1,4 @@
-"""Records read without TensorFlow equal those of the input pipeline."""
+"""Reading records without TensorFlow equals the input pipeline."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def assert_same(ours, theirs):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
-    """Batches equal the pipeline's over epochs and blocks, from any start."""
+    """From any start, over epochs and blocks, batches equal the pipeline's."""
     for module in input_pipeline, record_stream:
         monkeypatch.setattr(module, "SHUFFLE_BLOCK", 16)
     folder = str(corpus / masking)
@@ -54,7 +54,7 @@ def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
 
 
 def test_held_out_batches_are_those_of_the_pipeline(corpus):
-    """Held-out records are read once, in order; the last batch is padded."""
+    """Held-out records come once and in order, and the last batch is padded."""
     folder = str(corpus / "dynamic")
     metadata = read_metadata(folder)
     theirs = input_pipeline.eval_batches(folder, metadata, batch_size=SIZE)
@@ -63,7 +63,7 @@ def test_held_out_batches_are_those_of_the_pipeline(corpus):
 
 
 def test_other_records_are_an_error(corpus):
-    """The error for a malformed or incomplete example names the folder."""
+    """The error for a malformed or incomplete record names the folder."""
     folder = str(corpus / "static")
     stream = RecordStream(folder, read_metadata(folder), SEED)
     for record in b"\xff", b"":

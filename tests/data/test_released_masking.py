@@ -1,4 +1,4 @@
-"""The released choice of masks matches an oracle and recorded masks."""
+"""The released choice of masks equals an oracle's and recorded masks."""
 
 import random
 from pathlib import Path
@@ -16,7 +16,7 @@ RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
 
 
 def layout(lengths, first_b, tokens):
-    """Return maskable [B, T]: all but [CLS], [SEP] and padding."""
+    """Return maskable [B, T], which excludes [CLS], [SEP] and padding."""
     place = np.arange(tokens)
     maskable = (place > 0) & (place < lengths[:, None] - 1)
     return maskable & (place != first_b[:, None] - 1)
@@ -32,7 +32,7 @@ def examples(rng, batch, tokens=40):
 
 
 def choose(rng, starts, maskable, budget, **settings):
-    """Return the covered tokens, and the n-grams drawn and n-grams used."""
+    """Return the covered tokens, the n-grams drawn and the n-grams used."""
     config = MaskingConfig(**settings)
     draws = Draws(int(rng.integers(2**60)), np.arange(len(starts)))
     return released.choose_masked(
@@ -49,7 +49,7 @@ def runs(covered):
 
 
 def counted(values, classes):
-    """Return how often each value occurs; the last class is open-ended."""
+    """Return how often each value occurs; the last class has no upper end."""
     return np.bincount(np.minimum(values, classes), minlength=classes + 1)
 
 
@@ -60,7 +60,7 @@ def same(first, second):
 
 
 def test_masks_are_distributed_as_those_of_lists():
-    """Masked positions, runs and totals are distributed like the oracle's."""
+    """The distributions of masks, runs and totals equal the oracle's."""
     rng, copies = np.random.default_rng(1), 300
     starts, maskable, lengths = examples(rng, 8)
     budget = np.maximum(1, lengths // 4)
@@ -85,7 +85,7 @@ def test_masks_are_distributed_as_those_of_lists():
 
 
 def crossing(starts, covered):
-    """Return how many unmasked positions lie between two masked ones."""
+    """Return the number of lone unmasked positions between masked positions."""
     return np.sum(covered[:, :-2] & ~covered[:, 1:-1] & covered[:, 2:])
 
 
@@ -102,7 +102,7 @@ def test_words_reach_across_the_separator():
 
 
 def test_lengths_are_drawn_also_at_masked_words():
-    """Drawn lengths have p(n) ~ 1/n, including draws at masked words."""
+    """Drawn lengths have p(n) ~ 1/n, counting draws at masked words."""
     starts, maskable, lengths = examples(np.random.default_rng(4), 3000)
     _, drawn, used = choose(
         np.random.default_rng(5), starts, maskable, lengths // 2
@@ -114,7 +114,7 @@ def test_lengths_are_drawn_also_at_masked_words():
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_budget(whole):
-    """Masks never exceed the budget, and single tokens use all of it."""
+    """Masks do not exceed the budget, which single tokens exhaust."""
     starts, maskable, lengths = examples(np.random.default_rng(6), 2000)
     budget = lengths // 3
     covered, _, _ = choose(
@@ -130,7 +130,7 @@ def test_budget(whole):
 
 
 def test_recorded_masks():
-    """The masks of 200 recorded examples are as probable as ours.
+    """Our masking makes 200 recorded examples as probable as its own.
 
     Each recorded example is masked many times to compare the probabilities of
     the recorded positions, the lengths of their runs and the pairs around

@@ -1,4 +1,4 @@
-"""Pairs with `--compat=google` follow the released rule on lists."""
+"""Pairs with `--compat=google` follow the released rule for lists."""
 
 import random
 
@@ -37,13 +37,13 @@ def corpus(rng, count=60):
 
 
 def described(a_start, a_size, b_start, b_size, label):
-    """Return a row of numbers for each pair."""
+    """Return a row of figures for each pair."""
     columns = (a_start, a_size, b_start, b_size, label)
     return np.array(columns, np.int64).T
 
 
 def ours(documents, passes, rng, **changes):
-    """Return the described pairs of several passes, and the counts."""
+    """Return our pairs over several passes, as described, and the counts."""
     config = PairsConfig(
         max_seq_length=LENGTH,
         compat="google",
@@ -63,7 +63,7 @@ def ours(documents, passes, rng, **changes):
 
 
 def theirs(lists, passes, next_sentence=False):
-    """Return the described pairs of the oracle."""
+    """Return the oracle's pairs, as described."""
     rng, found = random.Random(3), []
     for _ in range(passes):
         for own in range(len(lists)):
@@ -77,7 +77,7 @@ def theirs(lists, passes, next_sentence=False):
 
 
 def same(first, second, classes):
-    """Return the p-value of the hypothesis of equal distributions."""
+    """Return the p-value of the hypothesis that two distributions are equal."""
     both = np.stack(
         [np.bincount(x, minlength=classes) for x in (first, second)]
     )
@@ -86,7 +86,7 @@ def same(first, second, classes):
 
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_pairs_are_distributed_as_those_of_lists(next_sentence):
-    """Sizes, positions, labels and counts of pairs match the oracle.
+    """Sizes, positions, labels and counts of pairs equal the oracle's.
 
     Only the first pairs of documents are independent of each other.
     """
@@ -117,7 +117,7 @@ def test_pairs_are_distributed_as_those_of_lists(next_sentence):
 
 
 def test_one_sentence_gets_a_random_document_and_label_one():
-    """A one-sentence document's B comes from another document, with label 1."""
+    """A document of one sentence gets a B from another document and label 1."""
     sentences = np.full(50, 20, np.int32)
     ids = np.arange(1000, dtype=np.int32)
     hashes = np.arange(50, dtype=np.uint64)
@@ -133,7 +133,7 @@ def test_one_sentence_gets_a_random_document_and_label_one():
 
 
 def test_truncation_by_hand():
-    """The longer segment loses tokens, at either end with equal probability."""
+    """The longer segment loses tokens, at both ends with equal probability."""
     count = 4000
     zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
     pairs = Pairs(zeros, zeros + 30, 100 * ones, 110 * ones, zeros > 0)
@@ -157,7 +157,7 @@ def test_truncation_by_hand():
 
 
 def test_policy_of_released_pairs():
-    """Released pairs do not support `single_segment_policy`."""
+    """`single_segment_policy` is rejected with released pairs."""
     with pytest.raises(InputError, match="`single_segment_policy`.*drop"):
         PairsConfig(single_segment_policy="drop", compat="google")
 

@@ -1,4 +1,4 @@
-"""Table rows are documents, whatever the file's format."""
+"""Rows of a table are documents, whatever the format of the file."""
 
 import gzip
 import lzma
@@ -38,7 +38,7 @@ from albert_tf.data.builder.text_formats import ReadingConfig
     ],
 )
 def test_tables(tmp_path, monkeypatch, name, make):
-    """Each row's `text_field` is a document, even with small blocks."""
+    """The `text_field` of each row is a document, even with small blocks."""
     path = write(tmp_path / name, make(ROWS, "body"))
     assert read(path, text_field="body")[0] == DOCUMENTS
     with pytest.raises(InputError, match="`text_field`.* body"):
@@ -54,7 +54,7 @@ def test_tables(tmp_path, monkeypatch, name, make):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["int16", "int64"])
 def test_a_table_of_small_numbers(tmp_path, kind):
-    """A table is read even if many of its first bytes are zero."""
+    """A table is read even if many of the first bytes are zero."""
     numbers = np.arange(30_000, dtype=kind) % 200
     rows = feather(["a b"] * len(numbers), n=numbers)
     found, _ = read(write(tmp_path / "x", rows))
@@ -78,7 +78,7 @@ def test_tabs(tmp_path):
     ],
 )
 def test_another_delimiter(tmp_path, name, content):
-    """The error for a wrong delimiter names the right one."""
+    """The error for a wrong delimiter states the right one."""
     with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
         read(write(tmp_path / name, content))
     good = write(tmp_path / "good.csv", "text,label\nHello\n")
@@ -88,7 +88,7 @@ def test_another_delimiter(tmp_path, name, content):
 
 
 def test_long_fields_of_several_files(tmp_path):
-    """Closing one CSV file does not limit the field size of another."""
+    """A long field is read even after another CSV file has been closed."""
     long = "x " * 70_000
     paths = [
         write(tmp_path / f"{i}.csv", comma_separated([*ROWS[:i], long]))
@@ -122,7 +122,7 @@ def test_text_with_braces(tmp_path, text):
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 @pytest.mark.parametrize("block_bytes", [30, 1 << 20])
 def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
-    """With `lines`, a table is read like a text file of the same lines."""
+    """With `lines`, rows are read as the lines of a text file are."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     rows = [
         "",
@@ -153,7 +153,7 @@ def test_rows_that_are_lines(tmp_path, monkeypatch, make, block_bytes):
     ],
 )
 def test_bad_rows(tmp_path, make, bad, places):
-    """`skip` counts rows without text, and `fail` names the first one."""
+    """`skip` counts rows without text; `fail` names the first of them."""
     path = write(tmp_path / "x.csv", make(ROWS + bad))
     if make not in (parquet, json_lines):
         path.write_bytes(path.read_bytes() + b"6,last\r\n")
@@ -169,7 +169,7 @@ def test_bad_rows(tmp_path, make, bad, places):
 
 
 def test_a_wrong_field_is_no_bad_row(tmp_path):
-    """A wrong `text_field` is an error even with `skip`."""
+    """A wrong `text_field` raises an error, even with `skip`."""
     path = write(tmp_path / "x", json_lines(ROWS, "body"))
     for choice in ("fail", "skip"):
         found = refusal(path, on_bad_text=choice)
@@ -180,7 +180,7 @@ def test_a_wrong_field_is_no_bad_row(tmp_path):
 
 @pytest.mark.parametrize("cut", [5, 60, -9])
 def test_damaged_parquet(tmp_path, cut):
-    """A damaged Parquet file is an error, or is skipped with `skip`."""
+    """A damaged Parquet file raises an error, or with `skip`, is skipped."""
     path = write(tmp_path / "x", parquet(ROWS)[:cut])
     with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
         read(path)
@@ -189,7 +189,7 @@ def test_damaged_parquet(tmp_path, cut):
 
 @pytest.mark.parametrize("make", [comma_separated, parquet, json_lines])
 def test_a_wrong_column_is_found_first(tmp_path, make):
-    """A wrong column in any file is an error before any text is read."""
+    """In any file, a wrong column raises an error before text is read."""
     good = write(tmp_path / "a.csv", make(ROWS, "body"))
     other = write(tmp_path / "b.csv", make(ROWS, "content"))
     paths, reading = [str(good), str(other)], ReadingConfig(text_field="body")

@@ -1,4 +1,4 @@
-"""Tables from other libraries yield the same rows in every container."""
+"""Tables of other libraries yield equal rows from every container."""
 
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ def columns(rows):
 
 
 def dataset(rows):
-    """Return a data set with class labels, as on the Hugging Face Hub."""
+    """Return a data set with class labels, as from the Hugging Face Hub."""
     datasets = pytest.importorskip("datasets")
     numbers = {"good": 1, "bad": 0, None: -1, "O": 0, "B": 1}
     coded = [
@@ -44,14 +44,14 @@ def dataset(rows):
     features = datasets.Features(
         text=datasets.Value("string"),
         label=datasets.ClassLabel(names=["bad", "good"]),
-        tags=datasets.List(datasets.ClassLabel(names=["O", "B"])),
+        tags=datasets.Sequence(datasets.ClassLabel(names=["O", "B"])),
         size=datasets.Value("float32"),
     )
     return datasets.Dataset.from_list(coded, features)
 
 
 def hub_columns(rows):
-    """Return columns like `dataset["text"]`, which are not lists."""
+    """Return columns like `dataset["text"]`, which is not a list."""
     datasets = pytest.importorskip("datasets")
     whole = datasets.Dataset.from_dict(columns(rows))
     return {name: whole[name] for name in whole.column_names}
@@ -90,7 +90,7 @@ def hub_parquet(rows, folder):
     ],
 )
 def test_objects_have_the_same_rows(make):
-    """Rows contain class names, not numbers, and None for missing values."""
+    """Rows have class names, not indices, and None for missing values."""
     found = list(rows_of(make(ROWS)))
     assert [row.values for row in found] == ROWS
     assert [row.where.partition(", ")[2] for row in found] == [
@@ -102,7 +102,7 @@ def test_objects_have_the_same_rows(make):
 
 @pytest.mark.parametrize("write", [parquet, saved, hub_parquet])
 def test_files_have_the_same_rows(tmp_path, write):
-    """A row's position is its file or folder and its number."""
+    """The position of a row is its file or folder, and its number."""
     path = write(ROWS, tmp_path)
     found = list(rows_of(path))
     assert [row.values for row in found] == ROWS
@@ -112,7 +112,7 @@ def test_files_have_the_same_rows(tmp_path, write):
 
 
 def test_cells_of_numpy_are_pythons():
-    """NumPy arrays and numbers in a frame become lists and Python numbers."""
+    """NumPy arrays and numbers in frames become lists and Python numbers."""
     table = frame(
         {"a": [np.array([1, 2]), np.array([3])], "b": [np.int32(1), 2]}
     )
@@ -134,7 +134,7 @@ def test_cells_of_numpy_are_pythons():
     ids=str,
 )
 def test_what_is_no_table(value, said):
-    """The error for an object that is not a table names the argument."""
+    """The error for an object other than a table names the argument."""
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
     assert said in str(error.value)
@@ -142,7 +142,7 @@ def test_what_is_no_table(value, said):
 
 @pytest.mark.parametrize("second", ["b, c.txt", "no path\nbut a text"])
 def test_lists_of_paths(second):
-    """Lists of paths are joined with commas; a path must not contain one."""
+    """Lists of paths are joined with commas; paths must not contain commas."""
     paths = table_sources.as_sources("input_file", ["a.txt", Path("b.txt")])
     assert paths == "a.txt,b.txt"
     assert table_sources.as_sources("input_file", ["a, b.txt"]) == "a, b.txt"
@@ -151,7 +151,7 @@ def test_lists_of_paths(second):
 
 
 def test_splits_are_no_table(tmp_path):
-    """A data set with splits is an error that asks for one split."""
+    """A data set with splits raises an error that asks for one split."""
     datasets = pytest.importorskip("datasets")
     both = datasets.DatasetDict(train=dataset(ROWS), test=dataset(ROWS))
     with pytest.raises(InputError, match="one split, train, test. Received"):
@@ -181,7 +181,7 @@ def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
 
 
 def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
-    """Files are read in batches, and only the requested column is read."""
+    """Files are read batch by batch, and only in the requested column."""
     path = parquet(ROWS, tmp_path, rows_in_group=3)
     monkeypatch.setattr(table_sources, "BATCH_ROWS", 1)
     sizes = []

@@ -1,4 +1,4 @@
-"""Texts of any characters are read from every kind of file as written."""
+"""Files of every kind are read as written, whatever their text."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def plain(documents):
 
 
 def row_files(documents):
-    """Return {name: bytes} of tables with one document per row."""
+    """Return {name: bytes} for tables with one document per row."""
     rows = ["\n".join(lines) for lines in documents]
     escaped = "".join(json.dumps({"text": row}) + "\n" for row in rows)
     return {
@@ -55,7 +55,7 @@ def test_documents_in_tables(folder, documents, block):
 
 
 def is_json(text):
-    """Return whether a text might be taken for JSON, which contains a {."""
+    """Return whether a text might be taken for JSON: whether it contains {."""
     return "{" in text
 
 

@@ -1,4 +1,4 @@
-"""Text files: documents, blocks, JSON records, long lines and bad bytes."""
+"""Text files: documents, blocks, JSON records, long lines, bad bytes."""
 
 import dataclasses
 import gzip
@@ -15,7 +15,7 @@ SEED = 5
 
 
 def write(path, content):
-    """Write text or bytes, compressed if the name says so; return the path."""
+    """Write text or bytes, compressed as the name implies; return the path."""
     data = content.encode() if isinstance(content, str) else content
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return str(path)
@@ -37,7 +37,7 @@ def read(path, **settings):
 
 
 def test_documents(tmp_path):
-    """Blank lines separate documents, even with CRLF, a BOM or tabs."""
+    """Blank lines separate documents, despite CRLF, a BOM or tabs."""
     content = "\ufeff\r\n a b \nc\r\n\r\n\n \t\n\u00a0\nd\n\u3000\ne"
     path = write(tmp_path / "x.txt", content)
     assert read(path)[0] == [["a b", "c"], ["d"], ["e"]]
@@ -46,7 +46,7 @@ def test_documents(tmp_path):
 @pytest.mark.parametrize("blank", ["", "\u00a0"])
 @pytest.mark.parametrize("block_bytes", [16, 64, 300, 1000, 1 << 20])
 def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
-    """Documents do not depend on how a file is divided into blocks."""
+    """Documents do not depend on how the file is divided into blocks."""
     documents = [
         [f"line {i} of {d}" + " x" * (i * d % 15) for i in range(n)]
         for d, n in enumerate([1, 3, 60, 1, 1, 15, 2, 40])
@@ -66,7 +66,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, block_bytes, blank):
 
 @pytest.mark.parametrize("block_bytes", [16, 1 << 20])
 def test_bad_bytes_are_located(tmp_path, monkeypatch, block_bytes):
-    """Errors for bytes that are not UTF-8 state the file, line and byte."""
+    """An error for bytes that are not UTF-8 states file, line and byte."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     content = b"good line\n\nsecond document\nbad \xff\xfe\nlast\n"
     path = write(tmp_path / "x.txt", content)
@@ -91,7 +91,7 @@ def test_hash_depends_on_text_and_seed():
 
 
 def test_document_that_ends_with_a_block():
-    """A blank line at the start of a block ends the previous document."""
+    """A blank line that begins a block ends the previous document."""
     cut = FORMATS["lines"].cut
     assert cut(b"\nab\n") == 1
     assert cut(b"ab\n") == 0
@@ -118,7 +118,7 @@ RECORDS = [
 @pytest.mark.parametrize("block_bytes", [30, 200, 1 << 20])
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
 def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
-    """Each JSON object is a document, whatever the block size."""
+    """Each JSON object is a document, for any block size."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [
         json.dumps(record, ensure_ascii=i % 2 == 0)
@@ -147,7 +147,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
 )
 @pytest.mark.parametrize("block_bytes", [20, 1 << 20])
 def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
-    """Errors for bad objects state file and line, whatever the block size."""
+    """An error for a bad object states file and line, for any block size."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = '{"text": "a b c"}\n\n{"text": "d"}\n'
     path = write(tmp_path / "x.jsonl", good + line + "\n" + good)
@@ -169,9 +169,9 @@ def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
 def test_records_without_a_text(
     tmp_path, monkeypatch, line, first, block_bytes
 ):
-    """Records without text are skipped and counted, or `fail` names them.
+    """Objects without text are skipped and counted, or `fail` names them.
 
-    The line number of the first record includes lines skipped for bad bytes.
+    The line number of the first object includes lines skipped for bad bytes.
     """
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = b'{"text": "a b c"}\n'
@@ -202,7 +202,7 @@ def test_half_of_a_pair_is_replaced(tmp_path):
 
 
 def test_longest_json(tmp_path, monkeypatch):
-    """The error names the line of an overlong object; `skip` skips it."""
+    """An error names the line of an overlong object; `skip` omits it."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 16)
     short = dataclasses.replace(FORMATS["jsonl"], longest_line=100)
     monkeypatch.setitem(text_formats.FORMATS, "jsonl", short)
@@ -225,7 +225,7 @@ def test_longest_json(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("block_bytes", [50, 1 << 20])
 def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
-    """A file is one document, despite blank lines and several blocks."""
+    """A file is one document, whatever its blank lines and blocks."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     lines = [f"line {i}" for i in range(40)]
     path = write(tmp_path / "x.txt", "\ufeff\n" + "\n\n \n".join(lines))
@@ -239,7 +239,7 @@ def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize("text_of", ["word ", "字"])
 @pytest.mark.parametrize("before", ["before", "a document\n\nbefore"])
 def test_long_line(tmp_path, text_of, before):
-    """A line of 10 MB is read in bounded pieces, cut between words."""
+    """A line of 10 MB is read in bounded pieces, split between words."""
     size = 10_000_000 // len(text_of.encode())
     line = text_of * size
     path = write(tmp_path / "x.txt", f"{before}\n{line}\nafter\n\nlast\n")
@@ -258,14 +258,14 @@ def test_long_line(tmp_path, text_of, before):
 
 
 def test_a_long_line_that_fits_stays_whole(tmp_path):
-    """A line of 4 MB is one sentence."""
+    """A line of 4 MB is read as one sentence."""
     line = "word " * 800_000
     path = write(tmp_path / "x.txt", f"{line}\nafter\n")
     assert read(path)[0] == [[line.strip(), "after"]]
 
 
 def test_sentences_are_split():
-    """Paragraphs are split into sentences, but not after abbreviations."""
+    """Paragraphs are split after sentences, but not after abbreviations."""
     pytest.importorskip("sentencex")
     paragraphs = ["Dr. Ann came at 5 p.m. to see it. Was it big?  Yes!", "No."]
     found = list(text_formats.split_sentences(paragraphs, "en"))
@@ -280,7 +280,7 @@ def test_sentences_are_split():
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
 def test_language_codes_are_taken(name):
-    """Language codes of three letters are also accepted."""
+    """Language codes may have three letters."""
     pytest.importorskip("sentencex")
     assert ReadingConfig(split_sentences=name).split_sentences == name
 
@@ -290,6 +290,6 @@ def test_language_codes_are_taken(name):
     ["klingon", "English", "e", "zh_CN", "xx", "jp", "cz-cz", "deu", "eng"],
 )
 def test_what_is_no_language_code_is_refused(name):
-    """An unknown code is an error, because the library would use English."""
+    """An unknown code is rejected; the library would treat it as English."""
     with pytest.raises(InputError, match=f"`split_sentences`.*{name}$"):
         ReadingConfig(split_sentences=name)

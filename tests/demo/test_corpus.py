@@ -1,4 +1,4 @@
-"""The demo corpus and task have no repeats, leaks or library names."""
+"""The demo's corpus and task have no repeats, leaks or library names."""
 
 import json
 import re
@@ -14,12 +14,12 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def words(number: int, length: int = 5) -> str:
-    """Return a unique word for a number."""
+    """Return a unique word for an integer."""
     return "".join(LETTERS[number // 26**i % 26] for i in range(length))
 
 
 def library(package: str, size: int, first: int) -> list[Document]:
-    """Return `size` documents of six different ten-word sentences."""
+    """Return `size` documents, each with six different ten-word sentences."""
     found = []
     for i in range(size):
         numbers = [first + 6 * i + j for j in range(6)]
@@ -30,7 +30,7 @@ def library(package: str, size: int, first: int) -> list[Document]:
 
 @pytest.fixture
 def four_libraries(monkeypatch) -> list[Document]:
-    """Return 320 documents per package, for a task of a fifth of the size."""
+    """Return 320 documents per package, for a task at a fifth of its size."""
     room = {split: size // 5 for split, size in corpus.ROOM.items()}
     monkeypatch.setattr(corpus, "ROOM", room)
     monkeypatch.setattr(corpus, "TRAINING_EXAMPLES", 200)
@@ -43,9 +43,9 @@ def four_libraries(monkeypatch) -> list[Document]:
 
 
 def test_a_sentence_is_kept_once():
-    """Repeated sentences, in any case and with any digits, are removed.
+    """Sentences that differ only in case or digits are kept only once.
 
-    A document with a single sentence is removed, too.
+    Documents that then have a single sentence are removed.
     """
     first = Document("a", ("Layer 1 is here.", "It is red.", "It is new."))
     again = Document("b", ("Layer 2 is here.", "IT IS RED!", "It is old."))
@@ -55,7 +55,7 @@ def test_a_sentence_is_kept_once():
 
 
 def test_packages_are_read_without_import(tmp_path, monkeypatch):
-    """Files are read in order, without tests; missing packages are empty."""
+    """Files are read in order, except tests; missing packages have no files."""
     package = tmp_path / "some_library"
     for name in ("b.py", "a.py", "tests/c.py", "sub/d.py", "data.txt"):
         path = package / name
@@ -86,7 +86,7 @@ def test_names_of_libraries_are_masked(text, masked):
 
 
 def test_old_copies_of_keras_have_no_label():
-    """TensorFlow's copies of Keras and other packages have no label."""
+    """Copies of Keras in TensorFlow, and other packages, have no label."""
     names = {
         "tensorflow/python/keras/layers.py": None,
         "tensorflow/python/ops/nn.py": "tensorflow",
@@ -101,7 +101,7 @@ def test_old_copies_of_keras_have_no_label():
 
 
 def test_passages_are_whole_sentences_within_the_limit():
-    """Passages have one to three sentences and at most 60 words."""
+    """Passages have one to three whole sentences and up to 60 words."""
     ten, forty, seventy, five = (" ".join(["a"] * n) for n in (10, 40, 70, 5))
     sentences = (ten, ten, ten, ten, forty, forty, seventy, five)
     found = corpus.passages(Document("a", sentences))
@@ -111,7 +111,7 @@ def test_passages_are_whole_sentences_within_the_limit():
 
 
 def test_task_is_balanced_and_splits_documents(four_libraries):
-    """Labels have equal counts; no document or text is in two splits."""
+    """Labels are equally frequent; splits share no document and no text."""
     splits = corpus.task(four_libraries, np.random.default_rng(0))
     documents, texts = {}, {}
     for split, examples in splits.items():
@@ -133,7 +133,7 @@ def test_task_is_balanced_and_splits_documents(four_libraries):
 
 
 def test_a_text_of_two_labels_is_there_once(four_libraries):
-    """A text that occurs in two libraries appears only once in the task."""
+    """The task contains only once a text that occurs in two libraries."""
     twins = [
         Document(d.name.replace("scipy", "keras"), d.sentences)
         for d in four_libraries
@@ -145,7 +145,7 @@ def test_a_text_of_two_labels_is_there_once(four_libraries):
 
 
 def test_task_depends_on_the_generator_alone(four_libraries):
-    """The same seed produces the same examples in the same order."""
+    """With equal seeds, the task has equal examples in the same order."""
     one, same, other = (
         corpus.task(four_libraries, np.random.default_rng(seed))
         for seed in (1, 1, 2)
@@ -155,7 +155,7 @@ def test_task_depends_on_the_generator_alone(four_libraries):
 
 
 def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
-    """TSV, text and statistics agree; the text lacks the test documents."""
+    """TSV, text and statistics agree; the text has no test documents."""
     monkeypatch.setattr(corpus, "corpus", lambda: four_libraries)
     counts = corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
     assert json.loads((tmp_path / "statistics.json").read_text()) == counts
@@ -175,7 +175,7 @@ def test_written_files_agree(tmp_path, monkeypatch, four_libraries):
 
 
 def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
-    """A label without text is an error, and no file is written."""
+    """A label without texts raises an error, and no file is written."""
     monkeypatch.setattr(corpus, "corpus", lambda: library("keras", 9, 0))
     with pytest.raises(InputError, match="numpy_scipy, python, tensorflow"):
         corpus.write_corpus(str(tmp_path), np.random.default_rng(0))
@@ -186,8 +186,8 @@ def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
 def test_the_corpus_of_this_machine(tmp_path, monkeypatch):
     """The installed packages yield a million words without library names.
 
-    Reading is deterministic. Because it takes minutes, only one package is read
-    twice.
+    Reading is deterministic. Because reading takes minutes, only one package is
+    read twice.
     """
     everything = corpus.corpus()
     first, second = ([*corpus.package_documents("absl")] for _ in range(2))

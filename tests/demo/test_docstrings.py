@@ -88,7 +88,7 @@ GOOGLE_STYLE = """Applies the rule to every batch of the data
 
 
 def test_a_document_is_a_module_or_a_class():
-    """Functions belong to their module or class, in file order."""
+    """Functions belong to the document of their module or class, in order."""
     assert documents("lib/file.py", SOURCE) == [
         Document(
             "lib/file.py",
@@ -109,7 +109,7 @@ def test_a_document_is_a_module_or_a_class():
 
 
 def test_what_is_not_python_is_passed_over():
-    """Templates, old Python and null bytes yield no documents and no errors."""
+    """Templates, old Python and null bytes yield no documents and no error."""
     for source in (b'"""a"""\nprint 1', b'"""a"""\0', b'"""\xff\xfe"""'):
         assert documents("lib/file.py", source) == []
 
@@ -155,7 +155,7 @@ def test_google_style_leaves_its_sentences():
     ],
 )
 def test_each_kind_of_block_is_taken_apart(docstring, expected):
-    """Lines of different kinds of blocks are not joined."""
+    """Lines of different blocks are not joined."""
     paragraphs = docstrings.paragraphs(docstring)
     assert [text for text in paragraphs if text] == expected
 
@@ -179,12 +179,12 @@ OTHERS = (
 
 @pytest.mark.parametrize("text", PROSE + OTHERS)
 def test_english_is_prose(text):
-    """Code, addresses, formulas and lists of names do not count as prose."""
+    """Code, addresses, formulas and lists of names are not prose."""
     assert docstrings.is_prose(text) == (text in PROSE)
 
 
 def test_missing_capitals_and_stops_are_added():
-    """Capitals and full stops are added, but identifiers stay unchanged."""
+    """Capitals and full stops are added, but no identifier is changed."""
     assert docstrings.whole_sentence("return the list:") == "Return the list."
     assert docstrings.whole_sentence("np.max is a name") == "np.max is a name."
     assert docstrings.whole_sentence("By Goyal et al..") == "By Goyal et al."

@@ -13,7 +13,7 @@ from albert_tf.data.records import input_pipeline, metadata
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """Return a script that appends its argument to `out`, or fails for 0."""
+    """Return a script that appends its argument to `out`; 0 makes it fail."""
     code = (
         "import sys; 1 / int(sys.argv[1]); open('out', 'a').write(sys.argv[1])"
     )
@@ -25,7 +25,7 @@ def script(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["{}", "file://{}"])
 def test_a_step_runs_once_for_one_command(scheme, script, tmp_path):
-    """A step that has succeeded runs again only if its command changes."""
+    """A successful step is repeated only if its command changes."""
     for argument in ("1", "1", "2"):
         folder = scheme.format(tmp_path)
         pipeline.run_step(folder, "write", [script, argument])
@@ -46,7 +46,7 @@ for pid in (os.getppid(), os.getpid()):
 
 
 def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
-    """An interrupted demo lets its step finish; the next run repeats it."""
+    """After an interrupt, a step may finish; the next run repeats the step."""
     (tmp_path / script).write_text(SAVES)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_step(str(tmp_path), "write", [script])
@@ -61,7 +61,7 @@ def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
 def test_arguments_are_checked_before_anything_is_made(
     argument, tmp_path, monkeypatch, capsys
 ):
-    """The error names an illegal argument before anything is written."""
+    """An illegal argument raises an error that names it, before any output."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         pipeline.main([argument])
@@ -71,7 +71,7 @@ def test_arguments_are_checked_before_anything_is_made(
 
 
 def test_a_failed_step_is_not_marked(script, tmp_path):
-    """The error names a failed step, which runs again next time."""
+    """The error names the failed step, which the next run repeats."""
     for _ in range(2):
         with pytest.raises(InputError, match="`broken` failed.*status=1"):
             pipeline.run_step(str(tmp_path), "broken", [script, "0"])
@@ -98,13 +98,13 @@ def test_commands_are_what_a_user_would_type():
 
 
 def test_shares_are_shown_with_wilsons_interval():
-    """The interval for 15 of 20 equals a published Wilson interval."""
+    """The interval for 15 of 20 equals a published interval by Wilson."""
     shown = "75.0% (95 %: 53.1% to 88.8%, 20 examples)"
     assert pipeline.shown(0.75, 20) == shown
 
 
 def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
-    """Padding is ignored, and the entropy of 3:1 is 0.5623 nats."""
+    """The entropy of 3:1 is 0.5623 nats, without counting padding."""
     batch = {
         "masked_lm_ids": tf.constant([[1, 1, 0], [1, 2, 3]]),
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),

@@ -1,4 +1,4 @@
-"""Weights for unbalanced classes equal values computed by hand."""
+"""Weights for unbalanced classes equal weights computed by hand."""
 
 import collections
 import dataclasses
@@ -105,9 +105,9 @@ KINDS = ("classification", "multilabel", "token_classification")
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
-    """The weighted loss over four micro-batches equals one computed by hand.
+    """The weighted loss over four micro-batches equals a loss by hand.
 
-    Accuracy is unweighted: its sums count labels.
+    Accuracy is not weighted: labels count equally in its sums.
     """
     job = job_of(kind, words)
     examples, features = job.train[0].examples, job.train[0].features
@@ -134,13 +134,13 @@ def test_labels_are_weighted(kind, words):
 
 
 def test_balanced_classes():
-    """Weights are n / (k n_c) as in scikit-learn, or 1 for empty classes."""
+    """Weights are n / (k n_c), as in scikit-learn, and 1 for empty classes."""
     labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
     np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])
 
 
 def test_named_classes_of_sets():
-    """A class's weight applies to its positive labels; all others have 1."""
+    """A class's weight applies to its positive labels; other weights are 1."""
     task = find("multilabel").fitted(examples_of("multilabel"))
     found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
@@ -160,7 +160,7 @@ def test_named_classes_of_sets():
 def test_a_run_weighs_its_training_labels_alone(
     pretrained_dir, tmp_path, entries, weights
 ):
-    """The flag weights the training loss but not the evaluation loss."""
+    """The flag weights the training loss, but not the evaluation loss."""
     labels = ["good"] * 3 + ["bad"]
     texts = [f"the river {word}" for word in "a and on in under".split()]
     texts = [texts[i % 5] + " the" * (i // 5) for i in range(16)]
@@ -191,7 +191,7 @@ def test_a_run_weighs_its_training_labels_alone(
 
 
 def test_every_task_of_several_is_balanced(shallow, tmp_path):
-    """Each task's weights come from its own labels."""
+    """Each task's labels determine the weights for this task."""
     labels = {"SST-2": [0, 1, 1, 1], "CoLA": [1, 0, 0, 0]}
     sst = [("so it is", label) for label in labels["SST-2"]]
     cola = [("x", label, "", "so it is") for label in labels["CoLA"]]
@@ -225,6 +225,6 @@ def test_every_task_of_several_is_balanced(shallow, tmp_path):
     ids=str,
 )
 def test_weights_that_are_none(entries):
-    """Malformed class weights are an early error."""
+    """Malformed class weights raise an error early."""
     with pytest.raises(InputError, match="balanced, or label:weight"):
         RecipeConfig(class_weights=entries)

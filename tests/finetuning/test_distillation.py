@@ -1,4 +1,4 @@
-"""Requirements for teacher models."""
+"""Requirements for models that teach other models."""
 
 import dataclasses
 import shutil
@@ -64,7 +64,7 @@ def job_of(task, model_dir):
     ],
 )
 def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
-    """A teacher must have the same labels in the same order."""
+    """A teacher must have the student's labels in the student's order."""
     job = job_of(own, pretrained)
     assert load_teacher(teacher(own), job) == own
     with pytest.raises(InputError, match="labels"):
@@ -72,7 +72,7 @@ def test_a_teacher_knows_the_same_labels(pretrained, teacher, own, other):
 
 
 def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
-    """A teacher must be fine-tuned and share kind, pieces and length."""
+    """A teacher is fine-tuned, and its kind, pieces and length match."""
     own = classes("a", "b")
     job = job_of(own, pretrained)
     with pytest.raises(InputError, match="fine-tuned"):
@@ -92,7 +92,7 @@ def test_models_that_cannot_teach(pretrained, teacher, tmp_path):
 
 
 def test_a_beam_cannot_teach_logits(pretrained, teacher):
-    """A model with a beam head cannot teach one with a simple head."""
+    """A model with a beam head cannot teach a model with a simple head."""
     config = TaskConfig(
         max_seq_length=16, max_query_length=4, doc_stride=3, answer_head="beam"
     )
@@ -104,7 +104,7 @@ def test_a_beam_cannot_teach_logits(pretrained, teacher):
 
 
 def test_tasks_without_soft_targets():
-    """Spans allow no label smoothing, and the beam head allows no teacher."""
+    """Spans do not support label smoothing; the beam head has no teacher."""
     questions = find("squad-1.1")
     with pytest.raises(InputError, match="label_smoothing=0.1"):
         check_targets(RecipeConfig(label_smoothing=0.1), questions)

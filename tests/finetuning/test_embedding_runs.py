@@ -1,4 +1,4 @@
-"""Sentence embeddings learn from pairs, single texts and scores."""
+"""Embedding models learn from pairs, single texts and rated pairs."""
 
 import json
 
@@ -24,7 +24,7 @@ def sentence(rng, topic):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """Return files of triplets, scored pairs and texts about six topics."""
+    """Return files of triplets, rated pairs and texts about six topics."""
     folder, rng = tmp_path_factory.mktemp("topics"), np.random.default_rng(1)
     topics = rng.permutation(np.arange(240) % 6)
     triplets, scored, texts = [], [], []
@@ -65,7 +65,7 @@ def trained(shallow, tables, tmp_path_factory):
 
 
 def test_pairs_are_learnt(trained):
-    """Training on triplets brings matching texts closer together."""
+    """Training on triplets moves matching texts closer together."""
     folder, metrics = trained
     assert set(metrics) == {"eval"} and metrics["eval"]["spearman"] > 0.6
     assert load_task(folder).main_metric == "spearman"
@@ -73,7 +73,7 @@ def test_pairs_are_learnt(trained):
 
 @pytest.mark.slow
 def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
-    """`do_predict`, served texts, served ids and `embed` give equal vectors."""
+    """`do_predict`, exports by text or ids, and `embed` give equal vectors."""
     folder, _ = trained
     lines = open(tables["texts"], encoding="utf-8").read().splitlines()
     vectors = np.load(f"{folder}/predictions.npy")[:, 0]
@@ -93,7 +93,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
 
 
 def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
-    """Pairs without scores get rank metrics, written to a new folder."""
+    """Pairs without scores get rank metrics, which a new folder contains."""
     metrics = run(
         model_dir=trained[0],
         output_dir=str(tmp_path / "results"),
@@ -108,7 +108,7 @@ def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
 
 
 def test_the_loss_is_that_of_the_real_rows(trained, tables):
-    """The loss is the cross entropy over matches and negatives only."""
+    """The loss is a cross entropy over matches and negatives, not padding."""
     folder, _ = trained
     task = load_task(folder)
     examples = task.read("train", tables["triplets"])[:5]
@@ -129,7 +129,7 @@ def test_the_loss_is_that_of_the_real_rows(trained, tables):
 
 @pytest.mark.slow
 def test_texts_and_scores_train_too(shallow, tables, tmp_path):
-    """Training also works with single texts, by cropping, and with scores."""
+    """Training also works on single texts, with crops, and on rated pairs."""
     common = {"task": "embedding", "model_dir": shallow, "do_train": True}
     common |= {"num_train_steps": 2, "steps_per_loop": 2, "eval_steps": 2}
     pairs = run(

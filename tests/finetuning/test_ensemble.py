@@ -1,4 +1,4 @@
-"""Ensembles, runs with several seeds, and learning from a teacher."""
+"""Ensembles, runs with several seeds, and distillation."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def members(seeds):
 def test_a_run_of_several_seeds_is_several_runs(
     seeds, pretrained, opinions, tmp_path
 ):
-    """The second seed's weights equal those of a run with that seed alone."""
+    """The second seed's weights equal those of a run with only that seed."""
     run(
         model_dir=pretrained,
         output_dir=str(tmp_path),
@@ -65,7 +65,7 @@ def test_a_run_of_several_seeds_is_several_runs(
 
 @pytest.mark.slow
 def test_the_summary_of_several_seeds(seeds):
-    """The summary has the median, minimum, maximum and best run's folder."""
+    """A summary has the median, the range and the best run's folder."""
     output, metrics = seeds
     with open(os.path.join(output, "metrics.json")) as file:
         written = json.load(file)
@@ -83,7 +83,7 @@ def test_the_summary_of_several_seeds(seeds):
 
 
 def test_medians_of_three():
-    """Each metric of each split has its own median."""
+    """Medians are taken separately for each metric and split."""
     runs = {
         seed: {"eval": {"f1": x, "loss": 1 - x}}
         for seed, x in ((1, 0.5), (2, 0.9), (3, 0.6))
@@ -94,7 +94,7 @@ def test_medians_of_three():
 
 
 def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
-    """Metrics of a labelled test set do not select the best seed."""
+    """The best seed does not depend on metrics of a labelled test set."""
     scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
 
     def run_job(s, job, strategy):
@@ -116,7 +116,7 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
 
 
 def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
-    """Return the seeds that start if runs end with given hours and metrics."""
+    """Return the seeds that start if runs take given hours and get metrics."""
     begun = []
 
     def run_job(s, job, strategy):
@@ -149,12 +149,12 @@ def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
 def test_hours_are_of_all_seeds_and_a_step_of_each(
     ends, values, begun, monkeypatch, tmp_path
 ):
-    """The time limit applies to all seeds, and `stop_step` to each seed."""
+    """`max_hours` limits all seeds together; `stop_step` limits each seed."""
     assert steps_of_seeds(monkeypatch, tmp_path, ends, **values) == begun
 
 
 def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
-    """Running several seeds into a model's folder is an error."""
+    """Several seeds cannot be run into a model's folder."""
     message = refusal(
         model_dir=pretrained,
         output_dir=str(copy),
@@ -173,7 +173,7 @@ def log_probabilities(folder, file="eval_predictions.tsv"):
 
 @pytest.mark.slow
 def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
-    """An ensemble's probabilities come from the mean of its members' logits."""
+    """The members' mean logits determine an ensemble's probabilities."""
     found = run(
         ensemble=tuple(members(seeds)),
         output_dir=str(tmp_path),
@@ -196,7 +196,7 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
-    """Members with a different task, different pieces or no task are errors."""
+    """Members must be fine-tuned for one task and have the same pieces."""
     one, two = members(seeds)
     other = shutil.copytree(two, tmp_path / "other")
     text = (other / "task.json").read_text()
@@ -217,8 +217,8 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
 def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
     """The first loss equals the distance between both models' predictions.
 
-    The only step has all examples and a rate of 0, so the student does not
-    change before it predicts.
+    The only step uses all examples and a learning rate of 0, so the student
+    does not change before it predicts.
     """
     file, output = opinions["predict_file"], str(tmp_path / "o")
     run(

@@ -1,4 +1,4 @@
-"""Training results do not depend on the lengths of batches."""
+"""The results of training do not depend on the lengths of batches."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from albert_tf.model.ops import CompiledForTpu
     ],
 )
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
-    """Lengths are rounded up further where XLA compiles each length."""
+    """If XLA compiles each length, lengths are rounded up further."""
     s = build(
         output_dir="out",
         model_dir="in",
@@ -35,7 +35,7 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
 
 @pytest.mark.slow
 def test_cut_batches_train_to_the_same_weights(shallow, opinions, tmp_path):
-    """Shorter batches train to the same weights, up to rounding."""
+    """Shorter batches lead to equal weights, up to rounding."""
     values = {k: opinions[k] for k in ("task", "train_file")}
     values |= {"model_dir": shallow, "num_train_steps": 10}
     values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

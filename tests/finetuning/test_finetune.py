@@ -23,7 +23,7 @@ from albert_tf.training.history import History
 
 
 def test_a_keyword_is_learnt(finished):
-    """A model learns a label that depends on one word."""
+    """A model learns labels that depend on one word."""
     _, metrics = finished
     assert metrics["eval"]["accuracy"] > 0.95
     assert metrics["predict"]["accuracy"] > 0.97
@@ -31,7 +31,7 @@ def test_a_keyword_is_learnt(finished):
 
 
 def test_what_a_run_leaves(finished):
-    """The output is a model directory with all files that later runs need."""
+    """The output is a model directory with all files for later runs."""
     output, metrics = finished
     names = set(os.listdir(output))
     expected = (
@@ -48,7 +48,7 @@ def test_what_a_run_leaves(finished):
 
 
 def test_predictions_stand_beside_their_examples(finished, opinions):
-    """Prediction files keep the order, labels and ids of their examples."""
+    """Prediction files contain labels and ids in the order of the examples."""
     for name, flag in (
         ("eval_predictions.tsv", "eval_file"),
         ("predictions.tsv", "predict_file"),
@@ -66,7 +66,7 @@ def test_predictions_stand_beside_their_examples(finished, opinions):
 def test_a_model_directory_is_enough_to_predict(
     finished, opinions, copy, tmp_path
 ):
-    """The model directory alone is enough to repeat the predictions."""
+    """The model directory suffices to repeat the predictions."""
     output = tmp_path / "elsewhere"
     values = run(
         model_dir=str(copy),
@@ -83,7 +83,7 @@ def test_a_model_directory_is_enough_to_predict(
 
 @eagerly()
 def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
-    """Earlier metrics are kept only if they belong to the same weights."""
+    """Earlier metrics are kept only if they describe the same weights."""
     output, other = str(tmp_path / "results"), str(tmp_path / "other")
     shutil.copytree(copy, other)
     shutil.rmtree(os.path.join(other, "best"))
@@ -106,7 +106,7 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
-    """A run in a folder that is in use fails and does not write its flags."""
+    """A run fails in a folder that is in use, and does not write its flags."""
     flags = os.path.join(copy, "run.flags")
     before = pathlib.Path(flags).read_text()
     with files.locked(str(copy), "output_dir"):
@@ -145,7 +145,7 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 def test_metrics_do_not_depend_on_the_batch(
     finished, opinions, tmp_path, size, monkeypatch
 ):
-    """Metrics do not depend on the batch size, and no recipe is used."""
+    """Metrics do not depend on the batch size, and recipes stay off."""
     monkeypatch.setattr(finetuning_run, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],
@@ -158,7 +158,7 @@ def test_metrics_do_not_depend_on_the_batch(
 
 
 def evaluated(values, monkeypatch):
-    """Make evaluations during training return the given main metrics."""
+    """Make evaluations during training return the given values."""
     sequence = iter(values)
 
     def metrics(self, splits):
@@ -169,7 +169,7 @@ def evaluated(values, monkeypatch):
 
 @pytest.mark.slow
 def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
-    """The weights of the best evaluation are saved and make the predictions."""
+    """The best evaluation's weights are saved and used for predictions."""
     evaluated([0.5, 0.9, 0.7], monkeypatch)
     arguments = opinions | {"model_dir": pretrained, "num_train_steps": 3}
     arguments |= {"eval_steps": 1, "save_checkpoints_steps": 1}
@@ -196,7 +196,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
 def test_without_evaluation_the_last_weights_count(
     pretrained, opinions, tmp_path
 ):
-    """Training without evaluation leaves a usable model."""
+    """Training without evaluation results in a usable model."""
     output = str(tmp_path / "output")
     own = {k: opinions[k] for k in ("task", "train_file")}
     run(
@@ -214,9 +214,9 @@ def test_without_evaluation_the_last_weights_count(
 def test_the_last_weights_count_if_no_evaluation_is_of_them(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Best weights from an earlier part do not replace later weights.
+    """Later weights are not replaced by the best weights of an earlier part.
 
-    A finished run keeps its best weights, even instead of an average.
+    A finished run keeps its best weights rather than an average.
     """
     values = {"model_dir": pretrained, "do_train": True, **opinions}
     values |= {"eval_steps": 1, "save_checkpoints_steps": 1}
@@ -234,7 +234,7 @@ def test_the_last_weights_count_if_no_evaluation_is_of_them(
 
 
 def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
-    """The data order, precision and saved weights follow the flags."""
+    """Flags determine the data order, the precision and the saved weights."""
     orders, types = [], []
 
     def training_batches(features, **kwargs):
@@ -282,7 +282,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
 def test_a_finished_run_is_not_repeated(
     copy, pretrained, opinions, finished, capsys
 ):
-    """Repeating a finished command evaluates and advises without training."""
+    """A finished command, if repeated, only evaluates and gives advice."""
     before = History(str(copy), 60).rows
     metrics = run(
         model_dir=pretrained,
@@ -302,7 +302,7 @@ def test_a_finished_run_is_not_repeated(
 def test_where_the_first_weights_come_from(
     pretrained, opinions, tmp_path, init, capsys
 ):
-    """`init` selects the pretrained or a random encoder.
+    """`init` selects the pretrained encoder or a random encoder.
 
     The run warns that its single step is shorter than warm-up.
     """
@@ -325,9 +325,9 @@ def test_where_the_first_weights_come_from(
 
 @pytest.mark.slow
 def test_a_fine_tuned_model_is_a_start(finished, opinions, tmp_path):
-    """The best encoder of a fine-tuned model can start another task.
+    """The best encoder of a fine-tuned model can be used for another task.
 
-    The paper starts RTE, STS-B and MRPC from MNLI; the head is new.
+    In the paper, RTE, STS-B and MRPC start from MNLI. The head is new.
     """
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv",

@@ -16,7 +16,7 @@ NAMES = {word: "B-GOOD" for word in tiny_tasks.GOOD} | {
 
 
 def write_words(path, number, seed):
-    """Write sentences whose tags depend on the words."""
+    """Write sentences in which words determine tags."""
     lines = []
     for text, _ in tiny_tasks.opinions(number, seed):
         lines += [f"{w} {NAMES.get(w, 'O')}\n" for w in text.split()] + ["\n"]
@@ -41,7 +41,7 @@ def write_questions(path, number, seed, impossible):
 
 
 def write_choices(path, number, seed):
-    """Write examples in which only one choice has the label's opinion."""
+    """Write examples in which one choice has the opinion of the label."""
     rng = np.random.default_rng(seed)
     lines = []
     for _, label in tiny_tasks.opinions(number, seed):
@@ -111,7 +111,7 @@ def finetune(name, pretrained, tmp_path, steps, **values):
 def test_a_run_with_windows(pretrained, tmp_path):
     """A run on windows evaluates every question.
 
-    Prediction needs only the run's directory.
+    Only the run's directory is needed for predictions.
     """
     metrics = finetune("squad-1.1", pretrained, tmp_path, 2)
     assert metrics["eval"]["examples"] == 40
@@ -135,7 +135,7 @@ def test_a_run_with_windows(pretrained, tmp_path):
 def test_what_follows_from_words_is_learnt(
     name, metric, values, pretrained, tmp_path
 ):
-    """Models learn tags, answers and choices that depend on one word."""
+    """Models learn tags, answers and choices that one word determines."""
     metrics = finetune(name, pretrained, tmp_path, 150, **values)
     assert metrics["eval"][metric] > 0.9
     assert metrics["predict"][metric] > 0.9
@@ -145,8 +145,7 @@ def test_what_follows_from_words_is_learnt(
 def test_whether_there_is_an_answer_is_learnt(pretrained, tmp_path):
     """The beam head finds answers and recognises unanswerable questions.
 
-    The odds of no answer separate the two kinds of questions, without a tuned
-    threshold.
+    The null odds separate the two kinds of questions without a tuned threshold.
     """
     values = {"learning_rate": 0.003, "num_warmup_steps": 40}
     values["train_batch_size"] = 32

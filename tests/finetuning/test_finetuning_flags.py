@@ -1,4 +1,4 @@
-"""Errors and notes for fine-tuning flags, the script and presets."""
+"""Errors and notes about flags, the script and the presets."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
 def test_first_updates_that_are_long_are_noted(
     changes, noted, tmp_path, capsys
 ):
-    """Only runs that train at a high rate print a note about the rate."""
+    """Only training at a high learning rate prints a note on the rate."""
     folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
     values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
     build(**values | changes).advise()
@@ -83,7 +83,7 @@ def test_first_updates_that_are_long_are_noted(
 def test_recipes_that_make_no_sense(
     pretrained, opinions, tmp_path, values, named
 ):
-    """The error names the setting, before any folder is created."""
+    """An error before any folder is created names the setting."""
     arguments = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -112,7 +112,7 @@ def test_a_model_directory_without_a_tokenizer(pretrained, opinions, tmp_path):
 
 
 def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
-    """A tokenizer with more pieces than the model is an error."""
+    """A tokenizer with more pieces than the model is rejected."""
     model_dir = shutil.copytree(pretrained, tmp_path / "m")
     with open(model_dir / "vocab.txt", "a") as file:
         file.write("more\n")
@@ -130,7 +130,7 @@ def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
 
 
 def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
-    """The error names the line of a label that the training examples lack."""
+    """The error for a label that was not in training names its line."""
     path = tiny_tasks.write_tsv(
         tmp_path / "e.tsv", ("text", "label"), ("a", "good"), ("b", "ugly")
     )
@@ -146,7 +146,7 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
-    """A model with other labels in the output folder is not overwritten."""
+    """A model with different labels in the output folder is kept."""
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "label"), ("a", "x"), ("b", "y")
     )
@@ -160,7 +160,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """Nothing is written to a pretrained model, however its path is spelled."""
+    """A run writes nothing to a pretrained model, however the path is given."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}
@@ -174,7 +174,7 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_script(finished, opinions, tmp_path):
-    """The script accepts released flag names and replays a run's flags."""
+    """The script accepts the released flag names and replays `run.flags`."""
     done = programs.run(
         os.path.join(ROOT, "finetune.py"),
         f"--flagfile={finished[0]}/run.flags",

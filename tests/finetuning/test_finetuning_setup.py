@@ -1,4 +1,4 @@
-"""A run's steps, workers, model and directory."""
+"""The steps, workers, model and directory of a run."""
 
 import dataclasses
 import os
@@ -25,7 +25,7 @@ from albert_tf.training import distribution
 def test_workers_need_the_same_settings_and_examples(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Workers compare settings and examples; their paths may differ."""
+    """Workers must have equal settings and examples, but not equal paths."""
     compared = []
     monkeypatch.setattr(
         distribution,
@@ -53,7 +53,7 @@ def test_workers_need_the_same_settings_and_examples(
 
 
 def test_the_first_split_chooses_the_best_weights():
-    """MNLI's matched split selects the best weights."""
+    """For MNLI, the matched split selects the best weights."""
     names = "eval_matched", "eval_mismatched"
     splits = tuple(Split(name, (), None) for name in names)
     job = Job(find("mnli"), None, None, (), splits, ())
@@ -68,7 +68,7 @@ def test_the_first_split_chooses_the_best_weights():
     ],
 )
 def test_rows_are_counted_where_they_are_not_examples(examples, counts):
-    """The summary counts rows, because a long text has several rows."""
+    """The summary states the number of rows if long texts have several."""
     rows = [(np.arange(n), n) for n in (4, 2, 4)]
     features = Features.from_rows(rows, {}, 0, max_seq_length=4)
     split = Split("train", range(examples), features)
@@ -78,7 +78,7 @@ def test_rows_are_counted_where_they_are_not_examples(examples, counts):
 
 
 def test_steps_follow_from_epochs():
-    """Training, warm-up and evaluation steps follow from the epochs."""
+    """The epochs determine training, warm-up and evaluation steps."""
     s = build(
         model_dir="m",
         output_dir="o",
@@ -96,7 +96,7 @@ def test_steps_follow_from_epochs():
 
 
 def test_dropout_of_the_encoder_can_be_set(pretrained):
-    """Dropout flags override the encoder's config."""
+    """Flags for dropout override the encoder's config."""
     found = FinetuningConfig(
         model_dir=pretrained,
         output_dir="o",
@@ -110,7 +110,7 @@ def test_dropout_of_the_encoder_can_be_set(pretrained):
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """`output_dir` may contain the evaluated model, but not another model."""
+    """`output_dir` may contain only the model that is evaluated."""
     pretrained = tmp_path / "pretrained"
     for folder, expected in (
         (finished[0], finished[0]),

@@ -1,4 +1,4 @@
-"""The importance of attention heads, and their pruning."""
+"""The importance of attention heads, and how heads are pruned."""
 
 import dataclasses
 
@@ -25,7 +25,7 @@ def blocks_of(table):
 
 
 def silenced(table, config, kept):
-    """Return weights for which the pruned heads output 0."""
+    """Return weights with which the pruned heads output 0."""
     table = {name: value.copy() for name, value in table.items()}
     size = config.hidden_size // config.num_attention_heads
     for block, heads in kept.items():
@@ -41,7 +41,7 @@ def silenced(table, config, kept):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
-    """A pruned model's outputs equal NumPy's with pruned heads set to 0."""
+    """Outputs equal NumPy's for the full model whose pruned heads output 0."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     rng = np.random.default_rng(4)
@@ -69,7 +69,7 @@ def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
 
 
 class Direction:
-    """An objective: the projection of the pooled output on a direction."""
+    """An objective: the pooled output's projection on a direction."""
 
     def losses(self, model, batch, seed):
         names = ("input_ids", "input_mask", "segment_ids")
@@ -88,7 +88,7 @@ def oracle_losses(table, config, inputs):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_importance_is_the_mean_size_of_the_derivative(variant):
-    """Importance is NumPy's mean |L(1 + e) - L(1 - e)| / 2e over examples."""
+    """Importance equals NumPy's mean of |L(1 + e) - L(1 - e)| / 2e."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     inputs = goldens.random_inputs(config)
@@ -114,7 +114,7 @@ def test_importance_is_the_mean_size_of_the_derivative(variant):
 
 
 def test_the_most_important_heads_stay_in_order():
-    """The most important heads stay, in order; ties go to the first head."""
+    """The most important heads stay in order; of equal heads, the first."""
     worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
     for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
         found = shrink.most_important(worth, number)

@@ -1,4 +1,4 @@
-"""Two tasks share an encoder: batches, loss and model directories."""
+"""Two tasks share an encoder: their batches, loss and directories."""
 
 import dataclasses
 import json
@@ -76,9 +76,9 @@ def arguments(data_dir, model_dir, output, **values):
 
 @pytest.fixture(scope="module")
 def together(data_dir, finished, tmp_path_factory):
-    """Return the folder and metrics of a run of both tasks.
+    """Return the folder and the metrics of a run of both tasks.
 
-    The first of its two evaluations is forced to be the best.
+    The first of the run's two evaluations is made the best.
     """
     output = tmp_path_factory.mktemp("together") / "o"
     values = arguments(data_dir, finished[0], output, num_train_steps=150)
@@ -97,7 +97,7 @@ def together(data_dir, finished, tmp_path_factory):
 
 
 def test_portions_of_a_batch():
-    """Portions of a batch follow the weights, with at least one unit each."""
+    """Weights determine each task's portion of a batch, at least one unit."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
@@ -116,9 +116,9 @@ def prepared(values):
 
 
 def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
-    """Each task's mean loss counts by its weight, not by its examples.
+    """The loss is the mean of the tasks' mean losses, weighted per task.
 
-    Labels are smoothed as set in the recipe.
+    Labels are smoothed as in the recipe.
     """
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     tasks = {name: job.task for name, job in jobs.items()}
@@ -151,7 +151,7 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
 
 
 def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
-    """A resumed run continues each task with the batch of its step."""
+    """A resumed run continues with the batches of its step for each task."""
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     run = dataclasses.replace(s.run, length_bucketing="all")
     s = dataclasses.replace(s, run=run)
@@ -168,7 +168,7 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
 
 
 def test_weights_of_tasks(data_dir, pretrained, tmp_path):
-    """Weights add up to 1; by default, they are proportional to task size."""
+    """Task weights add up to 1 and, by default, follow the task sizes."""
     values = arguments(data_dir, pretrained, tmp_path)
     s, jobs = prepared(values)
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
@@ -177,7 +177,7 @@ def test_weights_of_tasks(data_dir, pretrained, tmp_path):
 
 
 def equal_tasks(dropout):
-    """Return a model shared by two tasks with equal heads, and a batch."""
+    """Return a model of two tasks with equal heads, and a batch."""
     config = TaskConfig(classifier_dropout=dropout)
     row = TASKS["classification"].updated(**vars(config))
     row = dataclasses.replace(row, labels=("x", "y"))
@@ -203,7 +203,7 @@ def equal_tasks(dropout):
 
 
 def test_tasks_drop_units_apart():
-    """For equal heads and examples, only dropout makes the losses differ."""
+    """With equal heads and examples, losses differ only because of dropout."""
     model, objective, batch = equal_tasks(0.5)
     whole, _ = objective.losses(model, batch, None)
     assert float(whole["a_task"]) == float(whole["b_task"])
@@ -215,7 +215,7 @@ def test_tasks_drop_units_apart():
 
 
 def test_the_model_has_one_encoder():
-    """The shared model has the variables of one encoder and of each head."""
+    """The shared model's variables are one encoder's and each head's."""
     labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
     row = TASKS["classification"]
     tasks = {
@@ -238,7 +238,7 @@ def test_the_model_has_one_encoder():
 
 @pytest.mark.slow
 def test_both_tasks_are_learnt(together):
-    """The model learns labels that depend on one word in both layouts."""
+    """In both layouts, the model learns labels that one word determines."""
     metrics = together[1]
     assert metrics["sst-2_eval"]["accuracy"] > 0.75
     assert metrics["rte_eval"]["accuracy"] > 0.75
@@ -257,7 +257,7 @@ def test_both_tasks_are_learnt(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
-    """Each task's own directory yields the same metrics and can be served."""
+    """Each task's directory leads to the same metrics and can be exported."""
     folder = os.path.join(together[0], task)
     found = run(
         model_dir=folder,
@@ -278,7 +278,7 @@ def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
 
 @pytest.mark.slow
 def test_both_directories_share_the_encoder(together):
-    """The tasks share the best encoder; their heads differ."""
+    """Both tasks have the best encoder, but their own heads."""
     one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))
     name = "albert/pooler/kernel"
     np.testing.assert_array_equal(weights(one, name), weights(two, name))
@@ -302,9 +302,9 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """A folder with a model of one task or another length is not changed.
+    """Folders of single-task models, or of another length, are not changed.
 
-    The note on the rate is printed once, not for each task.
+    The note on the learning rate is printed once, not for each task.
     """
     source, values, named = {
         "another model": (finished[0], {}, "must not contain a model"),
@@ -334,7 +334,7 @@ def test_a_run_that_is_refused_changes_nothing(
 def test_what_several_tasks_cannot_have(
     data_dir, pretrained, tmp_path, values, named
 ):
-    """The error names the unsupported setting before a folder is created."""
+    """The error names the unsupported setting; no folder is created."""
     wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
     with pytest.raises(InputError, match=named):
         finetune_together(build(**wanted))

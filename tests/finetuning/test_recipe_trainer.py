@@ -1,4 +1,4 @@
-"""Weight averages, adversarial training and frozen parts, step by step."""
+"""Steps with weight averages, adversarial training and frozen parts."""
 
 from unittest import mock
 
@@ -64,7 +64,7 @@ def trained(steps, **kwargs):
 @pytest.fixture(scope="module")
 @eagerly()
 def plain():
-    """Return the weights after 2 and 4 steps without a recipe."""
+    """Return the weights after two and four steps without a recipe."""
     trainer, found = make_trainer(), {}
     for steps in (2, 4):
         tiny.run_steps(trainer, 2)
@@ -73,7 +73,10 @@ def plain():
 
 
 def check_average(plain, replicas, rounding):
-    """Compare the average over four steps and the weights with NumPy."""
+    """Compare the average over four steps with NumPy's.
+
+    The weights must equal those of a run without averaging.
+    """
     trainer = make_trainer(replicas, ema_decay=0.15)
     expected = {}
     for t in range(1, 5):
@@ -93,21 +96,21 @@ def check_average(plain, replicas, rounding):
 
 @eagerly()
 def test_the_average_is_that_of_the_formula(plain):
-    """The decay at step t is d = min(decay, (t - 1) / (t + 9)), in float64.
+    """At step t, the decay is d = min(decay, (t - 1) / (t + 9)), in float64.
 
-    The weights are the same as without an average.
+    The weights equal the weights of a run without averaging.
     """
     check_average(plain, 1, 0)
 
 
 @pytest.mark.slow
 def test_replicas_have_the_average_of_the_formula(plain):
-    """On two replicas, the average is the same, up to rounding."""
+    """Two replicas have the average of one replica, up to rounding."""
     check_average(plain, 2, 3e-5)
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """If all words differ, the gradients equal those of moved table rows."""
+    """If no word repeats, gradients equal those at moved table rows."""
     trainer = make_trainer(fgm_epsilon=0.7)
     example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
     example["input_ids"][0] = np.arange(10, 18)
@@ -169,14 +172,14 @@ def test_adversaries_change_the_steps(adversarial, plain):
     ids=str,
 )
 def test_adversaries_do_not_depend_on_how_the_batch_is_cut(adversarial, kwargs):
-    """Adversarial training does not depend on how a batch is divided."""
+    """Micro-batches have no effect on adversarial training."""
     found = trained(2, fgm_epsilon=0.5, **kwargs)
     assert tiny.largest_difference(adversarial, found) < 2e-5
 
 
 @eagerly()
 def test_frozen_parts_keep_their_bits():
-    """Frozen parts keep their bits and have no slots; all others change."""
+    """Frozen parts keep their bits and have no slots; other parts change."""
     trainer = make_trainer(freeze=("embeddings", "encoder"))
     before = values(trainer)
     tiny.run_steps(trainer, 2)
@@ -188,7 +191,7 @@ def test_frozen_parts_keep_their_bits():
 
 
 def scripted(scores, monkeypatch):
-    """Make evaluations return the given main metric for each step."""
+    """Make evaluations return the main metric given for each step."""
 
     def after(self, run, window):
         run.record("eval", {"accuracy": scores[run.step - 1]})
@@ -208,7 +211,7 @@ EVERY_STEP = {
 
 @pytest.mark.slow
 def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
-    """After the given number of evaluations without gain, a run is finished."""
+    """A run ends after the given number of evaluations without a gain."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"early_stopping": 3}
     output = str(tmp_path / "o")
@@ -220,7 +223,7 @@ def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
 
 
 def test_where_a_run_was_stopped_does_not_count(tmp_path):
-    """Only regular evaluations count, as in an uninterrupted run.
+    """Only regular evaluations count, as in a run that was not stopped.
 
     A run also evaluates when it stops at `stop_step`.
     """
@@ -242,7 +245,7 @@ def rates(folder):
 @pytest.mark.slow
 @eagerly()
 def test_the_rate_falls_on_plateaus(shallow, opinions, tmp_path, monkeypatch):
-    """The rate is halved after every two evaluations without gain."""
+    """The rate is halved after two evaluations in a row without a gain."""
     scripted(SCORES, monkeypatch)
     values = opinions | EVERY_STEP | {"model_dir": shallow}
     values |= {
@@ -266,7 +269,7 @@ def test_the_rate_falls_on_plateaus(shallow, opinions, tmp_path, monkeypatch):
 def test_averaged_weights_are_what_is_evaluated(
     shallow, opinions, tmp_path, monkeypatch
 ):
-    """Each evaluation, and the best weights, use the average of their step."""
+    """Evaluations and the best weights use the average at their step."""
     evaluated = []
 
     def metrics(self, splits):
@@ -297,7 +300,7 @@ def test_averaged_weights_are_what_is_evaluated(
 @pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_kept(shallow, opinions, tmp_path):
-    """Without evaluation, resumed and unbroken runs save the same average."""
+    """Without evaluation, a resumed run saves an unbroken run's average."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {
         "model_dir": shallow,
         "do_train": True,

@@ -1,4 +1,4 @@
-"""Groups of layers, frozen parts, and reactions to evaluations."""
+"""Groups of layers, frozen parts and reactions to evaluations."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def ffn(i):
 
 
 def test_one_group_of_shared_layers():
-    """Shared layers form one group; embeddings and heads belong to none."""
+    """Shared layers are one group, without embeddings or heads."""
     found = [
         group_of(name, config())
         for name in (EMBEDDED, attention(0), ffn(0), POOLED, "classifier/bias")
@@ -41,7 +41,7 @@ def test_one_group_of_shared_layers():
 
 
 def test_layers_of_their_own():
-    """Without sharing, every layer is a group of its own, as in BERT."""
+    """Without sharing, each layer is a separate group, as in BERT."""
     c = config(num_hidden_layers=4, sharing="none")
     assert group_number(c) == 4
     assert [group_of(attention(i), c) for i in range(4)] == [0, 1, 2, 3]
@@ -49,14 +49,14 @@ def test_layers_of_their_own():
 
 
 def test_shared_attention_belongs_to_the_highest_layer():
-    """Attention shared by four feed-forward layers belongs to the last."""
+    """Attention that four layers share belongs to the highest layer."""
     c = config(num_hidden_layers=4, sharing="attention")
     assert group_of(attention(0), c) == 3
     assert [group_of(ffn(i), c) for i in range(4)] == [0, 1, 2, 3]
 
 
 def test_groups_that_share():
-    """Each of three groups of four layers counts as one group."""
+    """The number of groups is the config's, not the number of layers."""
     c = config(num_hidden_layers=12, num_hidden_groups=3)
     assert group_number(c) == 3
     assert [group_of(attention(g), c) for g in range(3)] == [0, 1, 2]
@@ -76,7 +76,7 @@ def test_groups_that_share():
     ],
 )
 def test_parts_that_are_frozen(freeze, prefixes):
-    """The names of parts stand for prefixes of variable names."""
+    """The name of each part stands for prefixes of variable names."""
     c = config(num_hidden_layers=3, num_hidden_groups=3)
     names = named_variables(AlbertForPretraining(c))
     found = {name for name in names if frozen(name, freeze, c)}
@@ -84,14 +84,14 @@ def test_parts_that_are_frozen(freeze, prefixes):
 
 
 def test_waiting_for_a_better_evaluation():
-    """An equal value is not a gain; the first of equal best values counts."""
+    """Equal values are no gain, so the first of several best values counts."""
     cases = ([], 0), ([0.5], 0), ([0.5, 0.7, 0.7, 0.6], 2), ([0.1, 0.2], 0)
     for values, expected in cases:
         assert evaluations_without_gain(values) == expected
 
 
 def test_reductions_on_plateaus():
-    """After `patience` evaluations without gain, the count starts again."""
+    """After `patience` evaluations without a gain, counting starts again."""
     values = [0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.7]
     assert reductions(values, 2) == 3
     assert reductions(values, 4) == 1

@@ -1,4 +1,4 @@
-"""Smoothed labels for choices, and teachers' outputs for tokens."""
+"""Smoothed labels for choices, and a teacher's outputs for tokens."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ LABELS = np.array([0, 1, 2, 2, 1, 0], np.int32)
 
 
 def test_absent_choices_have_no_share():
-    """Label smoothing gives absent choices no share."""
+    """Label smoothing gives no probability to absent choices."""
     recipe = RecipeConfig(label_smoothing=0.3)
     objective = SoftTargets(TASKS["multiple_choice"], recipe)
     mask = np.array([[1, 1, 0], [1, 1, 1]], "f4")
@@ -31,7 +31,7 @@ def test_absent_choices_have_no_share():
 
 @pytest.mark.parametrize("bucketed", [False, True])
 def test_outputs_of_tokens_stand_beside_them(bucketed):
-    """A teacher's outputs stay with their tokens when batches are shuffled."""
+    """Shuffling keeps a teacher's outputs together with their tokens."""
     lengths = [3, 20, 9]
     rows = [(np.arange(1, n + 1, dtype=np.int32), n) for n in lengths]
     features = Features.from_rows(rows, {}, 0, 24)

@@ -1,4 +1,4 @@
-"""Fine-tuning on tables equals fine-tuning on files with the same rows."""
+"""Fine-tuning on tables equals fine-tuning on files of their rows."""
 
 import json
 
@@ -33,9 +33,9 @@ class Count(albert_tf.Hook):
 
 @pytest.mark.slow
 def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
-    """A frame gives the same weights and metrics as its file.
+    """A frame leads to the weights and metrics of its file.
 
-    Hooks see every step.
+    Hooks are called at every step.
     """
     pandas = pytest.importorskip("pandas")
     frames = {
@@ -79,7 +79,7 @@ def examples(kind, source, **columns):
 
 
 def test_questions_of_a_table(tmp_path):
-    """Rows in the format of the hub's SQuAD yield the file's questions."""
+    """Rows in the format of the hub's SQuAD are read like the SQuAD file."""
     qa = {
         "id": "q1",
         "question": "Who?",
@@ -111,7 +111,7 @@ def test_questions_of_a_table(tmp_path):
 
 
 def test_tags_of_a_table(tmp_path):
-    """Lists of words and tags yield the same sentences as a CoNLL file."""
+    """Lists of words and tags are read like the CoNLL file."""
     path = tmp_path / "t.conll"
     path.write_text("Ann B-P\nsaw O\n\nBob B-P\n")
     rows = {"tokens": [["Ann", "saw"], ["Bob"]], "ner_tags": [["B-P", "O"]] * 2}
@@ -132,7 +132,7 @@ def test_tags_of_a_table(tmp_path):
 
 
 def test_choices_of_a_table():
-    """Choices may be a list in one column, or one column each."""
+    """Choices are a list in one column, or have a column each."""
     row = {"context": "c", "question": "q", "label": 1}
     one = examples("multiple_choice", [row | {"choices": ["3", "4"]}])
     two = examples(
@@ -142,7 +142,7 @@ def test_choices_of_a_table():
 
 
 def test_columns_without_names(tmp_path):
-    """Columns of a frame without a header are referred to by number."""
+    """In a frame without a header, columns are referred to by position."""
     rows = {0: ["a", "b"], 1: ["x", "y"]}
     with pytest.raises(InputError, match="one of the columns 0, 1. Received"):
         examples("classification", rows)
@@ -171,7 +171,7 @@ def test_columns_without_names(tmp_path):
     ],
 )
 def test_a_bad_row_is_named(rows, message):
-    """The error names the argument, its type and the row number."""
+    """The error names the argument, its type and the index of the row."""
     with pytest.raises(InputError, match=r"^train_file \(list\), row 1: ") as e:
         examples("classification", rows)
     assert message in str(e.value)

@@ -1,7 +1,6 @@
 """Distillation: a student's loss for every kind of task.
 
-Expected values are computed row by row, from only the row's tokens, without
-padding.
+Expected values are computed row by row from the row's tokens, without padding.
 """
 
 import dataclasses
@@ -46,7 +45,7 @@ def sentences(kind, *labels):
 
 
 def words():
-    """Return sentences of three words, with one or more pieces per word."""
+    """Return sentences of three words, of which some have several pieces."""
     task = find("token_classification")
     task = task.updated(max_seq_length=16)
     task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
@@ -56,7 +55,7 @@ def words():
 
 
 def choices():
-    """Return examples with up to three choices; two have fewer."""
+    """Return examples with up to three choices; two examples have fewer."""
     config = TaskConfig(max_seq_length=20, max_qa_length=8)
     task = dataclasses.replace(
         find("multiple_choice").updated(**vars(config)), number=3
@@ -67,7 +66,7 @@ def choices():
 
 
 def questions():
-    """Return questions with contexts of two windows, one, or a single word."""
+    """Return questions whose contexts have two windows, one, or one word."""
     task = exporting.question_task("simple")
     texts = ("the river", "", "he reads")
     contexts = (TEXTS[0] + " " + TEXTS[3], TEXTS[1], TEXTS[2])
@@ -89,19 +88,19 @@ KINDS = {
 
 
 def of_classes(teacher, student):
-    """Return T^2 times the cross entropy over the last axis."""
+    """Return T^2 times the cross entropy, over the last axis."""
     p, log_q = softmax(teacher / T, -1), log_softmax(student / T, -1)
     return -(p * log_q).sum(-1) * T**2
 
 
 def of_sets(teacher, student):
-    """Return T^2 times the classes' mean cross entropy."""
+    """Return T^2 times the mean of the classes' cross entropies."""
     p, q = expit(teacher / T), expit(student / T)
     return -(p * np.log(q) + (1 - p) * np.log(1 - q)).mean(-1) * T**2
 
 
 def of_tokens(teacher, student):
-    """Return the mean loss of start and end, [1, T, 2]."""
+    """Return the mean of the losses of start and end, [1, T, 2]."""
     both = zip(np.split(teacher, 2, -1), np.split(student, 2, -1), strict=True)
     return np.mean([of_classes(t[..., 0], s[..., 0]) for t, s in both])
 
@@ -117,7 +116,7 @@ DISTANCES = {
 
 
 def alone(model, features, row):
-    """Return a model's logits for one row without padding."""
+    """Return a model's logits for a single row without padding."""
     first, last = features.row_splits[row : row + 2]
     ids = features.tokens[None, first:last]
     segments = np.arange(last - first)[None] >= features.second_starts[row]
@@ -132,7 +131,7 @@ def alone(model, features, row):
 
 
 def expected(kind, features, teacher, student):
-    """Return the mean distance between two models."""
+    """Return the mean distance between the outputs of two models."""
     losses = []
     for i in range(len(features)):
         rows = [i]
@@ -152,7 +151,7 @@ def expected(kind, features, teacher, student):
 
 
 def soft_loss(objective, student, features, bucketed):
-    """Return the mean loss of all examples, and its gradients."""
+    """Return the mean loss over all examples, and its gradients."""
     variables = [v.value for v in student.trainable_variables]
     total, weight = 0.0, 0.0
     with tf.GradientTape() as tape:
@@ -167,7 +166,7 @@ def soft_loss(objective, student, features, bucketed):
 
 @pytest.fixture(scope="module", params=KINDS)
 def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
-    """Return the kind, objective, teacher, and features with its outputs."""
+    """Return kind, objective, teacher, and features with teacher outputs."""
     kind = request.param
     task, examples = KINDS[kind]()
     folder = str(tmp_path_factory.mktemp(kind) / "teacher")
@@ -187,10 +186,10 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
 
 @pytest.mark.slow_after(1)
 def test_a_teacher_equal_to_its_student(taught):
-    """If both models are equal, the loss is an entropy with zero gradient.
+    """If the models are equal, the loss is an entropy and has no gradient.
 
-    Rows and the last batch are padded, and choices are absent. The loss of a
-    regression task is 0.
+    Rows and the last batch are padded, and some choices are absent. For
+    regression, the loss is 0.
     """
     kind, objective, teacher, features = taught
     loss, gradients = soft_loss(objective, teacher, features, False)
@@ -201,7 +200,7 @@ def test_a_teacher_equal_to_its_student(taught):
 
 @pytest.mark.slow_after(1)
 def test_a_smaller_student(taught):
-    """A smaller student's loss equals the mean distance of single rows."""
+    """A smaller student's loss is the mean distance over unpadded rows."""
     kind, objective, teacher, features = taught
     config = dataclasses.replace(teacher.albert.config, num_hidden_layers=1)
     keras.utils.set_random_seed(5)

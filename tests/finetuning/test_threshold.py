@@ -1,4 +1,4 @@
-"""SQuAD 2.0's threshold, from the best evaluation to serving."""
+"""SQuAD 2.0's threshold, from the best evaluation to the export."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def write_questions(path, number, seed, known, impossible=True):
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory, shallow):
-    """Return the flags of a run on these questions."""
+    """Return the flags for a run on these questions."""
     folder = tmp_path_factory.mktemp("questions")
     return {
         "task": "squad-2.0",
@@ -65,7 +65,7 @@ def questions(tmp_path_factory, shallow):
 
 
 def forced_f1(values, monkeypatch):
-    """Make the next evaluations report the given F1 values."""
+    """Make the next evaluations report the given values of F1."""
     sequence, score = list(values), QuestionAnswering.score
 
     def chosen(self, examples, predictions):
@@ -78,7 +78,7 @@ def forced_f1(values, monkeypatch):
 @pytest.fixture(scope="module")
 @eagerly()
 def stopped(questions, tmp_path_factory):
-    """Return a run that stopped after an evaluation worse than its best."""
+    """Return a run that stopped after an evaluation below its best."""
     output = str(tmp_path_factory.mktemp("threshold") / "stopped")
     with pytest.MonkeyPatch.context() as monkeypatch:
         forced_f1(F1[:3], monkeypatch)
@@ -89,7 +89,7 @@ def stopped(questions, tmp_path_factory):
 @pytest.fixture(scope="module")
 @eagerly()
 def whole(questions, stopped):
-    """Return the same run, continued to the end, and its metrics."""
+    """Return the stopped run, continued to its end, and its metrics."""
     output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
     with pytest.MonkeyPatch.context() as monkeypatch:
         forced_f1(F1[3:], monkeypatch)
@@ -106,7 +106,7 @@ def threshold(folder):
 
 
 def between(value, odds, low):
-    """Return whether a value lies between `low` and the next higher odds."""
+    """Return whether a value is at least `low` and below the next odds."""
     return sum(x <= value for x in odds) == sum(x <= low for x in odds)
 
 
@@ -118,9 +118,9 @@ def withheld(texts):
 def test_the_threshold_is_that_of_the_best_weights(
     stopped, questions, tmp_path
 ):
-    """The threshold is saved with the best weights and used by later runs.
+    """The best weights' threshold is saved, and later runs use it.
 
-    The official search finds it again for the best weights' predictions.
+    For these weights' predictions, the official search finds it, too.
     """
     assert checkpoints.for_inference(stopped).endswith("ckpt-2")
     found = run(
@@ -140,7 +140,7 @@ def test_the_threshold_is_that_of_the_best_weights(
 
 @pytest.mark.slow
 def test_predictions_of_the_same_run_use_it(whole, stopped):
-    """The threshold also applies to questions whose answers are unknown."""
+    """The threshold also applies to questions without known answers."""
     output, metrics = whole
     assert checkpoints.for_inference(output).endswith("ckpt-2")
     assert threshold(output) == pytest.approx(threshold(stopped), abs=1e-5)
@@ -159,14 +159,14 @@ def test_predictions_of_the_same_run_use_it(whole, stopped):
 
 
 def asked(questions):
-    """Return {id: context} for the questions to predict."""
+    """Return {id: context} for the questions that are to be answered."""
     content = files.read_json(questions["predict_file"], "")
     paragraphs = content["data"][0]["paragraphs"]
     return {p["qas"][0]["id"]: p["context"] for p in paragraphs}
 
 
 def test_what_is_served_answers_as_the_predictions(whole, questions):
-    """A served model returns the same answers as the predictions file."""
+    """An exported model returns the answers in the predictions file."""
     contexts = asked(questions)
     inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
     found = load_server(whole[0], ServingConfig()).call("answer", *inputs)[
@@ -180,7 +180,7 @@ def test_what_is_served_answers_as_the_predictions(whole, questions):
 
 @pytest.mark.slow
 def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
-    """LiteRT uses the threshold in `task.json` or the one passed to export."""
+    """LiteRT uses `task.json`'s threshold unless the export sets another."""
     pytest.importorskip("ai_edge_litert")
     output, lite = whole[0], str(tmp_path / "lite")
     odds = read(output, "null_odds")
@@ -205,7 +205,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
 
 @pytest.mark.slow
 def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
-    """A SavedModel's `task.json` contains the threshold that it uses."""
+    """The `task.json` of a SavedModel states the threshold that it uses."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
@@ -224,7 +224,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
 
 
 def test_thresholds_that_mean_nothing(shallow, finished):
-    """A threshold for a model of another task is an error."""
+    """A threshold is rejected for models of other tasks."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
     for folder in (shallow, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
@@ -233,7 +233,7 @@ def test_thresholds_that_mean_nothing(shallow, finished):
 
 @eagerly()
 def test_a_given_threshold_wins(whole, questions, tmp_path):
-    """A given threshold applies everywhere, but only training saves it."""
+    """A given threshold applies everywhere, but is saved only by training."""
     output = shutil.copytree(whole[0], tmp_path / "o")
     odds = read(output, "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
@@ -261,9 +261,9 @@ def test_a_given_threshold_wins(whole, questions, tmp_path):
 
 @eagerly()
 def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
-    """Evaluating a model in its own folder saves a threshold there.
+    """Evaluating a model in its own folder saves a threshold in the folder.
 
-    The path of the folder may be spelled differently.
+    The path of the folder may be written differently.
     """
     output = shutil.copytree(whole[0], tmp_path / "o")
     tuned = threshold(output)
@@ -282,7 +282,7 @@ def test_evaluating_a_model_in_place_tunes_it(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
-    """Evaluation gives an ensemble the best threshold for its averages."""
+    """By default, an ensemble has its members' mean threshold."""
     members = [str(tmp_path / name) for name in "ab"]
     odds = sorted(read(whole[0], "null_odds").values())
     for folder, value in zip(members, (odds[3], odds[-3] + 1.0), strict=True):
@@ -307,7 +307,7 @@ def test_an_ensemble_has_the_mean_threshold(whole, questions, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_a_task_of_several_has_its_threshold(questions, tmp_path):
-    """In a run of several tasks, the threshold is in its task's folder."""
+    """In a run of several tasks, a task's folder contains its threshold."""
     folder, output = tmp_path / "squad", str(tmp_path / "o")
     for version, impossible in (("1.1", False), ("2.0", True)):
         for part, number in (("train", 40), ("dev", 30)):

@@ -1,4 +1,4 @@
-"""Ensembles of unequal models equal the mean of the single models."""
+"""An ensemble of unequal models has the mean outputs of its members."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ def finetuned(folder, config, tokenizer, seed):
 
 
 def job_of(tokenizer):
-    """Return the job of a student, with rows of different lengths."""
+    """Return a student's job with rows of different lengths."""
     examples = [Example(str(i), x, "", "bad") for i, x in enumerate(TEXTS)]
     features = TASK.features(examples, tokenizer)
     split = Split("train", examples, features)
@@ -45,7 +45,7 @@ def job_of(tokenizer):
 
 @pytest.mark.slow
 def test_members_have_their_own_shapes(words, tmp_path):
-    """An ensemble averages the logits of a small and a large model."""
+    """An ensemble averages logits from a small model and a large model."""
     job = job_of(words)
     features = job.train[0].features
     folders = [str(tmp_path / name) for name in ("small", "large")]

@@ -1,4 +1,4 @@
-"""Fixtures for the library's tests."""
+"""Fixtures for the tests of the library."""
 
 import keras
 import pytest
@@ -18,7 +18,7 @@ def new_classifier(folder):
 
 @pytest.fixture
 def classifier(shallow):
-    """Return a model that no other test has used."""
+    """Return a model that no other test uses."""
     return new_classifier(shallow)
 
 

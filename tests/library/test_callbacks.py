@@ -1,4 +1,4 @@
-"""All Keras callbacks work in `fit` and receive its metrics."""
+"""All Keras callbacks work in `fit` and receive the metrics."""
 
 import math
 
@@ -54,7 +54,7 @@ HOW = {"validation_data": (TEXTS, NAMES), "verbose": 0}
 
 
 def compiled(path, rate=RATE):
-    """Return a model whose Adam optimizer averages the weights."""
+    """Return a model with an Adam optimizer that averages the weights."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(path, LABELS)
     optimizer = keras.optimizers.Adam(rate, use_ema=True)
@@ -64,19 +64,19 @@ def compiled(path, rate=RATE):
 
 @pytest.fixture(scope="module")
 def model(shallow):
-    """Return a model shared by the tests of all callbacks."""
+    """Return a model that the tests of all callbacks share."""
     return compiled(shallow)
 
 
 def test_the_table_is_whole():
-    """Every Keras callback has a row in the table."""
+    """The table has a row for every Keras callback."""
     assert set(CALLBACKS) >= {n for n in dir(calls) if n[0].isupper()}
 
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", NAMES_OF_CALLBACKS)
 def test_a_callback_runs(name, model, tmp_path):
-    """A callback sees every metric, even official ones, and writes its file."""
+    """A callback receives all metrics, even official ones. It writes files."""
     callback = CALLBACKS[name](tmp_path)
     several = isinstance(callback, calls.CallbackList)
     if several:
@@ -89,7 +89,7 @@ def test_a_callback_runs(name, model, tmp_path):
 
 
 def test_every_metric_has_a_direction(model):
-    """Callbacks know whether a metric should rise or fall without `mode`."""
+    """Callbacks know without `mode` if a metric should rise or fall."""
     watches = {n: calls.EarlyStopping(n) for n in (*UP, "loss", "val_loss")}
     model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
     for name, watch in watches.items():
@@ -98,7 +98,7 @@ def test_every_metric_has_a_direction(model):
 
 @pytest.mark.slow
 def test_training_ends_when_an_official_metric_gets_no_better(shallow):
-    """Early stopping on an official metric ends a run that does not learn."""
+    """Early stopping ends a run whose official metric does not improve."""
     stop = calls.EarlyStopping("val_f1", patience=1, restore_best_weights=True)
     how = HOW | {"callbacks": [stop], "epochs": 9}
     history = compiled(shallow, 0.0).fit(TEXTS, NAMES, **how).history

@@ -1,4 +1,4 @@
-"""LoRA and quantized kernels are trained, saved and loaded."""
+"""Models with LoRA or quantized kernels are trained, saved and loaded."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def probabilities(model):
 
 @pytest.fixture(scope="module")
 def low_rank(shallow):
-    """Return a model with low-rank matrices, trained for an epoch."""
+    """Return a model with low-rank matrices, trained for one epoch."""
     keras.utils.set_random_seed(2)
     model = Classifier.load(
         shallow, LABELS, lora_rank=3, classifier_dropout=0.0
@@ -40,7 +40,7 @@ def low_rank(shallow):
 
 
 def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
-    """Training updates A, B and the head; kernels stay the same."""
+    """Training changes A, B and the head, but not the kernels."""
     learnt = {v.path.rpartition("/")[2] for v in low_rank.trainable_variables}
     assert learnt == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
     heads = [v for v in low_rank.trainable_variables if v.name == "kernel"]
@@ -55,7 +55,7 @@ def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
 
 
 def test_a_folder_has_the_sum(low_rank, tmp_path):
-    """A saved folder has merged kernels, readable by every program."""
+    """Saving to a folder merges the matrices into the kernels."""
     low_rank.save(tmp_path / "folder")
     query = low_rank.albert.encoder.attention_0_0.query
     sum_ = query._kernel.numpy() + (
@@ -69,7 +69,7 @@ def test_a_folder_has_the_sum(low_rank, tmp_path):
 
 
 def test_a_keras_file_learns_on(low_rank, tmp_path):
-    """Training from a `.keras` file equals an uninterrupted run."""
+    """Training resumed from a `.keras` file equals an uninterrupted run."""
     low_rank.save(tmp_path / "a.keras")
     again = keras.models.load_model(tmp_path / "a.keras")
     again.run_eagerly = True
@@ -82,7 +82,7 @@ def test_a_keras_file_learns_on(low_rank, tmp_path):
 
 @pytest.mark.slow
 def test_an_export_has_the_sum(low_rank, tmp_path):
-    """The SavedModel returns the probabilities of the Python model."""
+    """The SavedModel's probabilities equal the Python model's."""
     low_rank.export(tmp_path / "saved")
     saved = tf.saved_model.load(str(tmp_path / "saved"))
     found = saved.signatures["serving_default"](tf.constant(TEXTS))
@@ -91,7 +91,7 @@ def test_an_export_has_the_sum(low_rank, tmp_path):
 
 
 def test_keras_own_call_is_saved_too(shallow, tmp_path):
-    """A layer changed by Keras's own `enable_lora` is also saved."""
+    """Layers changed by Keras's own `enable_lora` are saved, too."""
     model = Classifier.load(shallow, LABELS)
     dense = model.albert.encoder.ffn_0_0.intermediate
     dense.enable_lora(2, lora_alpha=6)
@@ -110,7 +110,7 @@ def test_keras_own_call_is_saved_too(shallow, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
-    """A `.keras` file keeps a quantized model; saving a folder is an error."""
+    """A quantized model can be saved to a `.keras` file, not to a folder."""
     model = Classifier.load(shallow, LABELS)
     exact = probabilities(model)
     model.quantize(mode)
@@ -129,7 +129,7 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
     ("mode", "error"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.07)]
 )
 def test_a_quantized_kernel_is_read_as_numbers(mode, error):
-    """A quantized kernel is read back within a share of its largest value."""
+    """A quantized kernel is read to within a share of its largest value."""
     keras.utils.set_random_seed(3)
     dense = Dense(5, bias_initializer="ones")
     dense.build([None, 4])
@@ -142,7 +142,7 @@ def test_a_quantized_kernel_is_read_as_numbers(mode, error):
 
 @pytest.mark.slow
 def test_heads_read_quantized_kernels():
-    """With one layer in int8, both heads' outputs change only a little."""
+    """With one int8 layer, the outputs of both heads change only slightly."""
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(tiny.CONFIG, embedding_norm="hidden")
     ids = np.arange(12, dtype=np.int32).reshape(2, 6)
@@ -160,13 +160,13 @@ def test_heads_read_quantized_kernels():
 
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
 def test_refuses_what_is_no_rank(shallow, rank):
-    """An invalid rank is an error when the model loads."""
+    """An invalid rank raises an error when the model loads."""
     with pytest.raises(InputError, match="`lora_rank` must be"):
         albert_tf.load(shallow, lora_rank=rank)
 
 
 def test_a_copy_has_the_tokenizer_and_the_changes(low_rank):
-    """`clone_model` and `from_config` keep the tokenizer and all changes."""
+    """`clone_model` and `from_config` copy the tokenizer and all changes."""
     text = keras.Input((), dtype="string")
     outer = keras.Model(text, low_rank(low_rank.preprocessor(text)))
     strings, ids = tf.constant(TEXTS), low_rank.tokenizer(TEXTS)

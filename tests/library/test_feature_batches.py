@@ -1,4 +1,4 @@
-"""Batches: the lifetime of their generator, and texts without repeats."""
+"""How long batch generators live, and batches without repeated texts."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
 
 
 def test_a_generator_goes_with_its_data_set():
-    """A generator is freed with its data set, even if it stopped early."""
+    """A generator is freed with its data set, even if it is not exhausted."""
     data = np.arange(5)
 
     def generate():
@@ -37,9 +37,9 @@ def test_a_generator_goes_with_its_data_set():
 @pytest.mark.parametrize("size", [1, 4, 7, 32])
 @pytest.mark.parametrize("pairs", [PAIRS, [*PAIRS, *PAIRS], [("a", "b")] * 3])
 def test_no_two_of_a_batch_share_a_text(pairs, size):
-    """No text occurs twice in a batch, and each example appears once.
+    """No text occurs twice in a batch, and each example is used once.
 
-    Batches are full if enough texts differ.
+    Batches are full if there are enough different texts.
     """
     order = np.random.default_rng(0).permutation(len(pairs)).tolist()
     batches = list(without_repeats(order, pairs, size))
@@ -52,7 +52,7 @@ def test_no_two_of_a_batch_share_a_text(pairs, size):
 
 
 def test_an_embedder_sees_no_partner_twice(shallow):
-    """In `fit`, no partner occurs twice in a batch."""
+    """In `fit`, no batch contains a partner twice."""
     model = Embedder.load(shallow, max_length=8)
     words = "good great fine bad poor awful".split()
     first = [f"the film was {w}" for w in words * 4]
@@ -68,7 +68,7 @@ def test_an_embedder_sees_no_partner_twice(shallow):
 
 @pytest.mark.slow
 def test_models_that_are_dropped_leave_nothing(shallow):
-    """Neither a model nor a graph stays alive after `fit`."""
+    """After `fit`, neither the model nor its graph stays alive."""
     texts, labels = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
     stream = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(8)
     graphs = []

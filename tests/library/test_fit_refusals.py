@@ -1,4 +1,4 @@
-"""Errors of `fit` and related methods."""
+"""Errors that `fit` and related methods raise."""
 
 import keras
 import numpy as np
@@ -18,7 +18,7 @@ ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def of(name, *x, **how):
-    """Return a function that calls a method of its argument."""
+    """Return a function that calls a method of the function's argument."""
     return lambda model, path: getattr(model, name)(*x, **how)
 
 
@@ -80,7 +80,7 @@ def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
 
 
 def test_the_usual_optimizer_is_that_of_none_alone(classifier):
-    """Only `None` selects the default optimizer; unknown names are errors."""
+    """Only `None` selects the default optimizer; unknown names raise errors."""
     classifier.compile(None, None)
     assert isinstance(classifier.optimizer, AdamW) and classifier.own_loss
     with pytest.raises(ValueError, match="optimizer identifier: autto"):

@@ -1,4 +1,4 @@
-"""Model inputs: ids under all their names, and misplaced texts."""
+"""Inputs of models: ids under all names, and texts in the wrong place."""
 
 import collections
 
@@ -26,13 +26,13 @@ def model(shallow):
 
 
 def of_others(batch):
-    """Return a batch with Hugging Face's names."""
+    """Return a batch with the names that Hugging Face uses."""
     theirs = {ours: name for name, ours in ALIASES.items()}
     return {theirs.get(name, name): x for name, x in batch.items()}
 
 
 class Encoding(collections.UserDict):
-    """A mapping that is not a dict, like those of transformers' tokenizers."""
+    """A mapping other than a dict, like the results of tokenizers."""
 
 
 @pytest.mark.slow_after(1)
@@ -46,7 +46,7 @@ class Encoding(collections.UserDict):
     ],
 )
 def test_names_of_hugging_face_mean_what_they_say(model, form):
-    """Hugging Face's mask and segments affect calls, `predict` and `fit`."""
+    """Under Hugging Face's names, mask and segments affect every method."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     wanted, x = model(batch).numpy(), form(batch)
     alone = model(batch["input_ids"]).numpy()
@@ -59,7 +59,7 @@ def test_names_of_hugging_face_mean_what_they_say(model, form):
 
 
 def test_a_column_of_labels_is_a_list_of_labels(model):
-    """Labels [B, 1] become [B], in memory and in data sets."""
+    """Labels [B, 1] are read as [B], in memory and in data sets."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     column = Y[:, None]
     for y in (column, column.tolist(), tf.constant(column)):
@@ -76,7 +76,7 @@ def test_a_column_of_labels_is_a_list_of_labels(model):
 
 @pytest.mark.slow
 def test_labels_of_both_shapes_are_evaluated_in_a_graph(shallow):
-    """In a graph, labels of shapes [B] and [B, 1] have the same results."""
+    """In a graph, labels [B] and labels [B, 1] lead to equal results."""
     keras.utils.set_random_seed(2)
     model = PairClassifier.load(shallow, ["bad", "good"])
     model.compile(metrics=["accuracy"])
@@ -87,7 +87,7 @@ def test_labels_of_both_shapes_are_evaluated_in_a_graph(shallow):
 
 
 def test_names_of_hugging_face_are_keywords_too(model, shallow):
-    """Models and their encoders accept Hugging Face's names as keywords."""
+    """Hugging Face's names are also keywords of models and encoders."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, named = batch["input_ids"], of_others(batch)
     more = {name: named[name] for name in ALIASES}
@@ -110,7 +110,7 @@ def test_names_of_hugging_face_are_keywords_too(model, shallow):
     ],
 )
 def test_other_names_are_refused(model, method, name, message):
-    """An unknown key is an error and is not ignored."""
+    """An unknown key raises an error instead of being ignored."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = batch | {name: batch["input_mask"]}
     if method == "fit_stream":
@@ -126,7 +126,7 @@ def test_other_names_are_refused(model, method, name, message):
 )
 @pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
 def test_masks_have_the_shape_of_the_ids(model, form, name, part):
-    """A mask with one row is an error and is not broadcast."""
+    """A mask with one row raises an error instead of being broadcast."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = form(batch[ALIASES.get(name, name)][part])
     ids = form(batch["input_ids"])
@@ -140,7 +140,7 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 
 
 def test_ids_are_rows(model):
-    """A scalar or a single row of ids is an error; unknown shapes are not."""
+    """Ids with fewer than two axes are rejected, but not unknown shapes."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
         with pytest.raises(InputError, match="must be a batch of rows"):
             model(ids)
@@ -149,7 +149,7 @@ def test_ids_are_rows(model):
 
 
 def test_an_input_comes_once(model):
-    """Passing an input twice, in a dict and as a keyword, is an error."""
+    """An input that is both in a dict and a keyword raises an error."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, mask, _ = batch.values()
     for call, message in (
@@ -164,7 +164,7 @@ def test_an_input_comes_once(model):
 
 
 def test_choices_have_a_mask_of_their_own(shallow):
-    """A task's additional inputs, such as `choice_mask`, are accepted."""
+    """Inputs of specific tasks, such as `choice_mask`, are accepted."""
     model = MultipleChoice.load(shallow)
     ids = np.ones([1, 3, 4], "int32")
     masked = model({"input_ids": ids, "choice_mask": np.array([[1.0, 1, 0]])})
@@ -191,14 +191,14 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("form", [list, np.array, tf.constant, lambda x: x[0]])
 def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
-    """The error for texts in place of ids names a method that accepts texts."""
+    """Texts in place of ids raise an error that names a method for texts."""
     with pytest.raises(InputError, match="^`.*(tokenizer|texts)") as error:
         call(model, load(shallow), form(TEXTS))
     assert "\n" not in str(error.value)
 
 
 def test_rows_in_lists_are_ids(model):
-    """Nested lists are arrays if their rows are equally long."""
+    """Nested lists whose rows have equal lengths are read as arrays."""
     ids = [[2, 5, 3], [2, 6, 3]]
     np.testing.assert_array_equal(model(ids), model(np.array(ids, "int32")))
     with pytest.raises(InputError, match="`input_ids` must have rows of equal"):
@@ -207,7 +207,7 @@ def test_rows_in_lists_are_ids(model):
 
 @pytest.mark.slow
 def test_a_lone_text_has_one_answer(model, shallow):
-    """A single text has the result of a list of one text, without its axis."""
+    """A single text has the result for a list of one text, without the axis."""
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)
     np.testing.assert_array_equal(model.predict(one, other, verbose=0), both[0])
@@ -225,7 +225,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
 
 
 def test_probabilities_have_a_name(model):
-    """`predict_proba` also accepts ids, for which `predict` returns logits."""
+    """`predict_proba` accepts ids; `predict` returns logits for ids."""
     wanted = model.predict(TEXTS, PAIRS, verbose=0)
     found = model.predict_proba(TEXTS, PAIRS, verbose=0)
     np.testing.assert_array_equal(found, wanted)

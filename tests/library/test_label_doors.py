@@ -1,6 +1,6 @@
-"""Labels follow the same rules in memory, columns and files.
+"""Labels follow the same rules in memory, in columns and in files.
 
-Tags and answers are labels, too. An error names the user's own argument.
+Tags and answers are labels, too. Errors name the user's own argument.
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ CHOOSER = "MultipleChoice", "multiple_choice"
 
 
 def model_of(name, kind, words, **changes):
-    """Return a model without running its network."""
+    """Return a model whose network is never run."""
     task = dataclasses.replace(find(kind).updated(max_seq_length=16), **changes)
     return getattr(albert_tf, name)(tiny.SHALLOW, task, words)
 
 
 def ways(columns, path):
-    """Yield a table in memory, as a frame, and in files."""
+    """Yield a table as columns in memory, as a frame and as files."""
     rows = [
         dict(zip(columns, row, strict=True))
         for row in zip(*columns.values(), strict=True)
@@ -48,7 +48,7 @@ SETS = [["bad", "ugly"], [], ["good"]]
 
 
 def framed(columns):
-    """Return a pandas frame."""
+    """Return a table as a pandas frame."""
     return pytest.importorskip("pandas").DataFrame(columns)
 
 
@@ -81,7 +81,7 @@ def framed(columns):
 def test_labels_of_a_frame_stand_by_their_names(
     words, form, model, kind, y, rows
 ):
-    """Labels are one column, or one named column per label in any order."""
+    """Labels are a single column, or one column per label, in any order."""
     model = model_of(model, kind, words, labels=NAMES)
     found, _ = model.weighted_examples(TEXTS, form(y), None, "eval")
     wanted, _ = model.weighted_examples(
@@ -107,7 +107,7 @@ def test_labels_of_a_frame_stand_by_their_names(
     ],
 )
 def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
-    """Classes may be names or numbers, in lists, columns or files."""
+    """Lists, columns and files may contain class names or class indices."""
     wanted = [tuple(row) for row in SETS]
     if kind == "classification":
         wanted = [labels[2], labels[0], labels[1]]
@@ -135,7 +135,7 @@ def test_classes_by_name_or_number(words, tmp_path, kind, labels, y):
     ],
 )
 def test_tags_by_name_or_number(words, tmp_path, tags):
-    """Tags may be names or numbers, in lists, columns or tables."""
+    """Lists, columns and tables may contain names or indices of tags."""
     model = model_of(*TAGGER, words, labels=TAGS)
     sources = [(WORDS, tags), (TEXTS, tags)]
     for texts in (WORDS, TEXTS):
@@ -148,7 +148,7 @@ def test_tags_by_name_or_number(words, tmp_path, tags):
 
 
 def test_a_word_a_row_of_a_frame(words):
-    """In a frame with one word per row, an id column groups the sentences."""
+    """In a frame with a word per row, an id column defines the sentences."""
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(
         {
@@ -179,7 +179,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
-    """Answers may be a separate list or a column of a table."""
+    """Answers are a separate list, or a column of the table."""
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}
     table = columns | {"answers": answers}
@@ -226,7 +226,7 @@ FEW = [["a", "b"], ["a"], ["b"]]
 def test_a_mistake_is_named_as_it_was_passed(
     words, model, changes, x, y, message
 ):
-    """The error names the argument and the index, not an internal row."""
+    """The error states the argument and the index, not an internal row."""
     model = model_of(*model, words, **changes)
     with pytest.raises(InputError, match=message) as error:
         model.examples(x, y, "predict" if y is None else "train")
@@ -234,7 +234,7 @@ def test_a_mistake_is_named_as_it_was_passed(
 
 
 def test_a_batch_of_raw_texts_is_not_a_sentence(words):
-    """Texts in a data set, batched or not, are split into words one by one."""
+    """Each text of a data set, batched or not, is split into words."""
     model = model_of(*TAGGER, words, labels=TAGS)
     tags = tf.ragged.constant([[0, 1, 2]] * 3)
 
@@ -260,7 +260,7 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
 
 
 def test_the_scheme_is_that_of_the_labels(words, capsys):
-    """Labels determine the tag scheme, and broken tags print one note."""
+    """Labels determine the scheme of tags; broken tags cause one note."""
     model = model_of(*TAGGER, words, labels=TAGS)
     assert model.examples([["a"]], [["O"]], "train")
     assert model.task.scheme == "BIO"

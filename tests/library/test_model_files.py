@@ -1,4 +1,4 @@
-"""Models on disk, with vocabularies and word tables that grow."""
+"""Models on disk; vocabularies and embedding tables that grow."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """New rows are means of old rows, old rows stay, and all are saved."""
+    """New rows are means of old rows, which stay; all rows are saved."""
     plain = albert_tf.load(pretrained_dir)
     grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
     size = plain.tokenizer.vocab_size
@@ -37,7 +37,7 @@ def test_added_pieces_get_rows(pretrained_dir, tmp_path):
 
 
 def test_a_task_takes_added_pieces_too(pretrained_dir):
-    """A task model also accepts added pieces."""
+    """Pieces can be added to a task model, too."""
     model = Classifier.load(pretrained_dir, ["a", "b"], added_pieces=["[E1]"])
     ids = model.tokenizer([TEXT])
     assert model.tokenizer.vocab_size - 1 in ids["input_ids"]
@@ -53,7 +53,7 @@ def test_a_task_takes_added_pieces_too(pretrained_dir):
     ],
 )
 def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
-    """Added pieces that are not a list of new strings are an error."""
+    """Added pieces that are not a list of new strings raise an error."""
     with pytest.raises(InputError, match=message):
         albert_tf.load(pretrained_dir, added_pieces=pieces)
 
@@ -62,7 +62,7 @@ def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
     "name", ["thesis.txt", "best/ckpt-7.index", "ckpt-0.h5", "empty/", ".git"]
 )
 def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
-    """The error names the foreign file, and the folder is not changed."""
+    """An error names the foreign file, and the folder is left unchanged."""
     model, folder = albert_tf.load(pretrained_dir), tmp_path / "model"
     model.save(folder)
     model.save(f"{folder}/", overwrite=True)
@@ -78,7 +78,7 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
 
 
 def test_a_file_is_not_replaced_by_a_model(pretrained_dir, tmp_path):
-    """Neither a file nor a folder without weights is replaced."""
+    """A model replaces neither a file nor a folder without weights."""
     model = albert_tf.load(pretrained_dir)
     (tmp_path / "notes").write_text("mine")
     model.config.save(str(tmp_path / "configs"))

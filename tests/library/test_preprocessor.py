@@ -1,4 +1,4 @@
-"""Strings become a model's inputs: eagerly, in `map` and in a graph."""
+"""Strings become model inputs eagerly, in `map` and in a graph."""
 
 import json
 
@@ -17,7 +17,7 @@ LENGTH = 24
 
 @pytest.fixture(scope="module")
 def layer(tokenizer):
-    """Return a layer for short rows."""
+    """Return a layer that makes short rows."""
     return Preprocessor(tokenizer, LENGTH)
 
 
@@ -29,7 +29,7 @@ def agree(found, wanted):
 
 
 def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
-    """Lists, mapped texts and batches of pairs get the tokenizer's ids."""
+    """Lists, mapped texts and batches of pairs have the tokenizer's ids."""
     wanted = tokenizer(TEXTS, max_length=LENGTH)
     agree(layer(TEXTS), wanted)
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
@@ -43,7 +43,7 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
 
 
 def test_what_keras_passes_is_read(layer, tokenizer):
-    """A column [B, 1], a list of two columns and `Sequential` are supported."""
+    """The layer accepts [B, 1], a list of two columns, and `Sequential`."""
     wanted, texts = tokenizer(TEXTS, max_length=LENGTH), tf.constant(TEXTS)
     for column in (
         texts[:, None],
@@ -62,7 +62,7 @@ def test_what_keras_passes_is_read(layer, tokenizer):
 
 
 def test_a_copy_has_the_vocabulary(layer):
-    """`from_config` creates an equal layer from JSON."""
+    """`from_config` creates an equal layer from a JSON config."""
     config = json.loads(json.dumps(layer.get_config()))
     agree(Preprocessor.from_config(config)(TEXTS), layer(TEXTS))
 
@@ -78,7 +78,7 @@ def test_a_new_global_seed_changes_nothing(layer, tokenizer):
 
 
 def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
-    """A `.keras` file restores the layer with its tokenizer."""
+    """A `.keras` file restores the layer and its tokenizer."""
     text = keras.Input((), dtype="string")
     model = keras.Model(text, layer(text))
     model.save(tmp_path / "ids.keras")
@@ -87,7 +87,7 @@ def test_a_saved_layer_has_its_vocabulary(layer, tmp_path):
 
 
 def test_refuses_what_is_no_text(layer):
-    """Numbers, a missing tokenizer and a short length are errors."""
+    """Numbers, a missing tokenizer and too short a length raise errors."""
     with pytest.raises(InputError, match="must be a list of strings"):
         layer([1, 2])
     with pytest.raises(InputError, match="must be a `tokenizer`"):

@@ -1,4 +1,4 @@
-"""A pretrained model's vectors, attention and masked words."""
+"""Vectors, attention and masked words of a pretrained model."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def albert(pretrained):
 
 
 def test_the_tokenizer_feeds_the_model(albert):
-    """The model accepts the tokenizer's result in one call."""
+    """The model accepts the tokenizer's result as its argument."""
     batch = albert.tokenizer(TEXTS[:2], ["so fine", ""], max_length=12)
     assert {x.shape for x in batch.values()} == {(2, 12)}
     outputs = albert(batch)
@@ -35,7 +35,7 @@ def test_the_tokenizer_feeds_the_model(albert):
 
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
 def test_every_layout_is_the_same_model(albert, pretrained, layout, tmp_path):
-    """Releases and Hugging Face folders load like our model directories."""
+    """Releases and Hugging Face folders load like model directories."""
     folder = str(tmp_path / layout)
     convert(pretrained, folder, layout)
     again = load(folder)
@@ -47,7 +47,7 @@ def test_every_layout_is_the_same_model(albert, pretrained, layout, tmp_path):
 
 
 def test_fill_mask_is_the_softmax_of_the_logits(albert):
-    """Filled pieces and probabilities match the head's logits at each mask."""
+    """At each mask, pieces and probabilities follow from the head's logits."""
     fillings = albert.fill_mask("the [MASK] was [MASK]", top_k=3)
     ids = albert.tokenizer.encode_masked("the [MASK] was [MASK]")
     row = np.array([[albert.tokenizer.cls_id, *ids, albert.tokenizer.sep_id]])
@@ -66,7 +66,7 @@ def test_fill_mask_is_the_softmax_of_the_logits(albert):
 def test_embed_is_the_program(albert, pretrained, tmp_path):
     """`embed` returns exactly the vectors that the program writes.
 
-    In mixed bfloat16, the vectors are float32 and close to these.
+    In mixed bfloat16, vectors are float32 and close to the float32 model's.
     """
     text, vectors = tmp_path / "texts.txt", str(tmp_path / "x.npy")
     text.write_text("\n".join(TEXTS))
@@ -94,7 +94,7 @@ def test_save_writes_what_load_reads(albert, tmp_path):
 
 @pytest.mark.slow
 def test_a_functional_model_of_two(pretrained, tmp_path):
-    """A model of two encoders on one input is trained, saved and loaded."""
+    """A model that calls two encoders on one input is trained and saved."""
     first, second = load(pretrained), load(pretrained)
     text = keras.Input((), dtype="string")
     ids = first.preprocessor(text)
@@ -113,7 +113,7 @@ def test_a_functional_model_of_two(pretrained, tmp_path):
 
 @pytest.mark.slow
 def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
-    """A SavedModel that Keras exports has the model's outputs."""
+    """A SavedModel that Keras exports returns the model's outputs."""
     ids = keras.Input([None], dtype="int32")
     model = keras.Model(ids, albert(ids)["pooled_output"])
     model.export(tmp_path / "saved", verbose=False)
@@ -155,7 +155,7 @@ def test_refuses_what_does_not_fit(albert, pretrained, action, message):
 
 
 def test_refuses_what_there_is_no_head_for(finished):
-    """A fine-tuned model without the masked-word head cannot fill masks."""
+    """A fine-tuned model without the masked-word head fills no masks."""
     model = load(finished[0])
     assert model.heads == ()
     with pytest.raises(InputError, match="must have the head `mlm`"):

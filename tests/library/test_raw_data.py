@@ -1,4 +1,4 @@
-"""Arguments of `fit`: columns, rows and weights, with their errors."""
+"""Columns, rows and weights as arguments of `fit`, and their errors."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 
 
 def test_a_frame_beside_labels_is_its_column():
-    """A frame passed with labels stands for its text column."""
+    """If labels are passed, a frame stands for its column of texts."""
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
     table = user_data.table_of(frame, ["good"], COLUMNS)
     assert table.data == {"text": ["a"], "label": ["good"]}
@@ -35,7 +35,7 @@ def test_a_table_may_be_of_tensors():
 
 
 def test_an_endless_generator_is_refused():
-    """An endless generator of batches is an error at its first value."""
+    """An endless generator of batches raises an error at its first value."""
     batches = iter(lambda: (["a film"], ["good"]), None)
     with pytest.raises(InputError, match=r"list of strings. Received: text\[0"):
         user_data.text_columns(batches, COLUMNS)
@@ -45,14 +45,14 @@ def test_an_endless_generator_is_refused():
     "weights", [1.0, [1.0, np.nan], ["a", "b"], np.ones([2, 1]), [1, None]]
 )
 def test_weights_are_a_number_for_each_example(weights):
-    """Weights must be one finite number for each example."""
+    """Weights are one finite number for each example."""
     user_data.check_weights([1, 0.5], ["a", "b"])
     with pytest.raises(InputError, match="finite number"):
         user_data.check_weights(weights, ["a", "b"])
 
 
 def test_weights_of_classes_are_by_name_where_names_are_numbers():
-    """Class names that are numbers take precedence over indices."""
+    """If class names are numbers, keys of weights are names, not indices."""
     assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
     assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}
@@ -62,7 +62,7 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 
 
 def test_labels_have_an_order():
-    """Sets and dicts are errors, because labels must be in order."""
+    """Sets and dicts are rejected, because classes must be a list."""
     assert label_names(np.array([0, 1])) == ("0", "1")
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
         with pytest.raises(InputError, match="list of the classes, in order"):
@@ -93,7 +93,7 @@ IN_COLUMNS = (
     "task", [*TASKS.values(), *IN_COLUMNS], ids=lambda task: task.name
 )
 def test_lists_have_no_columns_of_a_data_set(words, task):
-    """A model of any data set needs only texts and labels.
+    """A model for any known data set needs only texts and labels.
 
     The files of the data set may number rows, mark spans, or have different
     columns for prediction.

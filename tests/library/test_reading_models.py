@@ -1,4 +1,4 @@
-"""Answers, tags and choices are learnt from raw strings."""
+"""Models learn answers, tags and choices from raw strings."""
 
 import exporting
 import keras
@@ -27,7 +27,7 @@ ANSWERS = ["bad", "fine"] * 8
 
 
 def agree(model, path, *x):
-    """Assert that a model's file and folder make the same predictions."""
+    """Assert that a file and a folder of a model make equal predictions."""
     wanted = model.predict(*x, verbose=0)
     model.save(path / "model.keras")
     model.save(path / "model")
@@ -40,7 +40,7 @@ def agree(model, path, *x):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_learnt_from_a_data_set(shallow, head):
-    """Questions in a data set and in memory lead to the same loss."""
+    """Questions lead to the same loss from a data set and from memory."""
     model = QuestionAnswerer.load(
         shallow, answer_head=head, classifier_dropout=0.0
     )
@@ -55,7 +55,7 @@ def test_answers_are_learnt_from_a_data_set(shallow, head):
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_answers_are_learnt(tmp_path, head):
-    """After training, a model repeats the examples' answers, even ""."""
+    """After training, a model predicts the examples' answers, even ""."""
     answers = ANSWERS if head == "simple" else ["bad", ""] * 8
     keras.utils.set_random_seed(1)
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
@@ -73,7 +73,7 @@ def test_answers_are_learnt(tmp_path, head):
 
 
 def test_answers_of_squad_have_places(shallow):
-    """Answers as texts or as dicts with offsets lead to the same labels."""
+    """Texts, and dicts with offsets, lead to the same labels."""
     model = QuestionAnswerer.load(shallow)
     places = [
         {"text": [a], "answer_start": [c.index(a)]}
@@ -100,7 +100,7 @@ def test_answers_of_squad_have_places(shallow):
 
 
 def test_a_question_without_an_answer_may_come_late(shallow):
-    """A later batch or `fit` may be the first with unanswerable questions."""
+    """Unanswerable questions may first occur in a later batch or `fit`."""
     model = QuestionAnswerer.load(shallow)
     model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
     assert model.task.scoring == "squad1"
@@ -116,7 +116,7 @@ KINDS = ["O", "B-GOOD", "B-BAD"]
 
 @pytest.mark.slow
 def test_tags_are_learnt(shallow, tmp_path):
-    """After training, words get the examples' tags; accuracy counts words."""
+    """After training, words get the examples' tags; accuracy is per word."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, KINDS)
     model.compile(tiny_fits.optimizer(60), metrics=["accuracy"])
@@ -145,7 +145,7 @@ def test_tags_are_learnt(shallow, tmp_path):
 
 
 def test_texts_are_divided_wherever_they_stand(shallow):
-    """Texts in lists, columns, rows and frames are split into words."""
+    """Texts are split into words in lists, columns, rows and frames."""
     model = Tagger.load(shallow, KINDS)
     texts = [" ".join(WORDS[0]), WORDS[1]]
     column = {"tokens": texts}
@@ -162,7 +162,7 @@ def test_texts_are_divided_wherever_they_stand(shallow):
 
 @pytest.mark.slow
 def test_choices_are_learnt(shallow, tmp_path):
-    """Examples may lack choices, which get the probability 0."""
+    """Examples may have fewer choices; absent ones get probability 0."""
     contexts = ["the film was good", "the film was bad"] * 8
     questions = ["film is"] * 16
     choices = [["good", "bad"], ["good", "poor", "bad"]] * 8
@@ -190,7 +190,7 @@ def test_choices_are_learnt(shallow, tmp_path):
 
 
 def test_a_model_of_race_takes_texts(pretrained_dir, tmp_path):
-    """A RACE model accepts columns of texts, although RACE has articles."""
+    """A RACE model accepts columns of texts, not only RACE's articles."""
     config = TaskConfig(max_seq_length=12, max_qa_length=6)
     task = find("race").updated(**vars(config))
     exporting.model_dir(tmp_path / "model", pretrained_dir, task)

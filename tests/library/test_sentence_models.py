@@ -1,4 +1,4 @@
-"""Models of classes, sets of classes, numbers and vectors."""
+"""Models that predict classes, sets of classes, numbers and vectors."""
 
 import exporting
 import keras
@@ -34,7 +34,7 @@ NUMBERS = [float(name == "good") for name in NAMES]
     ],
 )
 def test_pairs_come_as_columns_or_rows(shallow, ways):
-    """Every way of passing pairs leads to the same probabilities."""
+    """However pairs are passed, they have the same probabilities."""
     keras.utils.set_random_seed(1)
     model = PairClassifier.load(shallow, LABELS)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -59,7 +59,7 @@ def test_pairs_come_as_columns_or_rows(shallow, ways):
 def test_a_model_of_official_files_takes_texts(
     name, cls, columns, pretrained_dir, tmp_path
 ):
-    """A model of an official data set needs only texts and labels."""
+    """A model for an official data set needs only texts and labels."""
     task = find(name).updated(max_seq_length=12)
     exporting.model_dir(tmp_path / "model", pretrained_dir, task)
     model = cls.load(tmp_path / "model")
@@ -75,9 +75,9 @@ def test_a_model_of_official_files_takes_texts(
 
 
 def test_a_set_of_classes(shallow, tmp_path):
-    """Labels are lists of names, or 0 and 1 for each class.
+    """Labels are lists of names, or rows with 0 or 1 for each class.
 
-    Each class has its own probability.
+    Each class has an independent probability.
     """
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, multilabel=True)
@@ -102,7 +102,7 @@ def test_a_set_of_classes(shallow, tmp_path):
 
 
 def test_a_number(shallow):
-    """The loss is the squared error, and a score is a correlation."""
+    """The loss is the squared error; `score` returns a correlation."""
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow)
     model.compile(AdamW(0.001), run_eagerly=True)
@@ -120,7 +120,7 @@ def test_a_number(shallow):
 
 @pytest.mark.slow
 def test_shares_of_classes_are_learnt(shallow):
-    """Soft labels have a cross-entropy loss, and one-hot rows equal labels."""
+    """The loss for soft labels is cross entropy; one-hot rows equal labels."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)
@@ -161,7 +161,7 @@ def test_shares_of_a_set_of_classes(shallow):
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )
 def test_several_numbers(shallow, tmp_path, how):
-    """The loss is the mean squared error; a folder keeps the output count."""
+    """The loss is the mean squared error; a saved model keeps its outputs."""
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow, **how)
     model.compile(AdamW(0.001), metrics=["pearson"], run_eagerly=True)
@@ -199,7 +199,7 @@ def test_several_numbers(shallow, tmp_path, how):
     ],
 )
 def test_vectors_learn_from_what_there_is(shallow, data):
-    """Training on texts, pairs, triplets or scored pairs reduces the loss."""
+    """Training on texts, pairs, triplets or rated pairs reduces the loss."""
     keras.utils.set_random_seed(1)
     model = Embedder.load(shallow)
     model.compile(tiny_fits.optimizer(4, 0.02), run_eagerly=True)
@@ -212,7 +212,7 @@ def test_vectors_learn_from_what_there_is(shallow, data):
 
 @pytest.mark.slow
 def test_one_model_takes_texts_and_pairs_in_turn(shallow):
-    """A model compiled once trains on and predicts both texts and pairs."""
+    """A model that is compiled once learns from texts and from pairs."""
     model, pairs = Embedder.load(shallow), (TEXTS, TEXTS[::-1])
     model.compile(AdamW(0.001))
     for data in (TEXTS, pairs):
@@ -223,7 +223,7 @@ def test_one_model_takes_texts_and_pairs_in_turn(shallow):
 
 @pytest.mark.slow
 def test_weights_of_pairs_leave_them_partners(shallow):
-    """A pair with a smaller weight remains a negative for the others."""
+    """Pairs with smaller weights are still negatives for other pairs."""
     keras.utils.set_random_seed(1)
     model = Embedder.load(shallow)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -241,7 +241,7 @@ def test_weights_of_pairs_leave_them_partners(shallow):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shape", [[6, 1], [6]])
 def test_scores_of_ids_may_be_a_column(shallow, shape):
-    """Each pair's cosine is compared only with its own score."""
+    """A pair's cosine is compared only with the score of this pair."""
     model = Embedder.load(shallow)
     model.compile(AdamW(0.0), run_eagerly=True)
     rows = {k: v.numpy() for k, v in model.preprocessor(TEXTS[:12]).items()}
@@ -255,7 +255,7 @@ def test_scores_of_ids_may_be_a_column(shallow, shape):
 
 
 def test_vectors_of_a_data_set(shallow):
-    """`predict` encodes texts, or the first text of each pair."""
+    """`predict` returns vectors of texts, or of each pair's first text."""
     model = Embedder.load(shallow)
     wanted = model.encode(TEXTS)
     pairs, data = (TEXTS, TEXTS[::-1]), tf.data.Dataset.from_tensor_slices
@@ -264,7 +264,7 @@ def test_vectors_of_a_data_set(shallow):
 
 
 def test_scores_are_of_pairs(shallow):
-    """Scores for single texts or triplets are an error."""
+    """Scores are rejected for single texts and triplets."""
     model = Embedder.load(shallow)
     with pytest.raises(InputError, match="may be accuracy, mrr, pearson"):
         model.compile(metrics=["ndcg"])
@@ -282,7 +282,7 @@ def test_scores_are_of_pairs(shallow):
 
 @pytest.mark.slow
 def test_a_batch_may_have_no_class(shallow):
-    """All label sets in a data set's batch may be empty."""
+    """All sets of labels in a batch may be empty."""
     model = Classifier.load(shallow, ["x", "y"], multilabel=True)
     model.compile(run_eagerly=True)
     sets = [[0, 1], [0, 0], [0, 0]]

@@ -1,4 +1,4 @@
-"""Settings of `load` follow a program's rules and are checked early."""
+"""Settings of `load` follow the rules of programs and are checked early."""
 
 import json
 
@@ -28,7 +28,7 @@ from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
     ],
 )
 def test_columns_are_read_as_flags(shallow, setting, value, wanted):
-    """A column name is a string, however it is set."""
+    """The name of a column becomes a string, however it is passed."""
     model = Classifier.load(shallow, LABELS, **{setting: value})
     field = setting.removesuffix("_column")
     assert getattr(model.task.columns, field) == wanted
@@ -52,13 +52,13 @@ def test_columns_are_read_as_flags(shallow, setting, value, wanted):
     ],
 )
 def test_a_setting_of_another_type_is_refused(shallow, settings, message):
-    """The error names the setting, or the setting that was probably meant."""
+    """The error names the setting, or a setting with a similar name."""
     with pytest.raises(InputError, match=message):
         Classifier.load(shallow, LABELS, **settings)
 
 
 def test_classes_without_names_are_counted(shallow, finished):
-    """New classes are named by numbers; a fine-tuned model keeps its names."""
+    """New classes are named by numbers; fine-tuned models keep their names."""
     for cls in (Classifier, Tagger):
         assert cls.load(shallow, num_labels=2).task.labels == ("0", "1")
     assert Classifier.load(finished[0], num_labels=2).task.labels == LABELS
@@ -76,7 +76,7 @@ def test_classes_without_names_are_counted(shallow, finished):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
 def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
-    """A model created with NumPy numbers can be saved and loaded."""
+    """A model that is created with NumPy numbers can be saved and loaded."""
     half = np.float32(0.25)
     model = Classifier.load(
         shallow,
@@ -110,7 +110,7 @@ def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
 
 
 def test_optimizers_and_schedules_take_numbers_of_numpy():
-    """Configs of optimizers and schedules are JSON, even with NumPy numbers."""
+    """Configs of optimizers and schedules are JSON, despite NumPy numbers."""
     schedule = WarmupDecay(
         np.float32(0.5), np.int64(10), num_warmup_steps=np.int32(2)
     )
@@ -128,7 +128,7 @@ def test_optimizers_and_schedules_take_numbers_of_numpy():
 
 @pytest.mark.slow
 def test_weights_of_classes_may_be_of_numpy(classifier):
-    """Class weights may be NumPy numbers, as from scikit-learn."""
+    """Class weights may be NumPy numbers, such as scikit-learn's."""
     texts, labels = ["a good film", "a bad plot"], np.array(["good", "bad"])
     classifier.compile(AdamW(0.0), run_eagerly=True)
     weights = np.array([0.0, 2.0], np.float32)
@@ -159,7 +159,7 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(call, message):
-    """The error for another library's name suggests ours."""
+    """The error for a name from another library suggests our name."""
     with pytest.raises(AttributeError, match=message):
         call()
     assert not hasattr(keras.Model, "from_pretrained")

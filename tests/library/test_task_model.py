@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict` on strings agree with the program."""
+"""On strings, `fit`, `evaluate` and `predict` agree with the program."""
 
 import keras
 import numpy as np
@@ -22,14 +22,14 @@ OF_LOSS = ("labels", "example_weights")
 
 
 def columns(number, seed):
-    """Return the texts and labels of a task that can be learnt."""
+    """Return the texts and labels of a task that a model can learn."""
     texts, labels = zip(*tiny_tasks.opinions(number, seed), strict=True)
     return list(texts), list(labels)
 
 
 @pytest.mark.slow
 def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
-    """On the same batches, `fit` and the program end with the same weights."""
+    """On equal batches, `fit` and the program lead to equal weights."""
     seed = TrainingConfig().random_seed
     output = str(tmp_path / "run")
     tiny_runs.run(
@@ -62,7 +62,7 @@ def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
 
 
 def test_strings_are_evaluated_like_ids(classifier):
-    """A data set of texts is evaluated like a data set of its ids."""
+    """Evaluation gives the same result for texts and for their ids."""
     texts, labels = columns(16, 1)
     numbers = np.array([LABELS.index(label) for label in labels])
     layer, slices = classifier.preprocessor, tf.data.Dataset.from_tensor_slices
@@ -78,7 +78,7 @@ def test_strings_are_evaluated_like_ids(classifier):
 
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
-    """The model, the program and the export compute equal probabilities."""
+    """Model, program and export compute equal probabilities."""
     output, _ = finished
     rows = tiny_runs.predictions(f"{output}/predictions.tsv")
     texts, _ = columns(37, 3)
@@ -98,7 +98,7 @@ def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
 
 
 def test_score_is_the_evaluation_of_the_program(finished, opinions):
-    """`score` returns the official metrics that the run wrote."""
+    """`score` returns the official metrics that the program wrote."""
     output, metrics = finished
     found = Classifier.load(output).score(opinions["eval_file"])
     for name, value in found.items():
@@ -107,7 +107,7 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions):
 
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
-    """`fit` learns, and its history has the loss and accuracy of both sets."""
+    """`fit` learns; its history has loss and accuracy of both data sets."""
     train, dev = columns(300, 1), columns(53, 2)
     shape = {"initializer_range": 0.2, "num_hidden_layers": 1}
     folder = tiny_tasks.make_model_dir(tmp_path, **shape)
@@ -151,7 +151,7 @@ def test_a_file_has_everything(classifier, tmp_path, monkeypatch):
 
 
 def test_what_is_frozen_stays_frozen(classifier, tmp_path):
-    """Files and copies keep frozen layers, with trainable layers inside.
+    """Files and copies keep frozen layers with trainable layers inside.
 
     Otherwise, the optimizer's slots would not match, and `fit` would train all
     weights.
@@ -172,7 +172,7 @@ def test_what_is_frozen_stays_frozen(classifier, tmp_path):
 
 
 def test_dropout_acts_while_it_learns(shallow):
-    """Dropout is active only with `training=True`."""
+    """Dropout is active only if `training=True`."""
     model = Classifier.load(shallow, LABELS, hidden_dropout_prob=0.5)
     batch = model.tokenizer(columns(4, 1)[0], max_length=16)
     assert np.array_equal(model(batch), model(batch, training=False))
@@ -181,7 +181,7 @@ def test_dropout_acts_while_it_learns(shallow):
 
 
 def test_weights_of_examples_and_classes_count(classifier):
-    """The loss is the mean weighted by examples or by classes."""
+    """The loss is a mean that weights of examples or of classes determine."""
     texts, labels = columns(20, 4)
     weights, how = np.linspace(0, 1, 20), {"verbose": 0, "batch_size": 20}
     shares = classifier.predict(texts, verbose=0)
@@ -202,7 +202,7 @@ def test_weights_of_examples_and_classes_count(classifier):
 
 @pytest.mark.slow
 def test_another_loss_and_a_share_to_evaluate_on(classifier):
-    """Keras's own losses and metrics receive class numbers and logits."""
+    """Losses and metrics of Keras receive class indices and logits."""
     keras_loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     texts, labels = columns(20, 1)
     own = classifier.evaluate(texts, labels, verbose=0, return_dict=True)
@@ -223,7 +223,7 @@ def test_another_loss_and_a_share_to_evaluate_on(classifier):
 
 @pytest.mark.slow
 def test_a_share_of_ids_to_evaluate_on(classifier):
-    """`validation_split` splits ids into the same parts as texts."""
+    """`validation_split` divides ids as it divides texts."""
     texts, labels = columns(8, 1)
     numbers = np.array([LABELS.index(label) for label in labels])
     classifier.compile(AdamW(0.0), run_eagerly=True)
@@ -235,7 +235,7 @@ def test_a_share_of_ids_to_evaluate_on(classifier):
 
 
 def test_bfloat16_is_the_global_policy(shallow, tmp_path):
-    """The global dtype policy applies to every layer, and a file keeps it."""
+    """The global dtype policy applies to every layer and is saved."""
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         model = Classifier.load(shallow, LABELS)
@@ -252,7 +252,7 @@ def test_bfloat16_is_the_global_policy(shallow, tmp_path):
 
 
 def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
-    """The model's labels are restored; a new task keeps only the encoder."""
+    """A loaded model keeps its labels; a new task uses only its encoder."""
     model = Classifier.load(finished[0])
     assert model.task.labels == LABELS
     with pytest.raises(InputError, match="must be the model's"):
@@ -267,7 +267,7 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 
 @pytest.mark.slow
 def test_two_replicas_learn(tmp_path):
-    """Two replicas end with the weights of one, up to rounding.
+    """Two replicas reach the weights of one replica, up to rounding.
 
     With weights far from 0, both clip gradients in the same way.
     """

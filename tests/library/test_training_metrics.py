@@ -66,7 +66,7 @@ losses, measures = keras.losses, keras.metrics
     ],
 )
 def test_what_takes_probabilities_is_told_apart(thing, wrong):
-    """Losses and metrics that need probabilities are recognised."""
+    """Losses and metrics that require probabilities are recognised."""
     assert takes_probabilities(thing) == wrong
 
 
@@ -82,7 +82,7 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
-    """A loss that needs probabilities is an error; models output logits."""
+    """A loss for probabilities is rejected, because models output logits."""
     with pytest.raises(InputError, match="`loss` must take logits"):
         classifier.compile(loss=loss)
 
@@ -94,7 +94,7 @@ def measured(model, metrics, y=NUMBERS, **compiled):
 
 
 def threshold(model):
-    """Return a probability that clearly divides the texts into halves."""
+    """Return a probability that clearly separates two halves of the texts."""
     kernel = model.network.classifier.kernel
     kernel.assign(np.random.default_rng(0).normal(size=kernel.shape) * 50)
     shares = np.sort(model.predict(TEXTS, verbose=0), axis=None)
@@ -103,7 +103,7 @@ def threshold(model):
 
 
 def test_metrics_of_one_decision_are_about_class_1(classifier):
-    """With two classes, binary metrics use the second class's probability."""
+    """For two classes, binary metrics use the second class's probability."""
     half = threshold(classifier)
     shares = classifier.predict(TEXTS, verbose=0)[:, 1]
     found = measured(
@@ -133,7 +133,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
 
 
 def test_metrics_of_a_set_of_classes(shallow):
-    """For class sets, metrics use probabilities, not logits."""
+    """Metrics of class sets receive probabilities, not logits."""
     keras.utils.set_random_seed(3)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     flags, half = np.eye(2)[NUMBERS], threshold(model)
@@ -153,7 +153,7 @@ def test_metrics_of_a_set_of_classes(shallow):
 
 @pytest.mark.slow
 def test_official_metrics_are_those_of_score(classifier):
-    """Official metrics cover all validation examples at once, not batches."""
+    """Official metrics are computed over all examples, not per batch."""
     names = ["accuracy", "macro_f1", "matthews", "f1"]
     classifier.compile(AdamW(0.01), metrics=names, run_eagerly=True)
     how = {"batch_size": 5, "epochs": 2, "verbose": 0}
@@ -181,7 +181,7 @@ def test_official_metrics_are_those_of_score(classifier):
 
 
 def test_a_file_keeps_the_metrics(classifier, tmp_path):
-    """A file restores official metrics and Keras's metrics."""
+    """A file restores official metrics as well as Keras's metrics."""
     metrics = ["accuracy", "f1", measures.AUC(name="auc")]
     classifier.compile(
         AdamW(0.0), metrics=metrics, label_smoothing=0.2, run_eagerly=True
@@ -206,7 +206,7 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     ],
 )
 def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
-    """Labels of any type, as rows or columns, lead to the same loss."""
+    """Labels of all types, as rows or columns, lead to equal losses."""
     flags = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype)
     row = np.array([1, 0, 1, 1], dtype)
     cases = [
@@ -232,7 +232,7 @@ def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
 
 
 def test_official_metrics_need_texts(classifier):
-    """Official metrics with ids are an error."""
+    """Official metrics with ids raise an error."""
     classifier.compile(AdamW(0.0), metrics=["f1"], run_eagerly=True)
     ids = classifier.tokenizer(TEXTS)
     for how in ({"validation_data": (ids, NUMBERS)}, {"validation_split": 0.5}):
@@ -243,7 +243,7 @@ def test_official_metrics_need_texts(classifier):
 
 
 def test_smoothed_labels_are_of_training_alone(shallow):
-    """Training targets are (1 - s) y + s / C; `val_loss` is not smoothed."""
+    """Training targets are (1 - s) y + s / C, but `val_loss` uses y."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), label_smoothing=0.2, run_eagerly=True)
@@ -263,7 +263,7 @@ def test_smoothed_labels_are_of_training_alone(shallow):
 
 
 def test_losses_that_want_one_hot_labels_get_them(classifier):
-    """Keras's categorical cross entropy equals the sparse one."""
+    """Keras's categorical and sparse cross entropies are equal."""
     wanted = measured(classifier, None)["loss"]
     for cls in (losses.CategoricalCrossentropy, losses.BinaryCrossentropy):
         loss = cls(from_logits=True)
@@ -274,7 +274,7 @@ def test_losses_that_want_one_hot_labels_get_them(classifier):
 
 
 def test_tokens_without_a_tag_count_in_no_metric(shallow):
-    """Losses and metrics from Keras see only words, like the task's own."""
+    """Keras's losses and metrics count only words, as the task's own do."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, ["O", "B-X"])
     words, tags = [["a", "good", "film"], ["so", "bad"]], [[0, 1, 0], [1, 1]]
@@ -324,7 +324,7 @@ def test_xla_leaves_out_tokens_without_a_tag():
 
 @pytest.mark.parametrize("metric", ["f1", "accurcy", 7])
 def test_a_metric_that_nobody_has_is_refused(shallow, metric):
-    """The error for an unknown metric lists the task's metrics."""
+    """The error for an unknown metric lists the metrics of the task."""
     model = Classifier.load(shallow, ["a", "b", "c"])
     message = "may be accuracy, .*, and Keras's metrics. Received: metrics="
     with pytest.raises(InputError, match=message):
@@ -340,7 +340,7 @@ def test_a_metric_that_nobody_has_is_refused(shallow, metric):
     ],
 )
 def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
-    """Each output's loss receives its own label, without broadcasting."""
+    """A loss over all outputs compares each output with its own label."""
     model = Classifier.load(shallow, LABELS)
     model.compile(loss=loss, metrics=["mse"], run_eagerly=True)
     y, outputs = np.array([1, 1]), np.array([[0.5, 2.0], [0.25, -1.0]], "f4")
@@ -354,13 +354,13 @@ def test_losses_of_every_output_get_a_label_of_each(shallow, loss, wanted):
 
 
 def test_a_loss_that_nobody_has_is_refused(shallow):
-    """An unknown loss is an error in `compile`."""
+    """`compile` raises an error for an unknown loss."""
     with pytest.raises(InputError, match="`loss` must be a Keras loss"):
         Classifier.load(shallow, LABELS).compile(loss="crossentropie")
 
 
 def test_a_thawed_encoder_has_no_layer_without_a_gradient(shallow):
-    """Unfreezing the encoder does not unfreeze a pooler that is not used."""
+    """Unfreezing the encoder leaves an unused pooler frozen."""
     for cls, reads in ((Tagger, False), (Classifier, True)):
         model = cls.load(shallow, LABELS)
         model.albert.trainable = False

@@ -17,7 +17,7 @@ VECTORS = st.lists(
 
 
 def cosines(first, second):
-    """Return cosines in float64; a zero vector has cosine 0 with any other."""
+    """Return cosines in float64; every cosine of a zero vector is 0."""
     both = [np.array(x, np.float32).astype("f8") for x in (first, second)]
     norms = [np.linalg.norm(x, axis=1, keepdims=True) for x in both]
     units = [

@@ -1,4 +1,4 @@
-"""Cosines and search agree with scikit-learn."""
+"""Cosines and searches agree with scikit-learn."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ QUERIES, VECTORS = RNG.normal(size=(5, 4)), RNG.normal(size=(17, 4))
 
 
 def test_a_lone_vector_has_a_lone_answer():
-    """A single vector has the result of its row, without the axis."""
+    """A single vector has the result for a row, without the axis."""
     wanted = albert_tf.search(QUERIES, VECTORS, np.int64(2))
     assert albert_tf.search(QUERIES[1], VECTORS, np.array(2)) == wanted[1]
     cosines = cosine_similarity(QUERIES, VECTORS)

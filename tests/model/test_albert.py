@@ -1,4 +1,4 @@
-"""The model equals the released code and the paper's equations."""
+"""The model equals the released code and the equations in the paper."""
 
 import functools
 
@@ -21,7 +21,7 @@ HARD_OUTPUTS, ALL_MASKED, HARD_LOSSES = 1e-4, 5e-3, 2e-3
 
 
 class TPU(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """A strategy that runs the operations for TPUs on a CPU."""
+    """A strategy that runs operations for TPUs on a CPU."""
 
 
 CPU = tf.distribute.OneDeviceStrategy
@@ -31,7 +31,7 @@ VARIANTS = [(name, CPU) for name in goldens.VARIANTS] + [("pruned heads", TPU)]
 
 @functools.cache
 def released(name, device):
-    """Return a golden, and our outputs, losses and gradients for it."""
+    """Return a golden, with our outputs, losses and gradients for it."""
     with device("CPU:0").scope():
         return computed(goldens.load(name))
 
@@ -61,7 +61,7 @@ def computed(golden):
 
 
 def check_rows(golden, ours, theirs):
-    """Compare example by example; difficult masks have their own tolerances."""
+    """Compare each example; examples with difficult masks may differ more."""
     ours = np.reshape(ours, theirs.shape)
     per_example = len(theirs) // len(golden.inputs["input_mask"])
     empty = np.repeat(~golden.inputs["input_mask"].any(1), per_example)
@@ -72,7 +72,7 @@ def check_rows(golden, ours, theirs):
 
 @pytest.mark.parametrize("name, device", RELEASED)
 def test_every_layer_equals_the_released_code(name, device):
-    """Embeddings, blocks, pooled output and logits equal the release's."""
+    """Embeddings, blocks, pooled output and logits equal recorded values."""
     golden, out, _, _ = released(name, device)
     layers = sorted(k for k in golden.outputs if k.startswith("layer_"))
     assert len(layers) == len(out["hidden_states"])
@@ -85,7 +85,7 @@ def test_every_layer_equals_the_released_code(name, device):
 
 @pytest.mark.parametrize("name, device", RELEASED)
 def test_losses_and_gradients_equal_the_released_code(name, device):
-    """Losses and all gradients equal the released code's."""
+    """Losses and all gradients equal those of the released code."""
     golden, _, losses, gradients = released(name, device)
     tolerance = HARD_LOSSES if name == "g5" else LOSSES
     theirs = goldens.to_ours(golden.grads, golden.config)
@@ -120,7 +120,7 @@ def test_forward_equals_the_paper(variant, device):
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_sharing_calls_the_same_objects(variant):
-    """The layers of a group are one object, not copies with equal values."""
+    """Layers of a group are one object, not copies of the weights."""
     encoder = AlbertForPretraining(goldens.variant(variant)).albert.encoder
     blocks = {"shared": 1, "groups": 4, "unshared": 4}[variant]
     for parts in (encoder.attentions, encoder.ffns):
@@ -131,7 +131,7 @@ def test_sharing_calls_the_same_objects(variant):
 
 @pytest.mark.parametrize("variant", ["shared", "norm at H"])
 def test_padding_changes_nothing(variant):
-    """Outputs at tokens depend on neither the amount nor the ids of padding."""
+    """Neither the amount of padding nor its ids affect other outputs."""
     model, inputs = goldens.random_model(variant)
     real = inputs["input_mask"].astype(bool)
     del inputs["masked_lm_positions"]
@@ -151,7 +151,7 @@ def test_padding_changes_nothing(variant):
 
 @pytest.mark.parametrize("device", [CPU, TPU])
 def test_bfloat16_is_near_float32(device):
-    """Mixed precision has float32 variables and logits close to float32's."""
+    """Mixed precision has float32 variables, and logits close to float32."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
     with device("CPU:0").scope():
@@ -199,7 +199,7 @@ def dropout_model(**rates):
     "rate", ["hidden_dropout_prob", "attention_probs_dropout_prob"]
 )
 def test_dropout_follows_from_the_seed(rate):
-    """A seed determines all dropout masks; without a seed, there are none."""
+    """A seed determines all dropout masks; without a seed, nothing drops."""
     run, plain = dropout_model(**{rate: 0.3}), dropout_model()
     one, two = tf.constant([1, 2]), tf.constant([1, 3])
     np.testing.assert_array_equal(run(one), run(one))
@@ -211,7 +211,7 @@ def test_dropout_follows_from_the_seed(rate):
 
 
 def test_no_two_places_share_a_dropout_mask(monkeypatch):
-    """Layers, and the two blocks of a layer, drop different units."""
+    """Different layers, and both blocks of a layer, drop different units."""
     masks = []
 
     def record(x, rate, seed, rng_alg):
@@ -227,7 +227,7 @@ def test_no_two_places_share_a_dropout_mask(monkeypatch):
 
 
 def test_integers_of_any_width_are_ids():
-    """64-bit ids from NumPy and 32-bit ids have the same outputs."""
+    """64-bit ids and 32-bit ids lead to equal outputs."""
     model = AlbertForPretraining(tiny.CONFIG)
     ids = np.arange(12).reshape(2, 6)
     expected = model(ids.astype(np.int32))["mlm_logits"]
@@ -236,7 +236,7 @@ def test_integers_of_any_width_are_ids():
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_places_asked_for_are_those_of_the_whole(variant):
-    """Outputs at selected positions, in any order, equal the full output's."""
+    """Outputs at selected positions equal rows of the full output."""
     model, inputs = goldens.random_model(variant)
     model, (*inputs, _) = model.albert, inputs.values()
     places = tf.constant([[3, 9, 0, 3], [1, 0, 6, 2], [2, 1, 1, 0]])

@@ -7,7 +7,7 @@ from albert_tf.model.ops import FlatProducts, HeadProducts
 
 
 def attended(form, scores, value, weights):
-    """Return context, probabilities and gradients with dropout."""
+    """Return context, probabilities and gradients under dropout."""
 
     def drop(x):
         return tf.nn.experimental.stateless_dropout(x, 0.4, [1, 2])
@@ -20,7 +20,7 @@ def attended(form, scores, value, weights):
 
 
 def test_gradients_are_those_of_softmax_with_dropout():
-    """Gradients are those of softmax with dropout, for both outputs."""
+    """Both outputs have the gradients of softmax with dropout."""
     scores, value, weights = (
         tf.random.stateless_normal(shape, [3, i])
         for i, shape in enumerate([(2, 3, 4, 5), (2, 5, 3, 6), (2, 4, 3, 6)])

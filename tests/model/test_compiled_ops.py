@@ -1,4 +1,4 @@
-"""Fused operations equal TensorFlow's, forward and backward."""
+"""Fused operations equal TensorFlow's, in both directions."""
 
 import keras
 import numpy as np
@@ -32,7 +32,7 @@ def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
     "dtype, error", [(tf.float32, 2e-5), (tf.bfloat16, 0.04)]
 )
 def test_gelu_is_tensorflows(dtype, error):
-    """GELU equals TensorFlow's over its entire range and for any shape.
+    """GELU equals TensorFlow's over its entire range, for any shape.
 
     Where 1 + tanh cancels, both forms differ from the exact value by 4e-6.
     """

@@ -1,4 +1,4 @@
-"""Configs are read like released configs; errors name mistakes."""
+"""Configs are read like released configs, and errors name mistakes."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def test_released_sizes(size, version):
 
 
 def test_every_shipped_config_is_legal():
-    """All JSON files in `configs/models` load and match their names."""
+    """All JSON files in `configs/models` load, and their names match."""
     paths = sorted(MODELS.rglob("*.json"))
     assert len(paths) > 20
     for path in paths:
@@ -59,14 +59,14 @@ def test_every_shipped_config_is_legal():
 
 
 def test_historical_keys_are_ignored():
-    """Keys that the released code never read do not affect the config."""
+    """Keys that the released code never read have no effect."""
     values = {key: 7 for key in IGNORED_KEYS}
     config = AlbertConfig.from_dict({**BASE, **values, "ln_type": "postln"})
     assert config == AlbertConfig()
 
 
 def test_config_survives_its_file(tmp_path):
-    """A saved config is read back unchanged."""
+    """A saved config is read back without changes."""
     config = dataclasses.replace(
         AlbertConfig(), sharing="ffn", num_hidden_groups=3, hidden_act="relu"
     )
@@ -78,7 +78,7 @@ def test_config_survives_its_file(tmp_path):
     "names", [("config.json",), ("albert_config.json", "model.ckpt-best.index")]
 )
 def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
-    """The error for a Hugging Face or release folder names the converter."""
+    """Errors for Hugging Face or release folders name the converter."""
     for name in names:
         (tmp_path / name).write_text(AlbertConfig().to_json())
     command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"
@@ -87,14 +87,14 @@ def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
 
 
 def test_a_folder_that_is_not_there_is_told_so(tmp_path):
-    """The error for a missing folder does not advise conversion."""
+    """The error for a missing folder does not suggest conversion."""
     message = f"existing folder. Received: model_dir={tmp_path}/gone$"
     with pytest.raises(InputError, match=message):
         AlbertConfig.from_model_dir(f"{tmp_path}/gone")
 
 
 def test_pruned_heads_are_written_and_others_not(tmp_path):
-    """A config file contains the head size only if it is not H / A."""
+    """A config file states the head size only if it is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))
     text = (tmp_path / "whole" / "albert_config.json").read_text()
     assert "attention_head_size" not in text
@@ -109,7 +109,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
 
 
 def test_group_of_a_layer():
-    """Layer i uses group i * G // L, except for blocks that are not shared."""
+    """Layer i is in group i * G // L, except for blocks without sharing."""
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:
@@ -144,7 +144,7 @@ def test_group_of_a_layer():
     ],
 )
 def test_mistakes_are_named(change, message, tmp_path):
-    """The error for each mistake names the key, rule, value and file."""
+    """The error for a mistake names key, rule, value and file."""
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps({**BASE, **change}))
     with pytest.raises(InputError) as caught:
@@ -156,7 +156,7 @@ def test_mistakes_are_named(change, message, tmp_path):
 
 
 def test_missing_keys_are_named():
-    """The error for a config names the required keys that it lacks."""
+    """The error for a config lists the required keys that are missing."""
     values = {k: v for k, v in BASE.items() if k != "hidden_size"}
     del values["embedding_size"]
     with pytest.raises(InputError, match="`embedding_size`, `hidden_size`"):
@@ -168,7 +168,7 @@ def test_missing_keys_are_named():
     [("{", "must be JSON.*line 1"), ("[1]", "must be a JSON object")],
 )
 def test_a_file_that_is_no_config(text, message, tmp_path):
-    """The error for a broken file states its path and the fault."""
+    """The error for a broken file states its path and its fault."""
     path = tmp_path / "albert_config.json"
     path.write_text(text)
     with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""Gradients that a graph registers with TensorFlow are freed with it."""
+"""Gradients that a graph registers are freed with the graph."""
 
 import gc
 import weakref
@@ -35,7 +35,7 @@ def recomputed(x):
 
 
 def looped(x):
-    """Use a gradient in a loop, which looks it up by name."""
+    """Use a gradient in a loop, which finds the gradient by name."""
     again = custom_gradient(lambda x: (tf.sin(x), lambda dy: dy * tf.cos(x)))
     steps = tf.while_loop(
         lambda i, _: i < 3,
@@ -47,7 +47,7 @@ def looped(x):
 
 
 def others(x):
-    """Register a gradient as another library would."""
+    """Register a gradient as other libraries do."""
     with freed_with_graph():
         return tf.nn.silu(x)
 
@@ -78,7 +78,7 @@ def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_graph_is_freed_with_its_gradients(function):
-    """A graph is freed with its gradients, which equal those in eager mode."""
+    """A graph's gradients are freed with it, and equal eager gradients."""
     gc.collect()  # removes graphs of earlier tests
     registered = len(ops.gradient_registry.list())
     found, graph = in_graph(function)

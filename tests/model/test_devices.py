@@ -1,4 +1,4 @@
-"""Choices that depend on the device are made during tracing."""
+"""Choices that depend on the device are made at tracing time."""
 
 import tensorflow as tf
 
@@ -35,7 +35,7 @@ def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
 
 
 def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
-    """On TPUs, dropout uses the TPU's generator, and no XLA call is nested."""
+    """On TPUs, dropout uses their generator, and no XLA call is nested."""
     for strategy in ForTpu("CPU:0"), tf.distribute.OneDeviceStrategy("CPU:0"):
         functions = traced(strategy).library.function
         ops = {node.op for f in functions for node in f.node_def}
@@ -46,6 +46,6 @@ def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
 
 
 def test_no_setting_nests_on_a_tpu():
-    """`jit_compile` has no effect on a TPU, where XLA compiles everything."""
+    """`jit_compile` has no effect on TPUs, where XLA compiles everything."""
     assert not any(choose_xla(x, True).whole for x in (None, False, True))
     assert choose_xla(True, False).whole

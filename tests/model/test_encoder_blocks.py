@@ -9,7 +9,7 @@ from albert_tf.model.albert import FeedForward
 
 
 def fused_operations(graph, *inputs) -> set[tuple]:
-    """Return the operations that a graph fuses with matrix products."""
+    """Return the operations that are fused with matrix products in a graph."""
     context.enable_run_metadata()
     graph(*inputs)
     metadata = context.export_run_metadata()
@@ -25,7 +25,7 @@ def fused_operations(graph, *inputs) -> set[tuple]:
 
 @pytest.fixture
 def improved_graphs():
-    """Enable the graph optimizer, which quick tests disable."""
+    """Enable the graph optimizer, which is off in quick tests."""
     name = "disable_meta_optimizer"
     before = tf.config.optimizer.get_experimental_options().get(name, False)
     tf.config.optimizer.set_experimental_options({name: False})
@@ -35,7 +35,7 @@ def improved_graphs():
 
 @pytest.mark.usefixtures("improved_graphs")
 def test_gelu_is_computed_with_its_product():
-    """oneDNN fuses a product with its bias and GELU."""
+    """oneDNN fuses each product with its bias and GELU."""
     layer = FeedForward(tiny.CONFIG, name="ffn_0_0")
     layer.build()
     x = tf.ones([2, 3, tiny.CONFIG.hidden_size])

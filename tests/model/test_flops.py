@@ -1,4 +1,4 @@
-"""FLOP counts equal those of the graph."""
+"""Counts of FLOPs equal the counts in the graph."""
 
 import goldens
 import pytest
@@ -13,7 +13,7 @@ from albert_tf.model.config import AlbertConfig, forward_flops
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_flops_are_those_of_the_graph(variant):
-    """The formula equals the matrix products of the traced model."""
+    """The formula counts the matrix products of the traced model."""
     config = goldens.variant(variant)
     shapes = [(1, 11)] * 3 + [(1, 3)]
     specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]

@@ -90,7 +90,7 @@ def texts(rng, count):
     ids=["projection", "no projection", "two groups"],
 )
 def test_a_head_begins_at_the_same_word_elsewhere(shape):
-    """A head attends to another copy of the word, or else to [SEP]."""
+    """One head attends to the word's other occurrence, or else to [SEP]."""
     config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -127,7 +127,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
 
 
 def test_dimensions_kept_apart_are_of_places_or_of_words():
-    """Positions and words use separate dimensions, even for odd head sizes."""
+    """Positions and words have separate dimensions, even for odd head sizes."""
     places, words = informed_start.kept_apart(128, 27)
     assert len(places) == 12 and len(words) == 12
     assert places.max() < 64 < words.min()
@@ -153,14 +153,14 @@ def test_dimensions_kept_apart_are_of_places_or_of_words():
     ids=["narrow", "norm behind the projection"],
 )
 def test_embeddings_without_room_for_repeats(changes):
-    """Narrow embeddings have no dimensions set aside for repeats."""
+    """Narrow embeddings set no dimensions aside for repeated words."""
     model = AlbertModel(dataclasses.replace(WIDE, **changes))
     model.build()
     assert not informed_start.has_room_for_repeats(model)
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():
-    """The score from position i is the mean of 6 cos(w (i + offset - j))."""
+    """The score of j from i is the mean of 6 cos(w (i + offset - j))."""
     radians = informed_start.frequencies(64, seed=1)
     table = informed_start.waves(40, radians)
     query, key = informed_start.head_kernels(radians, 32, offset=-2)
@@ -173,19 +173,19 @@ def test_the_score_is_that_of_waves_moved_by_the_offset():
 
 
 def test_waves_have_no_distance_twice():
-    """Among 512 positions, no other distance resembles that of a neighbour."""
+    """Among 512 positions, no distant position resembles a neighbour."""
     radians = informed_start.frequencies(64, seed=3)[:32]
     alike = np.cos(np.arange(1, 512)[:, None] * radians).mean(axis=1)
     assert alike.max() < 0.7
 
 
 def test_half_of_the_heads_are_the_nearest_places():
-    """Offsets alternate between left and right, the nearest first."""
+    """Offsets alternate between left and right, beginning with the nearest."""
     assert informed_start.offsets(5) == [-1, 1, -2, 2, -3]
 
 
 def test_a_head_too_narrow_for_a_wave_stays_random():
-    """The kernels for a head that is too narrow for a wave are zero."""
+    """A head that is too narrow for a wave gets kernels of zero."""
     radians = informed_start.frequencies(4, seed=1)
     for kernel in informed_start.head_kernels(radians, 1, offset=1):
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))

@@ -1,4 +1,4 @@
-"""ALBERT's layers support the usual Keras operations."""
+"""ALBERT's layers support the usual operations of Keras."""
 
 import dataclasses
 
@@ -46,21 +46,21 @@ def functional(layer, name="model"):
 
 
 def batch_of(layer):
-    """Return the batch, with an axis for choices if the layer needs it."""
+    """Return the batch, with an axis of choices if the layer needs one."""
     if isinstance(layer, AlbertChooser):
         return {n: x.reshape(3, 2, -1) for n, x in BATCH.items()}
     return BATCH
 
 
 def every(outputs):
-    """Return all arrays in outputs of any structure."""
+    """Return all arrays in an output of any structure."""
     return [np.asarray(x) for x in tf.nest.flatten(outputs)]
 
 
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_a_saved_functional_model_is_the_same(kind, tmp_path):
-    """A `.keras` file of each layer restores its outputs and dropout rate."""
+    """A `.keras` file of any layer restores outputs and dropout rate."""
     layer = LAYERS[kind]()
     model = functional(layer)
     path = str(tmp_path / "x.keras")
@@ -76,7 +76,7 @@ def test_a_saved_functional_model_is_the_same(kind, tmp_path):
 
 
 def test_inputs_are_a_dict_keywords_or_defaults():
-    """All forms of inputs are equivalent; mask and segments are optional."""
+    """All forms of inputs are equivalent; mask and segments have defaults."""
     model = LAYERS["encoder"]()
     ids = BATCH["input_ids"]
     zeros = np.zeros_like(ids)
@@ -95,7 +95,7 @@ def test_inputs_are_a_dict_keywords_or_defaults():
 
 
 def test_pretraining_predicts_everywhere_by_default():
-    """Without positions, the MLM logits cover all tokens."""
+    """Without positions, MLM logits are computed for all tokens."""
     model = LAYERS["pretraining"]()
     places = np.array([[3, 1]] * 6, np.int32)
     few = model(*BATCH.values(), places)["mlm_logits"]
@@ -106,7 +106,7 @@ def test_pretraining_predicts_everywhere_by_default():
 
 
 def test_dropout_follows_training():
-    """Dropout has the set rate with `training=True`, and is otherwise off."""
+    """Dropout has the given rate if `training=True`, and is otherwise off."""
     config = dataclasses.replace(tiny.CONFIG, hidden_size=512)
     model = AlbertClassifier(config, 512, classifier_dropout=0.4)
     model.classifier.kernel.assign(np.eye(512))
@@ -125,7 +125,7 @@ def test_dropout_follows_training():
 
 
 def test_dropout_acts_in_every_block_under_fit():
-    """In training, dropout also acts in a frozen model, with changing masks."""
+    """In training, a frozen model has dropout, too; its masks change."""
     rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     config = dataclasses.replace(tiny.CONFIG, **rates)
     model = functional(AlbertModel(config))
@@ -151,7 +151,7 @@ def test_initial_weights_do_not_depend_on_dropout():
 
 @pytest.mark.slow
 def test_two_replicas_drop_different_units():
-    """Equal rows have different dropout in each replica of a strategy."""
+    """Equal rows have different dropout masks on each replica."""
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
     with strategy.scope():
         model = LAYERS["classifier"]()
@@ -182,7 +182,7 @@ def test_parts_can_be_frozen():
 
 
 def test_gradient_reaches_the_embeddings():
-    """Gradients reach `embedding_output`, so users can compute saliency."""
+    """`embedding_output` has gradients, from which users compute saliency."""
     model = LAYERS["encoder"]()
     with tf.GradientTape() as tape:
         outputs = model(BATCH, return_all=True)
@@ -202,6 +202,6 @@ def test_gradient_reaches_the_embeddings():
     ],
 )
 def test_wrong_inputs_are_named(wrong, message):
-    """The error names an input of the wrong type, length or name."""
+    """An error names the input whose type, length or name is wrong."""
     with pytest.raises(InputError, match=message):
         LAYERS["encoder"]()(wrong)

@@ -1,4 +1,4 @@
-"""Each form of the encoder loop equals the unrolled loop."""
+"""Each form of the encoder loop equals an unrolled loop."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
 
 @functools.cache
 def results(config, loop, dtype="float32", jit=False, eager=False):
-    """Return logits and {name: gradient}, with dropout from a fixed seed."""
+    """Return logits and {name: gradient} with dropout from a fixed seed."""
     model = goldens.build(config, goldens.random_weights(config), dtype=dtype)
     model.albert.encoder.loop = loop
     inputs = goldens.random_inputs(config).values()
@@ -49,7 +49,7 @@ def results(config, loop, dtype="float32", jit=False, eager=False):
 
 
 def check(variant, loop, tolerance=2e-6, **kwargs):
-    """Compare a form with the unrolled loop, relative to the largest value."""
+    """Compare a form with the unrolled loop; errors are relative."""
     config = goldens.variant(variant, **DROPOUT)
     logits, gradients = results(config, PLAIN, **kwargs)
     ours, found = results(config, loop, **kwargs)
@@ -67,14 +67,14 @@ def check(variant, loop, tolerance=2e-6, **kwargs):
     "loop, eager", [*((form, True) for form in FORMS), (ON_TPU, False)], ids=str
 )
 def test_forms_agree_with_the_unrolled_loop(loop, eager):
-    """Logits and gradients are equal up to rounding, even with dropout."""
+    """Logits and gradients agree up to rounding, even with dropout."""
     check("shared", loop, eager=eager)
 
 
 @pytest.mark.parametrize("loop", (PLAIN, *FORMS), ids=str)
 @pytest.mark.parametrize("numbers", [range(0, 3), range(2, 5), range(4, 5)])
 def test_a_layer_gets_its_own_number(loop, numbers):
-    """Each layer receives its own number, for any start and length."""
+    """For any start and length, each layer receives its index."""
     x, weight = tf.Variable(1.5), 1.5
     for number in numbers:
         weight = 2 * weight + number
@@ -89,7 +89,7 @@ def test_a_layer_gets_its_own_number(loop, numbers):
 
 
 def test_groups_with_inner_blocks_agree():
-    """Two groups of two layers, with two blocks each, become two loops."""
+    """Two groups of two layers with two blocks each become two loops."""
     check("groups", ON_TPU, eager=True)
 
 
@@ -103,7 +103,7 @@ def test_groups_with_inner_blocks_agree():
     ids=str,
 )
 def test_every_architecture_agrees(variant, loop):
-    """Each form supports all kinds of sharing, some as loops of one layer."""
+    """Each form supports all kinds of sharing, if need be in loops of one."""
     check(variant, loop)
 
 
@@ -124,12 +124,12 @@ def test_every_architecture_agrees(variant, loop):
     ids=str,
 )
 def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
-    """The forms also agree under XLA and in bfloat16."""
+    """All forms agree under XLA and in bfloat16, too."""
     check(variant, loop, tolerance, **kwargs)
 
 
 def test_weights_keep_float32_gradients_over_layers():
-    """In mixed precision, gradients are summed over layers in float32."""
+    """In mixed precision, gradients of layers are summed in float32."""
     config = goldens.CONFIG
     _, unrolled = results(config, PLAIN, "mixed_bfloat16", eager=True)
     _, looped = results(config, ON_TPU, "mixed_bfloat16", eager=True)
@@ -139,7 +139,7 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def nodes(layers):
-    """Return the number of graph nodes of a step at a given depth."""
+    """Return the number of nodes in the graph of a step at a depth."""
     model, inputs = goldens.random_model(num_hidden_layers=layers)
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()
@@ -156,12 +156,12 @@ def nodes(layers):
 
 
 def test_the_graph_of_a_loop_does_not_grow_with_depth():
-    """A loop over five layers needs as many operations as one over three."""
+    """A loop over five layers has as many operations as over three."""
     assert nodes(5) == nodes(3)
 
 
 def kept(call):
-    """Return how many tensors a 3-layer loop stores for the backward pass."""
+    """Return the number of tensors that a 3-layer loop keeps for backward."""
 
     @tf.function(autograph=False)
     def step(x):
@@ -178,12 +178,12 @@ def kept(call):
 
 
 def test_only_a_layers_input_is_kept():
-    """A rematerialized loop stores only the layer's input and its number."""
+    """A rematerialized loop stores only inputs and indices of layers."""
     assert kept(True) <= 2 < kept(False)
 
 
 def test_recomputation_is_the_same_function_again():
-    """Recomputing a layer uses the same number and dropout mask."""
+    """A layer is recomputed with its own index and dropout mask."""
     calls = []
 
     def layer(x, number, weight):
@@ -201,7 +201,7 @@ def test_recomputation_is_the_same_function_again():
 
 
 def test_return_all_gives_every_layer_in_every_form():
-    """Hidden states and attention maps do not depend on the loop's form."""
+    """All forms return equal hidden states and attention maps."""
     model, inputs = goldens.random_model()
     inputs = inputs.values()
     plain = model(*inputs, return_all=True)
@@ -236,9 +236,9 @@ def unrolled():
     ids=str,
 )
 def test_training_gives_the_same_weights(unrolled, kwargs):
-    """Training with a loop gives the same weights on replicas and with XLA.
+    """Training with a loop gives the unrolled loop's weights.
 
-    The same is true of micro-batches.
+    This includes replicas, XLA and micro-batches.
     """
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     settings = {"encoder_loop": "while", "rematerialize": "layer"} | kwargs
@@ -258,7 +258,7 @@ def test_training_gives_the_same_weights(unrolled, kwargs):
     ],
 )
 def test_auto_goes_by_the_device(form, again, on_tpu, expected):
-    """`auto` selects the default for the kind of device."""
+    """`auto` selects the default for the type of device."""
     assert encoder_loop(form, again, on_tpu) == expected
 
 
@@ -278,5 +278,5 @@ def test_an_unknown_form_is_refused():
     ],
 )
 def test_layers_are_shared_in_runs(changes, runs):
-    """Adjacent layers with the same blocks form one run."""
+    """Adjacent layers with shared blocks form a run."""
     assert goldens.variant("shared", **changes).shared_layers() == runs

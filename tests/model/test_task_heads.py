@@ -22,7 +22,7 @@ INPUTS = [DATA[k][:4] for k in ("input_ids", "input_mask", "segment_ids")]
 
 
 def test_names_of_variables():
-    """A head does not change the names of the encoder's variables."""
+    """Heads do not affect the names of the encoder's variables."""
     names = named_variables(AlbertClassifier(tiny.CONFIG, 2))
     assert names["classifier/kernel"].shape == (16, 2)
     assert names["classifier/bias"].shape == (2,)
@@ -31,7 +31,7 @@ def test_names_of_variables():
 
 
 def test_the_kernel_is_drawn_as_released():
-    """The kernel is truncated normal with the config's standard deviation."""
+    """The kernel is truncated normal; the config sets its deviation."""
     kernel = AlbertClassifier(tiny.CONFIG, 500).classifier.kernel.numpy()
     assert np.abs(kernel).max() <= 2.01 * 0.02
     assert kernel.std() == pytest.approx(0.88 * 0.02, rel=0.05)
@@ -54,7 +54,7 @@ def bfloat16_head(cls, *args):
     ],
 )
 def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
-    """Logits equal a float32 dense layer's; answers are never in padding."""
+    """Logits equal a float32 layer's, and no answer is in the padding."""
     model, encoded = bfloat16_head(cls, *outputs)
     assert {v.dtype for v in model.weights} == {"float32"}
     kernel, bias = model.classifier.weights
@@ -105,7 +105,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
 
 
 def test_choices_are_scored_one_by_one():
-    """A choice's logit equals that of a classifier for its row alone."""
+    """The logit of a choice equals a classifier's for the choice's row."""
     model = AlbertChooser(tiny.CONFIG)
     rows = [np.stack([x[:2], x[2:]]) for x in INPUTS]  # [2, 2, T]
     logits = model(*rows).numpy()
@@ -115,7 +115,7 @@ def test_choices_are_scored_one_by_one():
 
 
 def test_an_encoder_can_be_shared():
-    """Two heads on one encoder share its weights."""
+    """Two heads on an encoder share its weights."""
     first = AlbertClassifier(tiny.CONFIG, 2)
     second = AlbertForSpans(tiny.CONFIG, albert=first.albert)
     assert second.albert is first.albert
@@ -126,7 +126,7 @@ SEGMENTS = np.array([[0, 0, 0, 1, 1, 1, 1, 0], [0, 0, 1, 1, 1, 1, 1, 1]], "i4")
 
 
 def test_where_answers_can_be():
-    """Answers may be at [CLS] or in the context, and nowhere else."""
+    """Answers may be at [CLS] or in the context, but nowhere else."""
     expected = [[1, 0, 0, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1, 1, 0]]
     assert answer_places(MASK, SEGMENTS).numpy().tolist() == expected
 
@@ -137,7 +137,7 @@ def softmax(x):
 
 
 def released_beam(weights, x, places, k, m):
-    """Compute the released SQuAD 2.0 head for one row [T, H] in NumPy."""
+    """Compute the released SQuAD 2.0 head for a row [T, H] in NumPy."""
 
     def dense(name, value):
         bias = weights.get(f"{name}/bias", 0.0)
@@ -165,7 +165,7 @@ def released_beam(weights, x, places, k, m):
 
 
 def test_the_released_head_of_squad_2():
-    """The beam and the answer class equal those of `create_v2_model`."""
+    """The beam and the answer class equal the results of `create_v2_model`."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 3, 2)
     weights = {n: v.numpy() for n, v in named_variables(model).items()}
@@ -187,7 +187,7 @@ def test_the_released_head_of_squad_2():
 
 
 def test_the_released_head_learns_from_the_labelled_start():
-    """During training, ends depend on the labelled start, not on the beam."""
+    """In training, ends depend on the labelled start instead of the beam."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 8, 8)
     inputs = DATA["input_ids"][:2], MASK, SEGMENTS

@@ -1,8 +1,8 @@
 """The chunks that CoNLL-2000's script `conlleval` finds, and their F1.
 
-Written from the script's published tables of chunk ends and starts, not from
-this project. Tags of other schemes are first rewritten as IOBES tags.
-https://www.clips.uantwerpen.be/conll2000/chunking/output.html
+This module was written from the script's published tables of chunk ends and
+starts, not from this project. Tags of other schemes are first rewritten as
+IOBES tags. https://www.clips.uantwerpen.be/conll2000/chunking/output.html
 """
 
 # The script has the letters B, I, O and E. As in its successors for IOBES, S
@@ -13,13 +13,13 @@ AS_IOBES = str.maketrans("MLUW", "IESS")
 
 
 def split_tag(tag):
-    """Return the letter and the type of a tag."""
+    """Return the prefix and the type of a tag."""
     letter, _, kind = tag.partition("-")
     return letter.translate(AS_IOBES), kind
 
 
 def chunks(tags):
-    """Return the chunks as {(first word, last word, type)}."""
+    """Return the chunks as {(index of first word, of last word, type)}."""
     found, start = set(), 0
     before, kind_before, inside = "O", "", False
     for i, tag in enumerate([*tags, "O"]):

@@ -1,4 +1,4 @@
-"""Files provide the inputs that calibrate and evaluate a model."""
+"""Inputs that calibrate and evaluate a model are read from files."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
-    """Each non-blank line is a row; the last batch may be smaller."""
+    """Each line with text is a row; the last batch may be smaller."""
     file = tmp_path / "text.txt"
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))
@@ -33,7 +33,7 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
 def test_files_with_or_without_labels_are_read(
     pretrained_dir, tokenizer, tmp_path
 ):
-    """MRPC's evaluation and test files, whose columns differ, are read."""
+    """MRPC's evaluation and test files are read; their columns differ."""
     task = find("mrpc").updated(max_seq_length=12)
     model_dir(tmp_path / "model", pretrained_dir, task)
     server = server_of(tmp_path / "model")
@@ -50,7 +50,7 @@ def test_files_with_or_without_labels_are_read(
 
 
 def test_text_needs_a_tokenizer(pretrained_dir, tmp_path):
-    """Calibration on text is an error for a model without a tokenizer."""
+    """A model without a tokenizer cannot be calibrated on text."""
     folder = without_tokenizer(pretrained_dir, tmp_path / "model")
     server = server_of(folder)
     with pytest.raises(InputError, match="needs .* tokenizer"):

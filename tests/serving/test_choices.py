@@ -1,4 +1,4 @@
-"""Examples may have any number of choices, alone or in a batch."""
+"""Examples may have any number of choices, alone or in batches."""
 
 import pytest
 import tensorflow as tf
@@ -23,7 +23,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_examples_have_any_number_of_choices(folder):
-    """An example's answer does not depend on its batch.
+    """An example's answer does not depend on the rest of the batch.
 
     Examples may have any number of choices, even none.
     """
@@ -50,7 +50,7 @@ def test_examples_have_any_number_of_choices(folder):
 
 @pytest.mark.slow
 def test_a_fixed_batch_has_any_number_of_choices(folder):
-    """A fixed batch size counts questions, not rows."""
+    """A fixed batch size is a number of questions, not of rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])
     inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
     found = server_of(folder, batch_size=2).call("choose", *inputs)
@@ -59,7 +59,7 @@ def test_a_fixed_batch_has_any_number_of_choices(folder):
 
 
 def test_rows_must_agree(folder):
-    """Two contexts for one row of choices are an error."""
+    """Two contexts for a single row of choices raise an error."""
     server = server_of(folder)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="same number of rows"

@@ -22,7 +22,7 @@ def server(pretrained_dir, tmp_path_factory):
 
 
 def set_tag(server, tag):
-    """Make the model assign a tag to every word."""
+    """Make a model assign the same tag to all words."""
     bias = [1e4 * (other == tag) for other in TAGS]
     server.weights["classifier/bias"].assign(bias)
 
@@ -38,7 +38,7 @@ def set_tag(server, tag):
     ],
 )
 def test_every_word_has_one_tag(server, tag, first):
-    """No entity continues into the next text or beyond what its tag allows."""
+    """No entity extends into the next text, or further than its tag allows."""
     set_tag(server, tag)
     found = server.call("entities", strings(TEXTS))
     rest = [] if tag == "O" else [["walks"], [], ["day"]]
@@ -54,7 +54,7 @@ def test_every_word_has_one_tag(server, tag, first):
 
 
 def test_short_rows_are_padded(server):
-    """Rows of words and entities are padded with "", 0 and -1."""
+    """Rows of words and rows of entities are padded with "", 0 and -1."""
     set_tag(server, "S-X")
     found = server.call("entities", strings(TEXTS))
     fills = {

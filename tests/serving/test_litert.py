@@ -1,4 +1,4 @@
-"""LiteRT files are small and agree with the Python model."""
+"""LiteRT files are small, and their outputs equal the Python model's."""
 
 import dataclasses
 import functools
@@ -38,13 +38,13 @@ exported = functools.partial(written, to="litert")
 
 @pytest.fixture(scope="module")
 def pretrained(pretrained_dir, tmp_path_factory):
-    """Return the folder of the pretrained model, exported in float32."""
+    """Return the folder of a pretrained model, exported in float32."""
     return exported(pretrained_dir, tmp_path_factory.mktemp("lite") / "out")
 
 
 @pytest.fixture(scope="module")
 def classifier(pretrained_dir, tmp_path_factory):
-    """Return a pair classifier's model directory and its Python model."""
+    """Return a pair classifier's model directory and Python model."""
     folder = tmp_path_factory.mktemp("classifier") / "model"
     model = finetuned(folder, pretrained_dir, "classification", LABELS, "pair")
     return str(folder), model
@@ -53,7 +53,7 @@ def classifier(pretrained_dir, tmp_path_factory):
 def test_fills_masks_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """Each mask gets Python's pieces, however many masks a text has."""
+    """Each mask gets Python's pieces, for any number of masks in a text."""
     runner = Runner(pretrained)
     for text in MASKED:
         ids = tokenizer.encode_masked(text)
@@ -74,7 +74,7 @@ def test_fills_masks_as_the_python_model(
 def test_scores_pairs_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """For every kind of pair, the scores and their order equal Python's."""
+    """Scores of all kinds of pairs, and their order, equal Python's."""
     runner = Runner(pretrained)
     found = runner.scores(TEXTS, TEXTS[::-1])
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
@@ -99,7 +99,7 @@ def test_scores_pairs_as_the_python_model(
 def test_precisions_of_a_classifier(
     classifier, tokenizer, tmp_path, precision, tolerance
 ):
-    """At each precision, labels have names and probabilities match Python's."""
+    """At any precision, labels have names, and probabilities equal Python's."""
     folder, model = classifier
     out = exported(folder, tmp_path / "out", precision=precision)
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
@@ -112,9 +112,9 @@ def test_precisions_of_a_classifier(
 
 
 def test_a_score_is_the_number_of_the_model(tokenizer):
-    """A regression task returns the model's number as the score of a pair.
+    """For regression, the score of a pair is the number that Python computes.
 
-    For a task of single texts, a second text is an error.
+    For a task of single texts, a second text raises an error.
     """
     query, asked = {"text": "a", "text_pair": "the river"}, []
 
@@ -131,7 +131,7 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
 
 
 def test_int8_needs_text(classifier, tmp_path):
-    """int8 without a calibration file is an error and writes nothing."""
+    """Without a calibration file, int8 raises an error and writes no file."""
     with pytest.raises(InputError, match="calibration_file.*precision=int8"):
         exported(classifier[0], tmp_path / "out", precision="int8")
     assert not (tmp_path / "out").exists()
@@ -142,7 +142,7 @@ def test_int8_needs_text(classifier, tmp_path):
 
 
 def test_weights_are_stored_once(pretrained, pretrained_model):
-    """The two layers share their weights in the file."""
+    """The file contains only one copy of the weights that layers share."""
     content = files.read_bytes(f"{pretrained}/{MODEL_FILE}")
     names = checkpoints.named_variables(pretrained_model)
     kernels = [names[n] for n in names if "/ffn_" in n and "kernel" in n]
@@ -152,14 +152,14 @@ def test_weights_are_stored_once(pretrained, pretrained_model):
 
 
 def test_the_runner_writes_its_answers_alone(pretrained):
-    """The runner prints JSON answers and nothing else to standard output."""
+    """The runner prints JSON answers, and nothing else, to standard output."""
     flags = f"--model={pretrained}", "--text=[MASK]"
     done = programs.run("-m", "albert_tf.litert_runner", *flags)
     assert "fill_mask" in json.loads(done.stdout)
 
 
 def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
-    """A lone surrogate is printed as `?`, and the next query is answered."""
+    """A lone surrogate is printed as `?`, and later queries are answered."""
     lines = [{"text": "\ud800 好"}, {"text": "b"}]
     monkeypatch.setattr(litert_runner, "answers", lambda config: lines)
     litert_runner.ask(model="m")
@@ -171,7 +171,7 @@ def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
 def test_an_encoder_without_heads_gives_vectors(
     pretrained_dir, pretrained_model, tokenizer, tmp_path
 ):
-    """An encoder without heads returns the Python model's vectors."""
+    """An encoder without heads returns the vectors of the Python model."""
     folder = tmp_path / "model"
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)
@@ -192,7 +192,7 @@ def test_an_encoder_without_heads_gives_vectors(
 
 @pytest.mark.slow
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """A missing `task.json`, or one of a different model, is an error."""
+    """A missing `task.json`, or another model's, raises an error."""
     out = exported(classifier[0], tmp_path / "out")
     task = (tmp_path / "out" / "task.json").read_text("utf-8")
     three = json.loads(task)
@@ -214,7 +214,7 @@ def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
 
 
 def test_foreign_folders_are_refused(pretrained, tmp_path):
-    """The error names a folder without a LiteRT model."""
+    """The error names a folder that contains no LiteRT model."""
     with pytest.raises(InputError, match="--to=litert.*tokenizer.json"):
         Runner(str(tmp_path))
     for name in ("tokenizer.json", "spiece.model"):
@@ -239,7 +239,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     ],
 )
 def test_fields_of_other_models_are_an_error(kind, line, named):
-    """Fields for other models are errors; other columns are ignored."""
+    """Fields of other models raise errors; unknown columns are ignored."""
     fields = KINDS[kind].fields if kind else Task.fields
     if named is None:
         assert {*litert_runner.fields_of(line, fields)} == {*fields}

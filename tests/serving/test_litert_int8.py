@@ -1,4 +1,4 @@
-"""8-bit LiteRT files, converted by the LiteRT project's quantizer."""
+"""8-bit LiteRT files that the LiteRT project's quantizer converts."""
 
 import importlib.util
 
@@ -39,7 +39,7 @@ def exported(model, out, precision, calibration_file) -> str:
 
 
 def tables(folder: str, shape: tuple) -> list:
-    """Return the types of a file's constant tensors with the given shape."""
+    """Return the types of a file's constant tensors of a given shape."""
     from ai_edge_litert import schema_py_generated as schema
 
     with open(f"{folder}/model.tflite", "rb") as file:
@@ -67,7 +67,7 @@ def test_masks_are_filled_from_the_one_table(
     precision,
     tolerance,
 ):
-    """The file has one word table, and its results are close to Python's."""
+    """The file has one embedding table; its results are close to Python's."""
     from ai_edge_litert.schema_py_generated import TensorType
 
     out = exported(pretrained_dir, tmp_path / "o", precision, calibration_file)
@@ -91,7 +91,7 @@ def test_masks_are_filled_from_the_one_table(
 def test_padding_has_no_part_in_int8(
     pretrained_dir, tokenizer, tmp_path, calibration_file, capfd
 ):
-    """The mean vectors of texts do not depend on padding.
+    """Padding does not affect the mean vectors of texts.
 
     The export prints neither the quantizer's progress bars nor LiteRT's log.
     """
@@ -114,7 +114,7 @@ def test_padding_has_no_part_in_int8(
 
 
 def test_a_missing_extra_is_named(pretrained_dir, tmp_path, monkeypatch):
-    """The error for a missing package says which extra to install."""
+    """The error for a missing package names the extra to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"albert-tf\[litert\].*dynamic_int8"):
         exported(pretrained_dir, tmp_path / "o", "dynamic_int8", None)

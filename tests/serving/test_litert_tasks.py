@@ -1,4 +1,4 @@
-"""For questions, choices and entities, LiteRT equals the SavedModel."""
+"""LiteRT equals the SavedModel for questions, choices and entities."""
 
 import dataclasses
 import functools
@@ -38,13 +38,13 @@ QUESTIONS = ("who reads", "", "what is painted in the streets")
 
 
 def exported(folder, pretrained_dir, task):
-    """Return the server and the runner of a model with random weights."""
+    """Return a server and a runner for a model with random weights."""
     model_dir(folder / "model", pretrained_dir, task)
     return server_of(folder / "model"), Runner(converted(folder))
 
 
 def converted(folder):
-    """Convert the model directory `model` for two texts; return the folder."""
+    """Convert the model directory `model` for two texts; return a folder."""
     two = ServingConfig(batch_size=2)
     return written(folder / "model", folder / "lite", two, to="litert")
 
@@ -75,7 +75,7 @@ def questions(pretrained_dir, tmp_path_factory):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_those_of_the_savedmodel(questions, head):
-    """Texts, offsets, scores and odds agree, even with many windows.
+    """Texts, offsets, scores and odds equal the SavedModel's in many windows.
 
     The threshold in `task.json` decides whether there is an answer.
     """
@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
     [(("O", "B-E", "I-E"), ["two"]), (("NOUN", "E", "VERB"), [])],
 )
 def test_classes_of_words_mark_no_entities(labels, found):
-    """Classes of words mark no entities, even if their names look like tags."""
+    """Word classes do not mark entities, even if they look like tags."""
     task = dataclasses.replace(find("conll2003"), labels=labels)
     prediction = types.SimpleNamespace(
         tags=(labels[0], labels[1]), probabilities=np.array([0.75, 0.5])
@@ -125,7 +125,7 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A file may accept shorter inputs than those of fine-tuning."""
+    """A file may take shorter inputs than fine-tuning used."""
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")
@@ -145,7 +145,7 @@ def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """Choices fill blanks, and long questions and choices are truncated."""
+    """Choices fill blanks, and long texts are truncated, as in SavedModels."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = find("race").updated(**vars(config))
     server, runner = exported(tmp_path, pretrained_dir, task)
@@ -167,7 +167,7 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
 
 
 def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """Words, tags and spans agree, even for texts that exceed the length."""
+    """Words, tags and spans equal the SavedModel's, even in long texts."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     server, runner = exported(tmp_path, pretrained_dir, task)
@@ -212,7 +212,7 @@ print([m for m in sys.modules if m.split(".")[0] in sys.argv[3:]])
 def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     """The runner answers flags and JSON lines without TensorFlow.
 
-    Errors name missing fields.
+    An error names each missing field.
     """
     folder, _, _ = questions("simple")
     # The documentation does not install these packages for the runner.

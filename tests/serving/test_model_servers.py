@@ -1,4 +1,4 @@
-"""The server of a model directory, and its errors."""
+"""Servers of model directories, and their errors."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def test_foreign_weights_are_refused(
 
 
 def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
-    """A server computes in float32, whatever the training precision."""
+    """Servers compute in float32, whatever the precision of training."""
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     trained = AlbertForPretraining(config, dtype="mixed_bfloat16")
@@ -55,13 +55,13 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
     ],
 )
 def test_impossible_settings_are_refused(pretrained_dir, values, message):
-    """The error for a setting out of range states its limit."""
+    """An error for a setting that is out of range states the limit."""
     with pytest.raises(InputError, match=message):
         server_of(pretrained_dir, **values)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(pretrained_dir, tmp_path):
-    """A tokenizer with more pieces than the model's word table is an error."""
+    """A tokenizer with more pieces than embeddings raises an error."""
     folder = copied(pretrained_dir, tmp_path / "model")
     config = AlbertConfig.from_model_dir(folder)
     dataclasses.replace(config, vocab_size=149).save(folder)

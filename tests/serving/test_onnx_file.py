@@ -1,4 +1,4 @@
-"""ONNX files are small and agree with Python in onnxruntime."""
+"""ONNX files are small, and onnxruntime computes Python's outputs."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def feed_of(tokenizer, texts, length):
-    """Return inputs in the form that Hugging Face's tokenizers return."""
+    """Return inputs in the form of Hugging Face's tokenizers."""
     names = "input_ids", "attention_mask", "token_type_ids"
     inputs = packed(tokenizer, texts, length=length)
     return {k: x.astype(np.int64) for k, x in zip(names, inputs, strict=True)}
@@ -36,7 +36,7 @@ def outputs_of(session, feed):
 
 
 def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
-    """Outputs equal Python's for any batch size and length."""
+    """For any batch size and length, outputs equal Python's."""
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         feed = feed_of(tokenizer, texts, length)
@@ -52,7 +52,7 @@ def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
 
 
 def test_inputs_are_hugging_faces(folder, tokenizer):
-    """Inputs have Hugging Face's names, type and axes.
+    """Inputs have the names, the type and the axes that Hugging Face uses.
 
     `mlm_positions` is optional.
     """
@@ -75,7 +75,7 @@ def test_inputs_are_hugging_faces(folder, tokenizer):
 
 @pytest.mark.slow
 def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
-    """Text vectors are the normalised means of their token vectors."""
+    """Vectors of texts are normalised means of token vectors."""
     of_kind("embedding", tmp_path / "model", pretrained_dir)
     out = written(tmp_path / "model", tmp_path / "out", to="onnx")
     session = runtime.InferenceSession(f"{out}/model.onnx")
@@ -98,7 +98,7 @@ def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
 
 
 def test_weights_are_stored_once(folder, pretrained_model):
-    """The file stores shared layers and the tied word table only once."""
+    """Shared layers and the tied embedding table are stored only once."""
     import onnx
 
     model = onnx.load(str(folder / "model.onnx"))
@@ -116,6 +116,6 @@ def test_weights_are_stored_once(folder, pretrained_model):
 
 
 def test_vocabulary_and_config_lie_beside(folder):
-    """The folder has all files that are needed to create ids."""
+    """The folder contains all files that are needed to create ids."""
     names = "model.onnx albert_config.json tokenizer.json spiece.model"
     assert {path.name for path in folder.iterdir()} == set(names.split())

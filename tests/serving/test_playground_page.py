@@ -1,4 +1,4 @@
-"""The local page: its answers, limits and isolation."""
+"""The local page: answers, limits and isolation."""
 
 import importlib
 import json
@@ -27,7 +27,7 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def model(exported_dir, exported):
-    """Return the exported model of the page, which is loaded only once."""
+    """Return the exported model that all pages share."""
     load = {exported_dir: exported}.__getitem__
     with mock.patch.object(tf.saved_model, "load", load):
         return playground_model.ExportedModel(exported_dir)
@@ -35,14 +35,14 @@ def model(exported_dir, exported):
 
 @pytest.fixture(scope="module")
 def page():
-    """Return the page's module; importing Gradio takes seconds."""
+    """Return the module of the page; importing Gradio takes seconds."""
     pytest.importorskip("gradio")
     return importlib.import_module("albert_tf.serving.playground_page")
 
 
 @pytest.fixture(scope="module")
 def address(model, page):
-    """Serve a page and return its address."""
+    """Serve a page; return the address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -56,7 +56,7 @@ def address(model, page):
 
 
 def ask(address, name, *values):
-    """Submit a form; return the event and the data of the response."""
+    """Submit a form; return the event and the data in the response."""
     address = f"{address}/gradio_api/call/{name}"
     body = json.dumps({"data": values}).encode()
     kind = {"Content-Type": "application/json"}
@@ -70,7 +70,7 @@ def ask(address, name, *values):
 
 
 def test_the_page_offers_what_the_model_can(model, address):
-    """Each supported signature has a form, and the page is entirely local."""
+    """Each supported signature has a form; the page loads no remote files."""
     names = ["fill_mask", "sentence_order", "attention"]
     assert list(model.inputs) == names
     with urllib.request.urlopen(address) as reply:
@@ -83,7 +83,7 @@ def test_the_page_offers_what_the_model_can(model, address):
 
 
 def test_answers_are_the_signatures(model, signatures, address):
-    """The page shows the SavedModel's answers."""
+    """The page shows the answers of the SavedModel."""
     text = "the [MASK] garden on the [MASK]."
     wanted = signatures["fill_mask"](tf.constant([text]))
     filled = model.ask("fill_mask", {"text": text})
@@ -99,7 +99,7 @@ def test_answers_are_the_signatures(model, signatures, address):
 
 
 def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
-    """Attention of a head, or the mean over heads, is scaled to at most 1."""
+    """Attention of one head, or the mean of all heads, has a maximum of 1."""
     texts = {"text": "the garden", "text_pair": "a river"}
     inputs = {k: tf.constant([v]) for k, v in texts.items()}
     wanted = signatures["attention"](**inputs)["attention"].numpy()[0]
@@ -137,13 +137,13 @@ def test_any_text_is_only_text(model, text):
     ],
 )
 def test_bad_requests_say_what_is_wrong(address, values, message):
-    """A visitor's mistake causes an error message that explains it."""
+    """An error message explains a visitor's mistake."""
     event, data = ask(address, "fill_mask", *values)
     assert event == "event: error" and message in data["error"]
 
 
 def test_large_requests_are_refused(address):
-    """A request that is too large or lacks a length gets status 413."""
+    """A request that is too large, or has no length, gets status 413."""
     with pytest.raises(urllib.error.HTTPError, match="413"):
         ask(address, "fill_mask", "a" * 20_000)
     host, port = address.removeprefix("http://").split(":")
@@ -156,7 +156,7 @@ def test_large_requests_are_refused(address):
 
 
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
-    """One request runs, one waits and four are rejected; later ones work."""
+    """One request runs, one waits and four are rejected; later ones succeed."""
     inside, leave = threading.Event(), threading.Event()
     answered = queue.Queue()
 
@@ -195,7 +195,7 @@ def test_unexpected_errors_show_no_trace(model, address, monkeypatch):
 
 
 class Foreign(tf.Module):
-    """Another project's SavedModel."""
+    """A SavedModel of another project."""
 
     @tf.function(input_signature=[tf.TensorSpec([None])])
     def __call__(self, x):
@@ -211,7 +211,7 @@ def test_foreign_models_are_refused(tmp_path):
 
 
 def test_texts_are_marked_where_the_model_says():
-    """Spans count characters, and words tagged `O` are not marked."""
+    """Spans count characters; words with the tag `O` are not marked."""
     row = {
         "entity_count": np.array(1),
         "starts": np.array([2, 0]),
@@ -225,7 +225,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """The shares of equal texts are added, and no answer also has a share."""
+    """Probabilities of equal texts are added, and all add up to 1."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),
@@ -260,10 +260,10 @@ def test_answers_are_shares_of_one():
     ],
 )
 def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
-    """The top entry is the model's decision, whatever the threshold.
+    """The first entry is the model's decision, for any threshold.
 
-    A threshold may accept an answer with null odds above 0, or reject one with
-    null odds below 0.
+    A threshold may accept an answer with null odds above 0, or reject an answer
+    with null odds below 0.
     """
     row = {
         "starts": np.array([0, 5, 20][: len(texts)]),
@@ -285,7 +285,7 @@ def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
 @pytest.mark.parametrize("shares", [(0.3, 0.1), (0.8, 0.1), (0.8, 0.7)])
 @pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])
 def test_the_page_shows_which_labels_were_chosen(shares, threshold):
-    """The top entry is a label only if the model chose one."""
+    """The first entry is a label only if the model chose a label."""
     chosen = np.array(shares) > threshold
     row = {
         "labels": np.array([b"good", b"long"]),
@@ -299,7 +299,7 @@ def test_the_page_shows_which_labels_were_chosen(shares, threshold):
 
 
 def test_tags_without_entities_are_shown():
-    """Words are shown with their tags, except for padding and the tag `O`."""
+    """Words are shown with their tags, except padding and the tag `O`."""
     row = {
         "entity_count": np.array(0),
         "starts": np.zeros(0, int),
@@ -333,7 +333,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "values"), MISTAKES)
 def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
-    """A visitor's mistake prints nothing to the terminal."""
+    """A visitor's mistake prints no line to the terminal."""
     capfd.readouterr()
     event, data = ask(address, name, *values)
     if event == "event: error":
@@ -343,7 +343,7 @@ def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
 
 
 def test_choices_are_one_a_line(model, monkeypatch):
-    """Each non-empty line is a choice, and a single choice is an error."""
+    """Each line with text is a choice; a single choice raises an error."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

@@ -1,4 +1,4 @@
-"""Filled masks and sentence order agree with the Python model."""
+"""Filled masks and sentence orders agree with the Python model."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 def test_masks_are_filled_as_by_the_python_model(
     signatures, pretrained_model, tokenizer
 ):
-    """Every `[MASK]` that fits gets its most likely pieces, in order."""
+    """Every `[MASK]` within the length gets its likeliest pieces, in order."""
     found = {
         k: v.numpy()
         for k, v in signatures["fill_mask"](strings(MASKED)).items()
@@ -54,9 +54,9 @@ def test_masks_are_filled_as_by_the_python_model(
 def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
     pretrained_dir, tokenizer, tmp_path
 ):
-    """Rows of the word table without a piece are never filled in.
+    """Rows of the embedding table without a piece never fill a mask.
 
-    They take a share of the probability.
+    These rows have a share of the probability.
     """
     folder = copied(pretrained_dir, tmp_path / "model")
     known = tokenizer.vocab_size
@@ -77,7 +77,7 @@ def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
 
 
 def test_a_batch_without_masks_has_no_fillings(signatures):
-    """Without masks in a batch, results have width 0."""
+    """If a batch has no masks, results have width 0."""
     found = signatures["fill_mask"](strings(["no", "mask"]))
     assert found["pieces"].shape == [2, 0, 5]
     assert found["mask_count"].numpy().tolist() == [0, 0]
@@ -86,7 +86,7 @@ def test_a_batch_without_masks_has_no_fillings(signatures):
 def test_absent_heads_are_not_served(
     pretrained_dir, pretrained_model, tmp_path
 ):
-    """A model that lacks heads is served without their signatures."""
+    """A model without some heads has no signatures for these heads."""
     folder = copied(pretrained_dir, tmp_path / "model")
     weights = checkpoints.named_variables(pretrained_model)
     for absent, rest in ((("sop/",), {"fill_mask"}), (("sop/", "mlm/"), set())):
@@ -107,7 +107,7 @@ def test_absent_heads_are_not_served(
 def test_the_last_block_has_the_places_asked_for(
     pretrained_dir, name, places, absent
 ):
-    """The last block computes only the requested positions.
+    """The last block computes outputs only at the requested positions.
 
     The matrix products in the graph are those of the FLOP formula.
     """

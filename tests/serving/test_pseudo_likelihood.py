@@ -1,4 +1,4 @@
-"""Scores of minimal pairs equal a row-by-row computation."""
+"""Scores of minimal pairs equal scores computed row by row."""
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ ROWS = [
 
 
 def make_scorer(tokenizer, **changes):
-    """Return a scorer whose predictions depend on all other words."""
+    """Return a scorer with predictions that depend on all other words."""
     config = dataclasses.replace(
         tiny.SHALLOW,
         **{"vocab_size": tokenizer.vocab_size, "initializer_range": 0.3},
@@ -43,7 +43,7 @@ def make_scorer(tokenizer, **changes):
 
 @pytest.fixture(scope="module")
 def scorer(tokenizer):
-    """Return the scorer of a typical model."""
+    """Return a scorer of a typical model."""
     return make_scorer(tokenizer)
 
 
@@ -60,7 +60,7 @@ def one_by_one(scorer, sentence):
 
 
 def test_scores_equal_their_definition(scorer, monkeypatch):
-    """Scores equal their definition, in order, for batches of any size."""
+    """For batches of any size, scores equal their definition, in order."""
     sentences = [s for row in ROWS for s in row[:2]] * 2
     expected = [one_by_one(scorer, s) for s in sentences]
     assert len({round(x, 3) for x in expected}) > 4
@@ -78,7 +78,7 @@ def test_scores_equal_their_definition(scorer, monkeypatch):
     ],
 )
 def test_whatever_is_shared(tokenizer, changes):
-    """Scores equal their definition in models with other kinds of sharing."""
+    """Scores equal their definition for all kinds of sharing."""
     scorer = make_scorer(tokenizer, **changes)
     sentences = ROWS[0][:2]
     expected = [one_by_one(scorer, s) for s in sentences]
@@ -86,7 +86,7 @@ def test_whatever_is_shared(tokenizer, changes):
 
 
 def test_the_overall_accuracy_is_the_mean_over_paradigms():
-    """The accuracy is the mean over paradigms, with Wilson intervals."""
+    """The accuracy is a mean over paradigms; intervals are Wilson's."""
     pairs = [Pair(*row) for row in ROWS]
     summary = summarize(pairs, [True, False, True])
     assert summary["accuracy"] == 0.75
@@ -109,7 +109,7 @@ def write(path, rows, names=NAMES):
 
 @pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
 def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
-    """The accuracies in the output follow from the sentences' scores."""
+    """The accuracies in the file follow from the scores of the sentences."""
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     path = write(tmp_path / "x.jsonl", ROWS, names)
     config = MinimalPairsConfig("model", path, str(tmp_path / "out.json"))
@@ -130,7 +130,7 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
     ],
 )
 def test_wrong_lines_are_named(rows, message, tmp_path):
-    """The error names the file and line of a malformed pair."""
+    """The error names the file and the line of a malformed pair."""
     path = write(tmp_path / "x.jsonl", rows)
     with pytest.raises(InputError, match=message):
         read_pairs(MinimalPairsConfig("m", path, "out"))
@@ -138,7 +138,7 @@ def test_wrong_lines_are_named(rows, message, tmp_path):
 
 @pytest.mark.parametrize("output", ["x.jsonl", "y/../x.jsonl", "y"])
 def test_what_is_read_is_not_written(output, tmp_path):
-    """An output path that is an input file or a folder is an early error."""
+    """An output path that is an input file or a folder is rejected early."""
     (tmp_path / "y").mkdir()
     path = write(tmp_path / "x.jsonl", ROWS)
     config = MinimalPairsConfig("model", path, str(tmp_path / output))
@@ -147,13 +147,13 @@ def test_what_is_read_is_not_written(output, tmp_path):
 
 
 def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
-    """Sentences with equal ids have equal scores, despite rounding."""
+    """Sentences with equal ids have equal scores, whatever rounding does."""
     monkeypatch.setattr(scorer, "of_rows", lambda rows: np.arange(len(rows)))
     assert scorer(["the cat", "cat", "The  cat"]).tolist() == [0, 1, 0]
 
 
 def test_a_model_without_the_head_is_refused(scorer, tmp_path):
-    """A model without a masked-word head is an error that names its folder."""
+    """Without a masked-word head, an error names the model's folder."""
     encoder = checkpoints.named_variables(scorer.model.albert)
     checkpoints.save(str(tmp_path), encoder)
     with pytest.raises(InputError, match=f"masked-word head.*{tmp_path}"):
@@ -161,13 +161,13 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
 
 
 def test_a_sentence_must_fit_the_model(scorer):
-    """A sentence that exceeds the model's length is an error."""
+    """A sentence longer than the model allows raises an error."""
     with pytest.raises(InputError, match="1 to 14 pieces"):
         scorer(["a b c d e f g h i j k l m n o p q r s t u v w x y z"])
 
 
 def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):
-    """The error names the file, the line and the sentence."""
+    """The error names the file, the line and the sentence that is too long."""
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     limit = scorer.model.config.max_position_embeddings
     long = " ".join(["river"] * limit)

@@ -1,4 +1,4 @@
-"""Basic signatures agree with the Python tokenizer and model."""
+"""The basic signatures agree with the Python tokenizer and model."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
-    """`ids` returns the model's outputs for any batch size and length."""
+    """For any batch size and length, `ids` returns the model's outputs."""
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         inputs = packed(tokenizer, texts, length=length)
         wanted = pretrained_model.albert(*map(tf.constant, inputs))
@@ -45,7 +45,7 @@ def test_a_server_needs_no_loss(tmp_path, pretrained_dir, monkeypatch):
 def test_every_signature_encodes_once(
     tmp_path, pretrained_dir, pretrained_model
 ):
-    """Each signature runs the encoder once, also for its heads' outputs."""
+    """Each signature runs the encoder once, even for outputs of heads."""
     layers = pretrained_model.config.num_hidden_layers
     how = {"labels": ("a", "b"), "layers": layers}
     finetuned(tmp_path / "m", pretrained_dir, "classification", **how)
@@ -63,7 +63,7 @@ def test_every_signature_encodes_once(
 
 @pytest.mark.parametrize("pair", [False, True])
 def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
-    """Ids, mask and segments equal Python's for texts of any kind."""
+    """Ids, mask and segments equal Python's for all kinds of texts."""
     second = TEXTS[::-1] if pair else None
     ids, mask, segments = packed(tokenizer, TEXTS, second)
     name, texts = "tokenize", {"text": strings(TEXTS)}
@@ -77,7 +77,7 @@ def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
 
 
 def test_text_equals_the_python_model(signatures, pretrained_model, tokenizer):
-    """`text` and `text_pair` return Python's end-to-end outputs."""
+    """From strings, `text` and `text_pair` return Python's outputs."""
     inputs = map(tf.constant, packed(tokenizer, TEXTS))
     wanted = pretrained_model.albert(*inputs)
     for name in ("text", "serving_default"):
@@ -95,7 +95,7 @@ def test_text_equals_the_python_model(signatures, pretrained_model, tokenizer):
 
 
 def test_inputs_are_as_long_as_the_longest_text(signatures, tokenizer):
-    """Without a fixed length, a batch is as long as its longest text."""
+    """Unless a length is fixed, the longest text determines the length."""
     ids = tokenizer.encode(TEXTS[0])
     found = signatures["tokenize"](strings([TEXTS[0], "a"]))
     assert found["input_ids"].shape == [2, len(ids) + 2]
@@ -104,7 +104,7 @@ def test_inputs_are_as_long_as_the_longest_text(signatures, tokenizer):
 def test_embeddings_are_the_outputs_and_their_mean(
     signatures, pretrained_model, tokenizer
 ):
-    """`embed` returns the pooled output, each token's output and their mean."""
+    """`embed` returns the pooled output, the tokens' outputs and their mean."""
     ids, mask, segments = packed(tokenizer, TEXTS)
     wanted = pretrained_model.albert(*map(tf.constant, (ids, mask, segments)))
     found = signatures["embed"](strings(TEXTS))
@@ -116,7 +116,7 @@ def test_embeddings_are_the_outputs_and_their_mean(
 
 
 def test_a_batch_of_nothing_has_no_results(signatures):
-    """An empty batch yields outputs with 0 rows in every signature."""
+    """For an empty batch, all outputs of all signatures have 0 rows."""
     for name, function in signatures.items():
         if name == "ids":
             continue
@@ -136,7 +136,7 @@ def test_a_batch_of_nothing_has_no_results(signatures):
     ],
 )
 def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
-    """Ids that would be broadcast, or read out of bounds, are errors."""
+    """Ids that TensorFlow would broadcast, or look up outside, are rejected."""
     ones = [tf.ones(shape, tf.int32) for shape in shapes]
     inputs = dict(zip(INPUTS, ones, strict=True))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -144,7 +144,7 @@ def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
 
 
 def test_pairs_of_unequal_number_are_refused(signatures):
-    """A text without a partner is an error; the partner is not broadcast."""
+    """A text without a partner is rejected, and no partner is broadcast."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="same number"):
         signatures["text_pair"](
             text=strings(["a", "b"]), text_pair=strings(["c"])
@@ -152,7 +152,7 @@ def test_pairs_of_unequal_number_are_refused(signatures):
 
 
 def test_shapes_can_be_fixed(pretrained_dir):
-    """Flags make the batch size and length static in every signature."""
+    """Flags make batch size and length static in every signature."""
     server = server_of(
         pretrained_dir, max_seq_length=10, fixed_length=True, batch_size=2
     )
@@ -169,7 +169,7 @@ def test_shapes_can_be_fixed(pretrained_dir):
 
 
 def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
-    """Texts are truncated to `max_seq_length` as in training."""
+    """Texts are truncated to `max_seq_length`, as in training."""
     server = server_of(pretrained_dir, max_seq_length=8)
     found = server.call("tokenize_pair", strings(TEXTS), strings(TEXTS[::-1]))
     wanted = packed(tokenizer, TEXTS, TEXTS[::-1], length=8)[0]
@@ -180,7 +180,7 @@ def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
 def test_attention_is_that_of_every_head(
     signatures, pretrained_model, tokenizer, pair
 ):
-    """`attention` returns Python's probabilities, [B, L, A, T, T]."""
+    """`attention` returns Python's attention, [B, L, A, T, T]."""
     second = TEXTS[::-1] if pair else [""] * len(TEXTS)
     inputs = packed(tokenizer, TEXTS, second)
     wanted = pretrained_model.albert(
@@ -196,7 +196,7 @@ def test_attention_is_that_of_every_head(
 def test_examples_in_bulk_give_embeddings(
     signatures, pretrained_model, tokenizer
 ):
-    """Serialised examples with one or two texts are pooled as in Python."""
+    """Serialised examples of one or two texts are pooled as in Python."""
     second = ["the night", ""] * (len(TEXTS) // 2)
     examples = [
         serialized(text=[a], **{"text_pair": [b]} if b else {})

@@ -1,4 +1,4 @@
-"""Answers, choices and entities from raw text agree with Python's."""
+"""Answers, choices and entities from raw text equal Python's."""
 
 import dataclasses
 import types
@@ -46,10 +46,10 @@ def texts_of(predictions):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
-    """Texts and offsets of answers equal Python's, even with many windows.
+    """Texts and offsets of answers equal Python's, even in many windows.
 
-    Probabilities follow from the scores. The threshold and the longest answer
-    come from `task.json`.
+    Probabilities follow from the scores. The threshold and the limit on the
+    length of answers come from `task.json`.
     """
     folder, task = tmp_path / "model", question_task(head)
     model_dir(folder, pretrained_dir, task)
@@ -112,7 +112,7 @@ def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
 
 
 def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
-    """Probabilities equal Python's, with filled blanks and missing choices."""
+    """Probabilities equal Python's, with blanks and with absent choices."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = dataclasses.replace(find("race"), number=3).updated(**vars(config))
     folder = tmp_path / "model"
@@ -145,7 +145,7 @@ WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
 def test_classes_of_words_mark_no_entities():
-    """Classes mark no entities, even if they are named like tags, such as E."""
+    """Word classes mark no entities, even with names like tags, such as E."""
     tokenizer = types.SimpleNamespace(config=TextConfig())
     encoder = types.SimpleNamespace(tokenizer=tokenizer, graphs=[])
     for labels, marks in ((TAGS, 4), (("NOUN", "E", "S", "O", "VERB"), 0)):
@@ -158,7 +158,7 @@ def test_classes_of_words_mark_no_entities():
 
 @pytest.mark.slow
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
-    """Tags of words equal Python's, and entities are the spans they mark."""
+    """Words have Python's tags, and entities are the spans of these tags."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     folder = tmp_path / "model"

@@ -1,4 +1,4 @@
-"""Files for TensorFlow Serving, and an operator's changes to them."""
+"""Files for TensorFlow Serving, and changes that operators make."""
 
 import types
 
@@ -24,12 +24,12 @@ HELLO = {"text": np.array([b"hello"], object)}
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a length-delimited field of the wire format."""
+    """Return a length-delimited field in the wire format."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 
 def test_a_request_has_the_bytes_of_tensorflow_servings_message():
-    """A request has the bytes of a PredictionLog written by hand."""
+    """A request has the bytes of a PredictionLog encoded by hand."""
     # The type (field 1) is string (7); the shape (field 2) is one dimension, 1.
     tensor = b"\x08\x07" + field(2, field(2, b"\x08\x01")) + field(8, b"hello")
     request = field(1, field(3, b"classify"))
@@ -41,7 +41,7 @@ def test_a_request_has_the_bytes_of_tensorflow_servings_message():
 
 @pytest.mark.slow
 def test_an_export_answers_its_own_requests(exported_dir, signatures):
-    """Each request warms up one signature, the default first."""
+    """Each request warms up one signature, beginning with the default."""
     asked = []
 
     def watch(name):
@@ -69,7 +69,7 @@ class Echo(tf.Module):
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory):
-    """Return the folder of a SavedModel that accepts texts."""
+    """Return the folder of a SavedModel that takes texts."""
     folder = tmp_path_factory.mktemp("echo")
     module = Echo()
     tf.saved_model.save(module, str(folder), {"classify": module.classify})
@@ -78,7 +78,7 @@ def echo(tmp_path_factory):
 
 @pytest.fixture
 def write(echo, monkeypatch):
-    """Return a function that writes the files into the folder `echo`."""
+    """Return a function that writes files into the folder `echo`."""
     monkeypatch.setattr(
         tensorflow_serving, "requests", lambda _: {"classify": HELLO}
     )
@@ -101,7 +101,7 @@ def requests_of(signature, *names):
 
 
 def test_an_operators_files_are_kept(echo, write, tmp_path):
-    """Recorded requests and edited parameters are copied to a new export."""
+    """A new export contains recorded requests and edited parameters."""
     assert write(tmp_path / "none") == []
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}
@@ -118,7 +118,7 @@ def test_an_operators_files_are_kept(echo, write, tmp_path):
 
 @pytest.mark.parametrize("rows", [None, 8])
 def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
-    """Requests and parameters that an earlier export wrote are replaced."""
+    """An earlier export's own requests and parameters are replaced."""
     (tmp_path / "assets.extra").mkdir()
     records = warm_up_records({"answer": HELLO})
     tfrecord.write(f"{tmp_path}/{WARM_UP}", records)
@@ -139,7 +139,7 @@ def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
     ],
 )
 def test_a_request_that_fails_stops_the_export(record, reason, write, tmp_path):
-    """The error names a warm-up file that a server could not load."""
+    """An error names a warm-up file that a server could not replay."""
     (tmp_path / "assets.extra").mkdir()
     right = requests_of("classify", "text")
     tfrecord.write(f"{tmp_path}/{WARM_UP}", [right, record])

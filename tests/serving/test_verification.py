@@ -1,4 +1,4 @@
-"""An export that its engine cannot run correctly is not kept."""
+"""An export is deleted if its engine cannot run it correctly."""
 
 import dataclasses
 import os
@@ -40,7 +40,7 @@ def by_tensorflow(folder, inputs):
 
 
 def by_litert(folder, inputs):
-    """Return the outputs of a LiteRT file for each row."""
+    """Return a LiteRT file's outputs for each row."""
     from ai_edge_litert.interpreter import Interpreter
 
     runner = Interpreter(f"{folder}/model.tflite").get_signature_runner()
@@ -57,7 +57,7 @@ def by_litert(folder, inputs):
 
 
 def by_onnxruntime(folder, inputs):
-    """Return the outputs of an ONNX file under our names."""
+    """Return an ONNX file's outputs under our names."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
@@ -85,7 +85,7 @@ QUICK = {("gelu_erf", "onnx"), ("gelu_erf", "litert")}
     ],
 )
 def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
-    """Each engine returns Python's outputs, and the difference is printed."""
+    """Every engine computes Python's outputs; differences are printed."""
     model = model_of(tmp_path / "model", hidden_act=activation)
     out = written(tmp_path / "model", tmp_path / "out", to=to)
     assert (
@@ -101,7 +101,7 @@ def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
 
 
 def test_the_erf_form_is_that_of_tensorflow():
-    """Our erf form of GELU equals TensorFlow's, even in 16 bits."""
+    """Our erf form of GELU equals TensorFlow's, even with 16 bits."""
     x = tf.constant(np.linspace(-30, 30, 6001), tf.float32)
     wanted = tf.nn.gelu(x, approximate=False)
     close(ACTIVATIONS["gelu_erf"](x), wanted, 1e-6)
@@ -139,7 +139,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, reason, tmp_path, monkeypatch
 ):
-    """A file that fails or is wrong is removed, and the earlier file stays."""
+    """A file that fails or is wrong is removed; an earlier file stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]
@@ -174,7 +174,7 @@ def test_a_bad_export_is_not_left_behind(
     ],
 )
 def test_differences(found, size, share):
-    """Differences are relative to the largest value; NaN always differs."""
+    """Differences are relative to the largest value, and NaN always differs."""
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)
     assert got == (size, share, "x")
@@ -193,7 +193,7 @@ def test_differences(found, size, share):
     ],
 )
 def test_how_much_a_precision_may_lose(precision, share, passes, monkeypatch):
-    """The largest relative difference decides whether an export passes.
+    """An export passes if its largest relative difference is small enough.
 
     The largest absolute difference is returned.
     """
@@ -213,7 +213,7 @@ def test_how_much_a_precision_may_lose(precision, share, passes, monkeypatch):
 
 
 def test_marks_of_missing_answers_hide_no_difference():
-    """The placeholders -1e30 and infinity do not hide other differences."""
+    """The placeholders -1e30 and infinity hide no other differences."""
     wanted = np.array([0.0, -1e30, -np.inf], np.float32)
     found = np.array([0.5, -1e30, -np.inf], np.float32)
     assert verification.difference("x", found, wanted) == (0.5, 0.5, "x")

@@ -1,4 +1,4 @@
-"""Answer scores equal values computed by hand with the official rules."""
+"""Scores of answers equal values computed by hand from official rules."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from albert_tf.tasks.squad_metrics import (
     ],
 )
 def test_what_is_compared(text, expected):
-    """Case, ASCII punctuation, articles and white space are ignored."""
+    """Comparison ignores case, ASCII punctuation, articles and white space."""
     assert normalize_answer(text) == expected
 
 
@@ -39,14 +39,14 @@ def test_what_is_compared(text, expected):
     ],
 )
 def test_the_threshold_keeps_its_distance(answers, odds, expected):
-    """The threshold is halfway between two odds, or 1 or more from all odds."""
+    """A threshold is halfway between two odds, or at least 1 from all odds."""
     answers = [[text] if text else [] for text in answers]
     predictions = ["a"] * len(answers)
     assert decision_threshold(answers, predictions, odds) == expected
 
 
 def test_cmrc():
-    """CMRC compares ideographs one by one and other text by words."""
+    """CMRC compares single ideographs, and other text word by word."""
     pytest.importorskip("nltk")
     found = cmrc(
         [["1990年，北京"], ["他在Windows 7上"], ["好"]],

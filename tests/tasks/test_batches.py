@@ -1,4 +1,4 @@
-"""Batches depend only on the seed and the position."""
+"""Batches depend only on a seed and a position."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ GROUPS = pytest.mark.parametrize("group", [0, 10])  # 10 means buckets by length
 
 @pytest.fixture(scope="module")
 def features():
-    """Return 300 rows of 3 to 60 tokens, with a tag per token."""
+    """Return 300 rows of 3 to 60 tokens, with a tag for each token."""
     rng = np.random.default_rng(3)
     lengths = rng.integers(3, LENGTH + 1, NUMBER)
     tokens = rng.integers(5, 40, lengths.sum(), dtype=np.int32)
@@ -35,7 +35,7 @@ def features():
 
 
 def train(features, number, group=0, start=0, batch_size=10, seed=3, **more):
-    """Return the first training batches, starting at a position."""
+    """Return the first training batches from a position on."""
     dataset = training_batches(
         features,
         batch_size=batch_size,
@@ -52,7 +52,7 @@ def labels(batches):
 
 
 def test_static_shapes(features):
-    """Every batch has the same shape, as TPUs require."""
+    """All batches have the same shape, as TPUs require."""
     for dataset in (
         training_batches(features, batch_size=4, seed=0),
         evaluation_batches(features, 4),
@@ -65,7 +65,7 @@ def test_static_shapes(features):
 
 @GROUPS
 def test_an_epoch_has_every_example_once(features, group):
-    """Each epoch is a different permutation that the seed determines."""
+    """Each epoch is a different permutation, determined by the seed."""
     batches = labels(train(features, 60, group))
     first, second = (np.concatenate(x) for x in (batches[:30], batches[30:]))
     everything = list(range(NUMBER))
@@ -79,14 +79,14 @@ def test_an_epoch_has_every_example_once(features, group):
 @GROUPS
 @pytest.mark.parametrize("start", [290, 10, 300, 640])
 def test_training_can_start_anywhere(features, start, group):
-    """The stream from a position is the tail of the stream from position 0."""
+    """The stream from a position is the rest of the stream from position 0."""
     first = start // 10
     whole = labels(train(features, first + 3, group))
     assert labels(train(features, 3, group, start)) == whole[first:]
 
 
 def test_unsorted_batches_may_start_within_a_batch(features):
-    """Positions count examples, whatever the size of earlier batches."""
+    """Positions count examples, whatever size earlier batches had."""
     whole = np.concatenate(labels(train(features, 33)))
     tail = np.concatenate(labels(train(features, 2, start=307)))
     assert whole[307:327].tolist() == tail.tolist()
@@ -94,7 +94,7 @@ def test_unsorted_batches_may_start_within_a_batch(features):
 
 @GROUPS
 def test_shards_deal_out_the_same_examples(features, group):
-    """Two hosts with half a batch each get the examples of one host."""
+    """Two hosts, each with half a batch, get the examples of a single host."""
     whole = labels(train(features, 8, group))
     halves = [
         train(features, 8, group, batch_size=5, num_shards=2, shard=shard)
@@ -105,7 +105,7 @@ def test_shards_deal_out_the_same_examples(features, group):
 
 
 def rows_of(batches):
-    """Return each label's row without padding, as {label: {name: values}}."""
+    """Return rows without padding by label, as {label: {name: values}}."""
     rows = {}
     for batch in batches:
         for i in np.flatnonzero(batch["example_weights"]):
@@ -122,7 +122,7 @@ def rows_of(batches):
 @pytest.mark.parametrize("bucketed", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 512])
 def test_evaluation_has_every_example_once(features, size, bucketed):
-    """Batches are full; padding in the last batch has weight 0."""
+    """Batches are full, and padding in the last batch has weight 0."""
     dataset = evaluation_batches(features, size, bucketed)
     batches = list(dataset.as_numpy_iterator())
     weights, numbers, found = (
@@ -145,7 +145,7 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("group", [10, 0])
 def test_batches_are_as_long_as_their_longest_row(features, group):
-    """Shorter batches equal full ones without columns of only padding."""
+    """Shorter batches equal full batches without columns of padding alone."""
     padded, cut = (train(features, 9, group, step=step) for step in (0, 1))
     for whole, short in zip(padded, cut, strict=True):
         tokens = short["input_ids"].shape[1]
@@ -156,7 +156,7 @@ def test_batches_are_as_long_as_their_longest_row(features, group):
 
 
 def test_rounded_lengths_are_few_and_fit(features):
-    """A batch is as long as its longest row, rounded up to a multiple.
+    """The length of the longest row is rounded up to a multiple.
 
     Rounding stops at `max_seq_length`, which need not be a multiple.
     """
@@ -175,7 +175,7 @@ def test_rounded_lengths_are_few_and_fit(features):
 
 
 def test_bucketed_training_saves_padding(features):
-    """Bucketed batches have little padding and are not sorted by length."""
+    """Buckets reduce padding without sorting batches by length."""
     batches = train(features, 30, 10, step=1)
     tokens = [batch["input_ids"].size for batch in batches]
     real = sum(int(batch["input_mask"].sum()) for batch in batches)
@@ -184,7 +184,7 @@ def test_bucketed_training_saves_padding(features):
 
 
 def test_choices_are_bucketed_by_their_longest():
-    """An example's rows stay together; the longest determines their bucket."""
+    """An example's rows share the bucket of its longest row."""
     lengths = [4, 9, 20, 3, 5, 6]
     rows = [(np.full(n, n, np.int32), n) for n in lengths]
     features = Features.from_rows(

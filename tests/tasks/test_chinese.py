@@ -57,7 +57,7 @@ def write_clue(folder, name, row):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_layouts_of_clue(tmp_path, name):
-    """Rows are read with texts, ids and, except for prediction, labels."""
+    """Rows are read with texts, ids and, unless for prediction, labels."""
     row, expected = ROWS[name]
     write_clue(tmp_path, name, row)
     task, data = find(name), DataConfig(data_dir=str(tmp_path))
@@ -74,7 +74,7 @@ def test_layouts_of_clue(tmp_path, name):
 def test_rows_without_an_agreed_label(tmp_path, name, capsys):
     """Rows without an agreed label are skipped and counted.
 
-    The other rows keep their row numbers.
+    All other rows keep their row numbers.
     """
     path = tmp_path / "d.json"
     rows = [PAIR | {"label": x} for x in ("-", "neutral", "-")]
@@ -84,7 +84,7 @@ def test_rows_without_an_agreed_label(tmp_path, name, capsys):
 
 
 def test_tables(tmp_path):
-    """LCQMC has no header, and ChnSentiCorp's columns may have any order."""
+    """LCQMC has no header; ChnSentiCorp's columns may have any order."""
     path = tiny_tasks.write_tsv(tmp_path / "t.txt", ("甲", "乙", "1"))
     (found,) = find("lcqmc").read("train", path)
     assert (found.text, found.text_pair, found.label) == ("甲", "乙", "1")
@@ -105,7 +105,7 @@ def test_tables(tmp_path):
     ],
 )
 def test_spans_are_marked(first, second, expected):
-    """Underscores mark the noun and brackets the pronoun, in either order."""
+    """Underscores mark the noun, and brackets the pronoun, in either order."""
     target = {
         f"span{i}_{k}": v
         for i, span in ((1, first), (2, second))
@@ -130,7 +130,7 @@ def test_spans_are_marked(first, second, expected):
     ],
 )
 def test_spans_that_are_not_in_the_text(change, message):
-    """The error names the row of a missing or malformed field."""
+    """The error names the row in which a field is missing or malformed."""
     spans = {k: v for k, v in change.items() if k in WSC["target"]}
     row = {"target": WSC["target"] | spans, "text": WSC["text"]} | change
     with pytest.raises(InputError, match=f"f:1: .*{message}"):
@@ -156,7 +156,7 @@ def test_spans_that_are_not_in_the_text(change, message):
     ],
 )
 def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
-    """Test predictions are also written in the official format."""
+    """Predictions for test files are also written in the official format."""
     task = find(name)
     label = task.labels[1]
     write_submission(str(tmp_path / stem), task.submissions, ["3"], [label])
@@ -168,7 +168,7 @@ def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
 
 
 def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
-    """Unlabelled texts yield a submission, labelled ones a confusion matrix."""
+    """Unlabelled texts yield a submission, and others a confusion matrix."""
     task = find("rte")
     guess = Prediction("entailment", [0.7, 0.3])
     unknown = Example("9", "a", "b", None)

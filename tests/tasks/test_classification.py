@@ -1,4 +1,4 @@
-"""Classification, multilabel and regression: labels, losses and results."""
+"""Labels, losses and results of sentence classification and regression."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def read(tmp_path, task, *rows, part="train"):
 
 
 def trained(tmp_path, name, *labels, **data):
-    """Return a task fitted to labels, and its examples."""
+    """Return a task that is fitted to labels, and the task's examples."""
     task = own(name, **data)
     rows = zip(TEXTS, labels, strict=False)
     examples = read(tmp_path, task, *rows)
@@ -37,14 +37,14 @@ def trained(tmp_path, name, *labels, **data):
 
 
 def test_classes_are_discovered_sorted(tmp_path):
-    """The classes are the training labels in sorted order."""
+    """The sorted labels in training become the classes."""
     task, examples = trained(tmp_path, "classification", "y", "x", "y", "w")
     assert task.labels == ("w", "x", "y")
     assert task.targets([e.label for e in examples]).tolist() == [2, 1, 2, 0]
 
 
 def test_an_unknown_class_names_file_and_line(tmp_path):
-    """The error for a label that training did not have names its line."""
+    """The error for a label that was not in training states its line."""
     task, _ = trained(tmp_path, "classification", "x", "y")
     with pytest.raises(InputError) as error:
         read(tmp_path, task, ("a", "x"), ("b", "z"), part="eval")
@@ -53,13 +53,13 @@ def test_an_unknown_class_names_file_and_line(tmp_path):
 
 
 def test_one_class_is_not_enough(tmp_path):
-    """Training examples with a single label are an error."""
+    """Training examples that share a single label raise an error."""
     with pytest.raises(InputError, match="two labels. Received: labels=x"):
         trained(tmp_path, "classification", "x", "x")
 
 
 def test_cross_entropy_and_probabilities(tmp_path):
-    """Loss, accuracy and probabilities come from a softmax."""
+    """A softmax determines loss, accuracy and probabilities."""
     task, examples = trained(tmp_path, "classification", "x", "y", "z")
     logits = np.array([[1, 2, 0], [0, 3, 1], [2, 0, -1]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
@@ -78,7 +78,7 @@ def test_cross_entropy_and_probabilities(tmp_path):
 
 
 def test_squared_error(tmp_path):
-    """Regression has a squared-error loss and predicts the number."""
+    """Regression uses a squared-error loss and predicts a number."""
     task, examples = trained(tmp_path, "regression", 1.5, -2, 0)
     logits = np.array([[1.25], [0.5], [2.75]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
@@ -97,14 +97,14 @@ def test_squared_error(tmp_path):
 
 @pytest.mark.parametrize("label", ["inf", "-inf", "NAN", "1e39", "x"])
 def test_a_number_is_finite(tmp_path, label):
-    """The error for a label beyond float32 names its line."""
+    """The error for a label beyond float32 states its line."""
     with pytest.raises(InputError, match=f"t.tsv:3: .*finite.*'{label}'"):
         read(tmp_path, own("regression"), ("a", 1), ("b", label))
 
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
-    """Several numbers are columns, in any order, or an ordered list."""
+    """Several numbers are columns in any order, or a list in order."""
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
     task = own("regression", label_column=names)
@@ -122,8 +122,18 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
             task.read("train", table)
 
 
+def test_columns_of_several_numbers_are_those_of_the_model():
+    """A model's numbers keep their order, and need a column each."""
+    task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
+    renamed = task.renamed({"label_column": ("fear", "joy")})
+    assert renamed.labels == ("joy", "fear")
+    for names in (("joy", "anger"), ("joy", "fear", "anger")):
+        with pytest.raises(InputError, match="joy, fear"):
+            task.renamed({"label_column": names})
+
+
 def test_scores_of_several_numbers_are_means(tmp_path):
-    """Scores are mean correlations, and predictions are comma-separated."""
+    """Scores are mean correlations; predictions are separated by commas."""
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     truth = np.random.default_rng(0).normal(size=(9, 2))
     found = truth + np.random.default_rng(1).normal(size=(9, 2))
@@ -136,7 +146,7 @@ def test_scores_of_several_numbers_are_means(tmp_path):
 
 
 def test_sets_of_classes(tmp_path):
-    """Commas separate the labels, and each class is decided independently."""
+    """Labels are separated by commas; each class is decided independently."""
     task, examples = trained(tmp_path, "multilabel", "x,y", "", "z, x")
     assert task.labels == ("x", "y", "z")
     targets = task.targets([e.label for e in examples])
@@ -154,7 +164,10 @@ def test_sets_of_classes(tmp_path):
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):
-    """Several label columns are classes; an error in a cell names its line."""
+    """Each of several label columns is a class.
+
+    The error for an invalid cell states the file and the line.
+    """
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 0), ("b", 1, 1)
     )
@@ -171,7 +184,7 @@ def test_sets_in_columns_of_0_and_1(tmp_path):
 
 
 def test_columns_do_not_rename_the_classes_of_a_model():
-    """The model's classes stay, whatever the order of the label columns."""
+    """A model keeps its classes, whatever the order of label columns."""
     trained = dataclasses.replace(find("multilabel"), labels=("x", "y", "z"))
     task = trained.updated(label_column=("z", "x", "y"))
     assert task.labels == ("x", "y", "z")
@@ -181,7 +194,7 @@ def test_columns_do_not_rename_the_classes_of_a_model():
 
 
 def test_columns_by_flags(tmp_path):
-    """Flags name the text, pair, label and id columns."""
+    """Flags name the columns of texts, pairs, labels and ids."""
     path = tmp_path / "t.csv"
     path.write_text("n,one,two,y\n7,a b,c,x\n8,d,e,y\n")
     task = own(
@@ -200,7 +213,7 @@ def test_columns_by_flags(tmp_path):
 
 
 def test_files_without_a_header(tmp_path):
-    """Columns of a file without a header are numbered from 1."""
+    """In a file without a header, columns are numbered from 1."""
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("x", "a"), ("y", "b"))
     task = own(
         "classification", header=False, text_column="2", label_column=("1",)
@@ -209,7 +222,7 @@ def test_files_without_a_header(tmp_path):
 
 
 def test_a_missing_text_column(tmp_path):
-    """The error for a missing column lists the existing columns."""
+    """The error for a missing column lists the columns of the file."""
     with pytest.raises(InputError, match="columns text, label.*sentence"):
         read(tmp_path, own("regression", text_column="sentence"), ("a", 1))
     with pytest.raises(InputError, match="columns text, label.*_column=y"):
@@ -217,7 +230,7 @@ def test_a_missing_text_column(tmp_path):
 
 
 def test_an_empty_split(tmp_path):
-    """A file with only a header is an error."""
+    """A file that has only a header raises an error."""
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"))
     data = DataConfig(task="classification", eval_file=path)
     with pytest.raises(InputError, match="eval split must have.*t.tsv"):
@@ -225,7 +238,7 @@ def test_an_empty_split(tmp_path):
 
 
 def test_files_that_nobody_named():
-    """The error names the flag that is missing."""
+    """The error names the missing flag."""
     with pytest.raises(InputError, match="train_file"):
         read_splits(own("classification"), DataConfig(), "train")
     with pytest.raises(InputError, match="data_dir"):
@@ -251,7 +264,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
 
 
 def test_the_file_of_predictions(tmp_path):
-    """Prediction files have one line per example, with all probabilities."""
+    """A prediction file has a line per example, with all probabilities."""
     task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
     logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)
     predictions = task.predictions(examples, {"logits": logits}, None)
@@ -270,7 +283,7 @@ def test_the_file_of_predictions(tmp_path):
 
 
 def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
-    """A model has one output per class, or one for regression."""
+    """A model has an output per class, or one output for regression."""
     labels = {"classification": "xyz", "multilabel": "xyz", "regression": "123"}
     for name in labels:
         task, _ = trained(tmp_path, name, *labels[name])

@@ -1,4 +1,4 @@
-"""Column files in all common layouts, with errors that name the line."""
+"""Column files in all common layouts; errors name the line."""
 
 import gzip
 import json
@@ -17,12 +17,12 @@ def read(tmp_path, text, word="", tag="", tags=True, name="t.txt", id=""):
 
 
 def columns(sentences):
-    """Return the words and tags of sentences, joined by spaces."""
+    """Return the words and the tags of sentences, joined by spaces."""
     return [(" ".join(s.words), " ".join(s.tags or ())) for s in sentences]
 
 
 def test_columns_and_blank_lines(tmp_path):
-    """Words are in the first column and tags in the last.
+    """The first column contains words, and the last contains tags.
 
     Blank lines end sentences.
     """
@@ -38,7 +38,7 @@ def test_columns_and_blank_lines(tmp_path):
 
 
 def test_columns_by_number(tmp_path):
-    """Columns may be selected by number; with tabs, words may have spaces.
+    """Flags select columns by number; between tabs, words may have spaces.
 
     If spaces separate the columns, words keep other white space.
     """
@@ -51,7 +51,7 @@ def test_columns_by_number(tmp_path):
 
 
 def test_words_without_tags(tmp_path):
-    """Only prediction accepts words without tags; errors name the line."""
+    """Words without tags are accepted only in prediction; errors name lines."""
     (found,) = read(tmp_path, "a\nb\n", tags=False)
     assert found.tags is None
     with pytest.raises(InputError, match="t.txt:2.*'b'"):
@@ -110,7 +110,7 @@ CONLLU = """\
     ],
 )
 def test_layouts_of_files(tmp_path, text, name, capsys):
-    """Columns, headers and comments are detected in each layout."""
+    """For each layout, columns, headers and comments are detected."""
     found = read(tmp_path, text, name=name)
     assert columns(found) == TWO
     note = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     [("words", "labels"), ("tokens", "tags"), ("Text", "pos_tags")],
 )
 def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
-    """Tables accept the common column names; the default takes precedence."""
+    """Tables may use any common column name; the default takes precedence."""
     row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
     found = read(tmp_path, json.dumps(row), name="t.jsonl")
     assert columns(found) == [("EU said", "B-ORG O")]
@@ -135,7 +135,7 @@ def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
 
 
 def test_universal_dependencies(tmp_path, capsys):
-    """CoNLL-U words get universal tags; joined and empty words are skipped."""
+    """CoNLL-U words have universal tags; joined and empty words are skipped."""
     found = read(tmp_path, CONLLU)
     assert columns(found) == [("a de le", "DET ADP DET"), (".", "PUNCT")]
     assert [found[0].where(i)[-2:] for i in range(3)] == [":3", ":5", ":6"]
@@ -146,7 +146,7 @@ def test_universal_dependencies(tmp_path, capsys):
 
 
 def test_columns_by_the_names_of_a_header(tmp_path):
-    """Columns may have any name, and a missing name is an error."""
+    """Columns may have any name; a missing name raises an error."""
     text = "a,b,c\nx,EU,B-ORG\n\ny,said,O\n"
     found = read(tmp_path, text, "b", "c", name="t.csv")
     assert columns(found) == [("EU", "B-ORG"), ("said", "O")]
@@ -157,7 +157,7 @@ def test_columns_by_the_names_of_a_header(tmp_path):
 
 
 def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
-    """A table with one word per row needs a column that names sentences."""
+    """A table with a word per row needs a column that identifies sentences."""
     rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
     with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
         read(tmp_path, rows, name="t.jsonl")
@@ -167,7 +167,7 @@ def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
 
 
 def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
-    """A word may contain spaces, and a text in brackets is not a list."""
+    """Words may contain spaces, and a text in brackets is not a list."""
     text = "n,word,tag\n1,10 000,O\n1,men,O\n2,EU,B-ORG\n"
     found = read(tmp_path, text, name="t.csv", id="n")
     assert [s.words for s in found] == [("10 000", "men"), ("EU",)]
@@ -177,7 +177,7 @@ def test_a_word_may_have_spaces_and_a_text_brackets(tmp_path):
 
 
 def test_a_text_without_tags_is_divided_into_words(tmp_path):
-    """Texts are split at white space, punctuation and ideographs."""
+    """Texts are split at white space, and around punctuation and ideographs."""
     text = json.dumps({"tokens": "In\u00a0\u5317\u4eac2, (e.g.)\n n\u00e9e"})
     found = read(tmp_path, text + "\n", tags=False, name="t.jsonl")
     wanted = "In \u5317 \u4eac 2 , ( e . g . ) n\u00e9e".split()
@@ -185,7 +185,7 @@ def test_a_text_without_tags_is_divided_into_words(tmp_path):
 
 
 def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
-    """A note counts skipped lines, but no word that begins with a hash."""
+    """A note counts skipped lines, which exclude words that begin with #."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
     assert len(read(tmp_path, "a\n#b\n", tags=False)[0].words) == 2
     assert not capsys.readouterr().out
@@ -206,13 +206,13 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     ],
 )
 def test_a_hashtag_is_a_word(tmp_path, text, words):
-    """A line with # is a comment, unless it looks like a word and a tag."""
+    """A line with # is a comment unless it consists of a word and its tag."""
     found = read(tmp_path, text)
     assert " ".join(word for s in found for word in s.words) == words
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """Compressed files have the plain file's sentences, whatever their name."""
+    """Compressed files have the sentences of plain files, under any name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]

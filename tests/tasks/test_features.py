@@ -28,9 +28,9 @@ def make_rows():
 
 
 def test_batches_are_the_packed_rows(words):
-    """Ids, mask and segments equal those of `pack`, for all lengths.
+    """For all lengths, ids, mask and segments equal those of `pack`.
 
-    The arrays made without TensorFlow are the same.
+    Arrays that are made without TensorFlow are equal to these tensors.
     """
     rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
     features = Features.from_rows(rows, {}, words.pad_id, LENGTH)
@@ -44,7 +44,7 @@ def test_batches_are_the_packed_rows(words):
 
 
 def test_padding_is_the_tokenizers():
-    """Batches are padded with the features' padding id, which is masked."""
+    """Batches are padded with the tokenizer's padding id, which is masked."""
     row = (np.array([2, 8, 3], np.int32), 3)
     features = Features.from_rows([row], {}, 9, 5)
     batch = batcher(features)(np.arange(1))
@@ -53,13 +53,13 @@ def test_padding_is_the_tokenizers():
 
 
 def test_rows_that_may_have_been_cut(words):
-    """Rows of the full length, which may have been truncated, are counted."""
+    """Full-length rows, which may have been truncated, are counted."""
     rows = [packed_row(words, np.arange(5, 5 + n), [], 8) for n in (5, 6)]
     assert Features.from_rows(rows, {}, 0, 8).full_rows() == 1
 
 
 def test_windows_of_the_release():
-    """Windows begin at every stride until one reaches the end."""
+    """A window begins at each stride, until a window reaches the end."""
     assert make_windows(10, 6, 3) == [(0, 6), (3, 6), (6, 4)]
     assert make_windows(6, 6, 3) == [(0, 6)]
     assert make_windows(7, 6, 6) == [(0, 6), (6, 1)]
@@ -71,9 +71,9 @@ def test_windows_of_the_release():
     [(10, 6, 3), (23, 7, 2), (40, 9, 9), (5, 9, 1)],
 )
 def test_the_window_with_most_context(number, size, stride):
-    """The first window with the most context of a token is chosen.
+    """For each token, the first window with the largest score is chosen.
 
-    Its score is min(left, right) + length / 100.
+    A token's score is min(left context, right context) + length / 100.
     """
     windows = make_windows(number, size, stride)
     expected = []
@@ -88,7 +88,7 @@ def test_the_window_with_most_context(number, size, stride):
 
 
 def test_windows_of_a_book_fit_into_memory():
-    """Memory grows linearly with the text; its square would need 2.5 GB."""
+    """Memory is linear in the length; a quadratic need would be 2.5 GB."""
     number = 200_000
     windows = make_windows(number, 381, 128)
     tracemalloc.start()
@@ -99,7 +99,7 @@ def test_windows_of_a_book_fit_into_memory():
 
 
 def test_long_texts_are_cut():
-    """Texts that are too long are truncated at the end."""
+    """Texts that are too long lose their ends."""
     tokenizer = vocabularies.chinese()
     features = Features.of_texts(tokenizer, ["the " * 9, "un"], 6)
     the, un = tokenizer.encode("the un")
@@ -110,7 +110,7 @@ def test_long_texts_are_cut():
 
 
 def whole_features(**changes):
-    """Return features with content in every field."""
+    """Return features in which every field has content."""
     values = {
         "tokens": np.arange(9, dtype=np.int32),
         "row_splits": np.array([0, 2, 5, 7, 9]),
@@ -127,7 +127,7 @@ def whole_features(**changes):
 
 
 def test_a_fingerprint_tells_features_apart():
-    """The fingerprint depends on every field and on the arrays' names."""
+    """The fingerprint depends on every field and on the names of arrays."""
     changes = {
         "tokens": np.arange(1, 10, dtype=np.int32),
         "row_splits": np.array([0, 3, 5, 7, 9]),

@@ -111,7 +111,7 @@ for name, header, first, second in (
 @pytest.mark.parametrize("below", [True, False])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_official_layouts(tmp_path, name, below):
-    """Files are read from their own folder or from its parent."""
+    """Files are found in the task's folder or in the folder above it."""
     contents, expected = LAYOUTS[name]
     task = find(name)
     folder = tmp_path / task.folder if below else tmp_path

@@ -24,7 +24,7 @@ PRESETS = Path(ROOT) / "configs" / "finetuning"
 
 
 def read_tables() -> dict[str, list[dict[str, str]]]:
-    """Return {heading: rows} of the tables; cells with `-` are omitted."""
+    """Return {heading: rows} for all tables; cells with `-` are omitted."""
     path = Path(__file__).parents[1] / "testdata" / "tasks.md"
     tables = {}
     for section in path.read_text("utf-8").split("\n## ")[1:]:
@@ -62,7 +62,7 @@ def by_split(text: str) -> dict[str, str]:
 
 
 def labels_of(row: dict[str, str]) -> tuple[str, ...]:
-    """Return the labels of a row; "0 .. 118" means 119 labels."""
+    """Return the labels in a row's cell; "0 .. 118" means 119 labels."""
     labels = row.get("labels", "").split()
     if ".." in labels:
         labels = map(str, range(int(labels[0]), int(labels[2]) + 1))
@@ -70,12 +70,12 @@ def labels_of(row: dict[str, str]) -> tuple[str, ...]:
 
 
 def text_of(value) -> str:
-    """Return a field's value as written in the table."""
+    """Return the value of a field as the table writes it."""
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def test_every_task_and_every_preset_has_a_row():
-    """The table and the code list the same tasks and presets."""
+    """The table has a row for every task and every preset, and no other."""
     assert set(ROWS) == set(EXAMPLES) | {"question_answering"} == set(TASKS)
     assert set(FLAGS) == {path.stem for path in PRESETS.glob("*.flags")}
     assert {row["kind"] for row in ROWS.values()} == set(INPUTS)
@@ -83,7 +83,7 @@ def test_every_task_and_every_preset_has_a_row():
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name):
-    """Kind, files, labels, metric, submission and inputs match the table."""
+    """Kind, files, labels, metric, submission and inputs equal the table's."""
     row, task = ROWS[name], TASKS[name]
     parts = {p: by_split(row.get(p, "")) for p in ("train", "eval", "predict")}
     submissions = by_split(row.get("submission", ""))
@@ -114,7 +114,7 @@ def test_rows(name):
 
 
 def one_hot(numbers, classes: int) -> dict[str, np.ndarray]:
-    """Return the logits of a confident model."""
+    """Return the logits of a model that is certain."""
     return {"logits": np.eye(classes, dtype="f4")[numbers] * 9}
 
 
@@ -164,7 +164,7 @@ MODELS = {
 
 
 def asked(task, labels, answers, guesses):
-    """Return questions and answers from a row's cells.
+    """Return the questions and answers in a row's cells.
 
     `_` stands for a space, and `:` precedes the odds.
     """
@@ -190,7 +190,7 @@ def tagged(task, labels, answers, guesses):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_metrics_by_value(name):
-    """Each of the task's metrics equals the value computed by hand."""
+    """Each metric of the task equals the value computed by hand."""
     row, example, task = ROWS[name], EXAMPLES[name], TASKS[name]
     if name == "cmrc2018":
         pytest.importorskip("nltk")
@@ -217,14 +217,14 @@ def test_metrics_by_value(name):
 
 @pytest.mark.parametrize("name", [n for n in ROWS if "positive" in ROWS[n]])
 def test_the_positive_class(name):
-    """F1 is computed for class 1, which must be the source's positive class."""
+    """F1 is that of class 1, which must be the source's positive class."""
     positive = ROWS[name]["positive"]
     assert TASKS[name].targets([positive]).tolist() == [1]
     assert "f1" in TASKS[name].scores
 
 
 def as_written(text: str) -> str:
-    """Return a flag's value, normalised so that 1e-5 equals 0.00001."""
+    """Return a flag's value in a form in which 1e-5 equals 0.00001."""
     try:
         return str(float(text))
     except ValueError:
@@ -233,7 +233,7 @@ def as_written(text: str) -> str:
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_presets(name):
-    """A preset sets the flags in the table and cites their source."""
+    """A preset sets the flags in the table, and cites the table's source."""
     row = dict(FLAGS[name])
     source, others = row.pop("source"), pairs(row.pop("others", ""))
     del row["preset"]
@@ -250,7 +250,7 @@ def test_presets(name):
 
 
 def test_defaults_of_the_kind_do_not_hide_in_presets():
-    """A preset's lengths and head equal the task's own."""
+    """Lengths and heads in a preset equal the task's own."""
     for name, row in FLAGS.items():
         config = dataclasses.asdict(TASKS[row["task"]].config)
         for flag, value in pairs(row.get("others", "")).items():

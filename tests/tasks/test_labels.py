@@ -1,4 +1,4 @@
-"""Labels that are missing, padded with white space or of unusual types."""
+"""Labels that are missing, of unusual types or inside white space."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ NAMES = ("classification", "regression", "multiple_choice")
 
 
 def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
-    """Write the given labels to a file; return the labels that are read."""
+    """Write labels to a file; return the labels that are read from it."""
     path = tmp_path / f"t{ending}"
     if ending == ".jsonl":
         text = CHOICES | {"text": "a"}
@@ -32,7 +32,7 @@ def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
 @pytest.mark.parametrize("part", ["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_label_is_no_class(tmp_path, name, part):
-    """Null, NaN and empty labels are errors that name the file and line."""
+    """Null, NaN and empty labels raise errors that name file and line."""
     for missing in (None, float("nan"), "", " \t", "nan", "NaN"):
         with pytest.raises(
             InputError,
@@ -64,7 +64,7 @@ def test_a_missing_label_is_no_class(tmp_path, name, part):
     ],
 )
 def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
-    """For prediction, a label column may be absent, empty or partly filled."""
+    """For prediction, labels may be absent, empty or incomplete."""
     columns = {"text_column": "text"} if name == "ocnli" else {}
     if name == "ocnli":
         columns["text_pair_column"] = "context"
@@ -73,7 +73,7 @@ def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl"])
 def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
-    """White space around labels is removed in all formats, even in sets."""
+    """In all formats, white space around labels is removed, even in sets."""
     texts = ["pos", " pos", "pos ", "very  neg"]
     expected = ["pos", "pos", "pos", "very  neg"]
     found = read(tmp_path, "classification", texts, ending=ending)
@@ -85,7 +85,7 @@ def test_white_space_around_a_label_is_none_of_it(tmp_path, ending):
 
 
 def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
-    """1, 1.0 and "1" are one class; true and "true" are another."""
+    """1, 1.0 and "1" are one class; true and "true" are another class."""
     labels = [1, "1", 1.0, 0.5, True, "true", False, "None", "NA"]
     expected = ["1", "1", "1", "0.5", "true", "true", "false", "None", "NA"]
     assert read(tmp_path, "classification", labels) == expected
@@ -113,13 +113,13 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, message):
-    """The error states the file, line, rule and value."""
+    """The error states file, line, rule and value."""
     with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{message}"):
         read(tmp_path, name, ["1", label])
 
 
 def test_no_class_applies_to_an_empty_cell(tmp_path):
-    """An empty cell is an empty set; a column of empty cells is unlabelled."""
+    """An empty cell is an empty set, but not all cells may be empty."""
     for ending in (".tsv", ".jsonl"):
         assert read(tmp_path, "multilabel", ["x,y", ""], ending=ending) == [
             ("x", "y"),
@@ -133,7 +133,7 @@ def test_no_class_applies_to_an_empty_cell(tmp_path):
 
 
 def test_columns_of_0_and_1_that_lack_some(tmp_path):
-    """JSON Booleans count as 0 and 1, and a missing cell means no label."""
+    """JSON Booleans count as 0 and 1; a missing cell means no label."""
     path = tmp_path / "t.jsonl"
     rows = [{"rude": True, "loud": "0"}, {"rude": 1, "loud": None}]
     lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]
@@ -149,7 +149,7 @@ def test_columns_of_0_and_1_that_lack_some(tmp_path):
 
 
 def test_race_without_answers(tmp_path):
-    """Questions for training need answers; questions for prediction do not."""
+    """Questions need answers for training, but not for prediction."""
     path = tmp_path / "1.txt"
     article = {"article": "a", "questions": ["q"], "options": [["x", "y"]]}
     path.write_text(json.dumps(article) + "\n")
@@ -169,7 +169,7 @@ def words(tmp_path, text, part, **data):
 
 
 def test_words_that_lack_a_tag(tmp_path):
-    """Tags are stripped; a sentence for prediction may lack some or all."""
+    """Tags are stripped; for prediction, some or all may be missing."""
     text = "EU\tB-ORG \nand\t O\n"
     assert words(tmp_path, text, "train") == [("B-ORG", "O")]
     partly = "EU\tB-ORG\nand\t\n\nso\tO\n"
@@ -207,7 +207,7 @@ def test_words_that_lack_a_tag(tmp_path):
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
-    """Class names take precedence over class numbers."""
+    """If classes are named by numbers, a number is a name, not an index."""
     text = label_text(label, "")
     if wanted in labels:
         assert class_named(text, labels, "f:1") == wanted
@@ -222,7 +222,7 @@ def named(name, labels=("bad", "good", "ugly")):
 
 @pytest.mark.parametrize("ending", [".jsonl", ".tsv", ".csv"])
 def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
-    """Class names and class numbers are equivalent if the classes are known."""
+    """If classes are known, a file may contain their names or indices."""
     path = tmp_path / f"t{ending}"
     mark = "," if ending == ".csv" else "\t"
 
@@ -268,7 +268,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """The whole column shows if numbers are flags; ambiguity is an error."""
+    """A whole column shows if numbers are flags; ambiguity raises an error."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))

@@ -25,7 +25,7 @@ CLASSES = st.lists(
 
 
 def by_hand(labels, guesses, kind):
-    """Return true positives, false positives and false negatives of a class."""
+    """Return a class's true positives, false positives and false negatives."""
     both = list(zip(labels, guesses, strict=True))
     return (
         both.count((kind, kind)),
@@ -35,7 +35,7 @@ def by_hand(labels, guesses, kind):
 
 
 def f1_by_hand(right, wrong, missed):
-    """Return 2 TP / (2 TP + FP + FN), or 0 if all three are 0."""
+    """Return 2 TP / (2 TP + FP + FN), or 0 if all three counts are 0."""
     return 2 * right / max(2 * right + wrong + missed, 1)
 
 
@@ -137,13 +137,13 @@ def test_entities_are_those_of_conlleval(rows):
 
 
 def official_normal(text):
-    """Lowercase a text; remove punctuation, articles and extra white space."""
+    """Lowercase a text; remove punctuation, articles and double spaces."""
     text = "".join(c for c in text.lower() if c not in set(string.punctuation))
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
 def official_f1(gold, guess, version):
-    """Return the F1 of tokens; in version 2, 1 if neither has any."""
+    """Return F1 over tokens; in version 2, 1 if both texts are empty."""
     gold, guess = official_normal(gold).split(), official_normal(guess).split()
     if version == 2 and (not gold or not guess):
         return float(gold == guess)
@@ -156,7 +156,7 @@ def official_f1(gold, guess, version):
 
 
 def official_raw(golds, guess, version):
-    """Return the best exact score and the best F1 over the answers."""
+    """Return the best exact match and the best F1 over the answers."""
     if version == 2:
         golds = [gold for gold in golds if official_normal(gold)] or [""]
     exact = [float(official_normal(x) == official_normal(guess)) for x in golds]
@@ -164,7 +164,7 @@ def official_raw(golds, guess, version):
 
 
 def official_best(scores, has_answer, guesses, odds):
-    """Return the best score and its threshold, question by question."""
+    """Return the best score and the threshold for it, question by question."""
     right = sum(not has for has in has_answer)
     best, threshold = right, 0.0
     for i in sorted(range(len(odds)), key=lambda i: odds[i]):

@@ -1,4 +1,4 @@
-"""Metrics equal those of scikit-learn and SciPy, even undefined ones."""
+"""Metrics, even undefined ones, equal scikit-learn's and SciPy's."""
 
 import functools
 
@@ -10,7 +10,7 @@ from albert_tf.tasks import metrics
 
 @pytest.mark.parametrize("several", [False, True])
 def test_metrics_are_scikit_learns(several):
-    """Metrics of classes and of sets of classes equal scikit-learn's."""
+    """Metrics of classes and of class sets equal scikit-learn's."""
     from sklearn import metrics as theirs
 
     rng = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def test_metrics_are_scikit_learns(several):
 
 
 def test_correlations_are_scipys():
-    """Correlations equal SciPy's; for a single example they are 0."""
+    """Correlations equal SciPy's, but are 0 for a single example."""
     from scipy import stats
 
     rng = np.random.default_rng(0)
@@ -53,7 +53,7 @@ def test_correlations_are_scipys():
 
 
 def test_table_of_entities():
-    """Scores and counts are listed for each type and for all types."""
+    """A table lists scores and counts for each type and in total."""
     table = metrics.entity_table([["B-A", "B-B"]], [["B-A", "O"]])
     assert table[0] == ["type", "precision", "recall", "f1", "entities"]
     assert table[1] == ["A", "1.0000", "1.0000", "1.0000", "1"]

@@ -1,4 +1,4 @@
-"""Multiple choice: released rows, RACE folders, tables and predictions."""
+"""Multiple choice: released rows, RACE folders, tables, predictions."""
 
 import json
 
@@ -27,14 +27,14 @@ def make_task(**config):
 
 
 def test_where_a_choice_belongs():
-    """A choice fills every blank of the question, or else follows it."""
+    """A choice fills each blank in the question, or else follows it."""
     assert with_choice("a _ b _?", "X") == "a X b X?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"
 
 
 def test_rows_are_the_released_ones(words):
-    """Contexts are cut at the end, questions and choices at the start."""
+    """Contexts lose their ends, and questions and choices their beginnings."""
     context = "the film was very good and so it is"
     question = "is this the plot of the film"
     example = Choices("a", context, question, ("good", "bad"), 0)
@@ -50,7 +50,7 @@ def test_rows_are_the_released_ones(words):
 
 
 def test_a_batch_has_an_axis_of_choices(words):
-    """A batch has an axis for choices, and absent choices are masked."""
+    """Batches have an axis of choices, and absent choices are masked."""
     task = make_task()
     assert task.number == 3
     features = task.features(EXAMPLES, words)
@@ -74,7 +74,7 @@ def scored(*rows):
 
 
 def test_files(tmp_path):
-    """Predictions are letters with probabilities, and errors show the texts."""
+    """Predictions have letters and probabilities; error files have texts."""
     task, found = scored([2.0, 1.0, -1e4], [5.0, 1.0, 2.0])
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
     lines = (tmp_path / "eval_predictions.tsv").read_text().splitlines()
@@ -105,7 +105,7 @@ ARTICLE = {
     ],
 )
 def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
-    """A row is an article only if it has questions, in memory or in a file."""
+    """Only rows with questions are articles, in memory and in files."""
     values = "n7", "a film", "what", ["x", "y"], "B"
     row = {name: values[i] for name, i in columns.items()}
     task = find("race").updated(**data)
@@ -145,7 +145,7 @@ def write_race(folder, **changes):
     ],
 )
 def test_folders_of_race(tmp_path, name, levels):
-    """Each question in the levels' folders is an example with four options."""
+    """Each question in the folders of levels is an example of four options."""
     data = write_race(tmp_path)
     task = with_settings(find(name), data)
     for part in ("train", "eval", "predict"):
@@ -176,7 +176,7 @@ def test_folders_of_race(tmp_path, name, levels):
     ],
 )
 def test_malformed_articles(tmp_path, changes, parts):
-    """The error names the file, line and question of a malformed article."""
+    """The error names the file, line and question that are malformed."""
     data = write_race(tmp_path, **changes)
     with pytest.raises(InputError) as error:
         read_splits(with_settings(find("race"), data), data, "train")
@@ -202,7 +202,7 @@ def own(tmp_path, name, text, part="train", **columns):
 
 
 def test_own_files(tmp_path):
-    """Choices are a list in JSON lines and one column each in tables."""
+    """JSON lines have a list of choices; tables have a column per choice."""
     line = {"context": "c", "question": "q", "choices": ["x", 2], "label": "B"}
     assert own(tmp_path, "t.jsonl", json.dumps(line)) == [
         ("0", "c", "q", ("x", "2"), 1)

@@ -1,4 +1,4 @@
-"""Pieces and probabilities equal hand calculations and TensorFlow's."""
+"""Pieces and probabilities equal values by hand and by TensorFlow."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from albert_tf.tasks.numerics import candidates, likeliest, sigmoid, softmax
 
 
 def test_rows_beyond_the_pieces_are_never_the_likeliest():
-    """Rows without a piece take probability but are never returned."""
+    """Rows without a piece have probabilities, but are never returned."""
     tokenizer = vocabularies.chinese()
     logits = np.full(tokenizer.vocab_size + 2, -np.inf)
     logits[[8, 6, -1]] = np.log([1, 2, 5])
@@ -19,7 +19,7 @@ def test_rows_beyond_the_pieces_are_never_the_likeliest():
 
 
 def span_outputs(head, rows=3, tokens=7):
-    """Return outputs of a question head, with ties."""
+    """Return outputs of a question-answering head, some of which are equal."""
     rng = np.random.default_rng(5)
     logits = rng.integers(0, 4, [2, rows, tokens]).astype(np.float32)
     if head == "simple":
@@ -39,7 +39,7 @@ def span_outputs(head, rows=3, tokens=7):
 @pytest.mark.parametrize("head", ["simple", "beam"])
 @pytest.mark.parametrize("number", [2, 9])
 def test_spans_are_alike_in_a_graph(head, number):
-    """NumPy and TensorFlow find the same spans in the same order."""
+    """NumPy and TensorFlow return equal spans in the same order."""
     inside = np.array([[0, 0, 1, 1, 1, 1, 0]] * 3, bool)
     begins = inside & (np.arange(7) != 4)
     outputs = span_outputs(head)
@@ -58,7 +58,7 @@ def test_spans_are_alike_in_a_graph(head, number):
 
 
 def test_probabilities_are_alike_in_a_graph():
-    """Probabilities by NumPy and TensorFlow differ only by rounding."""
+    """NumPy's and TensorFlow's probabilities differ only by rounding."""
     logits = np.random.default_rng(0).normal(0, 9, [4, 5]).astype(np.float32)
     for function in (softmax, sigmoid):
         shares = function(tf.constant(logits)).numpy()

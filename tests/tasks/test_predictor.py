@@ -1,4 +1,4 @@
-"""Answers to queries, from outputs made by hand."""
+"""Answers to queries that follow from outputs made by hand."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from albert_tf.tasks.registry import find
 
 
 def test_absent_choices_are_never_chosen(words):
-    """Queries in one call may have different numbers of choices."""
+    """In one call, queries may differ in their number of choices."""
 
     def run(features):
         rows = np.arange(len(features.lengths), dtype=np.float32)
@@ -29,7 +29,7 @@ def test_absent_choices_are_never_chosen(words):
 
 
 def test_absent_choices_have_no_rows(words):
-    """A query with two choices computes two rows in a model for four."""
+    """With a model for four choices, a query with two takes only two rows."""
     rows = []
 
     def run(features):
@@ -43,7 +43,7 @@ def test_absent_choices_have_no_rows(words):
 
 
 def test_a_text_without_words_has_no_tags(words):
-    """A text without words has no tags, even in a batch with other texts."""
+    """A text without words has no tags, even in a batch with words."""
     task = find("token_classification")
     task = dataclasses.replace(task, labels=("O", "B-A", "I-A"))
 
@@ -65,7 +65,7 @@ def test_a_text_without_words_has_no_tags(words):
 
 
 def test_the_number_of_answers_is_limited(words):
-    """The likeliest answers come first; odds above the threshold mean none."""
+    """The likeliest answers come first; if odds exceed the threshold, none."""
     task = find("squad-2.0").updated(
         answer_head="simple", null_score_diff_threshold=2.5
     )
@@ -86,7 +86,7 @@ def test_the_number_of_answers_is_limited(words):
 
 
 def test_a_second_text_needs_a_task_of_pairs(words):
-    """A second text that would be ignored is an error."""
+    """A second text is rejected unless the task is for pairs."""
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="takes pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])

@@ -17,7 +17,7 @@ from albert_tf.tasks.squad import Answer, Question
 
 
 def test_labels_are_the_words_of_the_answer(words):
-    """The pieces between the labels form the answer, or there is no label."""
+    """If there are labels, the pieces from start to end form the answer."""
     features = make_task().features(EXAMPLES, words)
     found = {}
     rows = np.split(features.tokens, features.row_splits[1:-1])
@@ -44,7 +44,7 @@ def test_labels_are_the_words_of_the_answer(words):
     [((0, 5), (7, 8)), ((3, 9), (4, 5)), ((0, 4), (0, 0)), ((4, 9), (0, 0))],
 )
 def test_a_window_has_all_of_an_answer_or_none(window, expected):
-    """A window has a label only if it contains the whole answer, 3 to 4."""
+    """Only windows with the whole answer, tokens 3 to 4, have a label."""
     context = np.stack([np.arange(12), np.arange(12), np.arange(1, 13)])
     question = Question("a", "", "abcdefghijkl", ("de",), (3, 5))
     assert label(question, context, slice(*window), 4) == expected
@@ -67,7 +67,7 @@ def test_rows_are_question_and_window(words):
 
 
 def test_windows_know_their_place_in_the_text(words):
-    """The offsets of each row yield its words."""
+    """The offsets in each row yield the row's words."""
     features = make_task().features(EXAMPLES, words)
     questions = question_windows(features)
     assert [len(rows) for rows in questions] == features.notes["rows"].tolist()
@@ -83,7 +83,7 @@ def test_windows_know_their_place_in_the_text(words):
 
 
 def told(features, examples, question_score=9.0):
-    """Return the logits of a model that knows the labels."""
+    """Return the logits of a model that always predicts the labels."""
     shape = [len(features), features.max_seq_length]
     logits = {n: np.zeros(shape, np.float32) for n in ("start", "end")}
     for row, (start, end) in enumerate(features.arrays["labels"]):
@@ -94,14 +94,14 @@ def told(features, examples, question_score=9.0):
 
 
 def answered(words, **config):
-    """Return a task and its predictions from the logits of `told`."""
+    """Return a task and its predictions from the logits that `told` returns."""
     task = make_task(**config)
     features = task.features(EXAMPLES, words)
     return task, task.predictions(EXAMPLES, told(features, EXAMPLES), features)
 
 
 def test_answers_are_slices_of_the_context(words):
-    """A model that knows the positions returns the exact answer texts."""
+    """If the positions are right, predictions are the exact answers."""
     task, found = answered(words)
     for question, prediction in zip(EXAMPLES, found, strict=True):
         if question.answers:
@@ -117,7 +117,7 @@ def test_answers_are_slices_of_the_context(words):
 
 
 def test_answers_against_all_pairs(words):
-    """The best answer is the best legal pair in all windows."""
+    """The best answer is the best legal pair of positions over all windows."""
     task = make_task(n_best_size=400, max_answer_length=6)
     features = task.features(EXAMPLES, words)
     rng = np.random.default_rng(0)
@@ -151,7 +151,7 @@ def first_batch(task, words):
 
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_both_heads_answer(words, head):
-    """The outputs of either head become answers with null odds."""
+    """Outputs of both heads become answers with null odds."""
     task = make_task(head)
     features, batch = first_batch(task, words)
     model = task.build_model(tiny.SHALLOW, "float32")
@@ -168,7 +168,7 @@ def test_both_heads_answer(words, head):
 
 
 def test_loss_of_the_simple_head():
-    """The loss is the mean of two cross entropies over a row's tokens."""
+    """The loss is the mean of cross entropies for start and end."""
     rng = np.random.default_rng(1)
     start, end = rng.normal(size=(2, 3, 5)).astype(np.float32)
     labels = np.array([[1, 2], [0, 0], [4, 4]], np.int32)
@@ -187,7 +187,7 @@ def test_loss_of_the_simple_head():
 
 
 def test_loss_of_the_beam_head():
-    """The loss is half the sum of span and answer-class cross entropies."""
+    """The loss is half the sum of the span loss and the answer-class loss."""
     start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
     labels = np.array([[2, 3], [0, 0]], np.int32)
     logits = np.array([1.5, -0.5], np.float32)
@@ -205,7 +205,7 @@ def test_loss_of_the_beam_head():
 
 
 def test_files(words, tmp_path):
-    """Predictions, n-best lists and null odds have the official formats."""
+    """Predictions, n-best lists and null odds have their official formats."""
     task, found = answered(words, null_score_diff_threshold=0.0)
     task = dataclasses.replace(task, submission="own.json")
     task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -226,7 +226,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """A threshold below all odds allows no answer; one above all allows any."""
+    """A threshold below all odds allows no answer, and one above them any."""
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -237,7 +237,7 @@ def test_the_given_threshold_decides(words, tmp_path):
 
 
 def test_unknown_answers(words, tmp_path):
-    """Questions without answers get predictions but no error table."""
+    """Questions with unknown answers get predictions, but no error table."""
     unknown = [dataclasses.replace(q, answers=None) for q in EXAMPLES]
     task = make_task()
     features = task.features(unknown, words)
@@ -252,7 +252,7 @@ def test_unknown_answers(words, tmp_path):
 
 
 def test_an_empty_context(words):
-    """A question about an empty context has one row and the answer ""."""
+    """A question with an empty context has one row, and the answer is ""."""
     task = make_task()
     empty = [Question("x", "is it", "", ())]
     features = task.features(empty, words)
@@ -264,7 +264,7 @@ def test_an_empty_context(words):
 
 
 def test_own_questions_say_whether_all_have_answers():
-    """One unanswerable question selects SQuAD 2.0 scoring, otherwise 1.1."""
+    """Any unanswerable question selects the metrics of SQuAD 2.0."""
     own = find("question_answering")
     assert own.fitted(EXAMPLES).scoring == "squad2"
     fitted = own.fitted(EXAMPLES[:2])
@@ -274,7 +274,7 @@ def test_own_questions_say_whether_all_have_answers():
 
 
 def test_models_of_one_task_on_another():
-    """A SQuAD 2.0 model can be used for SQuAD 1.1, but not vice versa."""
+    """Models of SQuAD 2.0 can be used for SQuAD 1.1, but not the reverse."""
     learnt = make_task("beam")
     other = find("squad-1.1").for_model(learnt)
     assert (other.impossible, other.scoring) == (False, "squad1")

@@ -1,4 +1,4 @@
-"""Examples of texts, pairs and triplets, with metrics of vectors."""
+"""Examples with texts, pairs or triplets, and metrics of vectors."""
 
 import json
 
@@ -23,9 +23,9 @@ def written(tmp_path, name, rows):
 
 
 def test_what_a_file_holds(tmp_path, capsys):
-    """Lines are texts; tables have texts, pairs, triplets or scored pairs.
+    """Lines are texts; tables have texts, pairs, triplets or rated pairs.
 
-    Scored pairs ignore a third text, and a note says so.
+    If pairs are rated, a third text is ignored, and a note is printed.
     """
     row = {"text": "a", "text_pair": "b"}
     files = {
@@ -53,7 +53,7 @@ def test_what_a_file_holds(tmp_path, capsys):
 
 
 def test_every_line_to_predict_has_a_vector(tmp_path):
-    """In prediction, every line is an example, even a blank one."""
+    """For prediction, each line is an example, even if blank."""
     path = written(tmp_path, "x.txt", ["a", "", "b\r", " ", ""])
     found = [example.texts for example in TASK.read("predict", path)]
     assert found == [("a",), ("",), ("b",), (" ",), ("",)]
@@ -78,14 +78,14 @@ PAIR = {"text": "a", "text_pair": "b"}
     ],
 )
 def test_files_that_are_refused(tmp_path, part, rows, columns, message):
-    """The error names the wrong column or line."""
+    """The error names the column or line that is wrong."""
     task = TASK.updated(**columns)
     with pytest.raises(InputError, match=message):
         task.read(part, written(tmp_path, "x.jsonl", rows))
 
 
 def test_the_main_metric_is_one_that_the_examples_have():
-    """Scored pairs have a correlation, and other examples a rank metric."""
+    """Rated pairs have a correlation; all other examples have rank metrics."""
     scored, plain = Texts("", ("a", "b"), 1.0, True), Texts("", ("a", "b"))
     assert TASK.evaluated_on([scored]).main_metric == "spearman"
     other = TASK.evaluated_on([plain])
@@ -96,7 +96,7 @@ def test_the_main_metric_is_one_that_the_examples_have():
 
 
 def test_retrieval_by_hand():
-    """Repeated texts count once, and ties are misses, so constants fail."""
+    """Repeated texts count once; ties are misses, so constant vectors fail."""
     east, north, diagonal = np.eye(2)[0], np.eye(2)[1], np.full(2, 0.5**0.5)
     names = {"e": east, "n": north, "d": diagonal}
     examples = [
@@ -112,7 +112,7 @@ def test_retrieval_by_hand():
 
 
 def test_scores_are_cosines_for_the_most_alike(tokenizer):
-    """The labels of scored pairs are fractions of the largest score."""
+    """Labels of rated pairs are fractions of the largest score."""
     examples = [Texts("", ("a", "b"), x, True) for x in (0.0, 2.0, 5.0)]
     features = TASK.features(examples, tokenizer)
     np.testing.assert_allclose(features.arrays["labels"], [0, 0.4, 1])
@@ -121,9 +121,9 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_crops_are_spans_of_the_text(rate):
-    """Both crops of a text are spans that lack the given share of it.
+    """Both crops of a text are spans without the given share of the text.
 
-    Their positions differ.
+    The positions of the two crops differ.
     """
     lengths = np.array([12, 7, 2, 3])
     inside = np.arange(12) < lengths[:, None]

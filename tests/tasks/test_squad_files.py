@@ -1,4 +1,4 @@
-"""Files in SQuAD format, with errors that name the question."""
+"""Files in SQuAD format; errors name the question."""
 
 import csv
 import gzip
@@ -29,7 +29,7 @@ def read(tmp_path, *questions, part="train", impossible=True):
 
 
 def test_what_is_read(tmp_path):
-    """All answer texts are read; the span is that of the first answer."""
+    """All answers are read; the span is that of the first answer."""
     (found,) = read(tmp_path, question(answers=[("dog", 21), ("cat", 2)]))
     assert (found.id, found.text, found.context) == ("q1", "Who?", CONTEXT)
     assert found.answers == ("dog", "cat")
@@ -37,7 +37,7 @@ def test_what_is_read(tmp_path):
 
 
 def test_an_answer_beside_its_place(tmp_path, capsys):
-    """An answer with a wrong offset is found at its nearest occurrence."""
+    """An answer with a wrong offset is found where it occurs nearest."""
     found = read(
         tmp_path,
         question("a", [("cat", 11)]),
@@ -53,7 +53,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
 
 
 def test_an_answer_that_is_not_there(tmp_path, capsys):
-    """An answer that the context lacks is an error only in training."""
+    """Only in training does an answer outside the context raise an error."""
     absent = question("q7", [("bird", 2)])
     with pytest.raises(InputError, match="f.json, question q7.*'bird'"):
         read(tmp_path, absent)
@@ -63,7 +63,7 @@ def test_an_answer_that_is_not_there(tmp_path, capsys):
 
 
 def test_questions_without_an_answer(tmp_path):
-    """No answer, by a flag or an empty list, differs from an unknown answer."""
+    """A flag or an empty list means no answer, not an unknown answer."""
     marked = question("a", [], is_impossible=True)
     found = read(tmp_path, marked, question("b", []), part="eval")
     assert [q.answers for q in found] == [(), ()]
@@ -90,7 +90,7 @@ def test_questions_without_an_answer(tmp_path):
     ],
 )
 def test_malformed_questions(tmp_path, broken, parts):
-    """Each fault has one error that names the file and the question."""
+    """The error for each fault names the file and the question."""
     with pytest.raises(InputError) as error:
         read(tmp_path, broken, impossible=False)
     message = str(error.value)
@@ -98,13 +98,13 @@ def test_malformed_questions(tmp_path, broken, parts):
 
 
 def test_two_questions_of_one_name(tmp_path):
-    """Two questions with the same `id` are an error."""
+    """Two questions that share an `id` raise an error."""
     with pytest.raises(InputError, match="unique `id`.*'q1'"):
         read(tmp_path, question(), question())
 
 
 def test_all_questions_that_do_not_fit_are_listed(tmp_path):
-    """One error lists all missing answers and contradictions."""
+    """One error lists all missing and contradictory answers."""
     rows = [question(f"q{i}", [(f"bird {i}", 2)]) for i in range(30)]
     rows += [question("ok"), question("no", is_impossible=True)]
     with pytest.raises(InputError, match="remove 31 questions") as error:
@@ -134,7 +134,7 @@ def test_all_questions_that_do_not_fit_are_listed(tmp_path):
     ],
 )
 def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
-    """The string "false" means false, although it is not empty."""
+    """The string "false" means false."""
     answers = [] if impossible else [("cat", 2)]
     row = question(answers=answers, is_impossible=flag)
     for part in ("train", "eval", "predict"):
@@ -150,14 +150,14 @@ def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
 
 @pytest.mark.parametrize("flag", ["no", 2, [], {}, 0.5, "falsch"])
 def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
-    """A flag that is neither true nor false is an error."""
+    """A flag that is neither true nor false raises an error."""
     with pytest.raises(InputError, match="`is_impossible` must be true or"):
         read(tmp_path, question(is_impossible=flag))
 
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
 def test_a_name_is_a_text_or_a_number(tmp_path, value):
-    """An `id` that is neither a string nor a number is an error."""
+    """An `id` that is neither a string nor a number raises an error."""
     with pytest.raises(InputError, match="unique `id`"):
         read(tmp_path, question(value))
     assert read(tmp_path, question(0))[0].id == "0"
@@ -177,7 +177,7 @@ WAYS = [
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
 @pytest.mark.parametrize("answers", WAYS)
 def test_questions_of_a_table(tmp_path, ending, answers):
-    """Rows are questions; answers are JSON or texts with optional offsets."""
+    """Each row is a question; answers are JSON, or texts and their offsets."""
     path = tmp_path / f"t{ending}"
     row = {"question": "Who?", "context": CONTEXT, "answers": answers}
     none = row | {"answers": ""}
@@ -206,7 +206,7 @@ def test_questions_of_a_table(tmp_path, ending, answers):
 
 
 def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
-    """Only lists and objects that contain answers are parsed as JSON."""
+    """Only lists and objects that contain answers are read as JSON."""
     for text in ("5", '"cat"', "[1]", "{x", "true"):
         path = tmp_path / "t.jsonl"
         row = {"question": "q", "context": f"a {text}.", "answers": text}
@@ -216,7 +216,7 @@ def test_a_text_that_looks_like_json_is_an_answer(tmp_path):
 
 
 def test_another_format(tmp_path):
-    """JSON without `data` and files that are not JSON are errors."""
+    """Files that are not JSON, or have no `data`, raise errors."""
     path = tmp_path / "f.json"
     path.write_text('{"version": "1.1"}')
     with pytest.raises(InputError, match="f.json: `data`"):
@@ -227,7 +227,7 @@ def test_another_format(tmp_path):
 
 
 def test_compressed_questions(tmp_path):
-    """Compressed files are read like plain ones, on one line or several."""
+    """Compressed files are read, whether on one line or on several."""
     path = write(tmp_path, question())
     content = json.load(open(path, encoding="utf-8"))
     wanted = [(x.context, x.qa) for x in entries(path)]

@@ -37,7 +37,7 @@ NAMES = ("text", "b c")
 
 
 def written(table, **how):
-    """Return a table with column names as Python's csv module writes it."""
+    """Return a table with column names, as Python's csv module writes it."""
     content = io.StringIO(newline="")
     csv.writer(content, **how).writerows([NAMES, *table])
     return content.getvalue()

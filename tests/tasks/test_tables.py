@@ -1,4 +1,4 @@
-"""Rows of TSV, CSV and JSON lines, with errors that name the line."""
+"""Rows of TSV, CSV and JSON lines; errors name the line."""
 
 import bz2
 import gzip
@@ -30,7 +30,7 @@ def refusal(tmp_path, name, text, **columns):
 
 
 def test_tsv_knows_no_quotes(tmp_path):
-    """In TSV, quotes, Unicode line separators and spaces are text."""
+    """In TSV, quotes, Unicode line separators and spaces are plain text."""
     text = '\ufeffa\tb\r\n"x\t y" \r\nu\u2028v\t\n\n'
     where, values = rows(tmp_path, "t.tsv", text)
     assert values == [{"a": '"x', "b": ' y" '}, {"a": "u\u2028v", "b": ""}]
@@ -38,7 +38,7 @@ def test_tsv_knows_no_quotes(tmp_path):
 
 
 def test_csv_has_quotes_and_counts_lines(tmp_path):
-    """Quoted cells may contain commas and line breaks; rows know their line."""
+    """Quoted cells may contain commas and line breaks; lines are counted."""
     text = 'a,b\n"x, ""y""\nz",1\nu,2\n'
     where, values = rows(tmp_path, "t.csv", text)
     assert values == [{"a": 'x, "y"\nz', "b": "1"}, {"a": "u", "b": "2"}]
@@ -46,7 +46,7 @@ def test_csv_has_quotes_and_counts_lines(tmp_path):
 
 
 def test_a_long_csv_cell(tmp_path):
-    """A cell longer than the limit of Python's csv module is read."""
+    """Cells may be longer than the limit of Python's csv module."""
     _, values = rows(tmp_path, "t.csv", "a\n" + "x" * 200_000 + "\n")
     assert len(values[0]["a"]) == 200_000
 
@@ -75,7 +75,7 @@ def test_json_lines(tmp_path):
     ],
 )
 def test_malformed_files(tmp_path, name, text, parts):
-    """Each fault has one error that names the file and the line."""
+    """The error for each fault names the file and the line."""
     message = refusal(tmp_path, name, text)
     assert all(part in message for part in parts), message
 
@@ -87,7 +87,7 @@ def test_a_missing_file(tmp_path):
 
 
 def test_known_broken_lines_are_passed_over(tmp_path, capsys):
-    """Data sets with known broken lines skip and count them."""
+    """In data sets with known broken lines, these are skipped and counted."""
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
@@ -109,9 +109,10 @@ DOUBLED = '"he said ""no"" twice"'
     ],
 )
 def test_quotes_of_an_own_table_are_noted_once(tmp_path, capsys, rows, noted):
-    """A note names the first cell that is fully quoted; the quotes stay.
+    """A note names the first cell that is in quotes; the quotes are kept.
 
-    Another program may have added them; quotes inside a text are not noted.
+    Another program may have added these quotes. Quotes inside a text cause no
+    note.
     """
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", ("text", "label"), *rows)
     data = DataConfig(train_file=path, text_column="text")
@@ -148,7 +149,7 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     ],
 )
 def test_what_a_table_is(tmp_path, name, pack):
-    """The first bytes show compression and JSON, and the name the rest."""
+    """First bytes show compression and JSON; the name shows other formats."""
     cells = {
         "T": b"a\tb\nx\ty\n",
         "C": b"a,b\nx,y\n",
@@ -173,5 +174,5 @@ def test_what_a_table_is(tmp_path, name, pack):
     ],
 )
 def test_files_that_are_no_table(tmp_path, name, text, message):
-    """The error names the file's format and a way to convert it."""
+    """The error names the format of the file and a way to convert it."""
     assert message in refusal(tmp_path, name, text)

@@ -1,4 +1,4 @@
-"""The meaning of tags in every scheme, and of tags that break its rules."""
+"""The meaning of tags in each scheme, and of tags that break its rules."""
 
 import pytest
 
@@ -35,7 +35,7 @@ from albert_tf.tasks.conll import (
     ],
 )
 def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
-    """The tags determine the scheme, which completes each type's prefixes."""
+    """Tags determine their scheme, which adds missing prefixes of each type."""
     tags = tags.split()
     assert find_scheme(tags) == scheme
     assert all_tags(tags) == tuple(completed.split())
@@ -61,7 +61,7 @@ def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
     ],
 )
 def test_spans_of_tags(tags, spans):
-    """An entity ends if its type changes, or after an ending tag."""
+    """An entity ends at an ending tag, or where the type changes."""
     assert entity_spans(tags.split()) == spans
 
 
@@ -85,11 +85,11 @@ def test_spans_of_tags(tags, spans):
     ],
 )
 def test_tags_that_cannot_follow_each_other(scheme, tags, words):
-    """An illegal transition is counted at the word after it."""
+    """An illegal transition is counted at its second word."""
     assert breaks_of(tags.split(), scheme) == words
 
 
 def test_tags_that_begin_entities_as_iob1_does():
-    """In IOB1, a B only separates two entities of the same type."""
+    """In IOB1, a B occurs only between two entities of the same type."""
     assert only_separates("I-A B-A I-A O I-B".split())
     assert not only_separates("I-A O B-A".split())

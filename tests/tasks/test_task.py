@@ -1,4 +1,4 @@
-"""Properties of all kinds of tasks: names, settings and `task.json`."""
+"""Properties of every kind of task: names, settings and `task.json`."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ WRITTEN = json.loads((TESTDATA / "task_json.json").read_text())
 
 
 def test_writings_of_a_name():
-    """SST-2 is found in any spelling, and the error lists all tasks."""
+    """SST-2 is found in any spelling; the error lists all tasks."""
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
@@ -47,7 +47,7 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
     ],
 )
 def test_lengths_that_fit(name, legal, changed):
-    """Lengths that would skip words are errors; the largest others are not."""
+    """Lengths that skip words raise errors; the largest others do not."""
     setting, most, wrong = changed
     find(name).updated(**legal | {setting: most})
     with pytest.raises(InputError, match=f"{setting}={wrong}"):
@@ -64,9 +64,9 @@ OWN = {
 
 @pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
 def test_shorter_inputs_have_lengths_that_fit(kind):
-    """For any input length, lengths stay within defaults and skip no words.
+    """Lengths for shorter inputs do not exceed defaults and skip no words.
 
-    From the default input length on, they keep their defaults.
+    For the default input length or more, lengths are the defaults.
     """
     own = {"max_seq_length": 96, **OWN.get(kind, {})}
     task = find(kind).updated(**own)
@@ -90,7 +90,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """Other lengths adapt to the given ones; impossible ones are errors."""
+    """Default lengths adapt to given lengths, which must be possible."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -125,13 +125,13 @@ TWO = {"label_column": ("a", "b")}
     ],
 )
 def test_columns_and_metrics_that_a_kind_lacks(name, data, message):
-    """A column or metric that the kind of task lacks is an early error."""
+    """An unknown column or metric for a kind of task is rejected early."""
     with pytest.raises(InputError, match=message):
         find(name).updated(**data)
 
 
 def test_the_metric_of_the_best_checkpoint_can_be_chosen():
-    """A flag replaces only the main metric."""
+    """A flag replaces the main metric, and no other."""
     task = find("mrpc").updated(main_metric="f1")
     assert (task.main_metric, find("mrpc").main_metric) == ("f1", "accuracy")
     assert task.predict_columns == find("mrpc").predict_columns
@@ -139,7 +139,7 @@ def test_the_metric_of_the_best_checkpoint_can_be_chosen():
 
 @pytest.mark.parametrize("name", TASKS)
 def test_task_json_holds_the_whole_task(tmp_path, name):
-    """A task read back from `task.json` equals the original."""
+    """A task that is read from its `task.json` equals the original."""
     task = find(name).updated(max_seq_length=400)
     task.save(str(tmp_path))
     assert load_task(str(tmp_path)) == task
@@ -148,7 +148,7 @@ def test_task_json_holds_the_whole_task(tmp_path, name):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_task_json_of_earlier_versions(tmp_path, name):
-    """Files from earlier versions are read and written back unchanged."""
+    """Files from earlier versions are read and are written back unchanged."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name]))
     task = load_task(str(tmp_path))
@@ -168,7 +168,7 @@ def test_task_json_of_earlier_versions(tmp_path, name):
     ["[]", "{}", '{"kind": "other"}', '{"kind": "regression", "more": 1}'],
 )
 def test_a_damaged_task_json(tmp_path, text):
-    """A `task.json` that fine-tuning cannot have written is an error."""
+    """A `task.json` that fine-tuning cannot have written raises an error."""
     (tmp_path / "task.json").write_text(text)
     with pytest.raises(InputError, match="task.json"):
         load_task(str(tmp_path))
@@ -188,7 +188,7 @@ def test_a_damaged_task_json(tmp_path, text):
     ],
 )
 def test_a_field_of_another_type(tmp_path, name, changes):
-    """A string in place of a Boolean, a number or a list is an error."""
+    """A string in place of a Boolean, a number or a list raises an error."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):
@@ -196,7 +196,7 @@ def test_a_field_of_another_type(tmp_path, name, changes):
 
 
 def test_the_task_of_another_model():
-    """A model with different labels or of a different kind is an error."""
+    """Models with different labels or of different kinds raise errors."""
     for name in ("ax", "classification"):
         task = find(name).for_model(find("mnli"))
         assert task.labels == find("mnli").labels

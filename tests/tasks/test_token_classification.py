@@ -1,4 +1,4 @@
-"""Token classification: first pieces, long sentences, scores and files."""
+"""Token classification: first pieces, long sentences, scores, files."""
 
 import dataclasses
 
@@ -37,7 +37,7 @@ def make_task(length=8, **config):
 
 @pytest.mark.parametrize("length", [4, 5, 8, 16])
 def test_every_word_counts_once(words, length):
-    """Each word is labelled once, at its first piece, in any sentence."""
+    """In any sentence, each word has one label, at its first piece."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
     labels = features.token_arrays["labels"]
@@ -56,7 +56,7 @@ def test_every_word_counts_once(words, length):
 
 
 def known(task, features):
-    """Return the logits of a model that knows the labels."""
+    """Return the logits of a model that always predicts the labels."""
     shape = [len(features), features.max_seq_length, len(task.labels)]
     logits = np.zeros(shape, np.float32)
     for row, begin in enumerate(features.row_splits[:-1]):
@@ -68,7 +68,7 @@ def known(task, features):
 
 
 def tagged(words, length=8):
-    """Return a task and its predictions from the logits of `known`."""
+    """Return a task, and its predictions from the logits of `known`."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
     outputs = known(task, features)
@@ -77,7 +77,7 @@ def tagged(words, length=8):
 
 @pytest.mark.parametrize("length", [4, 8, 16])
 def test_predictions_stand_at_their_words(words, length):
-    """A model that knows the labels tags every word correctly, in order."""
+    """If all labels are predicted, each word gets its own tag, in order."""
     task, found = tagged(words, length)
     assert [p.tags for p in found] == [s.tags for s in EXAMPLES]
     assert all((p.probabilities > 0.99).all() for p in found)
@@ -85,7 +85,7 @@ def test_predictions_stand_at_their_words(words, length):
 
 
 def test_a_batch_has_labels_at_first_pieces(words):
-    """In a batch, all tokens but first pieces have the label -1."""
+    """Tokens of a batch have the label -1 unless they are first pieces."""
     task = make_task(16)
     features = task.features(EXAMPLES[1:], words)
     batch = next(iter(evaluation_batches(features, 1)))
@@ -99,7 +99,7 @@ def test_a_batch_has_labels_at_first_pieces(words):
 
 
 def test_the_loss_is_the_mean_over_words():
-    """The loss is the mean over words; other tokens do not count."""
+    """The loss is a mean over words, which other tokens do not affect."""
     task = make_task()
     logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("f4")
     labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1], [-1, 3, 4, 0]])
@@ -128,7 +128,7 @@ def test_the_loss_is_the_mean_over_words():
 
 @eagerly()
 def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
-    """A model's loss over windows of any length is the mean over words."""
+    """Over windows of any length, the loss is the mean over words."""
     task = make_task()
     features = task.features(EXAMPLES, words)
     evaluator = Evaluator(
@@ -155,9 +155,9 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
 
 
 def test_files(words, tmp_path):
-    """Prediction files have words, tags and predictions.
+    """Prediction files contain words, tags and predictions.
 
-    A second file has the scores of each type.
+    A second file contains the scores of each type.
     """
     task, found = tagged(words)
     task.write_predictions(str(tmp_path / "eval_predictions"), EXAMPLES, found)
@@ -169,7 +169,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_file_of_sentences_of_which_one_has_tags(words, tmp_path):
-    """If only some sentences have tags, all lines omit them."""
+    """If any sentence has no tags, the file contains no tags."""
     task, found = tagged(words)
     unknown = dataclasses.replace(EXAMPLES[0], tags=None)
     sentences = [unknown, EXAMPLES[1]]
@@ -186,7 +186,7 @@ def read(tmp_path, text, task, part="train"):
 
 
 def test_tags_of_other_files(tmp_path):
-    """A tag that training did not have is an error; numbers are accepted."""
+    """A tag that was not in training raises an error; indices are accepted."""
     task = make_task()
     assert read(tmp_path, "a B-A\nb I-A\n", task, "eval")
     numbers = [str(task.labels.index(tag)) for tag in ("B-A", "O")]
@@ -202,7 +202,7 @@ def test_tags_of_other_files(tmp_path):
 
 
 def test_the_tags_of_another_data_set_are_the_models():
-    """A model's tags and scheme apply to other data sets."""
+    """On other data sets, the model's tags and scheme apply."""
     trained = make_task()
     task = find("ner").for_model(trained)
     assert task.labels == trained.labels != ()
@@ -210,7 +210,7 @@ def test_the_tags_of_another_data_set_are_the_models():
 
 
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
-    """Illegal tags are kept, and one note counts them and names the first."""
+    """Illegal tags are kept; one note states their count and the first."""
     fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
     sentences = read(tmp_path, text, fresh)
@@ -226,7 +226,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
 
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
-    """Tags without prefixes get accuracy and a confusion matrix."""
+    """Tags without prefixes have accuracy and a confusion matrix."""
     task = find("token_classification")
     text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
     examples = read(tmp_path, text, task)

@@ -1,4 +1,4 @@
-"""Added pieces are found in texts, and no other id changes."""
+"""Added pieces are found in texts, and all other ids stay the same."""
 
 import pytest
 from vocabularies import TEXTS, chinese, english
@@ -9,7 +9,7 @@ from albert_tf.text.added_pieces import with_pieces
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_other_ids_stay(make):
-    """Texts without the new pieces keep their ids."""
+    """Texts without added pieces keep their ids."""
     before = make()
     after = with_pieces(before, ["newword", "Other"])
     assert after.vocab_size == before.vocab_size + 2
@@ -45,7 +45,7 @@ def test_found_in_normalised_text(tokenizer, piece, text, found):
 
 
 def test_control_pieces_are_in_no_text():
-    """The name of a control piece in a text is ordinary text."""
+    """In a text, the name of a control piece is read as ordinary text."""
     after = with_pieces(english(), ["<x>"], control=True)
     assert after.vocab_size - 1 not in after.encode("a <x> b")
     assert after.vocab_size - 1 in after.not_words
@@ -62,6 +62,6 @@ def test_control_pieces_are_in_no_text():
     ],
 )
 def test_pieces_that_cannot_be_added(make, pieces, message):
-    """A piece that exists already, or could never be found, is an error."""
+    """A piece that exists, or could never be found, raises an error."""
     with pytest.raises(InputError, match=message):
         with_pieces(make(), pieces)

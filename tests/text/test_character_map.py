@@ -1,4 +1,4 @@
-"""Rules compiled into a SentencePiece model equal rules applied first."""
+"""Compiled rules in SentencePiece models equal rules applied in Python."""
 
 import random
 import unicodedata
@@ -52,7 +52,7 @@ SEQUENCES = [
 
 
 def reference(tokenizer, texts):
-    """Return the ids of texts that Python normalises first."""
+    """Return the ids of texts that Python has normalised."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     # Repeated spaces become one, even those from a model's own map.
     proto.normalizer_spec.remove_extra_whitespaces = True
@@ -67,7 +67,7 @@ def reference(tokenizer, texts):
 def every_character():
     """Return texts with each character alone, in words and next to sigmas.
 
-    Other forms of the capital sigma, such as U+03F9, have no final form and are
+    Variants of the capital sigma, such as U+03F9, have no final form and are
     omitted.
     """
     codes = [*range(0xD800), *range(0xE000, 0x20000), 0x20000, 0x2F801, 0xE0020]
@@ -85,7 +85,7 @@ def every_character():
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", CONFIGS)
 def test_compiled_rules_are_those_of_normalize(options):
-    """All characters and sequences get the ids that `normalize` leads to."""
+    """All characters and sequences have the ids of their normalised form."""
     tokenizer = english(**options)
     texts = [*SEQUENCES, *every_character()]
     found = tokenizer.encode_batch(texts)
@@ -96,7 +96,7 @@ def test_compiled_rules_are_those_of_normalize(options):
 
 
 def of_other_kind(**settings):
-    """Return a trained model of another kind than the released model."""
+    """Return a trained model of a different kind than the released model."""
     lines = [normalize(text, TextConfig()) for text in SEQUENCES] * 3
     lines = [line for line in lines if line]
     settings = {"vocab_size": 300, "character_coverage": 1.0} | settings
@@ -117,7 +117,7 @@ def of_other_kind(**settings):
     ],
 )
 def test_other_models(settings):
-    """Models of other kinds have the same ids in Python and in the graph."""
+    """Python and the graph return equal ids for models of other kinds."""
     content = of_other_kind(**settings)
     texts = [*SEQUENCES, "THE the Theé É <BR><br>"]
     for options in CONFIGS[::2]:
@@ -133,7 +133,7 @@ def test_other_models(settings):
 
 
 def test_keys_of_a_map():
-    """The keys read from a compiled map equal the original keys."""
+    """The keys that are read from a compiled map equal the original keys."""
     rng = random.Random(0)
     letters = "ab\u00e9\u0301\u4e00\U0001f600"
     table = {

@@ -1,4 +1,4 @@
-"""Properties of the tokenizers that hold for any text."""
+"""Properties that the tokenizers have for any text."""
 
 import functools
 import re
@@ -22,7 +22,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer
 def with_bytes(**text):
     """Return a BPE tokenizer with byte fallback, which has no unknown pieces.
 
-    The digit-comma rule is off, so the pieces spell the normalised text.
+    The digit-comma rule is off, so pieces spell the normalised text.
     """
     content = trained(
         sentence_iterator=iter(["the cat sat at 1,000 cafés, 12, of"] * 9),
@@ -86,7 +86,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 @functools.cache
 def graphs(kind):
-    """Return a tokenizer's graph and its graph for offsets."""
+    """Return a tokenizer's graph, and its graph for offsets."""
     graph = TextGraph(tokenizer_of(kind))
     return graph, offset_graph(tokenizer_of(kind), graph)
 
@@ -98,7 +98,7 @@ def normalizer(content):
 
 
 def normalized(tokenizer, text):
-    """Return a text normalised in Python, as its pieces spell it."""
+    """Return a text that Python has normalised, in the form of its pieces."""
     if tokenizer.kind == "wordpiece":
         words = wordpiece.separated(text, tokenizer.config).split()
         return " ".join(words)
@@ -108,7 +108,7 @@ def normalized(tokenizer, text):
 
 
 def squeezed(text):
-    """Return a text without white space and with one form of sigma."""
+    """Return a text without white space, and with one form of sigma."""
     return "".join(text.split()).replace("ς", "σ")
 
 

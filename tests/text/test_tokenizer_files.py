@@ -1,4 +1,4 @@
-"""A tokenizer's files are complete, and errors name their faults."""
+"""A tokenizer's files are complete, and errors state their faults."""
 
 import json
 
@@ -32,7 +32,7 @@ from albert_tf.text.tokenizers import (
     ],
 )
 def test_save_and_load(tokenizer, tmp_path):
-    """A tokenizer that is saved and loaded keeps its ids and fingerprint."""
+    """Saving and loading a tokenizer keeps ids and fingerprint."""
     tokenizer.save(str(tmp_path))
     loaded = load_tokenizer(str(tmp_path))
     assert type(loaded) is type(tokenizer)
@@ -42,12 +42,12 @@ def test_save_and_load(tokenizer, tmp_path):
 
 
 def no_compiling(tokenizer):
-    """Return a placeholder instead of compiled rules."""
+    """Return a placeholder for compiled rules."""
     return b"compiled anew"
 
 
 def test_compiled_rules_are_read(tmp_path, monkeypatch):
-    """Compiled rules next to a vocabulary are used by every way of loading."""
+    """However a vocabulary is loaded, compiled rules next to it are used."""
     tokenizer = english()
     tokenizer.save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
@@ -65,9 +65,9 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """Rules for another setting, vocabulary or Unicode version are recompiled.
+    """Rules for a different setting, vocabulary or Unicode are recompiled.
 
-    The same is true of damaged rules.
+    Damaged rules are also recompiled.
     """
     english().save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
@@ -90,7 +90,7 @@ def test_compiled_rules_of_something_else_are_ignored(
 
 
 def test_a_models_tokenizer_is_not_replaced(tmp_path):
-    """Next to a model's weights, a different tokenizer is not written."""
+    """A different tokenizer is never written next to a model's weights."""
     english().save(str(tmp_path))
     english(do_lower_case=False).save(str(tmp_path))
     (tmp_path / "ckpt-7.index").touch()
@@ -107,7 +107,7 @@ def write(path, content):
 
 
 def test_fingerprint_depends_on_everything(tmp_path):
-    """A different vocabulary or setting changes the fingerprint."""
+    """Each setting, and the vocabulary, affects the fingerprint."""
     other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
     prints = {
         english().fingerprint(),
@@ -125,9 +125,9 @@ def test_fingerprint_depends_on_everything(tmp_path):
     "pad, unk", [("[PAD]", "[UNK]"), ("<PAD>", "⁇"), ("<pad>", "[UNK]")]
 )
 def test_pieces_that_the_file_names(pad, unk, tmp_path):
-    """Padding and unknown text use the pieces that the model file defines.
+    """The model file defines the pieces for padding and unknown text.
 
-    The ids are the same as in a model with the usual names.
+    The ids equal those of a model with the usual names.
     """
     proto = ModelProto.FromString(sentencepiece_model())
     usual = SentencePieceTokenizer(sentencepiece_model(), TextConfig())
@@ -146,7 +146,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
 
 
 def test_a_trainer_may_name_them(tmp_path):
-    """A model trained with other names of special pieces has the same ids."""
+    """Other names of special pieces do not change ids."""
     content = trained(
         sentence_iterator=iter(["a b c"] * 10),
         vocab_size=10,
@@ -160,7 +160,7 @@ def test_a_trainer_may_name_them(tmp_path):
 
 @pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])
 def test_vocabulary_without_a_special_piece(name, tmp_path):
-    """The error names the special piece that a SentencePiece model lacks."""
+    """The error names the special piece that is missing in the model."""
     special = tuple(s for s in SPECIAL if s != name)
     path = write(tmp_path / "m", sentencepiece_model(special))
     with pytest.raises(InputError, match=rf"without \{name} \(.*m\)"):
@@ -177,7 +177,7 @@ def test_vocabulary_without_a_special_piece(name, tmp_path):
     ],
 )
 def test_bad_wordpiece_vocabulary(content, message, tmp_path):
-    """A one-line error describes the fault in a WordPiece vocabulary."""
+    """A one-line error describes the fault of a WordPiece vocabulary."""
     path = write(tmp_path / "vocab.txt", content)
     with pytest.raises(InputError, match=message) as error:
         tokenizer_from_files(vocab_file=path)
@@ -185,7 +185,7 @@ def test_bad_wordpiece_vocabulary(content, message, tmp_path):
 
 
 def test_a_vocabulary_that_windows_saved(tmp_path):
-    """A byte-order mark and CRLF line ends are not part of pieces."""
+    """Byte-order marks and CRLF line ends are not parts of pieces."""
     text = "\r\n".join(WORDPIECES)
     path = write(tmp_path / "vocab.txt", text.encode("utf-8-sig"))
     windows = tokenizer_from_files(vocab_file=path)
@@ -194,14 +194,14 @@ def test_a_vocabulary_that_windows_saved(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])
 def test_not_a_sentencepiece_model(content, tmp_path):
-    """A file that is not a SentencePiece model is an error."""
+    """A file that is not a SentencePiece model raises an error."""
     path = write(tmp_path / "spiece.model", content)
     with pytest.raises(InputError, match="spiece.model"):
         tokenizer_from_files(spm_model_file=path)
 
 
 def test_one_vocabulary_must_be_given(tmp_path):
-    """Both vocabularies, neither, or a missing file is an error."""
+    """Two vocabularies, none, or a missing file raise an error."""
     path = write(tmp_path / "m", sentencepiece_model())
     with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)
@@ -229,7 +229,7 @@ def test_one_vocabulary_must_be_given(tmp_path):
     ],
 )
 def test_bad_description(description, message, tmp_path):
-    """An invalid `tokenizer.json` is an error."""
+    """An invalid `tokenizer.json` raises an error."""
     english().save(str(tmp_path))
     (tmp_path / "tokenizer.json").write_text(description)
     with pytest.raises(InputError, match=message):
@@ -237,7 +237,7 @@ def test_bad_description(description, message, tmp_path):
 
 
 def test_a_flag_that_is_written_as_text(tmp_path):
-    """The string "false" in a file edited by hand means False."""
+    """In a file edited by hand, the string "false" means False."""
     english().save(str(tmp_path))
     path = tmp_path / "tokenizer.json"
     for value in ("false", False, 0, "0", "False"):

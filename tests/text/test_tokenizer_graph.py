@@ -1,4 +1,4 @@
-"""The tokenizers' graphs agree with the tokenizers in Python."""
+"""The graphs of the tokenizers agree with Python."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def all_characters():
 
 @pytest.mark.slow
 def test_all_characters_in_words():
-    """The graph cleans, folds and splits every code point as Python does."""
+    """The graph cleans, folds and splits each code point as Python does."""
     tokenizer = chinese()
     texts = all_characters()
     found = graph_of(chinese)(encoded(texts)).to_list()
@@ -59,7 +59,7 @@ AROUND_MASKS = {
 
 @pytest.mark.parametrize("text", AROUND_MASKS)
 def test_no_word_begins_behind_a_mask_without_a_space(text):
-    """A word begins after `[MASK]` only if white space is between them."""
+    """A word begins after `[MASK]` only if white space separates them."""
     tokenizer = english()
     ids = tokenizer.encode_masked(text)
     assert tokenizer.pieces(ids) == AROUND_MASKS[text]
@@ -69,7 +69,7 @@ def test_no_word_begins_behind_a_mask_without_a_space(text):
 @pytest.mark.parametrize("length", [3, 4, 9, 16])
 @pytest.mark.parametrize("fixed", [True, False])
 def test_pack(length, fixed):
-    """The graph packs rows of any two lengths as Python does."""
+    """For any two lengths, the graph packs rows as Python does."""
     tokenizer = english()
     pairs = [(a, b) for a in range(12) for b in range(12)]
     first = [list(range(10, 10 + a)) for a, _ in pairs]
@@ -94,7 +94,7 @@ def test_pack(length, fixed):
 
 
 def test_pack_one_segment_and_no_rows():
-    """The graph packs rows of one segment, and empty batches."""
+    """The graph packs rows with one segment, and batches without rows."""
     tokenizer = english()
     graph = graph_of(english)
     ids = graph(tf.constant(["the cat", ""]))
@@ -113,7 +113,7 @@ def test_pack_one_segment_and_no_rows():
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_an_empty_batch_has_no_pieces(make):
-    """An empty batch of strings yields empty ragged tensors."""
+    """An empty batch of strings has empty ragged tensors."""
     graph = offset_graph(make(), graph_of(make))
     found = graph(encoded(["a"])[:0])
     assert [ragged.nrows() for ragged in found] == [0, 0, 0]

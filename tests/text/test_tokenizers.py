@@ -1,4 +1,4 @@
-"""Tokenizers follow the released rules."""
+"""Tokenizers follow the rules of the release."""
 
 import random
 import unicodedata
@@ -22,9 +22,9 @@ DIGIT_COMMA_TABLE = (
     ("1,000,", "▁1 , ▁000 ,", "▁1 , 000 ,", "▁1, 000,"),
     ("2010, the", "▁2010 , ▁the", "▁2010 , ▁the", "▁2010, ▁the"),
     ("b9,", "▁ b ▁9 ,", "▁ b 9 ,", "▁ b 9,"),
-    # "12" without a word mark is not a piece.
+    # "12" without ▁ is not a piece.
     ("b12,", "▁ b ▁12 ,", "▁ b <unk> ,", "▁ b 12,"),
-    # "7" has its own word mark.
+    # "7" has its own ▁.
     ("b7,", "▁ b ▁ 7 ,", "▁ b 7 ,", "▁ b 7,"),
     ("10,", "▁1 ▁0 ,", "▁1 0 ,", "▁1 0,"),
     ("a5,", "▁ a 5 ,", "▁ a 5 ,", "▁ a 5 ,"),
@@ -33,7 +33,7 @@ DIGIT_COMMA_TABLE = (
 
 @pytest.mark.parametrize("column", range(3))
 def test_digit_comma_table(column):
-    """Numbers before commas are split as found by hand."""
+    """Numbers before commas are split as in a table worked out by hand."""
     tokenizer = english(digit_comma=DIGIT_COMMA[column])
     for text, *pieces in DIGIT_COMMA_TABLE:
         ids = tokenizer.encode(text)
@@ -41,7 +41,7 @@ def test_digit_comma_table(column):
 
 
 def released_ids(model, text, strip):
-    """Encode piece by piece, as the released `encode_pieces` does."""
+    """Encode piece by piece, as the release's `encode_pieces` does."""
     ids = []
     for piece in model.encode(text, out_type=str):
         if piece[-1] != "," or len(piece) < 2 or not piece[-2].isdigit():
@@ -57,7 +57,7 @@ def released_ids(model, text, strip):
 
 @pytest.mark.parametrize("variant", ["released", "strip"])
 def test_digit_comma_equals_the_loop_over_pieces(variant):
-    """The digit-comma rule equals the released loop over pieces."""
+    """The digit-comma rule equals the release's loop over pieces."""
     model = sentencepiece.SentencePieceProcessor()
     model.load_from_serialized_proto(sentencepiece_model())
     tokenizer = english(digit_comma=variant)
@@ -73,7 +73,7 @@ def test_digit_comma_equals_the_loop_over_pieces(variant):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_normalize_equals_the_released_formula(lower):
-    """Every character is decomposed (NFKD), stripped and lowercased."""
+    """Each character is decomposed (NFKD), stripped and lowercased."""
     config = TextConfig(do_lower_case=lower)
     codes = [*range(0xD800), *range(0xE000, 0x30000)]
     for start in range(0, len(codes), 100):
@@ -98,13 +98,13 @@ def test_normalize_equals_the_released_formula(lower):
     ],
 )
 def test_normalize_options(text, options, wanted):
-    """Each normalisation option has the effect in its name."""
+    """Each option of normalisation has the effect that its name states."""
     config = TextConfig(**options)
     assert normalize(text, config) == wanted
 
 
 def spans(tokenizer, text):
-    """Return pairs of a piece and its part of the text."""
+    """Return pairs of a piece and the text that it covers."""
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
     pieces = tokenizer.pieces(ids)
@@ -115,7 +115,7 @@ def spans(tokenizer, text):
 
 
 def test_sentencepiece_offsets():
-    """Offsets refer to the original text, with accents and ligatures."""
+    """Offsets refer to the original text, even with accents and ligatures."""
     assert spans(english(), " Cafe\u0301  CAFÉ,\u3000in 2010, x ") == [
         *(("▁cafe", "Cafe\u0301"), ("▁cafe", "CAFÉ"), (",", ",")),
         *(("▁", ""), ("i", "i"), ("n", "n")),
@@ -131,7 +131,7 @@ def test_sentencepiece_offsets():
 
 
 def test_wordpiece_offsets():
-    """Offsets refer to the original text, including dropped characters."""
+    """Offsets refer to the original text, even if characters are dropped."""
     assert spans(chinese(), "Un\u200baffable cafe\u0301,中") == [
         *(("un", "Un\u200b"), ("##aff", "aff"), ("##able", "able")),
         *(("cafe", "cafe\u0301"), (",", ","), ("中", "中")),
@@ -159,13 +159,13 @@ def test_wordpiece_offsets():
     ],
 )
 def test_wordpiece_table(text, options, wanted):
-    """The pieces of texts equal those found by hand with the released rules."""
+    """Pieces equal those worked out by hand from the released rules."""
     tokenizer = chinese(**options)
     assert tokenizer.pieces(tokenizer.encode(text)) == wanted.split()
 
 
 def test_special_ids_are_the_released_ones():
-    """The special pieces have their released ids."""
+    """Special pieces have the released ids."""
     t = english()
     special = [t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id]
     assert special == [0, 1, 2, 3, 4] == t.not_words.tolist()
@@ -176,7 +176,7 @@ def test_special_ids_are_the_released_ones():
 
 
 def test_word_starts():
-    """Word starts follow the English rule, or `##` in WordPiece."""
+    """Word starts follow the English rule or, in WordPiece, `##`."""
     t = english()
     starts = dict(
         zip(t.pieces(range(t.vocab_size)), t.word_starts, strict=True)
@@ -191,7 +191,7 @@ def test_word_starts():
 
 
 def test_encode_masked():
-    """Only `[MASK]` in a text becomes the mask piece."""
+    """In a text, only `[MASK]` becomes the mask piece."""
     t = english()
     ids = t.encode_masked("the [MASK] at")
     assert ids == [*t.encode("the"), 4, *t.encode("at")]
@@ -201,7 +201,7 @@ def test_encode_masked():
 
 
 def test_truncate_pair_equals_popping():
-    """Truncated lengths equal those from popping the longer one repeatedly."""
+    """Truncated lengths equal those from removing tokens one by one."""
     for max_tokens in range(20):
         for wanted in np.ndindex(15, 15):
             a, b = wanted
@@ -211,7 +211,7 @@ def test_truncate_pair_equals_popping():
 
 
 def test_pack():
-    """Rows have special pieces around segments, a mask and segment ids."""
+    """Rows have special pieces around segments, a mask, and segment ids."""
     t = english()
     ids, mask, segments = pack(t, [7, 8, 9], [10, 11], 7)
     assert ids.tolist() == [2, 7, 8, 3, 10, 11, 3]
@@ -236,7 +236,7 @@ def test_pack():
     ],
 )
 def test_ideographs_stand_alone(first, last):
-    """The blocks of ideographs equal those of the released code."""
+    """The blocks of ideographs equal the release's."""
     for code in (first, last):
         assert wordpiece.clean_character(chr(code)) == f" {chr(code)} "
     for code in (first - 1, last + 1):

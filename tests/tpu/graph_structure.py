@@ -26,7 +26,7 @@ def data(node: NodeDef) -> list[str]:
 
 
 def constant(value):
-    """Return a function without arguments that returns a value."""
+    """Return a function without arguments that returns a given value."""
     return lambda: value
 
 
@@ -66,7 +66,7 @@ class Frame:
         return self.line(node), index
 
     def callee(self, node: NodeDef) -> "Frame":
-        """Return the frame of a call."""
+        """Return the frame of a called function."""
         if node.name not in self.calls:
             function = self.library[node.attr["f"].func.name]
             names = [x.name for x in function.signature.input_arg]
@@ -123,7 +123,7 @@ class Frame:
         return node.op, lists, [self.token(data(node)[i]) for i in carried]
 
     def origin(self, name: str) -> str:
-        """Return the origin of a value that is passed on unchanged."""
+        """Return where a value that is passed on unchanged comes from."""
         owner, _, index = name.partition(":")
         node = self.nodes.get(owner)
         if node is None or node.op not in PASSED:

@@ -1,4 +1,4 @@
-"""Lower functions in the same way as the step of a replica."""
+"""Functions are lowered in the way that a replica's step is lowered."""
 
 from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
 

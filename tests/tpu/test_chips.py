@@ -21,14 +21,14 @@ from albert_tf.tpu.chips import CHIPS, Topology, names, parse
     ],
 )
 def test_names_are_those_of_google_cloud(text, shape, chips, replicas):
-    """The number in a name counts cores up to v5p, but chips in v5e and v6e."""
+    """The number in a name counts cores up to v5p, and chips in v5e and v6e."""
     topology = parse(text)
     found = (str(topology), topology.chips, topology.replicas)
     assert found == (shape, chips, replicas)
 
 
 def test_every_slice_has_a_name_that_is_read_back():
-    """A slice's `accelerator_type` and shape both identify it."""
+    """Either its `accelerator_type` or its shape identifies a slice."""
     for generation, chip in CHIPS.items():
         for shape in chip.shapes:
             topology = Topology(generation, shape)
@@ -40,7 +40,7 @@ def test_every_slice_has_a_name_that_is_read_back():
     "text", ["v9-8", "v5e-7", "v5e:3x3", "v3-16", "v2-1024", "tpu", "", "v3"]
 )
 def test_an_unknown_slice_is_refused_with_the_list(text):
-    """The error for an unknown slice states it and all legal names."""
+    """The error for an unknown slice states the slice and all legal names."""
     with pytest.raises(InputError) as error:
         parse(text)
     assert f"Received: topology={text}\n" in str(error.value)

@@ -1,4 +1,4 @@
-"""The step compiled for a TPU, and the search for the largest batch."""
+"""The step that is compiled for a TPU, and the largest batch size."""
 
 import pytest
 import tiny
@@ -25,7 +25,7 @@ def plan(**training):
 
 
 class Recorder:
-    """A stand-in for the compiler, which needs an extra."""
+    """A stand-in for the compiler, for which an extra is required."""
 
     def __init__(self, topology):
         self.modules = []
@@ -43,7 +43,7 @@ def recorded(monkeypatch):
 
 @pytest.mark.slow
 def test_the_module_is_that_of_the_trainers_step(recorded):
-    """The module has the trainer's loops and all sums over replicas."""
+    """The module has the loops of the trainer and all sums over replicas."""
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))
     assert isinstance(step.trainer.strategy, CompileOnlyStrategy)
     assert step.trainer.model.albert.encoder.loop == step.plan.loop
@@ -57,7 +57,7 @@ def test_the_module_is_that_of_the_trainers_step(recorded):
 
 
 def test_the_loop_is_the_default_of_tpus_unless_given():
-    """`auto` selects the same loop as a run with TPUStrategy."""
+    """`auto` selects the loop that a run with TPUStrategy has."""
     assert plan().loop.form == "while" and plan().loop.rematerialize
     assert plan(encoder_loop="unrolled").loop.form == "unrolled"
 
@@ -72,7 +72,7 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 
 def test_a_line_through_two_sizes():
-    """At 1 GiB plus 0.5 GiB per example, 30 examples fit into 16 GiB."""
+    """At 1 GiB, plus 0.5 GiB per example, 30 examples fit into 16 GiB."""
     assert interpolated_size({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({4: 3 * GIB}, 16 * GIB) == 0
@@ -85,7 +85,7 @@ def test_a_line_through_two_sizes():
 )
 @pytest.mark.parametrize("silent", [False, True])
 def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
-    """The chosen batch fits and the next size does not.
+    """The chosen batch size fits, and the next candidate does not.
 
     The search takes few compilations.
     """
@@ -108,7 +108,7 @@ def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
 
 @pytest.mark.slow
 def test_a_step_compiles_for_a_tpu():
-    """The compiler accepts the real step, including dropout and clipping."""
+    """The compiler accepts the real step, with dropout and clipping."""
     for package in VERSIONS:
         pytest.importorskip(package)
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))

@@ -38,7 +38,7 @@ GIB = 1 << 30
     ],
 )
 def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
-    """Either memory message yields the needed and the available bytes."""
+    """Needed and available bytes are read from both memory messages."""
     assert needed_and_there(message) == sizes
 
 
@@ -53,7 +53,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error names the versions to install and the versions found."""
+    """The error states the versions to install and the installed ones."""
 
     def version(package):
         if package in found:
@@ -89,14 +89,14 @@ def summed(replicas):
 
 
 def test_a_replicas_program_has_the_sum_over_all_replicas():
-    """The module sums over all replicas and uses its replica's id."""
+    """The module sums over all replicas, and uses the ID of its replica."""
     module = summed(4)
     assert b"all-reduce" in module and b"replica-id" in module
 
 
 @pytest.fixture(scope="module")
 def compiler():
-    """Return the compiler for a v5e-8 if the extra is installed."""
+    """Return the compiler for a v5e-8, if the extra is installed."""
     for package in VERSIONS:
         pytest.importorskip(package)
     return Compiler(parse("v5e-8"))
@@ -112,7 +112,7 @@ def optimized(compiler: Compiler, hlo: bytes) -> str:
 
 @pytest.mark.slow
 def test_the_compiler_knows_its_slice(compiler):
-    """The compiler reports eight replicas with 15.75 GiB each."""
+    """The compiler reports eight replicas, each with 15.75 GiB."""
     assert len(compiler.devices) == 8
     assert compiler.memory() == int(15.75 * GIB)
 
@@ -129,7 +129,7 @@ def test_a_step_is_compiled_for_all_replicas(compiler):
 
 @pytest.mark.slow
 def test_memory_is_what_lives_at_once(compiler):
-    """Of nine 1 GiB arrays in a chain, only two count as needed memory."""
+    """In a chain of nine 1 GiB arrays, only two are in memory at once."""
 
     def step(x):
         for _ in range(8):
@@ -146,7 +146,7 @@ def test_memory_is_what_lives_at_once(compiler):
 
 @pytest.mark.slow
 def test_masks_are_of_the_tpus_own_generator(compiler):
-    """One instruction of the TPU's own generator draws the dropout mask."""
+    """A single instruction of the TPU's generator draws a dropout mask."""
 
     def step(x):
         return dropout(x, 0.1, fold_in(tf.constant([1, 2]), 3))
@@ -160,9 +160,9 @@ def test_masks_are_of_the_tpus_own_generator(compiler):
 
 @pytest.mark.slow
 def test_too_large_a_step_is_a_result_with_its_size(compiler):
-    """The result for a step of three 8 GiB arrays states that it does not fit.
+    """The result for a step of three 8 GiB arrays says that it does not fit.
 
-    It also states the needed memory.
+    The result also states the needed memory.
     """
     strategy = CompileOnlyStrategy(8)
 
@@ -181,7 +181,7 @@ def test_too_large_a_step_is_a_result_with_its_size(compiler):
     "name", ["v2-8", "v3-512", "v4-8", "v5e-1", "v5p-8", "v6e-8"]
 )
 def test_slices_have_as_many_replicas_as_their_names_say(compiler, name):
-    """The table of slices agrees with the compiler about replicas."""
+    """The table of slices and the compiler agree on numbers of replicas."""
     other = Compiler(parse(name))
     assert len(other.devices) == parse(name).replicas
     assert other.memory() > 7 * GIB

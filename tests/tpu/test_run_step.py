@@ -1,4 +1,4 @@
-"""Training from a step file under JAX equals training under TensorFlow.
+"""Training from a step file under JAX equals training in TensorFlow.
 
 The tests run if the extra `step-file` is installed, as in `make interchange`.
 """
@@ -93,7 +93,7 @@ def start(folder, records, output, *flags):
 
 
 def run(*arguments):
-    """Run to the end and return the output."""
+    """Run the step file to the end; return the output."""
     process = start(*arguments)
     said, _ = process.communicate()
     assert process.returncode == 0, said
@@ -101,7 +101,7 @@ def run(*arguments):
 
 
 def pretrain(folder, records, output, **flags):
-    """Run the same training with TensorFlow."""
+    """Perform the same training with TensorFlow."""
     albert_tf.pretrain(
         data_dir=folder / records,
         albert_config_file=folder / "albert_config.json",
@@ -112,7 +112,7 @@ def pretrain(folder, records, output, **flags):
 
 @pytest.fixture(scope="module")
 def said(folder):
-    """Run the step file and return the output."""
+    """Run the step file; return the output."""
     return run(folder, "static", "jax")
 
 
@@ -122,7 +122,7 @@ def column(folder, split, name):
 
 
 def test_a_run_is_that_of_tensorflow(folder, said):
-    """The losses of 100 steps, held-out metrics and final weights are close.
+    """Losses of 100 steps, held-out metrics and final weights are close.
 
     At the end, programs load the averaged weights.
     """
@@ -153,7 +153,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
-    """A run killed between checkpoints ends with an unbroken run's bits."""
+    """Killed between checkpoints, a run ends with an unbroken run's bits."""
     run(folder, "dynamic", "whole")
     process = start(folder, "dynamic", "killed", "--stop_step=90")
     while not (folder / "killed" / "ckpt-40.json").exists():
@@ -167,7 +167,7 @@ def test_a_killed_run_resumes_with_the_same_bits(folder):
 
 
 def test_tensorflow_resumes_it(folder, said):
-    """`pretrain.py` continues a run that the step file's program began."""
+    """`pretrain.py` resumes a run that began with the step file."""
     run(folder, "static", "both", "--stop_step=60")
     pretrain(folder, "static", "both")
     losses = [

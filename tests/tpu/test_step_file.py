@@ -1,4 +1,4 @@
-"""The step exported to a file for JAX equals the trainer's step."""
+"""A step that is exported to a file for JAX equals the trainer's step."""
 
 import pathlib
 import subprocess
@@ -23,13 +23,13 @@ OPTIMIZER = OptimizerConfig(learning_rate=0.01, num_warmup_steps=5)
 
 
 def plan() -> Plan:
-    """Return a plan for the tiny model with the batches of `tiny.make_data`."""
+    """Return a plan for the tiny model and batches from `tiny.make_data`."""
     training = TrainingConfig(**tiny.TRAINING | TRAINING)
     return Plan(tiny.CONFIG, "none", OPTIMIZER, training, 8, 3)
 
 
 def test_a_step_of_several_replicas_is_refused(tmp_path):
-    """Exporting a step of several replicas is an error."""
+    """A step of several replicas cannot be exported."""
     with pytest.raises(InputError, match="topology=v5e:2x4, 8 replicas"):
         write_step(str(tmp_path / "step.zip"), Step(plan(), parse("v5e-8")))
 
@@ -46,7 +46,7 @@ def file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
-    """From equal weights and a batch, all variables and outputs are equal."""
+    """For equal weights and batches, all variables and outputs are equal."""
     trainer = tiny.make_trainer(
         config=tiny.CONFIG, optimizer=OPTIMIZER, **TRAINING
     )
@@ -74,7 +74,7 @@ def test_the_file_is_the_step_of_the_trainer(file):
 
 @pytest.mark.slow
 def test_the_benchmark_needs_no_tensorflow(file):
-    """The benchmark times and compares the step without TensorFlow."""
+    """Without TensorFlow, the benchmark times and compares the step."""
     code = (
         "import runpy, sys; sys.modules |= {'tensorflow': None}; "
         "sys.argv = sys.argv[1:];"

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a lowered step have the right names."""
+"""Inputs and outputs of a lowered step have the right names."""
 
 import pytest
 import tiny
@@ -27,7 +27,7 @@ def shapes_of(module):
 
 
 def test_arguments_and_outputs_are_named_as_the_module_orders_them(step):
-    """Names match the module's shapes, and exactly the state is updated."""
+    """Names and shapes match; exactly the state is updated."""
     module = step.lower(4)
     taken, made = shapes_of(module)
     specs = module.arguments

@@ -1,4 +1,4 @@
-"""The module lowered for a TPU equals an ordinary step."""
+"""A module that is lowered for a TPU equals an ordinary step."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ BATCH, STEPS = 16, 3
 
 
 def lowered(trainer):
-    """Return the module of a trainer's step on one replica, and the step."""
+    """Return the module of a trainer's one-replica step, and the step."""
     optimizer = trainer.optimizer.config
     plan = Plan(tiny.CONFIG, "none", optimizer, trainer.training, 8, 3)
     step = Step(plan, parse("v5e-1"))
@@ -21,14 +21,14 @@ def lowered(trainer):
 
 
 def relative(value, expected):
-    """Return the largest difference relative to the largest value."""
+    """Return the largest difference, relative to the largest value."""
     largest = np.abs(expected).max()
     return np.abs(value - expected).max() / largest if largest else 0.0
 
 
 @pytest.mark.slow
 def test_a_step_of_the_module_is_an_ordinary_step():
-    """Report, norm, weights and moments agree to 1e-5 without dropout.
+    """Without dropout, report, norm, weights and moments agree to 1e-5.
 
     A bias that softmax cancels is excluded, because its gradient is only
     rounding error.

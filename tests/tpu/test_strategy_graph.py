@@ -1,7 +1,7 @@
 """The trainer's steps under `TPUStrategy`, traced but not run.
 
-The strategy, host loop and input are those of a run; the resolver is a fake,
-and no operation is executed.
+Strategy, host loop and input are those of a run. The resolver is a fake, and no
+operation is executed.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def trainer_of(cores):
 
 @functools.cache
 def steps(cores, data_dir, layers=None):
-    """Trace a loop of several steps with the input of a run."""
+    """Trace a loop of several steps with a run's input."""
     trainer = trainer_of(cores).at_depth(layers)
     metadata = read_metadata(data_dir)
     batches = functools.partial(
@@ -76,7 +76,7 @@ def steps(cores, data_dir, layers=None):
 
 
 def evaluation(cores, data_dir):
-    """Trace an evaluation step with the input of a run."""
+    """Trace an evaluation step with a run's input."""
     evaluator = trainer_of(cores).evaluator
     size, metadata = evaluator.eval_batch_size, read_metadata(data_dir)
     batches = functools.partial(
@@ -114,8 +114,8 @@ def test_the_check_compiles_what_the_strategy_replicates(
 ):
     """`tpu_check` compiles the operations that the strategy replicates.
 
-    Their attributes and inputs are equal, too. Sums of a step's figures, which
-    stay on the device, are excluded.
+    Attributes and inputs of the operations are equal, too. Sums of a step's
+    figures, which stay on the device, are excluded.
     """
     traced = steps(cores, data_dir, layers)
     ours = structure(traced.replica, traced.library, traced.ends)
@@ -129,7 +129,7 @@ def test_the_check_compiles_what_the_strategy_replicates(
 
 
 def nodes_of_replicas(traced):
-    """Return all nodes of replicas, including those of called functions."""
+    """Return all nodes of replicas, even in called functions."""
     nodes = [n for n in traced.replica.node_def if "_tpu_replicate" in n.attr]
     for node in nodes:  # the list grows
         names = [v.func.name for v in node.attr.values() if v.func.name]
@@ -139,14 +139,14 @@ def nodes_of_replicas(traced):
 
 
 def types(node):
-    """Return the types in a node's attributes."""
+    """Return the data types in a node's attributes."""
     values = node.attr.values()
     return {t for v in values for t in (v.type, *v.list.type)}
 
 
 @functools.cache
 def platform():
-    """Return the platform with XLA kernels: TPU, if TensorFlow supports it."""
+    """Return the platform of XLA's kernels: TPU, if TensorFlow supports it."""
     lower = tf.function(lambda x: x * x, jit_compile=True)
     lower = lower.experimental_get_compiler_ir(tf.TensorSpec([]))
     for name in "TPU", None:  # lowering also registers the kernels
@@ -179,7 +179,7 @@ def test_replicas_hold_what_a_tpu_can(make, data_dir):
 @pytest.mark.slow
 @pytest.mark.parametrize("cores", [8, 32])
 def test_each_host_reads_for_its_own_cores(cores, data_dir):
-    """Each host reads one share of the examples for its own cores."""
+    """Each host reads its own cores' share of the examples."""
     nodes = steps(cores, data_dir).host.node_def
     # Only the training stream consists of epochs.
     hosts = [n.device for n in nodes if n.op == "FlatMapDataset"]
@@ -192,7 +192,7 @@ def test_each_host_reads_for_its_own_cores(cores, data_dir):
 
 @pytest.mark.slow
 def test_checkpoints_hold_a_tpus_variables(tmp_path):
-    """Checkpoints save and restore variables on TPUs, including averages."""
+    """Variables on TPUs, including averages, are saved and restored."""
     trainer = trainer_of(4)  # one core per logical CPU
     state = trainer.state()
     for number, variable in enumerate(state.values()):

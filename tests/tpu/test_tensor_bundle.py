@@ -1,4 +1,4 @@
-"""Checkpoints written without TensorFlow equal TensorFlow's."""
+"""Checkpoints that are written without TensorFlow equal TensorFlow's."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ FILES = "ckpt-{}.index", "ckpt-{}.data-00000-of-00001"
 
 
 def variables(seed):
-    """Return variables with long names, whose keys share prefixes."""
+    """Return variables with long names that share prefixes."""
     rng = np.random.default_rng(seed)
     values = {
         f"albert/encoder/layer_{i}/kernel": rng.normal(size=(i, 7))
@@ -48,7 +48,7 @@ def test_a_checkpoint_is_read(tmp_path, monkeypatch):
 
 
 def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
-    """A checkpoint rewritten with new values has TensorFlow's bytes."""
+    """Rewritten with new values, a checkpoint equals one by TensorFlow."""
     first, second = variables(1), variables(2)
     prefix = checkpoints.save(str(tmp_path), first)
     bundle = tensor_bundle.open_bundle(prefix)
@@ -66,7 +66,7 @@ def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("place", [0.1, 0.4, None])
 def test_a_damaged_checkpoint_is_an_error(tmp_path, file, place):
-    """A changed byte or a truncated file of a checkpoint is an error."""
+    """A checkpoint with a changed byte or a truncated file raises an error."""
     prefix = checkpoints.save(str(tmp_path), variables(1))
     path = Path(tmp_path, file.format(0))
     content = bytearray(path.read_bytes())

@@ -1,7 +1,7 @@
 """A `TPUStrategy` for TPUs that do not exist, which can only trace.
 
-Only the variables exist: each replica's are on a logical CPU, which several
-replicas share if there are more replicas than CPUs.
+Only the variables exist. Each replica's variables are on a logical CPU; if
+there are more replicas than CPUs, replicas share a CPU.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class Resolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         self.cores = cores
 
     def get_tpu_system_metadata(self):
-        """Return the names and the number of cores."""
+        """Return the devices' names and the number of cores."""
         each = min(self.cores, CORES_OF_A_HOST)
         cores = [divmod(core, each) for core in range(self.cores)]
         job = "/job:worker/replica:0/task"

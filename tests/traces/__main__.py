@@ -22,7 +22,7 @@ def record(name: str, measured: comparison.Recorded) -> bool:
 
 
 def compare(name: str, measured: comparison.Recorded) -> bool:
-    """Print how a run compares with its record; return whether it matches."""
+    """Print how a run differs from its record; return whether it matches."""
     if not comparison.is_recorded(name):
         print(f"{name}: not recorded", flush=True)
         return False
@@ -36,7 +36,7 @@ def compare(name: str, measured: comparison.Recorded) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare or record; return the exit status."""
+    """Compare or record runs; return the exit status."""
     parser = argparse.ArgumentParser("traces", description=__doc__)
     parser.add_argument("names", nargs="*", help="runs; by default all")
     parser.add_argument("--record", action="store_true")

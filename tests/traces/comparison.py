@@ -77,21 +77,21 @@ def is_recorded(name: str) -> bool:
 
 
 def read(name: str) -> Recorded:
-    """Read a recorded trace."""
+    """Return a recorded trace."""
     lines = (FOLDER / f"{name}.jsonl").read_text().splitlines()
     head, *rows = map(json.loads, lines)
     return Recorded(**head, rows=rows)
 
 
 def tolerance(name: str, exact: bool) -> float:
-    """Return the relative tolerance of a value."""
+    """Return the relative tolerance for a value."""
     if exact:
         return 0.0
     return NORM_TOLERANCE if name == "gradient_norm" else TOLERANCE
 
 
 def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
-    """Describe the values that differ by more than the tolerance."""
+    """Describe values that differ by more than the tolerance."""
     return [
         f"{name} is {found.get(name)!r}, recorded {expected.get(name)!r}"
         for name in {**expected, **found}
@@ -105,7 +105,7 @@ def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
 def first_difference(recorded: Recorded, run: Recorded) -> str | None:
     """Describe the first step at which a run differs from its record.
 
-    Returns None if there is no difference: to the bit on the same kind of
+    The result is None if there is no difference: to the bit on the same kind of
     machine, within the tolerances elsewhere.
     """
     exact = run.machine == recorded.machine

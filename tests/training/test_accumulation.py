@@ -14,7 +14,7 @@ def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
     """Every example is used once, in equal parts whose results are summed.
 
     A part starts only when the previous part has ended, although it does not
-    need its results.
+    need the results of the previous part.
     """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
     seen, begun, most = [], [], []

@@ -1,4 +1,4 @@
-"""Optimizer settings that the batch size determines."""
+"""Settings of the optimizer that the batch size determines."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """A batch of 4096 has the paper's rate; a quarter of it, half the rate."""
+    """At a batch size of 4096, the rate is the paper's; at 1024, half of it."""
     auto = OptimizerConfig(learning_rate="auto")
     for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
         training = TrainingConfig(train_batch_size=batch)
@@ -21,7 +21,7 @@ def test_the_automatic_rate_is_the_square_root_rule(capsys):
 
 
 def test_the_automatic_rate_is_lambs():
-    """`auto` is an error with AdamW, and so is any other word with LAMB."""
+    """The rate `auto` requires LAMB; no other word is a legal rate."""
     adamw = OptimizerConfig(learning_rate="auto", optimizer="adamw")
     with pytest.raises(InputError, match="optimizer=adamw"):
         with_rate(adamw, TrainingConfig())

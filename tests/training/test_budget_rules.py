@@ -1,4 +1,4 @@
-"""A time budget uses the trials' values, or values in proportion."""
+"""A time budget uses values of trials, or values in proportion to them."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
 
 
 def choose(means=TRIAL, **said):
-    """Return {setting: value} for all chosen settings."""
+    """Return {setting: value} for all settings that a budget chooses."""
     values = DEFAULTS | said
     return values | values_of(
         budget_rules.choose_values(means, values, set(said))
@@ -28,9 +28,10 @@ def choose(means=TRIAL, **said):
 
 
 def test_where_the_trials_were_their_numbers_are_chosen():
-    """At the trials' size, their best values are chosen.
+    """For a run of the trials' size, the best values of the trials are chosen.
 
-    They are Muon with rate 2e-3 at width 128, beta_2 0.98 and decay 0.1.
+    These values are Muon with rate 2e-3 at width 128, beta_2 0.98 and decay
+    0.1.
     """
     values = choose()
     assert values["optimizer"] == "muon" and values["bias_correction"]
@@ -46,9 +47,10 @@ def test_where_the_trials_were_their_numbers_are_chosen():
 
 
 def test_what_is_said_stays_and_the_rest_follows():
-    """The user's values stay, and the other values adapt.
+    """The user's values are kept, and all other values are adapted to them.
 
-    Half the batch size doubles the steps, and LAMB has its own rate.
+    Halving the batch size doubles the number of steps; LAMB has its own
+    learning rate.
     """
     values = choose(train_batch_size=32, optimizer="lamb", eval_steps=7)
     assert (values["train_batch_size"], values["eval_steps"]) == (32, 7)
@@ -60,7 +62,7 @@ def test_what_is_said_stays_and_the_rest_follows():
 
 
 def test_the_precision_is_the_faster_one():
-    """The device determines the precision, unless the user sets it."""
+    """The device determines the precision unless the user sets it."""
     fast = dataclasses.replace(TRIAL, dtype=Choice("bfloat16", "a TPU"))
     assert choose()["dtype"] == "float32"
     assert choose(fast)["dtype"] == "bfloat16"
@@ -68,7 +70,7 @@ def test_the_precision_is_the_faster_one():
 
 
 def test_the_batch_grows_with_the_root_of_the_tokens():
-    """From 1e8 tokens on, batches grow with the square root of the tokens."""
+    """Above 1e8 tokens, the batch size grows with their square root."""
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
     values = choose(fast)  # sqrt(1.6e12 / 1e8) is 126
     assert values["train_batch_size"] == 8192
@@ -87,7 +89,7 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """Ten evaluations take 5 % of the time; if they are slow, fewer are made.
+    """Ten evaluations take 5 % of the time; slow evaluations are fewer.
 
     An example takes 1.6 ms, so 19,200 examples fit into 30 s. At least two
     evaluations are made.
@@ -110,7 +112,7 @@ def test_evaluations_take_their_share(examples, number):
     ],
 )
 def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
-    """A run starts with half of the layers if they share all weights.
+    """If all layers share weights, a run starts with half of its layers.
 
     With several groups, each group keeps a layer.
     """
@@ -127,7 +129,7 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
-    """The mask rate starts high and ends at the rate of the evaluation."""
+    """The mask rate starts high, and ends at the evaluation's rate."""
     values = values_of(budget_rules.choose_start(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
@@ -135,7 +137,7 @@ def test_masks_change_only_where_they_are_made_while_reading():
 
 
 def test_the_shortest_budget_gives_each_phase_a_step():
-    """The chosen schedules are valid even if only a few steps fit."""
+    """Even if only a few steps fit, the chosen schedules are valid."""
     values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
     values |= values_of(budget_rules.choose_start(config, dynamic=True))
@@ -152,7 +154,7 @@ def test_the_shortest_budget_gives_each_phase_a_step():
 
 
 def test_choices_are_shown_as_flags_with_reasons():
-    """Each chosen flag has a line with its rounded value and the reason."""
+    """A line for each chosen flag has its rounded value and the reason."""
     choices = budget_rules.choose_values(TRIAL, DEFAULTS, {"optimizer"})
     lines = budget_rules.format_choices(choices)
     assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
@@ -169,12 +171,12 @@ def test_choices_are_shown_as_flags_with_reasons():
     ],
 )
 def test_what_a_budget_cannot_go_with_is_refused(values, named):
-    """The error for a setting that conflicts with a budget names the value."""
+    """The error for a setting that conflicts with a budget states its value."""
     with pytest.raises(InputError, match=named):
         check_budget(*values)
 
 
 def test_settings_that_leave_nothing_open_are_taken():
-    """Another optimizer is legal with a rate; the default needs no rate."""
+    """Other optimizers need a learning rate; the default does not."""
     check_budget({"optimizer", "learning_rate"}, "weights", "sgd")
     check_budget(set(), "weights", "lamb")

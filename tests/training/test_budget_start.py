@@ -1,4 +1,4 @@
-"""Runs with a time budget: their state, resumption and output."""
+"""Runs with a time budget: state, resumption and output."""
 
 import dataclasses
 import pathlib
@@ -31,7 +31,7 @@ SECONDS = 20.0
 
 
 class Die(Hook):
-    """A hook that simulates a process killed after a checkpoint."""
+    """A hook that simulates the death of a process after a checkpoint."""
 
     def __init__(self, step):
         self.step = step
@@ -74,7 +74,7 @@ def go(folder, clock, dies_at=99):
 
 
 def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
-    """A killed run resumes with an uninterrupted run's steps, end and bits.
+    """A killed run resumes with an unbroken run's steps, end and bits.
 
     Twice the planned steps fit into 20 s, so the end has moved.
     """
@@ -105,7 +105,7 @@ BEFORE = "0.2:0.5,0.15"  # as chosen by an earlier version
 
 
 def setup(config, folders, **more):
-    """Return a run's setup with these records."""
+    """Return the setup of a run with these records."""
     files = {"albert_config_file": "c", "output_dir": "o"}
     return Setup(
         PretrainingConfig("records", **files | more),
@@ -136,7 +136,7 @@ def setup(config, folders, **more):
     ],
 )
 def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
-    """The user's settings stay, and a resumed run keeps its schedules."""
+    """The user's settings are kept; a resumed run keeps its schedules."""
     limited = Budget(1.0, fixed)
     limited.earlier = None if kept is None else {"choices": kept}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
@@ -203,7 +203,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
-    """A run that had no budget cannot be resumed with a budget."""
+    """A run without a budget cannot be resumed with one."""
     with pytest.raises(
         InputError, match="can only resume a run that had a budget"
     ):
@@ -215,7 +215,7 @@ def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
 def test_records_that_are_damaged_are_named_while_measuring(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """While a budget is measured, an error for damaged records names a file."""
+    """An error for damaged records names a file, even before training."""
     path = next(pathlib.Path(data_dir).glob("train-*"))
 
     def read(*_):

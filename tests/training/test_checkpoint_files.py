@@ -1,4 +1,4 @@
-"""Intact checkpoints on disk are found, and damaged ones skipped."""
+"""Intact checkpoints are found, and damaged checkpoints are skipped."""
 
 import shutil
 
@@ -49,7 +49,7 @@ def drop(path):
 def test_a_damaged_checkpoint_is_skipped_and_named(
     folder, capsys, file, damage
 ):
-    """A damaged checkpoint is skipped for the previous one, with a warning.
+    """A warning names a damaged checkpoint; the previous one is used.
 
     This includes checkpoints without facts, from earlier versions.
     """
@@ -62,9 +62,9 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """Restoring detects damage, and reads the previous checkpoint instead.
+    """Restoring detects damage, and then reads the previous checkpoint.
 
-    An intact checkpoint of another model is an error, and is not skipped.
+    An intact checkpoint of another model raises an error and is not skipped.
     """
     monkeypatch.setattr(checkpoint_files, "read_all", None)
     state = variables(5.0)
@@ -80,7 +80,7 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
 
 
 def test_no_whole_checkpoint_is_an_error(folder):
-    """A run does not start over in a folder of damaged checkpoints."""
+    """If all checkpoints are damaged, a run does not start from scratch."""
     for path in folder.glob("ckpt-*.data*"):
         path.write_bytes(b"")
     with pytest.raises(InputError, match="(?s)start over.*ckpt-3.*ckpt-1"):
@@ -89,7 +89,7 @@ def test_no_whole_checkpoint_is_an_error(folder):
 
 @pytest.mark.parametrize("content", [None, "", "model_checkpoint_path: "])
 def test_a_lost_state_file_loses_nothing(folder, content):
-    """If the `checkpoint` file is unreadable, the `.json` files are listed."""
+    """If `checkpoint` cannot be read, `.json` files list the checkpoints."""
     (folder / "checkpoint").unlink()
     if content is not None:
         (folder / "checkpoint").write_text(content)
@@ -97,7 +97,7 @@ def test_a_lost_state_file_loses_nothing(folder, content):
 
 
 def test_facts_are_kept_beside(folder):
-    """Each checkpoint has its own facts, and is intact without them.
+    """Each checkpoint has its own facts, but is intact without them.
 
     Unreadable facts count as damage.
     """
@@ -130,7 +130,7 @@ def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
 
 
 def test_the_newest_are_kept(tmp_path):
-    """With `keep=2`, the last two of four checkpoints are kept."""
+    """With `keep=2`, the last two of four checkpoints stay."""
     for step in (1, 2, 3, 4):
         checkpoints.save(str(tmp_path), variables(), step, keep=2)
     names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
@@ -150,7 +150,7 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 
 
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
-    """A path with a bracket is an error before anything is written."""
+    """A path with a bracket raises an error before anything is written."""
     folder = tmp_path / "run[1]"
     with pytest.raises(InputError, match="must not contain `\\["):
         checkpoints.restore_latest(str(folder), variables())

@@ -1,4 +1,4 @@
-"""Checkpoints load exactly, or fail and name every difference."""
+"""Checkpoints load exactly, or an error names every difference."""
 
 import pathlib
 import resource
@@ -23,7 +23,7 @@ def saved(tmp_path_factory):
 
 
 def test_every_weight_is_restored(saved):
-    """A model restored from a directory equals the saved model."""
+    """A model restored from a directory equals the model that was saved."""
     directory, model = saved
     other = AlbertForPretraining(tiny.CONFIG)
     checkpoints.restore_weights(other, directory)
@@ -47,7 +47,7 @@ def test_names_may_hold_any_mark(tmp_path):
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):
-    """An encoder alone can be restored from a pretrained model."""
+    """An encoder can be restored alone from a pretrained model."""
     directory, model = saved
     encoder = AlbertModel(tiny.CONFIG)
     encoder.build()
@@ -58,7 +58,7 @@ def test_an_encoder_is_restored_from_a_pretrained_model(saved):
 
 
 def test_missing_unexpected_and_misshaped_are_named(saved):
-    """One error lists every variable that differs, and how it differs."""
+    """One error states every variable that differs, and the difference."""
     directory, model = saved
     prefix = checkpoints.for_inference(directory)
     table = checkpoints.named_variables(model)
@@ -83,13 +83,13 @@ def test_a_truncated_checkpoint_is_named(saved, tmp_path):
 
 
 def test_a_directory_without_a_checkpoint_is_named(tmp_path):
-    """A model directory without a checkpoint is an error."""
+    """A model directory without a checkpoint raises an error."""
     with pytest.raises(InputError, match="must contain a checkpoint"):
         checkpoints.for_inference(str(tmp_path))
 
 
 class TestSeveralFiles:
-    """A checkpoint that is split into files of 100 bytes."""
+    """A checkpoint that is divided into files of 100 bytes."""
 
     @pytest.fixture(autouse=True)
     def small_files(self, monkeypatch):
@@ -125,7 +125,7 @@ class TestSeveralFiles:
                 np.testing.assert_array_equal(value, variable)
 
     def test_damage_of_any_file_is_noticed(self, tmp_path, capsys):
-        """If any file is damaged, the previous checkpoint is read."""
+        """If any file is damaged, the previous checkpoint is restored."""
         checkpoints.save(str(tmp_path), self.variables(1.0), 1, keep=2)
         checkpoints.save(str(tmp_path), self.variables(2.0), 2, keep=2)
         paths = sorted(tmp_path.glob("ckpt-2.data-*"))
@@ -140,9 +140,9 @@ class TestSeveralFiles:
         assert capsys.readouterr().out.count("is damaged") == len(paths)
 
     def test_one_file_that_cannot_be_written_fails_all(self, tmp_path):
-        """If one file cannot be written, the save fails as a whole.
+        """A save fails as a whole if one file cannot be written.
 
-        The old checkpoint stays, and the other files are removed.
+        The old checkpoint stays, and files of the new checkpoint are removed.
         """
         checkpoints.save(str(tmp_path), self.variables(), 1, keep=2)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -157,6 +157,6 @@ class TestSeveralFiles:
 
 
 def test_a_small_model_has_one_file(saved):
-    """A checkpoint below the limit has a single data file."""
+    """A checkpoint below the limit has only one data file."""
     names = [p.name for p in pathlib.Path(saved[0]).glob("*.data-*")]
     assert names == ["ckpt-5.data-00000-of-00001"]

@@ -88,7 +88,7 @@ class Simulation:
         self.rate = RunRate(config, PLANNED)
 
     def clock(self, known):
-        """Return the clock of a process that starts now."""
+        """Return the clock of a process that starts at this moment."""
         kept = self.saved[1]
         return BudgetClock(
             PLANNED,
@@ -105,7 +105,7 @@ class Simulation:
         )
 
     def _train(self, run, share):
-        """Make some steps; return their number and duration in seconds."""
+        """Make steps; return their number and their duration in seconds."""
         phase = run._due_phase()
         if phase is not run.phase:
             run.phase, run.pace = phase, Pace(0)
@@ -147,7 +147,7 @@ class Simulation:
         return clock
 
     def jump(self):
-        """Return the largest change of the rate between two steps."""
+        """Return the largest change of the rate from one step to the next."""
         rates = [self.rates[step] for step in sorted(self.rates)]
         return np.abs(np.diff(rates)).max()
 
@@ -167,9 +167,9 @@ MACHINES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_run_ends_in_time_with_the_rate_decayed(name):
-    """A run ends within 1 % of the time, with a rate below 1 % of the peak.
+    """A run's duration is within 1 % of its time budget.
 
-    The rate has no jumps.
+    The learning rate ends below 1 % of the peak, without jumps.
     """
     simulation = Simulation(MACHINES[name])
     simulation.process()
@@ -209,7 +209,7 @@ def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
 
 
 def test_the_steps_follow_the_pace():
-    """At half the speed, a machine makes half the steps."""
+    """A machine of half the speed makes half the steps."""
     steps = []
     for pace in (0.5, 1.0):
         machine = Machine(lambda share, pace=pace: pace, 0.0, 0.0, 0.0)
@@ -220,7 +220,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """At the expected pace, the rates equal those of a plain schedule."""
+    """At the expected pace, rates equal those of an ordinary schedule."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
@@ -232,7 +232,7 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
 
 
 def test_a_kill_and_a_pause_take_no_time():
-    """A run in several processes makes the same steps at the same rates."""
+    """Divided into processes, a run makes the same steps at the same rates."""
     whole, broken = Simulation(Machine()), Simulation(Machine())
     whole.process()
     with pytest.raises(Killed):
@@ -254,7 +254,7 @@ def test_a_kill_and_a_pause_take_no_time():
 
 
 def test_a_run_of_steps_is_where_its_step_is():
-    """Without a budget, schedule positions are steps."""
+    """Without a budget, positions in the schedule are steps."""
     clock = Clock(1000)
     assert clock.at(700) == 700 and clock.steps_to(1000, 700) == 300
     assert clock.most(990) == 10 and clock.steps_to(600, 700) == 0
@@ -263,7 +263,7 @@ def test_a_run_of_steps_is_where_its_step_is():
 
 
 def test_a_budget_counts_what_is_due():
-    """The time left excludes due evaluations and saves, as computed by hand."""
+    """The time left excludes due evaluations and saves."""
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
         save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,

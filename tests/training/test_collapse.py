@@ -1,4 +1,4 @@
-"""A collapsed model is reported early in a run."""
+"""The collapse of a model is reported early in a run."""
 
 import goldens
 import numpy as np
@@ -13,7 +13,7 @@ from albert_tf.training.pretraining import pretrain
 
 
 def test_a_healthy_model_spreads_its_states():
-    """A healthy model's states differ, and are float32 for the collectives.
+    """States of a healthy model differ, and are float32.
 
     TensorFlow's CPU collectives do not support bfloat16.
     """
@@ -34,7 +34,7 @@ def test_a_healthy_model_spreads_its_states():
 def test_a_collapse_is_told_once_the_model_has_settled(
     data_dir, config, tmp_path, capsys, monkeypatch
 ):
-    """A collapse is reported once, in the log and in the history."""
+    """A collapse is reported once in the log and once in the history."""
     monkeypatch.setattr(pretrain, "SETTLED_STEPS", 4)
     output = tmp_path / "model"
     settings = {"num_train_steps": 6, "num_warmup_steps": 2}

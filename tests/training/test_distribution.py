@@ -1,4 +1,4 @@
-"""The devices that a run uses, and the process that writes files."""
+"""The devices that a run uses, and which process writes files."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ WORKERS = {"worker": ["localhost:1", "localhost:2"]}
 
 
 def test_many_compiled_functions_are_no_warning(caplog):
-    """Compiling many functions causes no warning about retracing."""
+    """Compiling many functions causes no warning of retracing."""
     strategy = tf.distribute.get_strategy()
     with caplog.at_level(logging.WARNING, "tensorflow"):
         for _ in range(12):
@@ -41,12 +41,12 @@ def test_many_compiled_functions_are_no_warning(caplog):
     ids=str,
 )
 def test_auto_takes_what_is_there(values, chosen):
-    """`auto` prefers a named TPU, then replicas, then one device."""
+    """`auto` selects a named TPU, else replicas, else a single device."""
     assert strategy_name(DistributionConfig(**values)) == chosen
 
 
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
-    """With a cluster in TF_CONFIG, `auto` selects several workers."""
+    """If TF_CONFIG has a cluster, `auto` selects several workers."""
     task = {"type": "worker", "index": 0}
     config = json.dumps({"cluster": WORKERS, "task": task})
     monkeypatch.setenv("TF_CONFIG", config)
@@ -54,13 +54,13 @@ def test_auto_takes_the_workers_of_tf_config(monkeypatch):
 
 
 def test_a_tpu_must_be_named():
-    """The strategy `tpu` without a name is an early error."""
+    """The strategy `tpu` without a name raises an error early."""
     with pytest.raises(InputError, match="`tpu_name` must be set"):
         DistributionConfig(distribution_strategy="tpu")
 
 
 def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
-    """The error contains the resolver's reason and the TPU's name."""
+    """The error states the reason from the resolver and the TPU's name."""
 
     def resolver(name, **_):
         raise ValueError(f"no TPU called {name}\nmore lines")
@@ -83,7 +83,7 @@ def test_mirrored_has_a_replica_for_each_device(number):
 
 
 def test_more_replicas_than_the_process_began_with_are_refused():
-    """Requesting more replicas later in a process is an error.
+    """A process cannot add replicas later.
 
     TensorFlow creates logical CPUs only once.
     """
@@ -94,7 +94,7 @@ def test_more_replicas_than_the_process_began_with_are_refused():
 
 
 def test_every_legal_choice_has_a_maker():
-    """The flag's choices are `auto` and the table's keys."""
+    """The flag accepts `auto` and the keys of the table."""
     field = DistributionConfig.__dataclass_fields__["distribution_strategy"]
     assert set(field.metadata["choices"]) == {"auto", *STRATEGIES}
 
@@ -109,7 +109,7 @@ def test_every_legal_choice_has_a_maker():
     ],
 )
 def test_one_process_is_the_chief(jobs, task, expected):
-    """The chief is the process of the chief job, or else the first worker."""
+    """The chief is the process with the chief job, or else the first worker."""
 
     class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         def __init__(self):
@@ -125,7 +125,7 @@ def test_one_process_is_the_chief(jobs, task, expected):
 
 
 def test_the_end_of_an_iteration_waits_for_no_tuning():
-    """On a CPU, the data set is iterated directly, without autotuning."""
+    """On a CPU, data sets are iterated directly and without autotuning."""
     strategy = make_strategy(DistributionConfig())
     found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))
     assert found.options().autotune.enabled is False

@@ -1,4 +1,4 @@
-"""Outputs have the order of the examples, however they are computed."""
+"""Outputs are in the order of the examples in every computation."""
 
 import functools
 import json
@@ -36,7 +36,7 @@ def features():
 
 
 def outputs(model, batch):
-    """Return outputs with a token axis and without one."""
+    """Return outputs with and without a token axis."""
     ids = tf.cast(batch["input_ids"], tf.float32)
     encoded = model.albert(
         batch["input_ids"], batch["input_mask"], batch["segment_ids"]
@@ -46,7 +46,7 @@ def outputs(model, batch):
 
 @eagerly()
 def test_sorted_batches_change_no_output(features):
-    """Outputs of sorted batches have the examples' order and zero padding."""
+    """Outputs from sorted batches are in order, and zero at padding."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig(num_cpu_replicas=2)),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -74,7 +74,7 @@ def test_sorted_batches_change_no_output(features):
 def test_a_processor_computes_batches_at_once_to_the_same_bits(
     features, monkeypatch
 ):
-    """A CPU computes two batches in parallel, with the same bits."""
+    """A CPU computes two batches in parallel with the bits of one by one."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig()),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -96,7 +96,7 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
 
 
 def two_hosts():
-    """Return a strategy of two replicas with a host each."""
+    """Return a strategy with two replicas, each on its own host."""
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=2))
     devices = strategy.extended.worker_devices
     strategy.extended._input_workers_devices = tuple((d, (d,)) for d in devices)
@@ -125,7 +125,7 @@ def padded_batches(examples=20):
 
 @eagerly()
 def test_each_host_makes_its_own_batches():
-    """Each host makes batches on its device; together they have all examples.
+    """Hosts make batches on their devices, and together have all examples.
 
     The second host has only padding in the last batch.
     """
@@ -149,7 +149,7 @@ def test_each_host_makes_its_own_batches():
 
 @eagerly()
 def test_outputs_of_two_hosts_stand_in_order(features):
-    """Outputs of two hosts, each with half of a batch, are in order."""
+    """Outputs of two hosts, each with half a batch, are in order."""
     evaluator = Evaluator(
         two_hosts(),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -167,7 +167,7 @@ def test_outputs_of_two_hosts_stand_in_order(features):
 
 @pytest.mark.slow
 def test_one_program_evaluates_on_hosts_in_other_processes():
-    """Several hosts, as in a TPU slice, have the same metrics as one host."""
+    """Several hosts, as in a TPU slice, compute the metrics of one host."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
@@ -182,9 +182,9 @@ def test_one_program_evaluates_on_hosts_in_other_processes():
 
 @eagerly()
 def test_examples_of_one_segment_have_words_and_no_order():
-    """Labels of single segments have no effect on the order loss.
+    """Labels of single segments do not affect the sentence-order loss.
 
-    Without pairs, the SOP loss is 0.
+    Without pairs, this loss is 0.
     """
     evaluator = loss_evaluator(make_strategy(DistributionConfig()))
     data = tiny.make_data(1)

@@ -1,4 +1,4 @@
-"""Unhealthy runs print warnings, and healthy runs do not."""
+"""Unhealthy runs print warnings, and healthy runs print none."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def falling(x):
     ],
 )
 def test_warnings_fit_the_course(history, kinds):
-    """Each problem causes its own warning, and a healthy run has none."""
+    """Each problem causes its own warning; a healthy run causes none."""
     assert set(monitor().notes(history)) == kinds
 
 
@@ -67,7 +67,7 @@ def test_the_warmup_is_not_judged():
 
 
 def test_small_batches_need_more_steps():
-    """Too few examples, whose results may be chance, cause no warning."""
+    """Too few examples cause no warning, because results may be chance."""
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)
@@ -86,26 +86,26 @@ def test_other_rows_are_not_training():
     "share, warned", [(0.15, False), (0.039, True), (0.4, True), (None, False)]
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
-    """A low mask rate, such as 20 of 512 tokens, causes a warning."""
+    """A low mask rate, such as 20 of 512 tokens, is reported at once."""
     found = monitor(masked_share=share).notes([])
     assert bool(found) is warned
 
 
 def test_means_weigh_rows_by_their_steps():
-    """A row of ten steps counts ten times as much as a row of one."""
+    """A row of ten steps has ten times the weight of a row of one step."""
     some = [{"steps": 10, "x": 1.0}, {"steps": 1, "x": 12.0}]
     assert mean(some, "x") == pytest.approx(2.0)
 
 
 def test_windows_have_about_equal_steps():
-    """Windows divide rows by steps, not by count, and lose none."""
+    """Rows are divided by their steps, not their count, and none is lost."""
     some = [{"steps": n} for n in (1, 1, 1, 1, 4, 8)]
     assert [len(cut) for cut in windows(some, 2)] == [5, 1]
     assert windows(some[:1], 4) == [some[:1]]
 
 
 def test_speed_is_a_share_of_the_peak():
-    """100 examples/s of 2 GFLOP each use 20 % of 1 TFLOP/s."""
+    """At 2 GFLOP per example, 100 examples/s are 20 % of 1 TFLOP/s."""
     found = monitor(peak_flops=1e12).scalars(100.0)
     assert found["model_flops_utilization"] == pytest.approx(0.2)
     assert found["tokens_per_second"] == 12800.0
@@ -128,7 +128,7 @@ def test_the_spread_is_that_within_texts_at_masks():
 
 
 def test_a_collapse_is_told_by_the_last_spread():
-    """A collapse is reported, unless the model has recovered since."""
+    """A collapse is reported unless the model has since recovered."""
     early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=2)]
     notes = monitor().notes(early)
     assert set(notes) == {"collapsed"}

@@ -24,8 +24,8 @@ from albert_tf.training.run import SIGTERM, Hook
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     """The error names the exact step and the last good checkpoint.
 
-    The first update of 1e29 leaves weights whose losses are not finite, so the
-    second step fails.
+    After the first update, of size 1e29, losses are not finite, so the second
+    step fails.
     """
     wild = OptimizerConfig("adamw", learning_rate=1e30, num_warmup_steps=8)
     save_steps, good = (1, "ckpt-1") if steps_per_loop == 1 else (7, "none yet")
@@ -60,7 +60,7 @@ CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
 
 @eagerly()
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
-    """The weights equal those of a run without the bad update."""
+    """Weights equal those of a run without the bad update."""
     steps = dict.fromkeys(CADENCE, 3)
     skipping = make_run(tmp_path, on_nonfinite="skip", **steps)
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
@@ -79,7 +79,7 @@ def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
 
 @eagerly()
 def test_only_updates_skipped_in_a_row_end_a_run(tmp_path, monkeypatch):
-    """Four bad updates in a row end a run; two in every three do not."""
+    """Four bad updates in a row end a run; two of every three do not."""
     monkeypatch.setattr("albert_tf.training.hooks.MAX_BAD_STEPS", 4)
     values = {"on_nonfinite": "skip", "steps_per_loop": 2}
     with pytest.raises(InputError, match="in all of the last 4 steps"):
@@ -126,7 +126,7 @@ def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
-    """Trust ratios equal NumPy's, and MFU is the FLOP rate over the peak."""
+    """Trust ratios equal NumPy's; MFU is the FLOP rate over the peak rate."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
         tmp_path, stop_step=9, steps_per_loop=3, save_checkpoints_steps=3
@@ -163,7 +163,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
 
 @pytest.mark.parametrize("windows", [1, 2])
 def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
-    """The first steps, which compile, do not set the printed pace."""
+    """The first steps, which include compilation, do not affect the pace."""
 
     class Stop(Hook):
         def after(self, run, window):
@@ -178,14 +178,14 @@ def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
 
 @pytest.mark.parametrize("form", ["one", "a generator", "a list"])
 def test_hooks_are_taken_as_they_come(form):
-    """A single hook and an iterator are accepted as well as a list."""
+    """Hooks may be a single hook, an iterator or a list."""
     hook = Hook()
     forms = {"one": hook, "a generator": iter([hook]), "a list": [hook]}
     assert check_hooks(forms[form]) == (hook,)
 
 
 def test_the_best_weights_are_kept(tmp_path):
-    """`best/` has the weights of the best evaluation, not the last."""
+    """`best/` has the best evaluation's weights, not the last one's."""
     scores, seen = iter([0.9, 0.1]), []
     started = make_run(tmp_path)
 
@@ -204,7 +204,7 @@ def test_the_best_weights_are_kept(tmp_path):
     "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
 )
 def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
-    """An evaluation at a stop does not change `best/`."""
+    """An evaluation at a stop does not affect `best/`."""
     scores = iter(scores)
 
     def evaluate():
@@ -221,7 +221,7 @@ def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
 
 @pytest.mark.slow
 def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
-    """The evaluation at the end of a run counts for the best weights."""
+    """The evaluation at the end of a run may replace the best weights."""
     scores = iter([0.5, 0.9, 0.7])
 
     def evaluate():
@@ -233,7 +233,7 @@ def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
 
 
 class Kill(Hook):
-    """A hook that simulates a process killed after a step."""
+    """A hook that simulates the death of a process after a step."""
 
     def __init__(self, step):
         self.step = step
@@ -246,7 +246,7 @@ class Kill(Hook):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("save_steps", [7, 99])
 def test_evaluations_outlive_a_kill(tmp_path, save_steps):
-    """After a resume, the history has each printed evaluation once."""
+    """After a resume, the history has each printed evaluation only once."""
     saves = {"save_checkpoints_steps": save_steps, "steps_per_loop": 1}
     with pytest.raises(RuntimeError, match="killed"):
         go(make_run(tmp_path, **saves), Kill(10))

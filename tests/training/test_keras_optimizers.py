@@ -1,4 +1,4 @@
-"""The optimizers for `compile` equal those of the training loop."""
+"""Optimizers for `compile` equal those of the training loop."""
 
 import keras
 import numpy as np
@@ -33,9 +33,9 @@ def layer_with(values):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("variant", [{}, {"bias_correction": True}])
 def test_three_steps_equal_the_loop_s(rule, variant):
-    """Three steps equal the loop's in schedule, clipping and update rule.
+    """Three steps have the loop's schedule, clipping and update rule.
 
-    The excluded variables are the same, too.
+    Variables that are excluded from weight decay are also equal.
     """
     rng = np.random.default_rng(2)
     start = {n: rng.normal(size=s).astype("f4") for n, s in SHAPES.items()}
@@ -68,7 +68,7 @@ def test_three_steps_equal_the_loop_s(rule, variant):
 
 
 def test_rows_of_a_table_count_as_a_whole_gradient():
-    """Repeated rows are summed before clipping; a missing gradient is 0."""
+    """Repeated rows are summed before clipping; no gradient counts as 0."""
     start = {"table": np.ones((7, 3), "f4"), "kernel": np.ones((2, 2), "f4")}
     rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([4, 4]), [7, 3])
     layers = [layer_with(start) for _ in range(2)]
@@ -102,7 +102,7 @@ def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
 
 @pytest.mark.slow
 def test_two_replicas_learn_as_one():
-    """`fit` under MirroredStrategy uses the sum of the replicas' gradients."""
+    """Under MirroredStrategy, `fit` sums the gradients of the replicas."""
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 2))
     kernels = []
@@ -121,7 +121,7 @@ def test_two_replicas_learn_as_one():
 
 
 def test_files_of_earlier_releases_load():
-    """Of the placements of weight decay in old files, one is still legal."""
+    """Old files load if the placement of weight decay is still legal."""
     config = Lamb().get_config()
     assert Lamb.from_config(config | {"decay_placement": "update"})
     with pytest.raises(InputError, match="decay_placement=decoupled"):

@@ -38,9 +38,9 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
 
 
 def test_a_card_of_a_pretrained_model(tmp_path):
-    """A pretrained model's card has the last held-out metrics.
+    """The card of a pretrained model has the last held-out metrics.
 
-    It also counts the documents and sentences of the records.
+    The card also states how many documents and sentences the records have.
     """
     records = tmp_path / "records"
     records.mkdir()
@@ -62,7 +62,7 @@ def test_a_card_of_a_pretrained_model(tmp_path):
 
 
 def test_the_users_own_card_stays(tmp_path):
-    """A card is overwritten unless the user has removed its mark."""
+    """A card is overwritten only while its mark is in place."""
     folder, path = model(tmp_path), tmp_path / CARD
     path.write_text(f"old\n{MARK}\n")
     write_card(folder, folder, "huggingface")
@@ -82,5 +82,5 @@ def test_the_users_own_card_stays(tmp_path):
     ],
 )
 def test_numbers_are_short(value, text):
-    """Thousands are separated, and insignificant digits are omitted."""
+    """Thousands are separated, and digits that mean nothing are omitted."""
     assert number(value) == text

@@ -25,7 +25,7 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matrices_are_orthogonalized_as_in_keras(shape):
-    """Matrices equal those of Keras's Muon, with singular values near 1."""
+    """Matrices equal Keras's Muon, with singular values near 1."""
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = orthogonalized(tf.constant(x)).numpy()
     expected = keras.optimizers.Muon().zeropower_via_newtonschulz5(x, 5)
@@ -36,7 +36,7 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
 
 @pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
 def test_bfloat16_turns_no_direction(shape):
-    """In bfloat16, singular values stay near 1 and directions hardly change."""
+    """In bfloat16, singular values are near 1; directions hardly change."""
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     exact, found = (
         orthogonalized(tf.constant(x), dtype).numpy() for dtype in DTYPES
@@ -80,7 +80,7 @@ def stepped(name, weights, dtype="float32"):
 
 
 def test_only_products_of_matrices_are_rounded():
-    """In a bfloat16 run, AdamW's part of the updates keeps its bits."""
+    """In a bfloat16 run, updates by AdamW keep their bits."""
     weights = goldens.random_weights(tiny.CONFIG)
     exact, rounded = (stepped("muon", weights, x) for x in DTYPES)
     changed = {n for n in exact if np.any(exact[n] != rounded[n])}
@@ -91,7 +91,7 @@ def test_only_products_of_matrices_are_rounded():
 
 
 def test_only_matrices_between_states_are_muons():
-    """Muon updates only matrices between hidden states; AdamW does the rest."""
+    """Muon updates matrices between hidden states, and AdamW the rest."""
     weights = goldens.random_weights(tiny.CONFIG)
     muon, adamw = (stepped(name, weights) for name in ("muon", "adamw"))
     others = {name for name in muon if np.all(muon[name] == adamw[name])}

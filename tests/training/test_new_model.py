@@ -1,4 +1,4 @@
-"""The heads of a new model that attend to useful positions."""
+"""Heads of a new model that attend to useful positions."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ WIDE = dataclasses.replace(
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     known, changes, repeats, tokenizer_dir, tmp_path
 ):
-    """A head for repeats needs a tokenizer, enough width and a free head.
+    """A head for repeats needs a tokenizer, sufficient width and a free head.
 
     Only this head has a query bias.
     """

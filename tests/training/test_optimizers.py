@@ -1,4 +1,4 @@
-"""LAMB, AdamW and schedules equal NumPy versions and recorded values."""
+"""LAMB, AdamW and schedules equal NumPy's and recorded values."""
 
 import json
 import pathlib
@@ -23,7 +23,7 @@ TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 
 
 def oracle(w, gradients, rates, decayed, c):
-    """Apply Algorithm 2 of the LAMB paper, or AdamW, in float64."""
+    """Apply Algorithm 2 of the LAMB paper, or AdamW, with float64."""
     b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
     m = v = np.zeros_like(w)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
@@ -40,7 +40,7 @@ def oracle(w, gradients, rates, decayed, c):
 
 
 def check(shape, rates, tolerance, excluded=False, **values):
-    """Compare updates from random gradients with the oracle's."""
+    """Compare updates from random gradients with those of the oracle."""
     rng, config = np.random.default_rng(7), OptimizerConfig(**values)
     w, gradients = rng.normal(size=shape), rng.normal(size=(len(rates), *shape))
     expected = oracle(w, gradients, rates, not excluded, config)
@@ -56,21 +56,21 @@ def check(shape, rates, tolerance, excluded=False, **values):
 @pytest.mark.parametrize("excluded", [False, True])
 @pytest.mark.parametrize("corrected", [False, True])
 def test_three_steps_equal_the_papers(optimizer, excluded, corrected):
-    """Each rule with each option equals float64 NumPy after three steps."""
+    """After three steps, each rule with each option equals float64 NumPy."""
     values = {"optimizer": optimizer, "bias_correction": corrected}
     check((5, 4), [0.1, 0.2, 0.05], 2e-5, excluded, **values)
 
 
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
 def test_large_variables_are_updated_as_small_ones(optimizer):
-    """The compiled update of large variables also equals float64 NumPy."""
+    """The compiled update of large variables also equals NumPy in float64."""
     shape = (260, 256)
     assert shape[0] * shape[1] >= FUSED_SIZE
     check(shape, [0.1, 0.2], 5e-5, optimizer=optimizer)
 
 
 def test_a_zero_weight_moves_by_the_plain_update():
-    """The trust ratio is 1 if a norm is 0, and never NaN."""
+    """If a norm is 0, the trust ratio is 1, and it is never NaN."""
     config = OptimizerConfig(weight_decay_rate=0.0)
     ones, zeros = tf.ones([3]), tf.zeros([3])
     slots = zeros, zeros, 0.5, 1.0, False, config
@@ -81,7 +81,7 @@ def test_a_zero_weight_moves_by_the_plain_update():
 
 
 def test_norms_and_biases_are_excluded_and_tables_are_not():
-    """Weight decay excludes norms and biases by their full names.
+    """Norms and biases have no weight decay, by their full names.
 
     Keras's short `variable.name` is not used. Slots are named after their
     variables.
@@ -97,7 +97,7 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
 
 
 def test_clipping_scales_only_above_the_limit():
-    """Clipping bounds the norm, keeps the direction and reports NaN."""
+    """Clipping limits the norm, keeps the direction and reports NaN."""
     gradients = [tf.constant([3.0]), tf.constant([[4.0]])]
     scaled, norm = clip(gradients, 1.0)
     assert float(norm) == 5.0
@@ -109,7 +109,7 @@ def test_clipping_scales_only_above_the_limit():
 
 
 def rates_of(schedule, steps, total, warmup, rate=1.0, **values):
-    """Return the rates at some steps, which are counted from 0."""
+    """Return the learning rates at steps that are counted from 0."""
     config = OptimizerConfig(
         learning_rate=rate, num_warmup_steps=warmup, **values
     )
@@ -118,7 +118,7 @@ def rates_of(schedule, steps, total, warmup, rate=1.0, **values):
 
 
 def test_released_schedule_equals_the_recorded_rates():
-    """Rates equal those recorded from the released code, even below 0."""
+    """Rates equal rates recorded from the released code, even below 0."""
     cases = json.loads((TESTDATA / "lr_schedule.json").read_text())
     assert len(cases) > 3
     for case in cases:
@@ -134,7 +134,7 @@ def test_released_schedule_equals_the_recorded_rates():
 @pytest.mark.parametrize("rule", ["lamb", "adamw"])
 @eagerly()
 def test_three_steps_equal_the_released_ones(rule):
-    """Weights equal the released code's after its first and third step.
+    """After steps 1 and 3, the weights equal those of the released code.
 
     This covers loss, gradients, clipping, schedule and exclusions.
     """

@@ -45,7 +45,7 @@ def phases(
     ],
 )
 def test_a_value_ends_at_its_share(text, expected):
-    """Each value of a schedule ends at its share of the steps.
+    """Each value of a schedule applies until its share of the steps.
 
     Values may contain commas and colons, as paths in `data_dir` do.
     """
@@ -57,13 +57,13 @@ def test_a_value_ends_at_its_share(text, expected):
     "text", ["2,4,6", "2:0.5,6:0.5", "2:0.6,4:0.4,6", "2:0,6", "2:1..,6", ""]
 )
 def test_what_is_no_schedule_is_refused(text):
-    """A missing or extra share, or a share of 1 or more, is an error."""
+    """A missing or extra share, or a share of 1 or more, raises an error."""
     with pytest.raises(InputError, match="VALUE:SHARE,VALUE:SHARE,VALUE"):
         read_schedule("depth_schedule", text, int)
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
-    """The mask rate, not the records' limit, sets the prediction count."""
+    """The mask rate, not the records, limits the number of predictions."""
     limited = dataclasses.replace(
         RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}
     )
@@ -77,7 +77,7 @@ def test_there_are_no_more_prediction_places_than_a_rate_needs():
 
 
 def test_a_batch_keeps_its_tokens():
-    """Batches of all phases have about the same number of tokens.
+    """The batches of all phases have about the same number of tokens.
 
     Replicas and micro-batches divide each batch.
     """
@@ -98,21 +98,21 @@ def test_a_batch_keeps_its_tokens():
     ],
 )
 def test_a_depth_must_train_all_weights(depth, changes, message):
-    """Each group must have a layer, and the last phase must have all layers."""
+    """Each group has a layer in all phases, and the last has all layers."""
     config = dataclasses.replace(DEEP, **changes)
     with pytest.raises(InputError, match=message):
         phases(depth=depth, config=config)
 
 
 def test_every_value_needs_a_step():
-    """A run too short for its schedule is an error."""
+    """A run that is too short for its schedule raises an error."""
     assert len(phases(depth="2:0.3,4:0.3,6", steps=3)) == 3
     with pytest.raises(InputError, match="`layers` must have a step"):
         phases(depth="2:0.1,4:0.1,6", steps=3)
 
 
 def test_records_with_masks_have_no_schedule_of_them():
-    """The error names the folder whose records have fixed masks."""
+    """The error names a folder of records with fixed masks."""
     check_mask_schedule("0.3:0.5,0.15", RECORDS)
     static = RECORDS | {"d": dataclasses.replace(RECORDS["a"], settings={})}
     with pytest.raises(InputError, match="data_dir=d with masks"):
@@ -120,7 +120,7 @@ def test_records_with_masks_have_no_schedule_of_them():
 
 
 def test_the_phases_are_a_table():
-    """The table has one line per phase."""
+    """The table has a line for each phase."""
     head, first, last = table_of(phases("a:0.5,c", "2:0.5,6")).splitlines()
     assert head.split()[:4] == ["steps", "layers", "batch", "tokens"]
     assert first.split() == "0 to 50 2 64 64 10 a".split()

@@ -20,7 +20,7 @@ AUTO = TrainingConfig(dtype="auto")
     ],
 )
 def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
-    """CPU flags match as whole words; without the file, there are none."""
+    """CPU flags must match as whole words; without a file, there are none."""
     path = tmp_path / "cpuinfo"
     path.write_text(f"flags\t\t: fpu {flags}\nbugs\t\t: none\n")
     assert distribution.cpu_products(str(path)) == names
@@ -31,7 +31,7 @@ def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
     ("names", "dtype"), [({"amx_bf16"}, "bfloat16"), (set(), "float32")]
 )
 def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
-    """bfloat16 needs CPU instructions, which the message names."""
+    """On CPUs, bfloat16 needs instructions, which the message names."""
     monkeypatch.setattr(distribution, "cpu_products", lambda: names)
     strategy = tf.distribute.get_strategy()
     chosen = distribution.with_dtype(AUTO, strategy)
@@ -43,7 +43,7 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
 
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0), (10, 0)])
 def test_auto_on_accelerators(monkeypatch, capability):
-    """GPUs use bfloat16 from compute capability 8.0 on, and TPUs always."""
+    """TPUs always use bfloat16, and GPUs from compute capability 8.0 on."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["x"])
     monkeypatch.setattr(
         tf.config.experimental,

@@ -1,4 +1,4 @@
-"""The flagfiles in `configs/pretraining/` are valid for `pretrain.py`."""
+"""Flagfiles in `configs/pretraining/` are valid for `pretrain.py`."""
 
 import json
 import pathlib
@@ -55,7 +55,7 @@ def parsed():
 
 
 def test_every_size_has_its_flagfiles():
-    """The four published sizes have flagfiles for v5e and v3 hosts."""
+    """Each of the four published sizes has flagfiles for v5e and v3 hosts."""
     sizes = ("base", "large", "xlarge", "xxlarge")
     hosts = {f"{s}_{t}" for s in sizes for t in ("v5e-8", "v3-8")}
     assert set(NAMES) == {*sizes, *hosts, "base_gpu"}
@@ -63,9 +63,10 @@ def test_every_size_has_its_flagfiles():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
-    """The hyperparameters are those of Section 4.1 of the paper.
+    """Hyperparameters are those in Section 4.1 of the paper.
 
-    These include LAMB, batch size 4096, rate 0.00176 and 125,000 steps.
+    These include LAMB, batch size 4096, learning rate 0.00176 and 125,000
+    steps.
     """
     expected = {
         "optimizer": "lamb",
@@ -82,7 +83,7 @@ def test_hyperparameters_are_the_papers(parsed, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_is_that_of_the_name(parsed, name):
-    """The config has the size in Table 1; published flagfiles use v1."""
+    """Each config has its size in Table 1; published flagfiles use v1."""
     path = ROOT / parsed[name]["albert_config_file"]
     size = name.split("_")[0]
     widths = {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}
@@ -93,7 +94,7 @@ def test_the_model_is_that_of_the_name(parsed, name):
 
 @pytest.mark.parametrize("name", HOURS)
 def test_a_budget_is_left_its_choices(parsed, name):
-    """A budget's flagfile sets the hours in its name and no derived setting."""
+    """A budget's flagfile sets the hours in its name, and no chosen setting."""
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
@@ -124,7 +125,7 @@ def test_phonemes_are_trained_as_published(parsed):
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
-    """A domain run has at most 1/50 of a new run's steps, bias-corrected."""
+    """A domain run is bias-corrected, with up to 1/50 of a new run's steps."""
     values = parsed[DOMAIN]
     assert values["num_train_steps"] <= parsed["base"]["num_train_steps"] / 50
     assert values["bias_correction"] and values["learning_rate"] < 1e-3
@@ -134,10 +135,10 @@ def test_going_on_in_a_domain_is_slow_and_short(parsed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_batch_is_cut_evenly(parsed, name):
-    """Replicas and micro-batches divide the batch.
+    """Each batch is divisible by replicas and micro-batches.
 
-    Micro-batches are multiples of 8, except where they were chosen for the
-    scratchpad memory.
+    Micro-batches are multiples of 8, unless they were chosen for the scratchpad
+    memory.
     """
     slices = {"base": 256, "large": 256, "xlarge": 512, "xxlarge": 512}
     replicas = slices.get(name, 8 if name.endswith("-8") else 1)

@@ -1,4 +1,4 @@
-"""The program when killed, on several devices or in several processes."""
+"""The program if it is killed, or runs on several devices or processes."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ def command(data_dir, config_file, output_dir):
 
 
 def run(line):
-    """Run a command to its end; return the completed process."""
+    """Run a command to the end; return the completed process."""
     done = programs.run(*line[1:])
     assert done.returncode == 0, done.stderr
     return done
@@ -64,7 +64,7 @@ def config(tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unbroken(data_dir, config, tmp_path_factory):
-    """Return the model directory of an uninterrupted run."""
+    """Return the model directory of a run without interruption."""
     folder = tmp_path_factory.mktemp("unbroken") / "model"
     run(command(data_dir, config, folder))
     return folder
@@ -73,7 +73,7 @@ def unbroken(data_dir, config, tmp_path_factory):
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     unbroken, data_dir, config, tmp_path
 ):
-    """A run killed three times ends with an uninterrupted run's bits."""
+    """Killed three times, a run ends with the bits of an unbroken run."""
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     codes = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 0}
@@ -91,7 +91,7 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
 
 
 def assert_equal_figures(left, right):
-    """Compare held-out metrics and their steps."""
+    """Compare held-out metrics, and the steps at which they were measured."""
     expected, found = (
         [r for r in History.read(str(x)).rows if r.pop("split") == "eval"]
         for x in (left, right)
@@ -130,7 +130,7 @@ def start_workers(line, number=2):
 
 
 def outcome(processes):
-    """Return the exit codes and standard errors of processes."""
+    """Return the exit codes and the standard errors of processes."""
     try:
         told = [process.communicate(timeout=300)[1] for process in processes]
     finally:
@@ -141,7 +141,7 @@ def outcome(processes):
 
 @pytest.fixture(scope="module")
 def two_workers(data_dir, config, tmp_path_factory):
-    """Return the model directory of a run of two workers."""
+    """Return the model directory of a run by two workers."""
     folder = tmp_path_factory.mktemp("workers") / "model"
     codes, told = outcome(start_workers(command(data_dir, config, folder)))
     assert codes == [0, 0], told
@@ -173,9 +173,10 @@ cli()
 def test_replicas_and_workers_equal_one_device(
     unbroken, two_workers, data_dir, config, tmp_path
 ):
-    """Replicas and workers get one device's weights from the same batches.
+    """On equal batches, replicas and workers reach one device's weights.
 
-    4 replicas read the same files as one; 2 workers read different files.
+    4 replicas read the files that one device reads; 2 workers read different
+    files.
     """
     replicas, both = tmp_path / "replicas", tmp_path / "both"
     run([*command(data_dir, config, replicas), "--num_cpu_replicas=4"])
@@ -198,7 +199,7 @@ def errors(text):
 
 
 def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
-    """On resuming at different steps, all workers fail and name the steps."""
+    """If workers resume at different steps, all fail and state the steps."""
     folders = [tmp_path / "chief", tmp_path / "other"]
     lines = [command(data_dir, config, folder) for folder in folders]
     whole = [[*line, "--stop_step=20"] for line in lines]
@@ -218,7 +219,7 @@ def test_workers_without_a_shared_disk_are_refused(data_dir, config, tmp_path):
 
 
 def test_workers_share_a_refusal(data_dir, config, tmp_path):
-    """A locked folder, which only the chief sees, also stops other workers."""
+    """If the chief finds a locked folder, other workers stop, too."""
     output = tmp_path / "model"
     output.mkdir()
     line = command(data_dir, config, output)
@@ -231,9 +232,10 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
 
 
 def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
-    """Two processes get the same metrics and predictions as one.
+    """Two processes reach the metrics and the predictions of one process.
 
-    Both start from the first worker's model, whatever the other reads.
+    Both start from the first worker's model, even if the other reads a
+    different model.
     """
     line = [
         sys.executable,
@@ -269,9 +271,9 @@ def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
 def test_a_stop_of_one_worker_stops_and_resumes_both(
     two_workers, data_dir, config, tmp_path
 ):
-    """If one worker receives SIGTERM, both save, exit with 0 and resume.
+    """After SIGTERM to one worker, both save, exit with 0 and can resume.
 
-    The final bits are those of an uninterrupted run.
+    The final bits are those of a run without interruption.
     """
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
@@ -291,9 +293,9 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 
 
 def test_workers_share_a_budget(data_dir, config, tmp_path):
-    """The chief's clock determines the choices and steps of both workers.
+    """The chief's clock determines choices and steps for both workers.
 
-    It is an error if a worker does not see the other's checkpoint.
+    A worker that does not see the other's checkpoint raises an error.
     """
     output = tmp_path / "model"
     plain = command(data_dir, config, output)
@@ -314,7 +316,7 @@ def test_workers_share_a_budget(data_dir, config, tmp_path):
 def test_a_tpu_name_that_does_not_resolve_is_one_line(
     data_dir, config, tmp_path
 ):
-    """An unresolved TPU name is a one-line error with exit status 1."""
+    """An unresolved TPU name causes a one-line error with exit status 1."""
     line = command(data_dir, config, tmp_path / "tpu")
     for name in ("grpc://localhost:1", "local"):
         named = [*line, f"--tpu_name={name}"]

@@ -1,4 +1,4 @@
-"""The pretraining program: its checks, resumption and results."""
+"""The pretraining program: checks, resumption and results."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ LENGTH = 16
 
 
 def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
-    """A run writes config, tokenizer, checkpoint, flags and curves."""
+    """A run writes its config, tokenizer, checkpoint, flags and curves."""
     _, output, metrics = trained
     names = "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
     assert set(metrics) == set(names.split())
@@ -59,7 +59,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
 def test_a_new_model_begins_with_what_the_records_tell(
     data_dir, config, tmp_path, flags
 ):
-    """A new model uses piece counts only on request and if there are any.
+    """A new model uses piece counts only if they exist and are requested.
 
     Positions start as waves of equal size, and vectors of pieces also have
     equal sizes; special pieces stay random.
@@ -99,7 +99,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
 def test_a_warm_start_takes_the_weights_and_not_the_step(
     data_dir, trained, tmp_path
 ):
-    """`init_checkpoint` starts a new run with another run's weights."""
+    """With `init_checkpoint`, a new run has another run's weights."""
     path, first, metrics = trained
     second = tmp_path / "second"
     how = {"do_train": False, "do_eval": True}
@@ -109,12 +109,12 @@ def test_a_warm_start_takes_the_weights_and_not_the_step(
 
 
 def contents(folder):
-    """Return {path: bytes} for all files in a folder."""
+    """Return {path: bytes} for every file in a folder."""
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
-    """Evaluation alone changes no file, not even the flags."""
+    """A run that only evaluates changes no file, not even its flags."""
     path, output, metrics = trained
     before, other = contents(output), tmp_path / "other"
     evaluated = {"do_train": False, "do_eval": True}
@@ -127,7 +127,7 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
-    """A folder in use, or with another kind of model, is not changed."""
+    """Folders that are in use, or of other kinds of models, stay unchanged."""
     path, output, _ = trained
     before = contents(output)
     with files.locked(str(output), "output_dir"):
@@ -144,14 +144,14 @@ def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_must_do_something(data_dir):
-    """A run that neither trains nor evaluates is an error."""
+    """A run that neither trains nor evaluates raises an error."""
     with pytest.raises(InputError, match="`do_train` or `do_eval`"):
         PretrainingConfig(data_dir=data_dir, do_train=False)
 
 
 @pytest.mark.slow
 def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
-    """With `init_state=run`, two runs end with the bits of a single run."""
+    """With `init_state=run`, two runs end with the bits of one run."""
     first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
     run(data_dir, config[0], whole)
     run(data_dir, config[0], first, training={"stop_step": 2})
@@ -164,7 +164,7 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
 def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A source with another vocabulary or no weights is an early error."""
+    """A source with a different vocabulary or no weights is rejected early."""
     source, new = tmp_path / "source", tmp_path / "new"
     shutil.copytree(trained[1], source)
     described = source / "tokenizer.json"
@@ -183,7 +183,7 @@ def test_a_source_that_does_not_fit_is_refused(
 def test_a_model_is_evaluated_on_records_of_its_tokenizer(
     data_dir, trained, tmp_path
 ):
-    """Evaluating on records made with another tokenizer is an error."""
+    """Models are evaluated only on records of their own tokenizer."""
     path, output = trained[0], shutil.copytree(trained[1], tmp_path / "model")
     described = output / "tokenizer.json"
     described.write_text(described.read_text().replace("released", "strip"))
@@ -194,9 +194,9 @@ def test_a_model_is_evaluated_on_records_of_its_tokenizer(
 def test_a_source_with_another_vocabulary_is_transplanted(
     data_dir, config, tmp_path, capsys
 ):
-    """A transplant fits word embeddings to the records' vocabulary.
+    """A transplant fits the embedding table to the records' vocabulary.
 
-    Other weights are copied.
+    All other weights are copied.
     """
     source, tokenizer = tmp_path / "source", vocabularies.english()
     other = dataclasses.replace(config[1], vocab_size=tokenizer.vocab_size)
@@ -230,7 +230,7 @@ def cut_file(path):
 
 
 def keep_one_record(path):
-    """Cut a file after a record, which leaves all checksums valid."""
+    """Truncate a file after a record, which keeps all checksums valid."""
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     path.write_bytes(content[: 8 + 4 + size + 4])
@@ -241,7 +241,7 @@ def keep_one_record(path):
     "damage", [pathlib.Path.unlink, cut_file, keep_one_record]
 )
 def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
-    """The error names the damaged file and the last intact checkpoint."""
+    """The error names a damaged file and the last intact checkpoint."""
     copy, output = tmp_path / "copy", tmp_path / "model"
     shutil.copytree(data_dir, copy)
     metadata = read_metadata(str(copy))
@@ -263,7 +263,7 @@ def test_records_damaged_mid_run_are_named(data_dir, config, tmp_path, damage):
 def test_a_full_disk_is_told_with_the_last_good_checkpoint(
     data_dir, trained, tmp_path
 ):
-    """The error for a full disk names the file and the last good checkpoint."""
+    """An error for a full disk names the file and the last good checkpoint."""
     path, output, _ = trained
     shutil.copytree(output, tmp_path / "model")
 
@@ -285,9 +285,9 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
 ):
-    """The error states the sizes of both records and model.
+    """The error states the sizes of the records and of the model.
 
-    Nothing is written.
+    No file is written.
     """
     path = tmp_path / "other.json"
     path.write_text(dataclasses.replace(config[1], **changes).to_json())
@@ -300,9 +300,9 @@ def test_records_that_do_not_fit_are_refused(
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with another architecture's checkpoints is not changed.
+    """A directory with checkpoints of another architecture stays unchanged.
 
-    Without a checkpoint, the directory may be overwritten if a run wrote its
+    Without a checkpoint, a directory may be overwritten if a run wrote its
     files.
     """
     output = shutil.copytree(trained[1], tmp_path / "model")
@@ -321,7 +321,7 @@ def test_another_models_directory_is_refused(
 
 
 def test_compat_names_settings_that_exist():
-    """Every value that a compatibility mode sets is a legal setting."""
+    """Compatibility modes set only legal settings."""
     files = dict.fromkeys(("data_dir", "albert_config_file", "output_dir"), "x")
     configs = OptimizerConfig(), TrainingConfig(), PretrainingConfig(**files)
     for mode, choices in COMPAT.items():

@@ -1,4 +1,4 @@
-"""The values that `pretrain` passes to the parts of a run."""
+"""The values that `pretrain` passes to other parts of a run."""
 
 import dataclasses
 
@@ -48,7 +48,7 @@ def test_compat_reaches_the_optimizer_and_the_losses():
 
 
 def test_the_monitor_knows_the_phase(tmp_path):
-    """The monitor gets each phase's length, batch, FLOPs and mask rate.
+    """The monitor gets the length, batch, FLOPs and mask rate of each phase.
 
     The steps at which states are compared depend only on warm-up.
     """
@@ -82,15 +82,15 @@ def test_the_monitor_knows_the_phase(tmp_path):
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
-    """Records may use the full length and vocabulary; less prints a note."""
+    """Records may use all of the length and vocabulary, or less with a note."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
 
 def test_ids_beyond_the_vocabulary(tmp_path):
-    """Released records with ids beyond the vocabulary are errors.
+    """Released records with ids outside the vocabulary raise errors.
 
-    Such records do not name their vocabulary.
+    Released records do not name their vocabulary.
     """
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
     run_setup.read(str(tmp_path), tiny.CONFIG, True)
@@ -103,7 +103,7 @@ def test_ids_beyond_the_vocabulary(tmp_path):
 def test_a_resumed_run_reads_on_and_starts_from_no_other_model(
     data_dir, config, trained, tmp_path, monkeypatch
 ):
-    """A resumed run continues the data and ignores `init_checkpoint`."""
+    """A resumed run continues its data and ignores `init_checkpoint`."""
     source, output = trained[1], tmp_path / "model"
     starts, sources = [], []
 
@@ -137,7 +137,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
 ):
     """A user's hook acts after evaluations and before checkpoints.
 
-    It can stop the run, which the same call resumes. A third call trains
+    The hook can stop the run, and the same call resumes it. A third call trains
     nothing and returns the same metrics.
     """
     calls = []
@@ -166,7 +166,7 @@ def test_a_users_hook_acts_after_evaluations_and_before_checkpoints(
 def test_a_run_without_held_out_records_trains(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """A run without held-out records trains without evaluations."""
+    """Without held-out records, a run trains but does not evaluate."""
     metadata = read_metadata(data_dir)
     splits = metadata.splits | {EVAL: ()}
     metadata = dataclasses.replace(metadata, splits=splits)

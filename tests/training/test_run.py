@@ -22,7 +22,7 @@ from albert_tf.training.run import Hook, StopOnSignal
 
 
 def copied(folder, target, step):
-    """Copy a checkpoint into a folder as its newest one."""
+    """Copy a checkpoint into a folder, as the newest checkpoint there."""
     for path in folder.glob(f"ckpt-{step}.*"):
         shutil.copy(path, target)
     line = f'model_checkpoint_path: "ckpt-{step}"\n'
@@ -42,7 +42,7 @@ def assert_same_bits(unbroken, trainer):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
-    """A resumed run ends with an unbroken run's weights, slots and step."""
+    """A resumed run has an unbroken run's final weights, slots and step."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path)
     assert resumed.step == 7
@@ -50,7 +50,7 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
 
 
 def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
-    """A run that has already made its steps prints a message."""
+    """A run that has made all of its steps prints a message."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path, stop_step=4)
     go(resumed)
@@ -59,7 +59,7 @@ def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):
-    """A second run in the same folder fails before it writes anything."""
+    """A second run in a folder fails before it writes a file."""
     strategy, claims = tf.distribute.get_strategy(), []
     output_dir = str(tmp_path / "model")
     with checkpoints.locked_model_dir(
@@ -95,7 +95,7 @@ def interrupted_run(folder, number, times=1, fails=False):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
-    """After a signal, the run saves, says so and can be resumed.
+    """After a signal, the run saves, prints a message and can be resumed.
 
     The first Ctrl-C has the same effect, and raises `KeyboardInterrupt` at the
     end.
@@ -136,7 +136,7 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
 
 
 def test_other_signals_do_not_stop_a_run():
-    """Other signals, such as for resized windows, keep their handlers."""
+    """Other signals, such as for a resized window, keep their handlers."""
     told, numbers = [], []
     earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
     try:
@@ -148,7 +148,7 @@ def test_other_signals_do_not_stop_a_run():
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    """A background job that ignores Ctrl-C continues to ignore it."""
+    """A background job that ignores Ctrl-C still ignores it during a run."""
     earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with StopOnSignal():
@@ -170,9 +170,9 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
-    """`after` runs at multiples of `every` and at the end, in hook order.
+    """`after` is called at multiples of `every` and at the end, in hook order.
 
-    `begin` and `end` run once.
+    `begin` and `end` are called once.
     """
     calls = []
 
@@ -203,7 +203,7 @@ def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
 
 
 def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
-    """A caller may iterate over windows of steps and stop between them."""
+    """A caller may iterate over windows of steps, and stop between windows."""
     started = make_run(tmp_path, steps_per_loop=4)
     made = []
     for window in started.windows(tiny.train_batches, [7]):
@@ -218,7 +218,7 @@ def test_stretches_can_be_driven_by_hand(unbroken, tmp_path):
 
 
 def resume_notes(folder, **kwargs):
-    """Return the notes that are printed when a run is resumed."""
+    """Return the notes that a resumed run prints."""
     resumed = make_run(folder, **kwargs)
     first, *notes = resumed.resume_message().splitlines()
     assert first.startswith("Resuming at step 20 from")
@@ -226,7 +226,7 @@ def resume_notes(folder, **kwargs):
 
 
 def test_what_differs_on_resuming_is_said(unbroken):
-    """On resuming, a note names each changed setting with both values."""
+    """When a run resumes, notes state changed settings with both values."""
     assert resume_notes(unbroken[0]) == []
     notes = resume_notes(
         unbroken[0],
@@ -255,7 +255,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
 
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
-    """A checkpoint with fewer facts causes notes only about these facts."""
+    """If facts are missing in a checkpoint, notes cover only these facts."""
     prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
     checkpoint_files.write_about(prefix, facts)
@@ -266,7 +266,7 @@ def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
 
 
 def test_workers_at_different_steps_are_refused(tmp_path, monkeypatch):
-    """The error names each worker's step and the folder to share."""
+    """The error states the step of each worker and the folder to share."""
     answers = iter([[0, 0, 0], [7, 0, 7]])  # errors, then steps
     monkeypatch.setattr(distribution, "of_processes", lambda *_: next(answers))
     said = "share.*worker 0 at 7, worker 1 at 0, worker 2 at 7$"
@@ -281,7 +281,7 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """Resuming on two replicas prints a note, and the final weights agree."""
+    """Resuming on two replicas prints a note and leads to equal weights."""
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))
     assert "replicas was 1 and is 2" in capfd.readouterr().err
@@ -304,7 +304,7 @@ def test_a_time_budget_stops_with_a_checkpoint(
 
 
 def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
-    """The history drops rows after the resumed step and draws the others."""
+    """Rows after the resumed step are dropped, and all others are plotted."""
     directory, _ = unbroken
     history = History(str(directory), 20)
     assert history.column("eval", "mlm_loss")[0] == [10, 20]
@@ -315,7 +315,7 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
 
 @pytest.mark.parametrize("line", ["{broken", "[1]", "7", '{"loss": 1.0}', ""])
 def test_a_damaged_history_is_one_error(line, tmp_path):
-    """The error names a damaged line; an unfinished last line is dropped."""
+    """An error names a damaged line; an incomplete last line is dropped."""
     row = '{"step": 1, "split": "train", "steps": 1}\n'
     path = tmp_path / "history.jsonl"
     path.write_text(f"{row}{line}\n{row}")

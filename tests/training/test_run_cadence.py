@@ -12,7 +12,7 @@ from albert_tf.training.hooks import StopInTime
     "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
 )
 def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
-    """Time is up if 30 s of steps and two saves of 20 s no longer fit."""
+    """A run ends if 30 s of steps and two saves of 20 s do not fit."""
     limit = StopInTime(1.0)
     limit.start = time.monotonic() - elapsed
     limit.longest, limit.saving = 30.0, 20.0
@@ -20,7 +20,7 @@ def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
 
 
 def test_stops_fall_on_every_cadence():
-    """Runs stop at each evaluation and checkpoint, and at the end."""
+    """A run stops at each evaluation, at each checkpoint and at the end."""
     stops, step = [], 0
     while step < 20:
         step = next_stop(step, 20, [6, 7])
@@ -29,7 +29,7 @@ def test_stops_fall_on_every_cadence():
 
 
 def test_pace_aims_at_seconds():
-    """The first steps, which compile, do not determine the pace."""
+    """The first steps, which include compilation, do not affect the pace."""
     pace = Pace(fixed=0)
     assert pace.steps() == 1
     pace.measure(1, 30.0)
@@ -42,7 +42,7 @@ def test_pace_aims_at_seconds():
 
 @pytest.mark.parametrize("save, steps", [(3, 50), (27, 30), (28, 20), (60, 10)])
 def test_a_slow_checkpoint_shortens_a_stretch(save, steps):
-    """Steps and a checkpoint fit into the 30 s after SIGTERM.
+    """Steps and a checkpoint fit into the 30 s that follow SIGTERM.
 
     Each step takes 0.1 s.
     """

@@ -1,4 +1,4 @@
-"""Runs with several phases: the records they read, and how they resume."""
+"""Runs with several phases: which records they read, how they resume."""
 
 import dataclasses
 import pathlib
@@ -33,7 +33,7 @@ def places(tmp_path_factory, data_dir, tokenizer_dir):
 
 @pytest.fixture
 def train(places, deep_config, tmp_path):
-    """Return a function that trains in three phases, or with other settings.
+    """Return a function that trains in three phases, or as other settings say.
 
     The phases are one layer for two steps, two layers for one step, then the
     longer records.
@@ -55,7 +55,7 @@ def train(places, deep_config, tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Return a list of the records that each phase reads."""
+    """Return a list of the records that are read in each phase."""
     read, calls = input_pipeline.train_batches, []
 
     def batches(data_dir, metadata, *, start, batch_size, **kwargs):
@@ -70,9 +70,9 @@ def reads(monkeypatch):
 
 @pytest.mark.slow
 def test_each_phase_reads_its_own(train, reads, capsys):
-    """Each phase reads its folder, position and batch.
+    """Each phase reads its own folder, position and batch.
 
-    A repeated folder continues where it stopped.
+    If a folder is repeated, reading continues where it stopped.
     """
     train("model", "{short}:0.5,{long}:0.2,{short}")
     assert reads == [(8, 1, 0, 8), (8, 1, 16, 8), (16, 2, 0, 4), (8, 1, 24, 8)]
@@ -85,10 +85,10 @@ def test_each_phase_reads_its_own(train, reads, capsys):
 
 @pytest.mark.slow
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
-    """A run resumed at any border of phases has an unbroken run's bits.
+    """Resumed at any border of phases, a run has an unbroken run's bits.
 
-    No note reports a change. The checkpoint has a plain run's variables and
-    slots, and all have changed.
+    No note reports a change. The checkpoint has the variables and the slots of
+    a run without schedules, and all of them have changed.
     """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
@@ -108,7 +108,7 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
 
 
 class Break(Hook):
-    """A hook that fails in a step, as if the machine had crashed."""
+    """A hook that fails during a step, as if the machine had crashed."""
 
     every = 1
 
@@ -122,7 +122,7 @@ class Break(Hook):
 
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
-    """Each mask rate has its own slots; repeated steps mask the same words."""
+    """Each mask rate has its own slots; repeated steps mask equal words."""
     how = {
         "data_dir": "{dynamic}",
         "depth_schedule": None,
@@ -142,7 +142,7 @@ def test_masks_change_and_resume(train, reads, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_another_schedule_is_said(train, capsys):
-    """On resuming with another schedule, a note names the earlier one."""
+    """If a run resumes with a different schedule, a note states the earlier."""
     train("model", stop_step=1)
     train("model", stop_step=2, depth_schedule="1:0.5,2")
     lines = capsys.readouterr().err.splitlines()
@@ -155,7 +155,7 @@ def test_another_schedule_is_said(train, capsys):
 def test_the_held_out_records_are_the_last_folders(
     train, places, deep_config, tmp_path
 ):
-    """Evaluation uses as many layers as the current phase of training.
+    """Evaluation uses as many layers as training uses in the current phase.
 
     Without training, evaluation uses all layers and no training masks.
     """
@@ -177,7 +177,7 @@ def test_the_held_out_records_are_the_last_folders(
 
 
 def test_batches_fit_replicas_and_micro_batches(train):
-    """Replicas and micro-batches divide every phase's batch."""
+    """The batch of each phase is divisible by replicas and micro-batches."""
     phases = []
     train(
         "model",
@@ -213,7 +213,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
 def test_what_does_not_fit_is_refused_before_the_run(
     train, places, deep_config, tmp_path, changes, message
 ):
-    """Every folder is checked before the run, and nothing is written."""
+    """All folders are checked before a run, and no file is written."""
     damage = {
         "bare": ("long", {"splits": {"eval": ()}}),
         "empty": ("long", {"splits": {"train": ()}}),

@@ -1,4 +1,4 @@
-"""The replica step does not depend on replicas or micro-batches."""
+"""Replicas and micro-batches do not affect the training step."""
 
 import dataclasses
 import re
@@ -43,7 +43,7 @@ def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
 
 @eagerly()
 def test_replicas_and_micro_batches_add_up_to_the_batch():
-    """In eager mode, replicas and micro-batches also give equal weights."""
+    """In eager mode, weights do not depend on replicas or micro-batches."""
     whole = trained(1)
     cut = trained(1, replicas=2, gradient_accumulation_steps=2)
     assert tiny.largest_difference(whole, cut) < 2e-6
@@ -61,7 +61,7 @@ PIECES = {
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
-    """XLA compiles parts of the step, nothing, or all but the update."""
+    """XLA compiles parts of the step, all but the update, or nothing."""
     monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
@@ -76,7 +76,7 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 
 @pytest.mark.slow
 def test_released_normalization_depends_on_the_replicas():
-    """`per_replica` averages the replicas' means instead of all examples."""
+    """`per_replica` averages the means of replicas, not all examples."""
     whole = trained(replicas=2)
     averaged = trained(replicas=2, per_replica=True)
     assert tiny.largest_difference(whole, averaged) > 1e-4
@@ -97,7 +97,7 @@ def test_per_replica_clipping_bounds_each_share():
 
 
 def test_loss_falls():
-    """Twenty steps on 48 examples lower both training losses."""
+    """In twenty steps on 48 examples, both training losses fall."""
     trainer = tiny.new_trainer()
     before = trainer.evaluator.evaluate(tiny.eval_batches)
     first = trainer.evaluator.summarize(tiny.run_steps(trainer, 3))
@@ -109,7 +109,7 @@ def test_loss_falls():
 
 @eagerly()
 def test_dropout_differs_between_replicas_and_steps():
-    """An example's dropout mask differs on each replica and at each step."""
+    """An example has different dropout on each replica and at each step."""
     changes = {"hidden_dropout_prob": 0.5, "num_hidden_layers": 1}
     config = dataclasses.replace(tiny.CONFIG, **changes)
     still = OptimizerConfig(learning_rate=0.0, num_warmup_steps=0)
@@ -141,7 +141,7 @@ def test_dropout_differs_between_replicas_and_steps():
 
 @eagerly()
 def test_prediction_keeps_the_order_of_examples_over_replicas():
-    """Outputs gathered from two replicas are in the order of the inputs."""
+    """Outputs from two replicas are in the order of the inputs."""
     trainer = tiny.make_trainer(replicas=2)
 
     def echo(model, batch):
@@ -160,15 +160,15 @@ def test_prediction_keeps_the_order_of_examples_over_replicas():
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused(kwargs, named):
-    """The error states the batch size, the replicas and the accumulation."""
+    """The error states batch size, replicas and accumulation steps."""
     with pytest.raises(InputError, match=named):
         tiny.make_trainer(**kwargs)
 
 
 def test_training_batches_are_endless_to_each_host(monkeypatch):
-    """Each host's training batches are declared infinite.
+    """Each host's training batches are declared to be infinite.
 
-    Workers then do not ask each other for the end.
+    Workers therefore do not ask one another whether the data have ended.
     """
     made = []
 
@@ -186,7 +186,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
 @pytest.mark.slow
 def test_bfloat16_trains_near_float32(one_replica):
-    """With bfloat16, weights are float32 and close to float32 training's."""
+    """With bfloat16, weights are float32, and close to float32 training."""
     found = trained(dtype="bfloat16")
     assert all(v.dtype != tf.bfloat16 for v in found.values())
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05
@@ -194,7 +194,7 @@ def test_bfloat16_trains_near_float32(one_replica):
 
 @eagerly()
 def test_batches_without_a_pair_are_learnt_from():
-    """Batches without pairs train words, and all weights stay finite."""
+    """Batches without pairs train masked words; all weights stay finite."""
     trainer = tiny.make_trainer()
     before = tiny.values(trainer)
 

@@ -1,4 +1,4 @@
-"""Word embeddings for a new vocabulary equal tables made by hand."""
+"""Embedding tables for new vocabularies equal tables made by hand."""
 
 import dataclasses
 import json
@@ -68,9 +68,10 @@ FROM_CHINESE = {
     ids=["english-chinese", "chinese-english"],
 )
 def test_pieces_are_made_of_the_old_ones(old, new, expected):
-    """New pieces are matched with old ones in either kind of vocabulary.
+    """In both kinds of vocabularies, new pieces are matched with old pieces.
 
-    This covers word marks, accents, capitals, special pieces and scripts.
+    This covers word-boundary markers, accents, capitals, special pieces and
+    scripts.
     """
     made = origins(old, new)
     pieces = new.pieces(range(new.vocab_size))
@@ -82,7 +83,7 @@ def test_pieces_are_made_of_the_old_ones(old, new, expected):
 
 
 def test_a_vocabulary_is_made_of_itself():
-    """With the same vocabulary, every piece keeps its row."""
+    """If vocabularies are equal, every piece keeps its row."""
     for tokenizer in (vocabularies.english(), vocabularies.chinese()):
         itself = [[i] for i in range(tokenizer.vocab_size)]
         assert origins(tokenizer, tokenizer) == itself
@@ -93,7 +94,7 @@ OLD, NEW = np.arange(8.0).reshape(4, 2) ** 2, np.full((3, 2), -1.0)
 
 
 def test_rows_are_kept_meant_or_new():
-    """A row is a copy of an old row, a mean of several, or new."""
+    """A row is an old row, a mean of old rows, or random."""
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
 
@@ -108,7 +109,7 @@ def test_rows_are_kept_meant_or_new():
     ],
 )
 def test_biases_follow_frequencies(counts, expected):
-    """If few pieces are kept, all biases change; otherwise only new ones."""
+    """If few pieces are kept, all biases change; otherwise, only new biases."""
     counts = counts and np.array(counts)
     biases = Transplant(ORIGINS, counts).biases(
         np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)
@@ -124,7 +125,7 @@ def permuted(tokenizer):
 
 
 def test_another_order_of_pieces_is_the_same_model(tmp_path):
-    """Reordering the vocabulary only reorders the logits."""
+    """If a vocabulary is reordered, so are the logits, and nothing else."""
     old = vocabularies.chinese()
     new = permuted(old)
     config = dataclasses.replace(
@@ -153,7 +154,7 @@ def test_another_order_of_pieces_is_the_same_model(tmp_path):
 
 
 def test_symbols_are_those_of_the_same_name(tmp_path):
-    """Rows and both heads follow the symbols, and new symbols are listed."""
+    """Rows and both heads are matched by symbol; new symbols are listed."""
     words = ("one", "two")
     old = SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3, "b": 4}).with_words(
         words

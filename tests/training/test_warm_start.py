@@ -1,4 +1,4 @@
-"""Warm starts load exactly the weights that they report."""
+"""Warm starts load exactly the weights that they list."""
 
 import dataclasses
 import re
@@ -54,7 +54,7 @@ def assert_equal(found, expected, names=None):
 
 
 def test_shared_weights_serve_more_layers(tmp_path):
-    """A six-layer model gets all shared weights of a two-layer model."""
+    """A model of six layers gets all shared weights of a two-layer model."""
     expected = saved(tmp_path, tiny.CONFIG)
     found, said, _ = started(tmp_path, change(num_hidden_layers=6))
     assert found.keys() == expected.keys()
@@ -83,7 +83,7 @@ def test_shared_weights_serve_more_layers(tmp_path):
 def test_blocks_come_from_the_same_depth(
     tmp_path, source, target, origins, told
 ):
-    """Each block comes from the same relative depth of the source.
+    """Each block is loaded from the same relative depth in the source.
 
     Blocks are groups or layers; a group's first layer determines its depth.
     """
@@ -129,7 +129,7 @@ def test_positions_are_repeated_or_cut(tmp_path, positions, told):
 
 @pytest.mark.parametrize("head", ["mlm/", "sop/"])
 def test_a_head_that_the_source_lacks_stays_new(tmp_path, head):
-    """A head that the source lacks stays random; the rest is loaded."""
+    """A head that the source lacks stays random; other weights are loaded."""
     expected = saved(tmp_path, tiny.CONFIG, without=(head,))
     fresh = table(make(tiny.CONFIG, 2))
     found, said, _ = started(tmp_path, tiny.CONFIG)
@@ -162,7 +162,7 @@ def test_a_missing_weight_is_named(tmp_path):
     ],
 )
 def test_another_kind_of_model_is_refused(key, value):
-    """Weights of equal shapes but of another meaning are an error."""
+    """Weights of equal shapes but different meanings raise an error."""
     told = {"attention_head_size": "head_size=8 instead of 4"}
     told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
     with pytest.raises(InputError, match=told):
@@ -174,7 +174,7 @@ def test_another_kind_of_model_is_refused(key, value):
     [(None, True), ("source", None), ("bare", True)],
 )
 def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
-    """A transplant without a source or a tokenizer is an error."""
+    """A transplant without a source or a tokenizer raises an error."""
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))
@@ -192,7 +192,7 @@ def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
 
 @eagerly()
 def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
-    """With `init_state=run`, slots and step also come from the source."""
+    """With `init_state=run`, slots and the step are loaded, too."""
     trainer = tiny.new_trainer()
     tiny.run_steps(trainer, 2)
     expected = tiny.values(trainer)
@@ -206,7 +206,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
 
 
 def test_slots_of_another_architecture_are_refused(tmp_path):
-    """Missing slots, and slots of another architecture, are errors."""
+    """Slots that are missing, or of another architecture, raise an error."""
     saved(tmp_path, tiny.CONFIG)
     source, other = str(tmp_path), change(num_hidden_layers=3)
     with pytest.raises(InputError, match="needs the architecture"):

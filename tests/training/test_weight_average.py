@@ -14,7 +14,7 @@ from albert_tf.training.optimizer import AVERAGE
 def test_the_average_is_evaluated_and_read_by_others(
     data_dir, config, tmp_path
 ):
-    """At each checkpoint, `best/` has the average, even in a resumed run."""
+    """At each checkpoint, even after a resume, `best/` has the average."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     settings = {"ema_decay": 0.5, "save_checkpoints_steps": 2}
     metrics = run(data_dir, config[0], whole, **settings)
@@ -34,7 +34,7 @@ def test_the_average_is_evaluated_and_read_by_others(
 
 @pytest.mark.slow
 def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
-    """An average can begin at a checkpoint, but no run resumes without it.
+    """An average can begin at a checkpoint, but cannot be dropped later.
 
     This also holds in another folder with `init_state=run`.
     """

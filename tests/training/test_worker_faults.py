@@ -1,4 +1,4 @@
-"""If a worker vanishes, freezes or differs, all end and can restart."""
+"""If a worker vanishes, freezes or differs, all workers end."""
 
 import signal
 import subprocess
@@ -32,7 +32,7 @@ def impatient(line):
 
 
 def wait_for_checkpoint(folder, processes):
-    """Wait until there is one more checkpoint."""
+    """Wait until there is another checkpoint."""
     before = set(folder.glob("ckpt-*.json"))
     while set(folder.glob("ckpt-*.json")) <= before:
         assert {process.poll() for process in processes} == {None}
@@ -40,7 +40,7 @@ def wait_for_checkpoint(folder, processes):
 
 
 def ends(folder, processes, number, what):
-    """Send a signal to one worker; return the others' errors."""
+    """Send a signal to one worker; return the other workers' errors."""
     wait_for_checkpoint(folder, processes)
     victim = processes[number]
     victim.send_signal(what)
@@ -59,7 +59,7 @@ def ends(folder, processes, number, what):
 def test_a_worker_that_vanishes_ends_the_others(
     data_dir, deep_config, tmp_path
 ):
-    """A killed or frozen worker ends the others, and one process resumes.
+    """A killed or frozen worker ends all workers; one process can resume.
 
     There are 2 or 4 workers.
     """
@@ -81,7 +81,7 @@ def test_a_worker_that_vanishes_ends_the_others(
 
 
 def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
-    """Workers with different settings all fail instead of waiting forever."""
+    """If the settings of workers differ, all fail instead of waiting."""
     line = command(data_dir, config[0], tmp_path / "model")
     other = [*line, "--steps_per_loop=3"]
     codes, told = outcome(start_workers([line, line, other], 3))

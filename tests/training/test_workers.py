@@ -1,4 +1,4 @@
-"""How workers connect, and the errors if a worker is missing."""
+"""How workers connect, and errors about missing workers."""
 
 import faulthandler
 import json
@@ -55,7 +55,7 @@ def test_a_wrong_tf_config_is_refused(config, monkeypatch):
 
 
 def test_a_cluster_may_have_a_chief(monkeypatch):
-    """Addresses are returned by job; without TF_CONFIG, there are none."""
+    """Addresses are returned by job; without TF_CONFIG, the result is empty."""
     assert read_cluster() == {}
     cluster = {**WORKERS, "chief": ["[::1]:3"]}
     config = json.dumps({"cluster": cluster, "task": TASK})
@@ -64,13 +64,13 @@ def test_a_cluster_may_have_a_chief(monkeypatch):
 
 
 def test_an_empty_tf_config_is_none(monkeypatch):
-    """An empty TF_CONFIG counts as unset."""
+    """An empty TF_CONFIG has the same effect as none."""
     monkeypatch.setenv("TF_CONFIG", "")
     assert prepare_devices(DistributionConfig()) is None
 
 
 def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
-    """A second run reuses the strategy, as workers can connect only once."""
+    """A second run reuses the strategy, because workers connect only once."""
     monkeypatch.setattr(
         tf.distribute, "MultiWorkerMirroredStrategy", lambda: object()
     )
@@ -81,7 +81,7 @@ def test_a_second_run_has_the_strategy_of_the_first(monkeypatch):
 
 
 def test_workers_must_meet_first(monkeypatch):
-    """Connecting workers after TensorFlow has started is an error."""
+    """Workers cannot be connected after TensorFlow has started."""
     tf.constant(1)
     cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
@@ -104,7 +104,7 @@ def free_port():
     ],
 )
 def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
-    """The log and the error name only the missing worker."""
+    """The log and the error name the missing worker, and no other."""
     monkeypatch.setattr(workers, "START_SECONDS", 1.5)
     monkeypatch.setattr(workers, "FIRST_REPORT_SECONDS", 0.0)
     address = address.format(free_port())
@@ -144,7 +144,7 @@ def start_meeting(addresses, index):
 
 
 def first_report(process) -> str:
-    """Return a worker's first own line, after TensorFlow's lines."""
+    """Return the first line by a worker itself, after TensorFlow's."""
     lines = iter(process.stderr.readline, "")
     return next(line for line in lines if line.startswith("Waiting for"))
 
@@ -152,7 +152,7 @@ def first_report(process) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 1])
 def test_workers_wait_for_a_late_one(late):
-    """Workers print the name of a late worker, wait for it and continue."""
+    """Workers print the name of a late worker, wait and then continue."""
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
     early = start_meeting(addresses, 1 - late)
     told = f"Waiting for worker {late} at {addresses[late]} (Connection"
@@ -169,7 +169,7 @@ def test_workers_wait_for_a_late_one(late):
     "number, status", [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
 )
 def test_a_worker_that_waits_can_be_stopped(number, status):
-    """A waiting worker ends at once, without a stack trace."""
+    """A waiting worker can be stopped at once, without a stack trace."""
     process = start_meeting([f"localhost:{free_port()}" for _ in range(2)], 1)
     assert first_report(process).startswith("Waiting for worker 0")
     process.send_signal(number)
@@ -179,9 +179,9 @@ def test_a_worker_that_waits_can_be_stopped(number, status):
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
-    """Ctrl-C, unless ignored, and a timer can end a connected worker.
+    """A timer, or Ctrl-C unless ignored, can end a connected worker.
 
-    Both are reset afterwards.
+    The timer and the signal handler are reset afterwards.
     """
     ends, numbers = [], (signal.SIGINT, signal.SIGTERM)
     monkeypatch.setattr(
@@ -211,7 +211,7 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
 
 
 def test_a_port_in_use_is_refused():
-    """The error for a port that is in use names the port."""
+    """The error for a port that is in use states the port."""
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         jobs = {"chief": ["localhost:1"], "worker": [f"localhost:{port}"]}
@@ -249,7 +249,7 @@ ABORTED = OP + "Collective ops is aborted by: "
     ids=("killed", "frozen", "frozen first", "unknown"),
 )
 def test_a_vanished_worker_is_named(message, named, monkeypatch):
-    """The error names the lost worker, not the worker that reports it."""
+    """The error names the lost worker, not the worker that reports the loss."""
     config = json.dumps({"cluster": WORKERS, "task": TASK})
     monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(InputError, match=f"^{named} has ended or"):
@@ -258,7 +258,7 @@ def test_a_vanished_worker_is_named(message, named, monkeypatch):
 
 
 def test_other_errors_stay_what_they_are():
-    """Errors that are not about workers are raised unchanged."""
+    """Errors that do not concern workers are raised unchanged."""
     with pytest.raises(tf.errors.UnavailableError):
         with explaining_lost_workers():
             raise tf.errors.UnavailableError(None, None, OP + "no disk")

@@ -1,7 +1,7 @@
 """Vectors of pieces, computed from counts of their neighbours in the text.
 
 A masked language model first learns which pieces can replace one another. It
-learns this in the word table, which contains most of the weights of a small
+learns this in the embedding table, which has most of the weights of a small
 ALBERT. The text reveals such pieces before the first step: they have the same
 neighbours. The vectors are the left singular vectors of the positive pointwise
 mutual information of pieces and neighbours, scaled by the square roots of the

@@ -42,7 +42,7 @@ def written(tokenizer: Tokenizer) -> list[str]:
 
 
 def turned(piece: str) -> str:
-    """Return a piece with its word mark removed, or with one added."""
+    """Return a piece without its initial ▁, or with a ▁ if it has none."""
     bare = piece.removeprefix(WORD_MARK)
     return WORD_MARK + piece if bare == piece else bare
 
@@ -58,7 +58,7 @@ def stands_apart(piece: str) -> bool:
 def cut(text: str, ids: dict[str, int]) -> list[int]:
     """Return the ids of the longest pieces from the left, [] if one is missing.
 
-    Pieces may match regardless of word marks, but exact matches are preferred.
+    Pieces match with or without ▁, but exact matches are preferred.
     """
     chosen, begin = [], 0
     while begin < len(text):
