@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import tfrecord
 from albert_tf.tasks.registry import find
-from albert_tf.text.normalization import check_model
+from albert_tf.text.sentencepiece_models import check_model
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files
 

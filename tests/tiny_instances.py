@@ -3,8 +3,7 @@
 import numpy as np
 
 from albert_tf.data import masking
-from albert_tf.data.draws import Draws
-from albert_tf.data.masking import Instances, MaskingConfig, Words
+from albert_tf.data.masking import Draws, Instances, MaskingConfig, Words
 
 V, MASK_ID, SEP = 500, 4, 3
 WORDS = Words(MASK_ID, np.arange(5, V, dtype=np.int32))

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.finetuning_settings import Settings
+from albert_tf.finetuning.finetuning_setup import Settings
 from albert_tf.tasks.tables import Columns, read_rows
 from albert_tf.training import checkpoint_files
 

@@ -46,8 +46,8 @@ from albert_tf.text.added_pieces import (
     USER_DEFINED,
     text_of_piece,
 )
-from albert_tf.text.normalization import DIGIT_COMMA, TextConfig, charsmap_of
-from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.normalization import DIGIT_COMMA, TextConfig
+from albert_tf.text.sentencepiece_models import WORD_MARK, charsmap_of
 from albert_tf.text.tokenizers import TOKENIZERS, Tokenizer
 from albert_tf.text.wordpiece import is_punctuation
 

@@ -15,15 +15,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
 from albert_tf.conversion.tokenizer_files import flag_of
-from albert_tf.text.normalization import (
-    BETWEEN,
-    Function,
-    characters,
+from albert_tf.text.normalization import BETWEEN, Function, characters, of_each
+from albert_tf.text.sentencepiece_models import (
+    WORD_MARK,
     charsmap_keys,
     map_function,
-    of_each,
 )
-from albert_tf.text.sentencepiece_rules import WORD_MARK
 from albert_tf.text.wordpiece import IDEOGRAPH
 
 try:

@@ -20,7 +20,7 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.base import files
 from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
 from albert_tf.text.normalization import TextConfig
-from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.sentencepiece_models import WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 
 TOKENIZER_JSON = "tokenizer.json"

@@ -1,13 +1,29 @@
 """Layout of segment pairs as rows of tokens, for the builder and readers.
 
-Glossary: N tokens, n pairs, T tokens per example.
+Readers of dynamic records also mask the rows.
+
+Glossary: N tokens, n pairs, B batch, T tokens per example, P predictions, R =
+T - 3 room for A and B.
 """
 
 import dataclasses
 
 import numpy as np
 
-from albert_tf.data.masking import Instances
+from albert_tf.base.errors import require
+from albert_tf.data import masking
+from albert_tf.data.masking import Draws, Instances, Words
+from albert_tf.data.records.metadata import (
+    LABELS,
+    Metadata,
+)
+from albert_tf.text.symbols import load_vocabulary
+from albert_tf.text.vocabulary import Vocabulary
+
+
+def id_type(vocab_size: int) -> np.dtype:
+    """Return the data type of ids in dynamic records."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,3 +115,73 @@ def lay_out(
     return Instances(
         input_ids, in_b & real, maskable, starts, lengths[:, 0], pairs.swapped
     )
+
+
+def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
+    """Return the tokenizer or the symbol table stored with unmasked records."""
+    vocabulary = load_vocabulary(data_dir)
+    require(
+        vocabulary.fingerprint() == metadata.tokenizer_fingerprint
+        and vocabulary.vocab_size == metadata.vocab_size
+        and len(vocabulary.words) == metadata.statistics.get(LABELS, 0),
+        "A folder of unmasked records must contain the tokenizer, or the "
+        "symbols.json and words.json, that made them; make or copy them "
+        "again.",
+        data_dir=f"{data_dir} with others",
+    )
+    return vocabulary
+
+
+# The names of the arrays that `Masker` returns.
+MASKED_NAMES = (
+    *("input_ids", "input_mask", "segment_ids"),
+    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+)
+
+
+class Masker:
+    """A callable that lays out and masks batches of dynamic examples.
+
+    Args:
+      data_dir: the folder of the records and their tokenizer.
+      metadata: the folder's metadata.
+      seed: seed of the masks.
+    """
+
+    def __init__(self, data_dir: str, metadata: Metadata, seed: int):
+        self.tokenizer = vocabulary_beside(data_dir, metadata)
+        self.words, self.seed = Words.of(self.tokenizer), seed
+        self.config = metadata.masking_config()
+        self.tokens = metadata.max_seq_length
+        self.slots = metadata.max_predictions_per_seq
+
+    def __call__(
+        self,
+        positions: np.ndarray,
+        ids: np.ndarray,
+        starts: np.ndarray,
+        sizes: np.ndarray,
+    ) -> tuple[np.ndarray, ...]:
+        """Return the arrays of `MASKED_NAMES`, [B, T] and [B, P].
+
+        Args:
+          positions: [B], the positions of the examples in the stream.
+          ids, starts, sizes: [B, R], [B, R], [B, 2], see
+            `parsing.parse_dynamic`.
+        """
+        begin = np.arange(len(ids)) * ids.shape[1]
+        middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
+        pairs = Pairs(begin, middle, middle, end, np.zeros(len(ids), bool))
+        text = ids.ravel(), starts.ravel()
+        laid = lay_out(pairs, *text, self.tokens, self.tokenizer)
+        draws = Draws(self.seed, positions)
+        masked = masking.mask(laid, self.slots, self.config, self.words, draws)
+        real = np.arange(self.tokens) < laid.lengths[:, None]
+        return (
+            masked.input_ids,
+            real.astype(np.int32),
+            laid.segment_ids.astype(np.int32),
+            masked.positions,
+            masked.labels,
+            masked.weights,
+        )

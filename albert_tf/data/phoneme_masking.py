@@ -8,8 +8,7 @@ Glossary: B batch, T positions.
 
 import numpy as np
 
-from albert_tf.data.draws import Draws
-from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.masking import Draws, MaskingConfig
 from albert_tf.text.symbols import SEPARATOR_LABEL
 
 

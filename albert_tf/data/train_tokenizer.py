@@ -13,9 +13,15 @@ import sentencepiece
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import OUTPUT_DIR, TOKENIZER, setting, variant
-from albert_tf.data.builder import letters, text_blocks
-from albert_tf.data.builder.boundaries import ALONE, character_kind
-from albert_tf.data.builder.letters import Letters, has_many_marks, shares
+from albert_tf.data.builder import text_blocks
+from albert_tf.data.builder.boundaries import (
+    ALONE,
+    Letters,
+    character_kind,
+    has_many_marks,
+    letter_shares,
+    letter_warnings,
+)
 from albert_tf.data.builder.text_formats import (
     CORPUS,
     BadItems,
@@ -288,9 +294,9 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
 
 def warnings(counts: Counter) -> Iterator[str]:
     """Yield warnings about the text, with advice."""
-    marked, beyond = shares(counts)
+    marked, beyond = letter_shares(counts)
     dropped = marked if counts["accents_dropped"] else 0.0
-    yield from letters.warnings(dropped, beyond)
+    yield from letter_warnings(dropped, beyond)
     if counts["long_bytes"] > MUCH_LONG * counts["bytes"]:
         yield (
             f"{counts['long_bytes'] / counts['bytes']:.0%} of the bytes were "

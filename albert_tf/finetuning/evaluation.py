@@ -10,8 +10,13 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.finetuning.finetuning_settings import FinetuningConfig
-from albert_tf.finetuning.job import Job, Split, load_other, metric_name
+from albert_tf.finetuning.finetuning_setup import (
+    FinetuningConfig,
+    Job,
+    Split,
+    load_other,
+    metric_name,
+)
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import is_tpu
 from albert_tf.tasks.batches import evaluation_batches

@@ -16,11 +16,14 @@ from albert_tf.base import program
 from albert_tf.base.errors import require
 from albert_tf.finetuning import evaluation
 from albert_tf.finetuning.evaluation import Metrics, TaskEvaluator, bucketed
-from albert_tf.finetuning.finetuning_settings import (
+from albert_tf.finetuning.finetuning_setup import (
     CONFIGS,
     DEFAULTS,
     MEANS,
+    Job,
     Settings,
+    prepare,
+    require_alike,
     seed_dir,
 )
 from albert_tf.finetuning.finetuning_trainer import (
@@ -31,7 +34,6 @@ from albert_tf.finetuning.finetuning_trainer import (
     run_training,
     with_recipe,
 )
-from albert_tf.finetuning.job import Job, prepare, require_alike
 from albert_tf.finetuning.multitask import finetune_together
 from albert_tf.finetuning.soft_targets import objective_of, teach
 from albert_tf.tasks.registry import is_finetuned

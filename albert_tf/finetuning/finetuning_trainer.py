@@ -21,8 +21,11 @@ from albert_tf.finetuning.evaluation import (
     bucketed,
     save_threshold,
 )
-from albert_tf.finetuning.finetuning_settings import FinetuningConfig, Settings
-from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.finetuning_setup import (
+    FinetuningConfig,
+    Job,
+    Settings,
+)
 from albert_tf.finetuning.recipe import (
     RecipeConfig,
     check_freeze,

@@ -16,7 +16,12 @@ from albert_tf.finetuning.evaluation import (
     write_metrics,
     write_report,
 )
-from albert_tf.finetuning.finetuning_settings import Settings
+from albert_tf.finetuning.finetuning_setup import (
+    Job,
+    Settings,
+    prepare,
+    require_alike,
+)
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
     create_output_dir,
@@ -25,7 +30,6 @@ from albert_tf.finetuning.finetuning_trainer import (
     run_training,
     with_recipe,
 )
-from albert_tf.finetuning.job import Job, prepare, require_alike
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import objective_of
 from albert_tf.model.albert import AlbertModel

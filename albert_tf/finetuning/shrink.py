@@ -25,8 +25,12 @@ from albert_tf.base.settings import (
     variant,
 )
 from albert_tf.finetuning.evaluation import TaskEvaluator
-from albert_tf.finetuning.finetuning_settings import FinetuningConfig
-from albert_tf.finetuning.job import Job, metric_name, prepare
+from albert_tf.finetuning.finetuning_setup import (
+    FinetuningConfig,
+    Job,
+    metric_name,
+    prepare,
+)
 from albert_tf.model.config import BLOCK, BLOCK_TYPES, AlbertConfig
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.registry import is_finetuned

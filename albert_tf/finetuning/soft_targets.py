@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.finetuning.evaluation import load_evaluator
-from albert_tf.finetuning.job import Job, load_other
+from albert_tf.finetuning.finetuning_setup import Job, load_other
 from albert_tf.finetuning.recipe import RecipeConfig, named_weights
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.features import Features

@@ -6,7 +6,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.base.errors import require
 from albert_tf.text.normalization import normalize
-from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.sentencepiece_models import WORD_MARK
 from albert_tf.text.tokenizers import Tokenizer
 from albert_tf.text.wordpiece import (
     clean_character,

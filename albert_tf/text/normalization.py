@@ -8,21 +8,20 @@ TensorFlow, and tracks the position of every character in the text.
 
 import dataclasses
 import functools
-import io
-import os
 import re
-import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-import sentencepiece
-from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import TOKENIZER, Validated, setting
-from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.sentencepiece_models import (
+    WORD_MARK,
+    charsmap_keys,
+    charsmap_of,
+    map_function,
+)
 
 # How to split a piece that ends in a digit and a comma ("2010,"):
 # "released": encode the number again and append the comma. The new encoding
@@ -159,145 +158,6 @@ def of_each(function: Function, texts: Iterable[str]) -> list[str]:
     """Apply a function to each text, with a single call if possible."""
     found = function(BETWEEN.join(["", *texts, ""])).split(BETWEEN)[1:-1]
     return found if len(found) == len(texts) else list(map(function, texts))
-
-
-def map_function(charsmap: bytes) -> Function:
-    """Return a function that applies a compiled map to text."""
-    charsmap_keys(charsmap)  # raises an error if the map is damaged
-    proto = sentencepiece_model_pb2.ModelProto()
-    spec = proto.normalizer_spec
-    spec.precompiled_charsmap = charsmap
-    spec.add_dummy_prefix = spec.escape_whitespaces = False
-    spec.remove_extra_whitespaces = False
-    proto.pieces.add(piece="<unk>", type=2)
-    normalizer = sentencepiece.SentencePieceNormalizer(
-        model_proto=proto.SerializeToString()
-    )
-    return normalizer.normalize
-
-
-INTACT_MAP = "The character map of a SentencePiece model must be intact."
-MOST_PATHS = 1 << 26  # total bytes of all beginnings of keys
-
-
-def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and which bytes may start a replacement."""
-    size = int.from_bytes(charsmap[:4], "little")
-    replacements = charsmap[4 + size :]
-    sound = size > 0 and size % 4 == 0 and replacements[-1:] == b"\0"
-    try:
-        replacements.decode()
-    except UnicodeDecodeError:
-        sound = False
-    require(sound, INTACT_MAP, size=size, bytes=len(charsmap))
-    first_bytes = np.frombuffer(replacements, np.uint8) & 0xC0 != 0x80
-    return np.frombuffer(charsmap, "<u4", size // 4, 4), first_bytes
-
-
-@functools.lru_cache(maxsize=8)
-def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
-    """Return the texts that a compiled character map replaces.
-
-    The map consists of the size of a double array, the array itself
-    (https://github.com/s-yata/darts-clone), and the replacements. SentencePiece
-    follows the numbers in the array unchecked, even beyond its end.
-
-    Raises:
-      InputError: if the map is damaged.
-    """
-    if not charsmap:
-        return ()
-    units, legal = _parts_of(charsmap)
-    labels = units & 0x800000FF
-    bases = np.arange(len(units)) ^ (units >> 10 << ((units & 512) >> 6))
-    inner = np.flatnonzero((labels > 0) & (labels < 256))
-    parents = inner ^ labels[inner]  # the base of the node above
-    order = np.argsort(parents)
-    inner, parents = inner[order], parents[order]
-    found, nodes, paths = [], np.array([0]), np.zeros([1, 0], np.uint8)
-    seen = 0
-    while len(nodes):
-        first = np.searchsorted(parents, bases[nodes], side="left")
-        last = np.searchsorted(parents, bases[nodes], side="right")
-        seen += np.sum(last - first) * (paths.shape[1] + 1)
-        sound = seen <= MOST_PATHS and np.all(bases[nodes] | 255 < len(units))
-        require(sound, f"{INTACT_MAP} Received: a damaged array")
-        rows = np.repeat(np.arange(len(nodes)), last - first)
-        shift = last - np.cumsum(last - first)
-        nodes = inner[np.arange(len(rows)) + shift[rows]]
-        paths = np.column_stack([paths[rows], labels[nodes].astype(np.uint8)])
-        ends = (units[nodes] & 256) > 0
-        # The next round checks the bases.
-        leaves = np.take(units, bases[nodes[ends]], mode="clip")
-        places = leaves & 0x7FFFFFFF
-        sound = np.all(places < len(legal)) and np.all(legal[places])
-        text = np.pad(paths[ends], [[0, 0], [0, 1]]).tobytes()
-        try:
-            found += text.decode().split("\0")[:-1]
-        except UnicodeDecodeError:
-            sound = False
-        require(sound, f"{INTACT_MAP} Received: damaged entries")
-    return tuple(found)
-
-
-def check_model(content: bytes) -> None:
-    """Raise an error if a SentencePiece model would crash the process.
-
-    Raises:
-      InputError: if a piece or the character map is damaged.
-      DecodeError: if the content is not a SentencePiece model.
-    """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
-    for number, piece in enumerate(proto.pieces):
-        rule = "A piece must not be empty or contain a null character."
-        legal = piece.piece and "\0" not in piece.piece
-        require(legal, rule, piece=f"{piece.piece!r:.60}", number=number)
-    charsmap_keys(proto.normalizer_spec.precompiled_charsmap)
-    # SentencePiece uses this map after a user's own rules.
-    charsmap_keys(proto.denormalizer_spec.precompiled_charsmap)
-
-
-def load_model(content: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Return the processor for a serialized model; fail if it is damaged."""
-    model = sentencepiece.SentencePieceProcessor()
-    try:
-        check_model(content)
-        model.load_from_serialized_proto(content)
-    except (DecodeError, RuntimeError):
-        raise InputError(
-            "The vocabulary must be a SentencePiece model. "
-            f"Received: {len(content)} bytes of something else"
-        ) from None
-    return model
-
-
-def charsmap_of(table: dict[str, str]) -> bytes:
-    """Compile a table into the character map of a SentencePiece model."""
-
-    def codes(text: str) -> str:
-        return text.encode("utf-32-be").hex(" ", 4)
-
-    if not table:
-        return b""
-    model = io.BytesIO()
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "rules.tsv")
-        with open(path, "w", encoding="utf-8") as file:
-            for text, new in sorted(table.items()):
-                file.write(f"{codes(text)}\t{codes(new)}\n")
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(["a"]),
-            model_writer=model,
-            model_type="char",
-            vocab_size=4,
-            hard_vocab_limit=False,
-            bos_id=-1,
-            eos_id=-1,
-            normalization_rule_tsv=path,
-            minloglevel=2,
-        )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
-    return proto.normalizer_spec.precompiled_charsmap
 
 
 @functools.lru_cache(maxsize=8)

@@ -20,25 +20,24 @@ import sentencepiece
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.settings import TOKENIZER, setting, types_of
-from albert_tf.text import normalization, wordpiece
+from albert_tf.text import normalization, sentencepiece_models, wordpiece
 from albert_tf.text.normalization import (
     AUTO,
     REPLACEMENT,
     SURROGATE,
     TextConfig,
     final_sigma,
-    load_model,
-    normalize,
     with_rules,
 )
 from albert_tf.text.packing import INPUTS, checked_texts, pack, row_length
-from albert_tf.text.sentencepiece_rules import (
+from albert_tf.text.sentencepiece_models import (
     WORD_MARK,
     concatenated,
     digit_comma_splits,
     expand,
     expansion_table,
     is_word_start,
+    load_model,
     piece_shares,
 )
 from albert_tf.text.vocabulary import Vocabulary
@@ -95,7 +94,7 @@ class Tokenizer(Vocabulary):
     encodes_with_rules: bool
     has_marks: Callable[[str], bool]  # whether a text has accents to strip
     settings: tuple[str, ...]  # fields of `TextConfig` that the tokenizer uses
-    final_sigma: str | None
+    normalize: Callable[[str, TextConfig], str]
     rules_file = ""
     lone_mark: Sequence[int | None] = ()  # id of ▁ alone
 
@@ -139,7 +138,8 @@ class Tokenizer(Vocabulary):
     def _rules_hash(self, rules: bytes) -> bytes:
         """Return a hash of `with_rules` and of its sources."""
         versions = unicodedata.unidata_version, sentencepiece.__version__
-        code = map(inspect.getsource, (normalization, wordpiece))
+        sources = normalization, sentencepiece_models, wordpiece
+        code = map(inspect.getsource, sources)
         about = "\n".join([self.fingerprint(), *versions, *code]).encode()
         return hashlib.sha256(about + rules).digest()
 
@@ -150,6 +150,11 @@ class Tokenizer(Vocabulary):
         rules = stored[hashlib.sha256().digest_size :]
         sound = stored == self._rules_hash(rules) + rules
         return rules if sound else self._compile()
+
+    @functools.cached_property
+    def final_sigma(self) -> str | None:
+        lowers = self.config.do_lower_case
+        return final_sigma(self.normalize, self.config) if lowers else None
 
     def _prepared(self, text: str) -> str:
         """Return a text prepared for `with_rules`, of unchanged length."""
@@ -288,6 +293,7 @@ class SentencePieceTokenizer(Tokenizer):
     file_name = "spiece.model"
     special = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
     has_marks = staticmethod(normalization.has_marks)
+    normalize = staticmethod(normalization.normalize)
     settings = tuple(field.name for field in dataclasses.fields(TextConfig))
 
     def __init__(self, content: bytes, config: TextConfig):
@@ -324,11 +330,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     def _compile(self) -> bytes:
         return with_rules(self.content, self.config)
-
-    @functools.cached_property
-    def final_sigma(self) -> str | None:
-        lowers = self.config.do_lower_case
-        return final_sigma(normalize, self.config) if lowers else None
 
     @functools.cached_property
     def _encoder(self) -> sentencepiece.SentencePieceProcessor:
@@ -368,6 +369,7 @@ class WordPieceTokenizer(Tokenizer):
     file_name = "vocab.txt"
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     has_marks = staticmethod(wordpiece.has_marks)
+    normalize = staticmethod(wordpiece.normalize)
     settings = ("do_lower_case", "strip_accents")
 
     def __init__(self, content: bytes, config: TextConfig):
@@ -386,11 +388,6 @@ class WordPieceTokenizer(Tokenizer):
 
     def _compile(self) -> bytes:
         return rules_model(self._pieces, self.config)
-
-    @functools.cached_property
-    def final_sigma(self) -> str | None:
-        lowers = self.config.do_lower_case
-        return final_sigma(wordpiece.normalize, self.config) if lowers else None
 
     @functools.cached_property
     def _normalizer(self) -> sentencepiece.SentencePieceNormalizer:

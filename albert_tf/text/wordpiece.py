@@ -20,9 +20,9 @@ from albert_tf.text.normalization import (
     TextConfig,
     changing_characters,
     characters,
-    charsmap_of,
     of_each,
 )
+from albert_tf.text.sentencepiece_models import charsmap_of
 
 # A longer word becomes one unknown piece.
 MAX_WORD_CHARACTERS = 200

@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder.build_settings import BuildConfig
-from albert_tf.finetuning.finetuning_settings import FinetuningConfig
+from albert_tf.finetuning.finetuning_setup import FinetuningConfig
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.task_config import DataConfig, TaskConfig

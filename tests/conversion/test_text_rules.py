@@ -10,7 +10,7 @@ from hub_tokenizers import replace
 from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.conversion.text_rules import MAKERS, flat, table_of
-from albert_tf.text.normalization import (
+from albert_tf.text.sentencepiece_models import (
     charsmap_keys,
     charsmap_of,
     map_function,

@@ -12,8 +12,12 @@ from vocabularies import chinese, trained
 
 from albert_tf.base.errors import InputError
 from albert_tf.data import train_tokenizer as vocabulary
-from albert_tf.data.builder import boundaries, build, first_pass
-from albert_tf.data.builder.letters import Letters, shares, warnings
+from albert_tf.data.builder import boundaries, build, passes
+from albert_tf.data.builder.boundaries import (
+    Letters,
+    letter_shares,
+    letter_warnings,
+)
 from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.train_tokenizer import (
     TrainTokenizerConfig,
@@ -68,8 +72,8 @@ def counted(text, strip):
     """Return all warnings for a text, joined to one string."""
     letters = Letters(has_marks, strip)
     letters.add(text)
-    dropped, beyond = shares(letters.counts())
-    return " ".join(warnings(dropped * strip, beyond))
+    dropped, beyond = letter_shares(letters.counts())
+    return " ".join(letter_warnings(dropped * strip, beyond))
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
@@ -149,7 +153,7 @@ def test_marks_that_wordpiece_drops(lower, strip, marks):
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
-    found = first_pass._count_letters(recipe, ["Ünï cafe", "é"])
+    found = passes._count_letters(recipe, ["Ünï cafe", "é"])
     assert found == Counter(letters=7, dropped_marks=marks, beyond_rule=0)
 
 

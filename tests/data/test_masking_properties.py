@@ -9,8 +9,7 @@ from properties import examples
 from tiny_instances import MASK_ID, SEP, WORDS, V
 
 from albert_tf.data import masking
-from albert_tf.data.draws import Draws
-from albert_tf.data.masking import Instances, MaskingConfig
+from albert_tf.data.masking import Draws, Instances, MaskingConfig
 
 CLS = 2
 

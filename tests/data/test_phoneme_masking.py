@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.data.draws import Draws
-from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.masking import Draws, MaskingConfig
 from albert_tf.data.phoneme_masking import mask_words
 
 MASK = 99

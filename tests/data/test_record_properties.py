@@ -8,14 +8,10 @@ from hypothesis import strategies as st
 from properties import examples, texts
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.layout import id_type
 from albert_tf.data.masking import Instances, Masked
 from albert_tf.data.records import parsing, tfrecord
-from albert_tf.data.records.metadata import (
-    Metadata,
-    RecordFile,
-    id_type,
-    load_metadata,
-)
+from albert_tf.data.records.metadata import Metadata, RecordFile, load_metadata
 
 
 @pytest.fixture(scope="module")

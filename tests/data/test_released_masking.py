@@ -10,8 +10,7 @@ from scipy import stats
 
 from albert_tf.data import masking
 from albert_tf.data.builder import released
-from albert_tf.data.draws import Draws
-from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.masking import Draws, MaskingConfig
 
 RECORDED = Path(__file__).parents[1] / "testdata" / "released_masks.npz"
 

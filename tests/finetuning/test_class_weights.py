@@ -13,7 +13,7 @@ from scipy.special import log_expit, log_softmax
 from tiny_runs import build, eagerly, predictions, run
 
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.job import Job, Split
+from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.finetuning.multitask import prepare_jobs
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import (

@@ -9,7 +9,7 @@ import vocabularies
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.finetuning.job import Job
+from albert_tf.finetuning.finetuning_setup import Job
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import check_targets, load_teacher
 from albert_tf.tasks.registry import find

@@ -13,7 +13,7 @@ from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning.finetune import summary
-from albert_tf.finetuning.job import Job, Split
+from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.tasks.registry import find
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.history import History

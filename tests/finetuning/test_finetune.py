@@ -15,7 +15,7 @@ from albert_tf.base import files
 from albert_tf.finetuning import finetune as finetuning_run
 from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.evaluation import TaskEvaluator
-from albert_tf.finetuning.job import prepare
+from albert_tf.finetuning.finetuning_setup import prepare
 from albert_tf.tasks.classification import Classification
 from albert_tf.training import checkpoint_files, checkpoints
 from albert_tf.training.distribution import make_strategy

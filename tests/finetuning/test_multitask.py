@@ -16,7 +16,7 @@ from tiny_runs import build, predictions, run, weights
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning import multitask
-from albert_tf.finetuning.job import prepare
+from albert_tf.finetuning.finetuning_setup import prepare
 from albert_tf.finetuning.multitask import (
     MultitaskObjective,
     SharedModel,

@@ -13,7 +13,7 @@ import tensorflow as tf
 from scipy.special import expit, log_softmax, softmax
 from tiny_questions import asked
 
-from albert_tf.finetuning.job import Job, Split
+from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets, teach
 from albert_tf.model.config import AlbertConfig

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from albert_tf.finetuning.evaluation import averaged_outputs, load_ensemble
-from albert_tf.finetuning.job import Job, Split
+from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.tasks.batches import evaluation_batches
 from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find

@@ -11,7 +11,7 @@ from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning.evaluation import TaskEvaluator
-from albert_tf.finetuning.job import Split
+from albert_tf.finetuning.finetuning_setup import Split
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import SoftTargets
 from albert_tf.tasks.batches import evaluation_batches

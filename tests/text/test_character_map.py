@@ -10,13 +10,12 @@ import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2
 from vocabularies import TEXTS, english, trained
 
-from albert_tf.text.normalization import (
-    TextConfig,
+from albert_tf.text.normalization import TextConfig, normalize
+from albert_tf.text.sentencepiece_models import (
     charsmap_keys,
     charsmap_of,
-    normalize,
+    expand,
 )
-from albert_tf.text.sentencepiece_rules import expand
 from albert_tf.text.text_graph import TextGraph, offset_graph
 from albert_tf.text.tokenizers import SentencePieceTokenizer
 

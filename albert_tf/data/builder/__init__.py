@@ -1,13 +1,13 @@
 """Convert text to TFRecords in two passes; `build.run` runs both.
 
-First pass, block by block: `text_blocks` reads files in the formats of
-`text_formats`, `boundaries` finds tokens, words and sentences, `first_pass`
-deals documents to `shards`, and `held_out` chooses the held-out text.
+`passes` contains both passes. First pass, block by block: `text_blocks` reads
+files in the formats of `text_formats`, `boundaries` finds tokens, words and
+sentences, documents are dealt to `shards`, and `held_out` chooses the held-out
+text.
 
-Second pass, shard by shard: `second_pass` writes one file. It cuts documents
-into `pairs` (or `next_sentence_pairs` or `released`), lays out the pairs, masks
-them with `data.masking` (or `released`) and encodes them with
-`records.tfrecord`.
+Second pass, shard by shard: each job writes one file. It cuts documents into
+`pairs` (or `next_sentence_pairs` or `released`), lays out the pairs, masks them
+with `data.masking` (or `released`) and encodes them with `records.tfrecord`.
 
 Finally, `statistics` reports the result and warns about problems.
 

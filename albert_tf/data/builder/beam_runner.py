@@ -25,7 +25,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from albert_tf.base import files
 from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildSpec
-from albert_tf.data.builder.first_pass import deal_block
 from albert_tf.data.builder.held_out import (
     Border,
     HeldOut,
@@ -35,10 +34,11 @@ from albert_tf.data.builder.held_out import (
     measure,
     measure_parts,
 )
-from albert_tf.data.builder.second_pass import FileJob, make_file, read_counts
+from albert_tf.data.builder.passes import FileJob, deal_block, make_file
 from albert_tf.data.builder.shards import shard_path
 from albert_tf.data.builder.text_blocks import blocks
 from albert_tf.data.builder.text_formats import Block, merge
+from albert_tf.data.records.tfrecord import read_counts
 
 # The position of a block in the text: the file's number, and the block's number
 # in the file.
@@ -198,4 +198,5 @@ class BeamRunner:
                 | "spread jobs" >> beam.Reshuffle()
                 | "make" >> beam.Map(make_file)
             )
-        yield from map(read_counts, jobs)
+        for job in jobs:
+            yield read_counts(job.counts_path)

@@ -23,8 +23,8 @@ from albert_tf.data.builder.build_settings import BuildConfig, BuildSpec
 from albert_tf.data.builder.held_out import HeldOut
 from albert_tf.data.builder.local_runner import LocalRunner
 from albert_tf.data.builder.pairs import PairsConfig
+from albert_tf.data.builder.passes import FileJob, file_jobs
 from albert_tf.data.builder.phoneme_build import PhonemesConfig
-from albert_tf.data.builder.second_pass import FileJob, file_jobs
 from albert_tf.data.builder.statistics import report, summarize, warnings
 from albert_tf.data.builder.text_blocks import check_files, input_paths
 from albert_tf.data.builder.text_formats import (

@@ -4,15 +4,13 @@ import concurrent.futures
 import contextlib
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data.builder.shards import PROGRESS_FILE
 from albert_tf.data.file_kinds import BadData
-from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
@@ -147,31 +145,6 @@ class BuildFolder:
             else:
                 self.clean()
             raise
-
-
-def read_counts(path: str) -> Counter:
-    """Read the counts of a finished file."""
-    return Counter(files.read_json(path, "The counts of a file"))
-
-
-def write_once(
-    path: str, counts_path: str, records: Callable[[Counter], Iterable[bytes]]
-) -> Counter:
-    """Write a file of records unless it is finished; return its counts.
-
-    Args:
-      path: the file.
-      counts_path: the file of the counts; if it exists too, `path` is finished.
-      records: a function that yields the records and updates the counts.
-    """
-    if all(map(files.exists, (counts_path, path))):
-        return read_counts(counts_path)
-    counts: Counter = Counter()
-    with files.atomic_path(path) as temporary:
-        tfrecord.write(temporary, records(counts))
-        counts["file_bytes"] = files.size(temporary)
-        files.write_json(counts_path, dict(counts))
-    return counts
 
 
 PIECE_BYTES = 1 << 26

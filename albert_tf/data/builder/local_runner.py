@@ -10,7 +10,6 @@ from albert_tf.base.console import Progress
 from albert_tf.base.processes import Workers
 from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildSpec
-from albert_tf.data.builder.first_pass import deal_block
 from albert_tf.data.builder.held_out import (
     HeldOut,
     add_up,
@@ -19,7 +18,7 @@ from albert_tf.data.builder.held_out import (
     measure,
     measure_parts,
 )
-from albert_tf.data.builder.second_pass import FileJob, make_file
+from albert_tf.data.builder.passes import FileJob, deal_block, make_file
 from albert_tf.data.builder.shards import ShardStore
 from albert_tf.data.builder.text_blocks import blocks
 from albert_tf.data.file_kinds import BadData

@@ -211,7 +211,7 @@ def make_file(
                 values = {"symbol_ids": ids, "word_ids": labels}
                 yield from tfrecord.encode_ints(values)
 
-    made = build_folder.write_once(
+    made = tfrecord.write_once(
         files.join(build.output_dir, name),
         files.join(scratch, f"{name}.json"),
         records,

@@ -20,9 +20,9 @@ import numpy as np
 
 from albert_tf.data.builder.pairs import PairsConfig, chain, targets
 from albert_tf.data.builder.shards import Documents
-from albert_tf.data.draws import Draws
 from albert_tf.data.layout import Pairs
 from albert_tf.data.masking import (
+    Draws,
     MaskingConfig,
     choose_spans,
     draw_ngrams,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from albert_tf.data.builder import letters
+from albert_tf.data.builder.boundaries import letter_warnings
 from albert_tf.data.builder.text_formats import bad_items
 from albert_tf.data.masking import Instances, Masked, MaskingConfig
 from albert_tf.data.records.metadata import EVAL, TRAIN
@@ -230,7 +230,7 @@ def _text(statistics: dict) -> Iterator[str]:
             f"{statistics['unknown_share']:.1%} of the tokens are unknown; "
             "does the vocabulary fit the text (language, casing)?"
         )
-    yield from letters.warnings(
+    yield from letter_warnings(
         statistics["dropped_marks_share"], statistics["beyond_rule_share"]
     )
     if said := bad_items(statistics):

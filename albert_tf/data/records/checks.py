@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
+from albert_tf.data.layout import id_type
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
@@ -17,7 +18,6 @@ from albert_tf.data.records.metadata import (
     RecordFile,
     entry_path,
     id_limits,
-    id_type,
     static_sizes,
 )
 

@@ -213,11 +213,6 @@ def static_sizes(metadata: Metadata) -> dict[str, int]:
     )
 
 
-def id_type(vocab_size: int) -> np.dtype:
-    """Return the data type of ids in dynamic records."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
-
-
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
     """Return the paths of a split's files; fail if it has no records."""
     require(

@@ -18,20 +18,19 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.draws import Draws
-from albert_tf.data.masking import DYNAMIC, STATIC
+from albert_tf.data.layout import (
+    MASKED_NAMES,
+    Masker,
+    id_type,
+    vocabulary_beside,
+)
+from albert_tf.data.masking import DYNAMIC, STATIC, Draws
 from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import (
     PHONEMES,
     Metadata,
     id_limits,
-    id_type,
     static_sizes,
-)
-from albert_tf.data.records.record_stream import (
-    MASKED_NAMES,
-    Masker,
-    vocabulary_beside,
 )
 
 # Tag of `Example.features`, an example's only field: number 1,

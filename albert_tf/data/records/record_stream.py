@@ -11,23 +11,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from albert_tf.base.errors import InputError, require
-from albert_tf.data import masking
-from albert_tf.data.draws import Draws
-from albert_tf.data.layout import Pairs, lay_out
-from albert_tf.data.masking import DYNAMIC, Words
+from albert_tf.base.errors import InputError
+from albert_tf.data.layout import MASKED_NAMES, Masker, id_type
+from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     EVAL,
-    LABELS,
     TRAIN,
     Metadata,
     entry_path,
-    id_type,
     static_sizes,
 )
-from albert_tf.text.symbols import load_vocabulary
-from albert_tf.text.vocabulary import Vocabulary
 
 # Number of records that are shuffled together.
 SHUFFLE_BLOCK = 1 << 14
@@ -76,76 +70,6 @@ def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
 def permutation(size: int, seed: Sequence[int]) -> np.ndarray:
     """Return a permutation that depends only on the seed."""
     return np.argsort(random_integers(seed, size), kind="stable")
-
-
-def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
-    """Return the tokenizer or the symbol table stored with unmasked records."""
-    vocabulary = load_vocabulary(data_dir)
-    require(
-        vocabulary.fingerprint() == metadata.tokenizer_fingerprint
-        and vocabulary.vocab_size == metadata.vocab_size
-        and len(vocabulary.words) == metadata.statistics.get(LABELS, 0),
-        "A folder of unmasked records must contain the tokenizer, or the "
-        "symbols.json and words.json, that made them; make or copy them "
-        "again.",
-        data_dir=f"{data_dir} with others",
-    )
-    return vocabulary
-
-
-# The names of the arrays that `Masker` returns.
-MASKED_NAMES = (
-    *("input_ids", "input_mask", "segment_ids"),
-    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
-)
-
-
-class Masker:
-    """A callable that lays out and masks batches of dynamic examples.
-
-    Args:
-      data_dir: the folder of the records and their tokenizer.
-      metadata: the folder's metadata.
-      seed: seed of the masks.
-    """
-
-    def __init__(self, data_dir: str, metadata: Metadata, seed: int):
-        self.tokenizer = vocabulary_beside(data_dir, metadata)
-        self.words, self.seed = Words.of(self.tokenizer), seed
-        self.config = metadata.masking_config()
-        self.tokens = metadata.max_seq_length
-        self.slots = metadata.max_predictions_per_seq
-
-    def __call__(
-        self,
-        positions: np.ndarray,
-        ids: np.ndarray,
-        starts: np.ndarray,
-        sizes: np.ndarray,
-    ) -> tuple[np.ndarray, ...]:
-        """Return the arrays of `MASKED_NAMES`, [B, T] and [B, P].
-
-        Args:
-          positions: [B], the positions of the examples in the stream.
-          ids, starts, sizes: [B, R], [B, R], [B, 2], see
-            `parsing.parse_dynamic`.
-        """
-        begin = np.arange(len(ids)) * ids.shape[1]
-        middle, end = begin + sizes[:, 0], begin + sizes.sum(axis=1)
-        pairs = Pairs(begin, middle, middle, end, np.zeros(len(ids), bool))
-        text = ids.ravel(), starts.ravel()
-        laid = lay_out(pairs, *text, self.tokens, self.tokenizer)
-        draws = Draws(self.seed, positions)
-        masked = masking.mask(laid, self.slots, self.config, self.words, draws)
-        real = np.arange(self.tokens) < laid.lengths[:, None]
-        return (
-            masked.input_ids,
-            real.astype(np.int32),
-            laid.segment_ids.astype(np.int32),
-            masked.positions,
-            masked.labels,
-            masked.weights,
-        )
 
 
 Features = list[dict[str, Sequence]]

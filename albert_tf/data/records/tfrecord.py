@@ -11,8 +11,8 @@ import dataclasses
 import functools
 import itertools
 import struct
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import google_crc32c
@@ -46,6 +46,31 @@ def write(path: str, records: Iterable[bytes]) -> None:
         for record in records:
             file.write(_with_checksum(LENGTH.pack(len(record))))
             file.write(_with_checksum(record))
+
+
+def read_counts(path: str) -> Counter:
+    """Read the counts of a finished file."""
+    return Counter(files.read_json(path, "The counts of a file"))
+
+
+def write_once(
+    path: str, counts_path: str, records: Callable[[Counter], Iterable[bytes]]
+) -> Counter:
+    """Write a file of records unless it is finished; return its counts.
+
+    Args:
+      path: the file.
+      counts_path: the file of the counts; if it exists too, `path` is finished.
+      records: a function that yields the records and updates the counts.
+    """
+    if all(map(files.exists, (counts_path, path))):
+        return read_counts(counts_path)
+    counts: Counter = Counter()
+    with files.atomic_path(path) as temporary:
+        write(temporary, records(counts))
+        counts["file_bytes"] = files.size(temporary)
+        files.write_json(counts_path, dict(counts))
+    return counts
 
 
 def _checked(framed: bytes) -> bytes | None:
@@ -290,7 +315,7 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
 
     Args:
       instances: the instances to encode.
-      id_type: `metadata.id_type` of the vocabulary.
+      id_type: `layout.id_type` of the vocabulary.
     """
     real = instances.maskable
     ids = instances.input_ids[real].astype(id_type).tobytes()

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base import settings
 from albert_tf.base.errors import require
+from albert_tf.data.layout import vocabulary_beside
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import checks, input_pipeline
 from albert_tf.data.records.metadata import (
@@ -23,7 +24,6 @@ from albert_tf.data.records.metadata import (
     paths_of,
     read_metadata,
 )
-from albert_tf.data.records.record_stream import vocabulary_beside
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.phonemes import AlbertForPhonemes

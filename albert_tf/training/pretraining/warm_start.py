@@ -11,7 +11,7 @@ from albert_tf.model.config import BLOCK, AlbertConfig
 from albert_tf.model.phonemes import HEADS
 from albert_tf.text import symbols
 from albert_tf.text.normalization import normalize
-from albert_tf.text.sentencepiece_rules import WORD_MARK
+from albert_tf.text.sentencepiece_models import WORD_MARK
 from albert_tf.text.symbols import load_vocabulary, vocabulary_in
 from albert_tf.text.tokenizers import TOKENIZER_FILE, Tokenizer
 from albert_tf.text.vocabulary import Vocabulary

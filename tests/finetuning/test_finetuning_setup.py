@@ -10,8 +10,13 @@ import tiny
 import tiny_tasks
 from tiny_runs import build, refusal
 
-from albert_tf.finetuning.finetuning_settings import FinetuningConfig
-from albert_tf.finetuning.job import Job, Split, prepare, require_alike
+from albert_tf.finetuning.finetuning_setup import (
+    FinetuningConfig,
+    Job,
+    Split,
+    prepare,
+    require_alike,
+)
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.training import distribution

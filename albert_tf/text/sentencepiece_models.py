@@ -1,0 +1,280 @@
+"""SentencePiece models: their files and maps; rules for numbers and words."""
+
+import functools
+import io
+import itertools
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import sentencepiece
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.base.errors import InputError, require
+
+WORD_MARK = "▁"
+
+
+INTACT_MAP = "The character map of a SentencePiece model must be intact."
+MOST_PATHS = 1 << 26  # total bytes of all beginnings of keys
+
+
+def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Return a map's double array, and which bytes may start a replacement."""
+    size = int.from_bytes(charsmap[:4], "little")
+    replacements = charsmap[4 + size :]
+    sound = size > 0 and size % 4 == 0 and replacements[-1:] == b"\0"
+    try:
+        replacements.decode()
+    except UnicodeDecodeError:
+        sound = False
+    require(sound, INTACT_MAP, size=size, bytes=len(charsmap))
+    first_bytes = np.frombuffer(replacements, np.uint8) & 0xC0 != 0x80
+    return np.frombuffer(charsmap, "<u4", size // 4, 4), first_bytes
+
+
+@functools.lru_cache(maxsize=8)
+def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
+    """Return the texts that a compiled character map replaces.
+
+    The map consists of the size of a double array, the array itself
+    (https://github.com/s-yata/darts-clone), and the replacements. SentencePiece
+    follows the numbers in the array unchecked, even beyond its end.
+
+    Raises:
+      InputError: if the map is damaged.
+    """
+    if not charsmap:
+        return ()
+    units, legal = _parts_of(charsmap)
+    labels = units & 0x800000FF
+    bases = np.arange(len(units)) ^ (units >> 10 << ((units & 512) >> 6))
+    inner = np.flatnonzero((labels > 0) & (labels < 256))
+    parents = inner ^ labels[inner]  # the base of the node above
+    order = np.argsort(parents)
+    inner, parents = inner[order], parents[order]
+    found, nodes, paths = [], np.array([0]), np.zeros([1, 0], np.uint8)
+    seen = 0
+    while len(nodes):
+        first = np.searchsorted(parents, bases[nodes], side="left")
+        last = np.searchsorted(parents, bases[nodes], side="right")
+        seen += np.sum(last - first) * (paths.shape[1] + 1)
+        sound = seen <= MOST_PATHS and np.all(bases[nodes] | 255 < len(units))
+        require(sound, f"{INTACT_MAP} Received: a damaged array")
+        rows = np.repeat(np.arange(len(nodes)), last - first)
+        shift = last - np.cumsum(last - first)
+        nodes = inner[np.arange(len(rows)) + shift[rows]]
+        paths = np.column_stack([paths[rows], labels[nodes].astype(np.uint8)])
+        ends = (units[nodes] & 256) > 0
+        # The next round checks the bases.
+        leaves = np.take(units, bases[nodes[ends]], mode="clip")
+        places = leaves & 0x7FFFFFFF
+        sound = np.all(places < len(legal)) and np.all(legal[places])
+        text = np.pad(paths[ends], [[0, 0], [0, 1]]).tobytes()
+        try:
+            found += text.decode().split("\0")[:-1]
+        except UnicodeDecodeError:
+            sound = False
+        require(sound, f"{INTACT_MAP} Received: damaged entries")
+    return tuple(found)
+
+
+def map_function(charsmap: bytes) -> Callable[[str], str]:
+    """Return a function that applies a compiled map to text."""
+    charsmap_keys(charsmap)  # raises an error if the map is damaged
+    proto = sentencepiece_model_pb2.ModelProto()
+    spec = proto.normalizer_spec
+    spec.precompiled_charsmap = charsmap
+    spec.add_dummy_prefix = spec.escape_whitespaces = False
+    spec.remove_extra_whitespaces = False
+    proto.pieces.add(piece="<unk>", type=2)
+    normalizer = sentencepiece.SentencePieceNormalizer(
+        model_proto=proto.SerializeToString()
+    )
+    return normalizer.normalize
+
+
+def check_model(content: bytes) -> None:
+    """Raise an error if a SentencePiece model would crash the process.
+
+    Raises:
+      InputError: if a piece or the character map is damaged.
+      DecodeError: if the content is not a SentencePiece model.
+    """
+    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    for number, piece in enumerate(proto.pieces):
+        rule = "A piece must not be empty or contain a null character."
+        legal = piece.piece and "\0" not in piece.piece
+        require(legal, rule, piece=f"{piece.piece!r:.60}", number=number)
+    charsmap_keys(proto.normalizer_spec.precompiled_charsmap)
+    # SentencePiece uses this map after a user's own rules.
+    charsmap_keys(proto.denormalizer_spec.precompiled_charsmap)
+
+
+def load_model(content: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Return the processor for a serialized model; fail if it is damaged."""
+    model = sentencepiece.SentencePieceProcessor()
+    try:
+        check_model(content)
+        model.load_from_serialized_proto(content)
+    except (DecodeError, RuntimeError):
+        raise InputError(
+            "The vocabulary must be a SentencePiece model. "
+            f"Received: {len(content)} bytes of something else"
+        ) from None
+    return model
+
+
+def charsmap_of(table: dict[str, str]) -> bytes:
+    """Compile a table into the character map of a SentencePiece model."""
+
+    def codes(text: str) -> str:
+        return text.encode("utf-32-be").hex(" ", 4)
+
+    if not table:
+        return b""
+    model = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rules.tsv")
+        with open(path, "w", encoding="utf-8") as file:
+            for text, new in sorted(table.items()):
+                file.write(f"{codes(text)}\t{codes(new)}\n")
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["a"]),
+            model_writer=model,
+            model_type="char",
+            vocab_size=4,
+            hard_vocab_limit=False,
+            bos_id=-1,
+            eos_id=-1,
+            normalization_rule_tsv=path,
+            minloglevel=2,
+        )
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    return proto.normalizer_spec.precompiled_charsmap
+
+
+# A piece that consists of the characters in ENGLISH continues a word, unless
+# the piece is a single symbol.
+SYMBOLS = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+ENGLISH = frozenset("abcdefghijklmnopqrstuvwxyz") | SYMBOLS
+
+# An id, and its start and end in the text.
+Span = tuple[int, int, int]
+
+
+def is_word_start(piece: str) -> bool:
+    """Return whether a piece begins a word, by the released English rule.
+
+    A piece begins a word if it is a single symbol, or contains a character that
+    is not in ENGLISH, such as a word-boundary marker (▁), a digit, an
+    apostrophe or an accented letter. Source: google-research/albert
+    `_is_start_piece_sp`.
+    """
+    return piece in SYMBOLS or not ENGLISH.issuperset(piece.lower())
+
+
+def _encode_number(
+    model: sentencepiece.SentencePieceProcessor, number: str
+) -> list[Span]:
+    proto = model.encode(number, out_type="immutable_proto")
+    return [(piece.id, piece.begin, piece.end) for piece in proto.pieces]
+
+
+def _drop_word_mark(
+    model: sentencepiece.SentencePieceProcessor, spans: list[Span]
+) -> list[Span]:
+    """Remove the first piece's ▁; the rest may be an unknown piece."""
+    id, begin, end = spans[0]
+    first = model.id_to_piece(id)
+    if not first.startswith(WORD_MARK):
+        return spans
+    if first == WORD_MARK:
+        return spans[1:]
+    return [(model.piece_to_id(first[1:]), begin, end), *spans[1:]]
+
+
+def digit_comma_splits(
+    model: sentencepiece.SentencePieceProcessor,
+    pieces: Sequence[str],
+    variant: str,
+) -> dict[int, list[Span]]:
+    """Split each piece that ends in a digit and a comma.
+
+    Args:
+      model: the SentencePiece model.
+      pieces: the model's pieces.
+      variant: one of `normalization.DIGIT_COMMA`.
+
+    Returns:
+      {id of such a piece: the ids that replace it, with their spans in the
+      piece's text without its ▁}. Source: google-research/albert
+      `encode_pieces`.
+    """
+    splits: dict[int, list[Span]] = {}
+    if variant == "none":
+        return splits
+    comma = model.piece_to_id(",")
+    for i, piece in enumerate(pieces):
+        if piece[-1:] != "," or not piece[-2:-1].isdigit():
+            continue
+        number = piece[:-1].replace(WORD_MARK, "")
+        spans = _encode_number(model, number)
+        if variant == "strip" and not piece.startswith(WORD_MARK):
+            spans = _drop_word_mark(model, spans)
+        splits[i] = [*spans, (comma, len(number), len(number) + 1)]
+    return splits
+
+
+def expansion_table(
+    splits: dict[int, list[Span]], vocab_size: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return splits as values, int32, and row splits, int64 [V + 1].
+
+    Row i contains the ids that replace id i, usually i itself.
+    """
+    rows = [
+        [id for id, _, _ in splits[i]] if i in splits else [i]
+        for i in range(vocab_size)
+    ]
+    lengths = [len(row) for row in rows]
+    values = np.array([id for row in rows for id in row], np.int32)
+    return values, np.concatenate([[0], np.cumsum(lengths)])
+
+
+def concatenated(
+    rows: Sequence[Sequence[int]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the concatenated ids of rows, int32, and the end of each row."""
+    ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
+    return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
+
+
+def expand(
+    ids: Sequence[Sequence[int]], values: np.ndarray, splits: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Replace each id in each row with its row of an expansion table.
+
+    Returns:
+      The concatenated new ids of all rows, and the end of each row.
+    """
+    flat, ends = concatenated(ids)
+    lengths = np.diff(splits)[flat]
+    new_ends = np.append(0, np.cumsum(lengths))
+    shift = np.repeat(splits[flat] - new_ends[:-1], lengths)
+    return values[shift + np.arange(new_ends[-1])], new_ends[ends]
+
+
+def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
+    """Return each piece's share of the training text, [V].
+
+    Scores are logarithms of shares, except in BPE models, for which all pieces
+    receive the same share.
+    """
+    scores = np.array(model.get_score(list(range(len(model)))))
+    ranks = np.array_equal(scores, np.round(scores))
+    # Predefined symbols have no score.
+    weights = (scores < 0) * (1.0 if ranks else np.exp(scores))
+    return weights / max(weights.sum(), np.finfo(float).tiny)
