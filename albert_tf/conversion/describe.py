@@ -135,10 +135,14 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
     """Return lines that describe the model of a config file.
 
     Args:
-      path: an `albert_config.json`, released or written by this package.
+      path: an `albert_config.json`, released or written by this package, or
+        the model directory that contains it.
       sequence_length: number of tokens. Default: the model's maximum.
     """
-    config = AlbertConfig.from_json_file(path)
+    read = AlbertConfig.from_json_file
+    if files.is_folder(path):
+        read = AlbertConfig.from_model_dir
+    config = read(path)
     longest = config.max_position_embeddings
     tokens = longest if sequence_length is None else sequence_length
     require(
@@ -162,7 +166,9 @@ class DescribeConfig:
     """Configs to describe, and the sequence length."""
 
     config: str = setting(
-        "", "Config files, comma-separated; --config itself may be omitted."
+        "",
+        "Config files or model directories, comma-separated; --config itself "
+        "may be omitted.",
     )
     sequence_length: int | None = setting(
         None, "Tokens per sequence.", means="the model's maximum"

@@ -55,6 +55,11 @@ NUM_THREADS = 16
 
 VOCAB_LIST = "spiece.vocab"
 
+OTHER_TOKENIZER = (
+    "`output_dir` must not contain another tokenizer, which records or models "
+    "may use; choose another folder, or delete the tokenizer."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainTokenizerConfig(TextConfig, SentencesConfig):
@@ -278,12 +283,17 @@ def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
         "own tokenizer.",
         output_dir=folder,
     )
+    known = SentencePieceTokenizer.stored_in(folder)
+    same_size = not known or known.vocab_size == config.vocab_size
+    require(same_size, OTHER_TOKENIZER, output_dir=folder)
     with _read_again(config) as readable:
         config = choose_accents(readable)
         sentences = Sentences(config)
         model = train(config, sentences)
     warn_of_bad_items(sentences.counts, config.on_bad_text)
     tokenizer = SentencePieceTokenizer(model, config)
+    same = not known or known.fingerprint() == tokenizer.fingerprint()
+    require(same, OTHER_TOKENIZER, output_dir=folder)
     tokenizer.save(folder)
     path = files.join(folder, VOCAB_LIST)
     files.write_text(path, vocabulary_list(model))

@@ -99,3 +99,14 @@ def test_mistakes_are_named(path, values, message):
     """The error names a missing file or a length of zero."""
     with pytest.raises(InputError, match=message):
         describe.size_report(str(MODELS / path), **values)
+
+
+def test_a_model_directory_is_its_config(tmp_path):
+    """A folder is described like its config; other folders are explained."""
+    path = tmp_path / "albert_config.json"
+    path.write_text((MODELS / "tiny.json").read_text())
+    of_folder, of_file = map(describe.size_report, map(str, (tmp_path, path)))
+    assert of_folder[2:] == of_file[2:]
+    path.rename(tmp_path / "config.json")
+    with pytest.raises(InputError, match="convert_checkpoint"):
+        describe.size_report(str(tmp_path))

@@ -266,3 +266,18 @@ def test_a_vocabulary_is_no_text(corpus, tmp_path):
         )
         made.append((output / "spiece.model").read_bytes())
     assert made[0] == made[1]
+
+
+def test_another_tokenizer_is_kept(corpus, tmp_path):
+    """A folder's tokenizer is replaced only with the same one."""
+    make_vocabulary(config(corpus, tmp_path))
+    before = (tmp_path / "spiece.model").read_bytes()
+    make_vocabulary(config(corpus, tmp_path))
+    for change in (
+        {"vocab_size": 60},
+        {"do_lower_case": False},
+        {"input_file": f"{corpus}/a.txt"},
+    ):
+        with pytest.raises(InputError, match="must not contain another token"):
+            make_vocabulary(config(corpus, tmp_path, **change))
+    assert (tmp_path / "spiece.model").read_bytes() == before

@@ -224,3 +224,15 @@ def test_records_that_are_damaged_are_named_while_measuring(
     monkeypatch.setattr(budget, "time_steps", read)
     with pytest.raises(InputError, match=f"Received: {path}"):
         pretrain(data_dir, config, tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "do_train, fixed, noted",
+    [(True, [], True), (True, ["num_train_steps"], False), (False, [], False)],
+)
+def test_a_length_that_nobody_chose_is_noted(do_train, fixed, noted, capsys):
+    """A run without a chosen length says how long the paper's length is."""
+    setup = make_setup(tiny.CONFIG, RECORDS, do_train=do_train, do_eval=True)
+    assert Budget(0.0, {*fixed}).choose_start(setup) == setup
+    said = "125,000 steps of 4,096 examples; `--budget_hours` or"
+    assert (said in capsys.readouterr().out) == noted

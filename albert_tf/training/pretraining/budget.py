@@ -19,6 +19,7 @@ from albert_tf.training.pretraining.pretraining_settings import COMPAT
 from albert_tf.training.pretraining.run_setup import Setup
 from albert_tf.training.run import Hook, Run
 from albert_tf.training.trainer import Trainer
+from albert_tf.training.training_config import TrainingConfig
 
 
 class Rehearse(Hook):
@@ -182,6 +183,15 @@ def measured_choices(
     return choices, seconds
 
 
+def note_length(training: TrainingConfig) -> None:
+    """Print the length of a run whose length nobody chose."""
+    print(
+        f"Note: the run has the paper's {training.num_train_steps:,} steps of "
+        f"{training.train_batch_size:,} examples; `--budget_hours` or "
+        "`--num_train_steps` sets another length"
+    )
+
+
 class Budget:
     """The time budget of a run, counted from the creation of this object.
 
@@ -205,9 +215,11 @@ class Budget:
 
     def choose_start(self, setup: Setup) -> Setup:
         """Check the settings and any earlier run; return `with_start`."""
-        if not self.hours:
-            return setup
         pretraining = setup.pretraining
+        if not self.hours:
+            if pretraining.do_train and "num_train_steps" not in self.fixed:
+                note_length(setup.training)
+            return setup
         check_budget(
             self.fixed, pretraining.init_state, setup.optimizer.optimizer
         )
