@@ -246,8 +246,19 @@ def test_useless_rows_are_an_error(tmp_path):
     with pytest.raises(InputError, match="two different words"):
         build(tmp_path / "out", path)
     path = write_rows(tmp_path / "one.jsonl", ROWS[:1])
-    with pytest.raises(InputError, match="must suffice for eval records"):
+    message = "must suffice for train records.*eval_fraction=0 holds out no"
+    with pytest.raises(InputError, match=message):
         build(tmp_path / "out", path, eval_fraction=0.001)
+
+
+def test_little_text_has_a_held_out_document(tmp_path):
+    """One document is held out, with a warning, if the share is too small."""
+    rows = [row for row in ROWS if row["document"] < 20]
+    paths = [write_rows(tmp_path / f"{i}", rows[i::2]) for i in range(2)]
+    metadata, shown = build(tmp_path / "out", *paths, eval_fraction=1e-9)
+    number = metadata.count("eval")
+    assert 0 < number < 8 < metadata.count("train")
+    assert f"Warning: only {number} examples are held out" in shown
 
 
 def test_settings_of_another_task_are_refused(tmp_path):

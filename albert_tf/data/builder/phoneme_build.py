@@ -2,8 +2,8 @@
 
 Rows are read twice, file by file: first to count symbols and words, then to
 write records. An interrupted build continues with the files that are not
-finished. What is held out is chosen part by part; a part has consecutive words
-of one document.
+finished. What is held out is chosen part by part, and is at least one part; a
+part has consecutive words of one document.
 
 Shapes: B examples, T positions.
 """
@@ -23,7 +23,7 @@ from albert_tf.base.processes import Workers, available
 from albert_tf.base.settings import EXAMPLES, Validated, setting
 from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildConfig
-from albert_tf.data.builder.statistics import report
+from albert_tf.data.builder.statistics import few_held_out, report
 from albert_tf.data.builder.text_blocks import document_hash, input_paths
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import metadata, tfrecord
@@ -120,25 +120,40 @@ def read_parts(path: str) -> Iterator[Part]:
 
 
 class Counts(NamedTuple):
-    """Counts of rows: of their symbols, their words, and the words' symbols."""
+    """Counts of rows.
+
+    Attributes:
+      symbols, words: how often each occurs.
+      spelt: the number of symbols of each word.
+      first: how many files have a key, in decimal digits, as their lowest.
+    """
 
     symbols: Counter
     words: Counter
     spelt: Counter
+    first: Counter
 
 
-def count(job: tuple[str, str]) -> Counts:
+def key_of(part: Part, seed: int) -> int:
+    """Return the place of a part in the order of holding out."""
+    return document_hash(part[0], seed)
+
+
+def count(seed: int, job: tuple[str, str]) -> Counts:
     """Count the rows of a file unless its counts are in a second file."""
     source, counts_path = job
     if files.exists(counts_path):
         found = files.read_json(counts_path, "The counts of rows")
         return Counts(*map(Counter, found))
-    counts = Counts(Counter(), Counter(), Counter())
+    counts, lowest = Counts(*(Counter() for _ in Counts._fields)), None
     for phonemes, words in read_parts(source):
+        key = key_of((phonemes, words), seed)
+        lowest = key if lowest is None else min(lowest, key)
         counts.symbols.update("".join(phonemes))
         counts.words.update(words)
         for word, symbols_of_word in zip(words, phonemes, strict=True):
             counts.spelt[word] += len(symbols_of_word)
+    counts.first.update([] if lowest is None else [str(lowest)])
     files.write_json(counts_path, counts)
     return counts
 
@@ -183,8 +198,15 @@ def lay_out(
     return result
 
 
+def border_of(fraction: float, counts: Counts) -> float:
+    """Return the key below which parts are held out: at least one part."""
+    least = min(map(int, counts.first)) + 1
+    return max(fraction * 2**64, least) if fraction else 0
+
+
 def make_file(
     build: BuildConfig,
+    border: float,
     room: int,
     table: SymbolTable,
     scratch: str,
@@ -194,17 +216,17 @@ def make_file(
 
     Args:
       build: the settings.
+      border: the key below which parts are held out.
       room: T.
       table: the symbols and words.
       scratch: the folder of counts.
       job: the split, the file of rows and the name of the file of records.
     """
     split, source, name = job
-    border = build.eval_fraction * 2**64
 
     def records(counts: Counter) -> Iterator[bytes]:
         for part in read_parts(source):
-            key = document_hash(part[0], build.random_seed)
+            key = key_of(part, build.random_seed)
             if (key < border) == (split == EVAL):
                 ids, labels = lay_out(part, table, room)
                 counts["records"] += len(ids)
@@ -280,6 +302,9 @@ def summary(made: Metadata) -> str:
         for share, (most, what) in WARNINGS.items()
         if statistics[share] > most
     ]
+    found = made.count(EVAL)
+    few = few_held_out(found, found / (found + made.count(TRAIN)))
+    lines += [f"Warning: {text}" for text in few]
     return "\n".join(lines)
 
 
@@ -291,12 +316,13 @@ def make_records(
     workers: Workers,
 ) -> None:
     """Count, choose the table, and write all files; the metadata comes last."""
-    counts = Counts(Counter(), Counter(), Counter())
+    counts = Counts(*(Counter() for _ in Counts._fields))
     saved = [
         files.join(folder.scratch, f"counts-{i:05d}.json")
         for i in range(len(paths))
     ]
-    for more in workers.map(count, zip(paths, saved, strict=True)):
+    work = functools.partial(count, build.random_seed)
+    for more in workers.map(work, zip(paths, saved, strict=True)):
         for total, part in zip(counts, more, strict=True):
             total.update(part)
     table = table_of(config, counts)
@@ -310,7 +336,10 @@ def make_records(
         for i, path in enumerate(paths)
     ]
     room = folder.identity["max_seq_length"]
-    work = functools.partial(make_file, build, room, table, folder.scratch)
+    border = border_of(build.eval_fraction, counts)
+    work = functools.partial(
+        make_file, build, border, room, table, folder.scratch
+    )
     splits = {TRAIN: (), EVAL: ()}
     for (split, *_), entry in zip(jobs, workers.map(work, jobs), strict=True):
         splits[split] += (entry,)
@@ -324,8 +353,9 @@ def make_records(
         statistics=statistics_of(table, counts),
     )
     for split, *_ in jobs:
-        rule = f"`input_file` must suffice for {split} records; see "
-        rule += "`eval_fraction`: parts of documents are held out."
+        rule = f"`input_file` must suffice for {split} records: at least two "
+        rule += "different documents that are not held out together; "
+        rule += "--eval_fraction=0 holds out no text."
         require(result.count(split), rule, words=counts.words.total())
     result.write(build.output_dir)
 
