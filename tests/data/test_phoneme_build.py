@@ -239,6 +239,19 @@ def test_a_malformed_row_is_named(tmp_path, row):
     assert [p.name for p in (tmp_path / "out").iterdir()] == []
 
 
+def test_text_is_not_rows(built, tmp_path):
+    """The error names `phonemize`, whose manifest is not a file of rows."""
+    (tmp_path / "manifest.json").write_text('{"language": "de"}')
+    with pytest.raises(InputError, match=r"such as phonemes-\*"):
+        build(tmp_path / "out", tmp_path / "*")
+    write_rows(tmp_path / "phonemes-00000.jsonl", ROWS)
+    assert build(tmp_path / "out", tmp_path / "*.json*")[0] == built[1]
+    (tmp_path / "english.txt").write_text("The first line.\nThe next one.\n")
+    message = "`python -m albert_tf.phonemize` makes .*=.*english.txt"
+    with pytest.raises(InputError, match=message):
+        build(tmp_path / "text", tmp_path / "english.txt")
+
+
 def test_useless_rows_are_an_error(tmp_path):
     """One label for all words teaches nothing; a split may not be empty."""
     alike = [{"words": ["a", "a"], "phonemes": ["ɑ", "i"]}] * 3

@@ -11,6 +11,7 @@ Shapes: B examples, T positions.
 import dataclasses
 import functools
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildConfig
 from albert_tf.data.builder.statistics import few_held_out, report
 from albert_tf.data.builder.text_blocks import document_hash, input_paths
+from albert_tf.data.file_kinds import TEXT, kind_of
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import metadata, tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN, Metadata, RecordFile
@@ -74,6 +76,7 @@ class PhonemesConfig(Validated):
     )
 
 
+FROM_TEXT = "`python -m albert_tf.phonemize` makes such rows from text."
 Part = tuple[list[str], list[str]]  # phonemes and words, one by one
 
 
@@ -91,7 +94,8 @@ def part_of(row: Row) -> Part:
         and (are(words, str) or are(words, int) and min(words, default=0) >= 0)
         and len(phonemes) == len(words),
         f"{row.where}: a row must have a list of strings `phonemes`, and as "
-        "many strings `words`, or numbers of words from 0, `input_ids`.",
+        "many strings `words`, or numbers of words from 0, `input_ids`; "
+        f"{FROM_TEXT}",
         phonemes=f"{phonemes!r:.60}",
         words=f"{words!r:.60}",
     )
@@ -360,6 +364,19 @@ def make_records(
     result.write(build.output_dir)
 
 
+def row_paths(source: str, output_dir: str) -> list[str]:
+    """Return the files of rows that `input_file` names, without a manifest."""
+    skipped = build_folder.MANIFEST_FILE
+    found = input_paths(source, output_dir)
+    paths = [p for p in found if os.path.basename(p) != skipped]
+    rule = "`input_file` must name files of rows of words and phonemes"
+    require(paths, f"{rule}, such as phonemes-*.", input_file=source)
+    for path in paths:
+        legal = files.is_stream(path) or kind_of(path) != TEXT
+        require(legal, f"{rule}; {FROM_TEXT}", input_file=path)
+    return paths
+
+
 def build(
     build: BuildConfig, config: PhonemesConfig, settings: dict
 ) -> Metadata:
@@ -372,7 +389,7 @@ def build(
     rule = "`input_file` must name files if task=phonemes."
     source = build.input_file
     require(isinstance(source, str), rule, input_file=source)
-    paths = input_paths(source, build.output_dir)
+    paths = row_paths(source, build.output_dir)
     number = build.num_processes or available()
     identity = {k: v for k, v in settings.items() if k in IDENTITY} | {
         "builder_version": PHONEME_BUILDER_VERSION,
