@@ -12,11 +12,11 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from albert_tf.base import files, processes, program
 from albert_tf.base.console import SECONDS_BETWEEN_LINES
-from albert_tf.base.errors import near, require
+from albert_tf.base.errors import require
 from albert_tf.base.packages import need
 from albert_tf.base.settings import (
     OUTPUT_DIR,
@@ -95,7 +95,7 @@ class PhonemizeConfig(text_formats.SentencesConfig):
     language: str = setting(
         "",
         "Language of espeak-ng, such as en-us, de or cmn; an unknown one "
-        "prints them all.",
+        "prints similar ones, or all.",
         required=True,
         group=READING,
     )
@@ -136,6 +136,31 @@ class PhonemizeConfig(text_formats.SentencesConfig):
         return values | {"corpus": corpus_hash(paths, processes.available())}
 
 
+def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
+    """Return the {code: name} of voices with the same first part or name."""
+    wanted = re.split(r"[\W_]", language.lower())[0]
+    return {
+        code: name
+        for code, name in voices.items()
+        if wanted == code.partition("-")[0]
+        # The rest of the name is the reading of Latin letters.
+        or wanted in re.findall(r"\w+", name.lower().partition(", latin")[0])
+    }
+
+
+def require_language(language: str, voices: Mapping[str, str]) -> None:
+    """Raise an error unless a language is one of espeak-ng's {code: name}.
+
+    The error lists similar languages or, if there are none, all languages.
+    """
+    found = similar(language, voices)
+    pairs = (found or voices).items()
+    listed = "; ".join(f"{code}: {name.strip()}" for code, name in pairs)
+    hint = f"; did you mean one of {listed}?" if found else f": {listed}."
+    rule = f"`language` must be the code of a language of espeak-ng{hint}"
+    require(language in voices, rule, language=language)
+
+
 def speaker(language: str) -> Callable[[list[str]], list[str]]:
     """Return a function from words to their phonemes.
 
@@ -151,10 +176,7 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
 
     EspeakWrapper.set_library(espeakng_loader.get_library_path())
     EspeakWrapper.set_data_path(espeakng_loader.get_data_path())
-    legal = EspeakBackend.supported_languages()
-    rule = f"`language` must be a language of espeak-ng{near(language, legal)}"
-    rule += f" It has {', '.join(legal)}."
-    require(language in legal, rule, language=language)
+    require_language(language, EspeakBackend.supported_languages())
     logging.getLogger("phonemizer").setLevel(logging.CRITICAL)
     espeak = EspeakBackend(
         language,

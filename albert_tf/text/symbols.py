@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
 from albert_tf.base import files
-from albert_tf.base.errors import require
+from albert_tf.base.errors import near, require
 from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
 from albert_tf.text.vocabulary import Vocabulary
 
@@ -177,15 +177,20 @@ def read_table(folder: str) -> SymbolTable:
     return dataclasses.replace(table, words=words)
 
 
-def named_table(name: str) -> SymbolTable:
-    """Return a table of `PRESETS`, or the tables in a folder."""
-    return preset(name) if name in PRESETS else read_table(name)
-
-
 def table_in(folder: str) -> SymbolTable | None:
     """Return the tables in a folder, None if there are none."""
     there = files.exists(files.join(folder, SYMBOLS_FILE))
     return read_table(folder) if there else None
+
+
+def named_table(name: str) -> SymbolTable:
+    """Return a table of `PRESETS`, or the tables in a folder."""
+    legal = *PRESETS, AUTO
+    rule = f"`symbols` must be {', '.join(legal)}, or a folder with "
+    rule += SYMBOLS_FILE + near(name, legal)
+    table = preset(name) if name in PRESETS else table_in(name)
+    require(table is not None, rule, symbols=name)
+    return table
 
 
 def vocabulary_in(folder: str) -> Vocabulary | None:

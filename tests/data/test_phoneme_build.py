@@ -239,6 +239,19 @@ def test_a_malformed_row_is_named(tmp_path, row):
     assert [p.name for p in (tmp_path / "out").iterdir()] == []
 
 
+def test_text_is_not_rows(built, tmp_path):
+    """The error names `phonemize`, whose manifest is not a file of rows."""
+    (tmp_path / "manifest.json").write_text('{"language": "de"}')
+    with pytest.raises(InputError, match=r"such as phonemes-\*"):
+        build(tmp_path / "out", tmp_path / "*")
+    write_rows(tmp_path / "phonemes-00000.jsonl", ROWS)
+    assert build(tmp_path / "out", tmp_path / "*.json*")[0] == built[1]
+    (tmp_path / "english.txt").write_text("The first line.\nThe next one.\n")
+    message = "`python -m albert_tf.phonemize` makes .*=.*english.txt"
+    with pytest.raises(InputError, match=message):
+        build(tmp_path / "text", tmp_path / "english.txt")
+
+
 def test_useless_rows_are_an_error(tmp_path):
     """One label for all words teaches nothing; a split may not be empty."""
     alike = [{"words": ["a", "a"], "phonemes": ["ɑ", "i"]}] * 3
@@ -246,8 +259,19 @@ def test_useless_rows_are_an_error(tmp_path):
     with pytest.raises(InputError, match="two different words"):
         build(tmp_path / "out", path)
     path = write_rows(tmp_path / "one.jsonl", ROWS[:1])
-    with pytest.raises(InputError, match="must suffice for eval records"):
+    message = "must suffice for train records.*eval_fraction=0 holds out no"
+    with pytest.raises(InputError, match=message):
         build(tmp_path / "out", path, eval_fraction=0.001)
+
+
+def test_little_text_has_a_held_out_document(tmp_path):
+    """One document is held out, with a warning, if the share is too small."""
+    rows = [row for row in ROWS if row["document"] < 20]
+    paths = [write_rows(tmp_path / f"{i}", rows[i::2]) for i in range(2)]
+    metadata, shown = build(tmp_path / "out", *paths, eval_fraction=1e-9)
+    number = metadata.count("eval")
+    assert 0 < number < 8 < metadata.count("train")
+    assert f"Warning: only {number} examples are held out" in shown
 
 
 def test_settings_of_another_task_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class EspeakBackend:
 
     @staticmethod
     def supported_languages():
-        return {"de": "German", "en-us": "English"}
+        return {"de": "German", "en-us": "English (America)"}
 
     def phonemize(self, text, separator, strip):
         with open(Path(__file__).with_name("words"), "a") as file:
@@ -256,10 +257,19 @@ def test_other_settings_need_another_folder(convert, change, message):
         convert(**change)
 
 
-def test_an_unknown_language_is_an_error(convert):
-    """The message has the nearest language and all of them."""
-    with pytest.raises(InputError, match="did you mean `en-us`.* de, en-us"):
-        convert(language="en")
+@pytest.mark.parametrize(
+    ("language", "message"),
+    [
+        ("en", "did you mean one of en-us: English (America)? Received"),
+        ("english", "did you mean one of en-us: English (America)? Received"),
+        ("DE_de", "did you mean one of de: German? Received"),
+        ("zh", "espeak-ng: de: German; en-us: English (America). Received"),
+    ],
+)
+def test_an_unknown_language_is_an_error(convert, language, message):
+    """The message has similar languages, by code or name, or else all."""
+    with pytest.raises(InputError, match=re.escape(message)):
+        convert(language=language)
 
 
 @pytest.mark.interchange

@@ -83,6 +83,14 @@ def test_damaged_symbols_are_an_error(tmp_path, content, received):
         symbols.read_table(str(tmp_path))
 
 
+def test_an_unknown_table_is_an_error():
+    """The error lists the presets, and names the nearest one."""
+    message = "plbert, kokoro, auto, or a folder with symbols.json; did you "
+    message += "mean `kokoro`. Received: symbols=kokro"
+    with pytest.raises(InputError, match=message):
+        symbols.named_table("kokro")
+
+
 @pytest.mark.parametrize(
     ("content", "received"),
     [

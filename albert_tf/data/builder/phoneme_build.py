@@ -2,8 +2,8 @@
 
 Rows are read twice, file by file: first to count symbols and words, then to
 write records. An interrupted build continues with the files that are not
-finished. What is held out is chosen part by part; a part has consecutive words
-of one document.
+finished. What is held out is chosen part by part, and is at least one part; a
+part has consecutive words of one document.
 
 Shapes: B examples, T positions.
 """
@@ -11,6 +11,7 @@ Shapes: B examples, T positions.
 import dataclasses
 import functools
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -23,8 +24,9 @@ from albert_tf.base.processes import Workers, available
 from albert_tf.base.settings import EXAMPLES, Validated, setting
 from albert_tf.data.builder import build_folder
 from albert_tf.data.builder.build_settings import BuildConfig
-from albert_tf.data.builder.statistics import report
+from albert_tf.data.builder.statistics import few_held_out, report
 from albert_tf.data.builder.text_blocks import document_hash, input_paths
+from albert_tf.data.file_kinds import TEXT, kind_of
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import metadata, tfrecord
 from albert_tf.data.records.metadata import EVAL, TRAIN, Metadata, RecordFile
@@ -74,6 +76,7 @@ class PhonemesConfig(Validated):
     )
 
 
+FROM_TEXT = "`python -m albert_tf.phonemize` makes such rows from text."
 Part = tuple[list[str], list[str]]  # phonemes and words, one by one
 
 
@@ -91,7 +94,8 @@ def part_of(row: Row) -> Part:
         and (are(words, str) or are(words, int) and min(words, default=0) >= 0)
         and len(phonemes) == len(words),
         f"{row.where}: a row must have a list of strings `phonemes`, and as "
-        "many strings `words`, or numbers of words from 0, `input_ids`.",
+        "many strings `words`, or numbers of words from 0, `input_ids`; "
+        f"{FROM_TEXT}",
         phonemes=f"{phonemes!r:.60}",
         words=f"{words!r:.60}",
     )
@@ -120,25 +124,40 @@ def read_parts(path: str) -> Iterator[Part]:
 
 
 class Counts(NamedTuple):
-    """Counts of rows: of their symbols, their words, and the words' symbols."""
+    """Counts of rows.
+
+    Attributes:
+      symbols, words: how often each occurs.
+      spelt: the number of symbols of each word.
+      first: how many files have a key, in decimal digits, as their lowest.
+    """
 
     symbols: Counter
     words: Counter
     spelt: Counter
+    first: Counter
 
 
-def count(job: tuple[str, str]) -> Counts:
+def key_of(part: Part, seed: int) -> int:
+    """Return the place of a part in the order of holding out."""
+    return document_hash(part[0], seed)
+
+
+def count(seed: int, job: tuple[str, str]) -> Counts:
     """Count the rows of a file unless its counts are in a second file."""
     source, counts_path = job
     if files.exists(counts_path):
         found = files.read_json(counts_path, "The counts of rows")
         return Counts(*map(Counter, found))
-    counts = Counts(Counter(), Counter(), Counter())
+    counts, lowest = Counts(*(Counter() for _ in Counts._fields)), None
     for phonemes, words in read_parts(source):
+        key = key_of((phonemes, words), seed)
+        lowest = key if lowest is None else min(lowest, key)
         counts.symbols.update("".join(phonemes))
         counts.words.update(words)
         for word, symbols_of_word in zip(words, phonemes, strict=True):
             counts.spelt[word] += len(symbols_of_word)
+    counts.first.update([] if lowest is None else [str(lowest)])
     files.write_json(counts_path, counts)
     return counts
 
@@ -183,8 +202,15 @@ def lay_out(
     return result
 
 
+def border_of(fraction: float, counts: Counts) -> float:
+    """Return the key below which parts are held out: at least one part."""
+    least = min(map(int, counts.first)) + 1
+    return max(fraction * 2**64, least) if fraction else 0
+
+
 def make_file(
     build: BuildConfig,
+    border: float,
     room: int,
     table: SymbolTable,
     scratch: str,
@@ -194,17 +220,17 @@ def make_file(
 
     Args:
       build: the settings.
+      border: the key below which parts are held out.
       room: T.
       table: the symbols and words.
       scratch: the folder of counts.
       job: the split, the file of rows and the name of the file of records.
     """
     split, source, name = job
-    border = build.eval_fraction * 2**64
 
     def records(counts: Counter) -> Iterator[bytes]:
         for part in read_parts(source):
-            key = document_hash(part[0], build.random_seed)
+            key = key_of(part, build.random_seed)
             if (key < border) == (split == EVAL):
                 ids, labels = lay_out(part, table, room)
                 counts["records"] += len(ids)
@@ -280,6 +306,9 @@ def summary(made: Metadata) -> str:
         for share, (most, what) in WARNINGS.items()
         if statistics[share] > most
     ]
+    found = made.count(EVAL)
+    few = few_held_out(found, found / (found + made.count(TRAIN)))
+    lines += [f"Warning: {text}" for text in few]
     return "\n".join(lines)
 
 
@@ -291,12 +320,13 @@ def make_records(
     workers: Workers,
 ) -> None:
     """Count, choose the table, and write all files; the metadata comes last."""
-    counts = Counts(Counter(), Counter(), Counter())
+    counts = Counts(*(Counter() for _ in Counts._fields))
     saved = [
         files.join(folder.scratch, f"counts-{i:05d}.json")
         for i in range(len(paths))
     ]
-    for more in workers.map(count, zip(paths, saved, strict=True)):
+    work = functools.partial(count, build.random_seed)
+    for more in workers.map(work, zip(paths, saved, strict=True)):
         for total, part in zip(counts, more, strict=True):
             total.update(part)
     table = table_of(config, counts)
@@ -310,7 +340,10 @@ def make_records(
         for i, path in enumerate(paths)
     ]
     room = folder.identity["max_seq_length"]
-    work = functools.partial(make_file, build, room, table, folder.scratch)
+    border = border_of(build.eval_fraction, counts)
+    work = functools.partial(
+        make_file, build, border, room, table, folder.scratch
+    )
     splits = {TRAIN: (), EVAL: ()}
     for (split, *_), entry in zip(jobs, workers.map(work, jobs), strict=True):
         splits[split] += (entry,)
@@ -324,10 +357,24 @@ def make_records(
         statistics=statistics_of(table, counts),
     )
     for split, *_ in jobs:
-        rule = f"`input_file` must suffice for {split} records; see "
-        rule += "`eval_fraction`: parts of documents are held out."
+        rule = f"`input_file` must suffice for {split} records: at least two "
+        rule += "different documents that are not held out together; "
+        rule += "--eval_fraction=0 holds out no text."
         require(result.count(split), rule, words=counts.words.total())
     result.write(build.output_dir)
+
+
+def row_paths(source: str, output_dir: str) -> list[str]:
+    """Return the files of rows that `input_file` names, without a manifest."""
+    skipped = build_folder.MANIFEST_FILE
+    found = input_paths(source, output_dir)
+    paths = [p for p in found if os.path.basename(p) != skipped]
+    rule = "`input_file` must name files of rows of words and phonemes"
+    require(paths, f"{rule}, such as phonemes-*.", input_file=source)
+    for path in paths:
+        legal = files.is_stream(path) or kind_of(path) != TEXT
+        require(legal, f"{rule}; {FROM_TEXT}", input_file=path)
+    return paths
 
 
 def build(
@@ -342,7 +389,7 @@ def build(
     rule = "`input_file` must name files if task=phonemes."
     source = build.input_file
     require(isinstance(source, str), rule, input_file=source)
-    paths = input_paths(source, build.output_dir)
+    paths = row_paths(source, build.output_dir)
     number = build.num_processes or available()
     identity = {k: v for k, v in settings.items() if k in IDENTITY} | {
         "builder_version": PHONEME_BUILDER_VERSION,

@@ -253,6 +253,17 @@ def _room(statistics: dict) -> Iterator[str]:
         )
 
 
+def few_held_out(records: int, share: float) -> Iterator[str]:
+    """Yield a warning if a share of the text makes too few records."""
+    if 0 < records < FEW_HELD_OUT:
+        enough = share * FEW_HELD_OUT / records
+        yield f"only {records} examples are held out; " + (
+            f"--eval_fraction={enough:.2g} holds out about {FEW_HELD_OUT}"
+            if 0 < enough <= MUCH_HELD_OUT
+            else "add text"
+        )
+
+
 def _held_out(statistics: dict) -> Iterator[str]:
     found = statistics[EVAL]
     records, share = found["records"], found["held_out_share"]
@@ -272,13 +283,7 @@ def _held_out(statistics: dict) -> Iterator[str]:
             "share to hold out: part of it is held out, and training uses the "
             "rest; if it is several documents, separate them by blank lines"
         )
-    if 0 < records < FEW_HELD_OUT:
-        enough = share * FEW_HELD_OUT / records
-        yield f"only {records} examples are held out; " + (
-            f"--eval_fraction={enough:.2g} holds out about {FEW_HELD_OUT}"
-            if 0 < enough <= MUCH_HELD_OUT
-            else "add text"
-        )
+    yield from few_held_out(records, share)
 
 
 def warnings(
