@@ -314,10 +314,18 @@ def write_text(path: str, text: str) -> None:
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
+def require_file(there: bool, what: str, path: str) -> None:
+    """Raise an error if a file is missing; a folder's files are listed."""
+    rule = f"{what} must be an existing file. Received: {path}"
+    if not there and is_folder(path):
+        inside = [name for name in names(path) if is_file(join(path, name))]
+        rule += f", a folder with {', '.join(sorted(inside)[:5]) or 'no files'}"
+    require(there, rule)
+
+
 def read_text(path: str, what: str) -> str:
     """Read a UTF-8 text file; `what` describes it in error messages."""
-    rule = f"{what} must be an existing file. Received: {path}"
-    require(is_file(path), rule)
+    require_file(is_file(path), what, path)
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:

@@ -420,8 +420,7 @@ def read_text(path: str, what: str) -> str:
       path: the file.
       what: the description of the file in error messages.
     """
-    rule = f"{what} must be an existing file. Received: {path}"
-    require(files.is_file(path), rule)
+    files.require_file(files.is_file(path), what, path)
     with opened(path) as source:
         data = source.file.read()
     try:

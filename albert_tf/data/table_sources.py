@@ -259,7 +259,7 @@ def _path_rows(path: str, column: str | None, bad: Handler) -> Iterator[Row]:
     names = data_files(path)
     for name in names:
         there = files.is_file(name) or files.is_stream(name)
-        require(there, "The data file must be an existing file.", path=name)
+        files.require_file(there, "The data file", name)
     if names == [path]:
         yield from _file_rows(path, column, bad)
         return

@@ -102,9 +102,8 @@ def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
 
 def read_texts(path: str) -> Iterator[str]:
     """Yield the text of every line."""
-    rule = "`input_file` must be an existing file."
     legal = files.is_file(path) or files.is_stream(path)
-    require(legal, rule, input_file=path)
+    files.require_file(legal, "`input_file`", path)
     with file_kinds.opened(path) as source:
         rule = "`input_file` must be plain text with one text per line."
         kind = f"{path}, a file of {source.kind}"

@@ -418,8 +418,7 @@ def read_rows(path: str | InMemoryTable, columns: Columns) -> Iterator[Row]:
     if is_table(path):
         yield from rows_of(path)
         return
-    rule = "The data file must be an existing file."
-    require(files.is_file(path), rule, path=path)
+    files.require_file(files.is_file(path), "The data file", path)
     broken = 0
 
     def pass_over(error: BadData, line: bytes) -> None:

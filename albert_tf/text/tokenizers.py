@@ -416,8 +416,7 @@ def tokenizer_of(config: dict | None) -> Tokenizer | None:
 
 
 def _load(kind: str, path: str, config: TextConfig) -> Tokenizer:
-    rule = f"The {kind} vocabulary must be an existing file."
-    require(files.is_file(path), f"{rule} Received: {path}")
+    files.require_file(files.is_file(path), f"The {kind} vocabulary", path)
     try:
         tokenizer = TOKENIZERS[kind](files.read_bytes(path), config)
     except InputError as error:

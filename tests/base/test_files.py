@@ -11,6 +11,9 @@ from tiny_corpus import ROOT
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
+from albert_tf.library import embed
+from albert_tf.tasks.tables import Columns, read_rows
+from albert_tf.text.tokenizers import TokenizerConfig, build_tokenizer
 
 
 @pytest.fixture
@@ -322,3 +325,27 @@ def test_names_that_are_not_utf8_are_written(tmp_path):
     assert files.read_text(f"{tmp_path}/x.flags", "It") == (
         "--input_file=caf\\udce9.txt"
     )
+
+
+READERS = {
+    "settings": lambda path: files.read_json(path, "The settings"),
+    "table": lambda path: list(read_rows(path, Columns())),
+    "text": lambda path: list(embed.read_texts(path)),
+    "vocabulary": lambda path: build_tokenizer(
+        TokenizerConfig(spm_model_file=path)
+    ),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_folder_instead_of_a_file_is_listed(reader, tmp_path):
+    """The error for a folder names the files in it."""
+    read, folder = READERS[reader], tmp_path / "folder"
+    (folder / "inner").mkdir(parents=True)
+    with pytest.raises(InputError, match="folder, a folder with no files"):
+        read(str(folder))
+    (folder / "spiece.model").touch()
+    with pytest.raises(InputError, match="folder, a folder with spiece.model"):
+        read(str(folder))
+    with pytest.raises(InputError, match="existing file. Received: .*none$"):
+        read(str(tmp_path / "none"))

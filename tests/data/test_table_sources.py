@@ -168,7 +168,7 @@ def test_a_damaged_file(tmp_path):
     path.write_text("a,b\n")
     with pytest.raises(InputError, match=f"undamaged.*Received: {path}"):
         list(rows_of(str(path)))
-    with pytest.raises(InputError, match="existing file. Received: path=none"):
+    with pytest.raises(InputError, match="existing file. Received: none"):
         list(rows_of("none.parquet"))
 
 
