@@ -186,7 +186,7 @@ class AlbertConfig:
         require(
             pieces <= self.vocab_size,
             f"{path}: the tokenizer, or symbols.json, must fit the weights, "
-            "whose word table has `vocab_size` rows.",
+            "whose embedding table has `vocab_size` rows.",
             pieces=pieces,
             vocab_size=self.vocab_size,
         )

@@ -118,7 +118,10 @@ def test_an_embedder_keeps_its_pooling(
         ({"layer": 1, "pooling": "pooled"}, "layer=1"),
         ({"max_seq_length": 25}, "max_seq_length=25"),
         ({"output_file": "x.txt"}, "output_file=x.txt"),
-        ({"input_file": "nowhere"}, "input_file=nowhere"),
+        (
+            {"input_file": "nowhere"},
+            "`input_file` must be an existing file. Received: nowhere",
+        ),
         ({"pooling": "sum"}, "pooling=sum"),
     ],
     ids=str,
