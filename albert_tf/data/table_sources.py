@@ -154,9 +154,9 @@ def _features_of(schema: Any) -> Mapping:
     return noted.get("info", {}).get("features", {})
 
 
-# Errors that arise if the schema's metadata for `datasets` are malformed, or
-# cells are not UTF-8.
-MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
+# Errors that arise if the schema's metadata for `datasets` are malformed, cells
+# are not UTF-8, or a damaged length is more than the memory.
+MALFORMED = (AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 @contextlib.contextmanager

@@ -71,6 +71,9 @@ BLOCK_TYPES = ("attention", "ffn")
 BLOCK = re.compile(rf"albert/encoder/({'|'.join(BLOCK_TYPES)})_(\d+)_")
 
 
+MAX_LAYERS = 10_000  # beyond any model; a damaged config would fill the memory
+
+
 @dataclasses.dataclass(frozen=True)
 class AlbertConfig:
     """An ALBERT architecture; the defaults are ALBERT-base version 2.
@@ -83,12 +86,17 @@ class AlbertConfig:
     vocab_size: int = setting(30000, "Vocabulary size, V.", minimum=8)
     embedding_size: int = setting(128, "Embedding width, E.", minimum=1)
     hidden_size: int = setting(768, "Hidden width, H.", minimum=1)
-    num_hidden_layers: int = setting(12, "Number of layers, L.", minimum=1)
+    num_hidden_layers: int = setting(
+        12, "Number of layers, L.", minimum=1, maximum=MAX_LAYERS
+    )
     num_hidden_groups: int = setting(
         1, "Number of groups of layers that share weights.", minimum=1
     )
     inner_group_num: int = setting(
-        1, "Number of consecutive blocks in each layer.", minimum=1
+        1,
+        "Number of consecutive blocks in each layer.",
+        minimum=1,
+        maximum=MAX_LAYERS,
     )
     num_attention_heads: int = setting(
         12, "Number of attention heads, A.", minimum=1
