@@ -318,8 +318,9 @@ def require_file(there: bool, what: str, path: str) -> None:
     """Raise an error if a file is missing; a folder's files are listed."""
     rule = f"{what} must be an existing file. Received: {path}"
     if not there and is_folder(path):
-        inside = [name for name in names(path) if is_file(join(path, name))]
-        rule += f", a folder with {', '.join(sorted(inside)[:5]) or 'no files'}"
+        inside = (n for n in sorted(names(path)) if is_file(join(path, n)))
+        shown = ", ".join(itertools.islice(inside, 5))
+        rule += f", a folder with {shown or 'no files'}"
     require(there, rule)
 
 

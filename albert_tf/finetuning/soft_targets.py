@@ -21,7 +21,7 @@ def balanced(labels: np.ndarray, number: int) -> np.ndarray:
     """Return class weights: n / (k n_c) for the k classes that occur, or 1.
 
     Args:
-      labels: the labels of n examples, of which n_c belong to class c.
+      labels: the labels of n examples; class c has n_c of them.
       number: the number of classes.
     """
     present, counts = np.unique(labels, return_counts=True)

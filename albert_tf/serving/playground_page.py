@@ -135,6 +135,8 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
     def ask(*values):
         texts = dict(zip(fields, values, strict=False))
         try:
+            rule = "A value is missing from the form."
+            require(len(texts) == len(fields), rule, values=len(values))
             for field, text in texts.items():
                 rule = f"`{field}` must be text."
                 require(isinstance(text, str), rule, type=type(text).__name__)

@@ -1,8 +1,8 @@
 """Answer scores as defined by the official scripts of SQuAD and CMRC 2018.
 
-For each question, the functions receive the texts of its answers, of which an
-unanswerable question has none, and the predicted text, which is "" for no
-answer. Scores are from 0 to 1.
+For each question, the functions receive the reference answers and the predicted
+text. An unanswerable question has no reference answer; the prediction "" means
+that there is no answer. Scores are from 0 to 1.
 """
 
 import collections

@@ -172,6 +172,20 @@ def test_a_damaged_file(tmp_path):
         list(rows_of("none.parquet"))
 
 
+def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
+    """A damaged length, for which memory does not suffice, is explained."""
+    ipc = pytest.importorskip("pyarrow.ipc")
+
+    def too_long(file):
+        raise MemoryError
+
+    monkeypatch.setattr(ipc, "open_stream", too_long)
+    path = tmp_path / "t.arrow"
+    path.write_bytes(b"\xff\xff\xff\xff")
+    with pytest.raises(InputError, match=f"undamaged.*Received: {path}"):
+        list(rows_of(str(path)))
+
+
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
     """Without a library, the error names the package to install."""
     path = parquet(ROWS, tmp_path)

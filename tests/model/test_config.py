@@ -135,6 +135,8 @@ def test_group_of_a_layer():
         ({"vocab_size": 0}, "`vocab_size` must be at least 8"),
         ({"vocab_size": "30000"}, "`vocab_size` must be a whole number"),
         ({"num_hidden_layers": 0}, "`num_hidden_layers` must be at least 1"),
+        ({"num_hidden_layers": 10**30}, "`num_hidden_layers` must be at most"),
+        ({"inner_group_num": 10**30}, "`inner_group_num` must be at most"),
         ({"num_hidden_layers": True}, "`num_hidden_layers` must be a whole"),
         ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` must be at most"),
         ({"hidden_dropout_prob": -0.1}, "must be at least 0.0"),

@@ -187,6 +187,14 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
     assert accepted == ["event: complete"] * 2
 
 
+def test_a_missing_value_is_a_visitors_mistake(model, page):
+    """A form whose values are too few is an error without a trace."""
+    ask = page.make_ask(model, "sentence_order", ["text", "text_pair"])
+    for values in ((), ("a",)):
+        with pytest.raises(page.VisitorError, match="A value is missing"):
+            ask(*values)
+
+
 def test_unexpected_errors_show_no_trace(model, address, monkeypatch):
     """An internal error reveals no details."""
     monkeypatch.setattr(model, "ask", lambda *_: 1 / 0)

@@ -231,7 +231,7 @@ def test_records_that_are_damaged_are_named_while_measuring(
     [(True, [], True), (True, ["num_train_steps"], False), (False, [], False)],
 )
 def test_a_length_that_nobody_chose_is_noted(do_train, fixed, noted, capsys):
-    """A run without a chosen length says how long the paper's length is."""
+    """A run whose length the user did not choose prints the default."""
     setup = make_setup(tiny.CONFIG, RECORDS, do_train=do_train, do_eval=True)
     assert Budget(0.0, {*fixed}).choose_start(setup) == setup
     said = "125,000 steps of 4,096 examples; `--budget_hours` or"

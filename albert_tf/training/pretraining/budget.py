@@ -184,9 +184,9 @@ def measured_choices(
 
 
 def note_length(training: TrainingConfig) -> None:
-    """Print the length of a run whose length nobody chose."""
+    """Print the length of a run if the user did not choose it."""
     print(
-        f"Note: the run has the paper's {training.num_train_steps:,} steps of "
+        f"Note: by default, the run has {training.num_train_steps:,} steps of "
         f"{training.train_batch_size:,} examples; `--budget_hours` or "
         "`--num_train_steps` sets another length"
     )
