@@ -22,9 +22,9 @@ from albert_tf.tasks.tagged_words import (
 
 BOUNDARIES = ("-DOCSTART-", "-X-")  # first cells of lines without a word
 
-ID = re.compile(
-    r"(\d+)([-.]\d+)?"
-)  # a line's number; a line with a second number is not a word
+# A line's number; a line with a second number is not a word. Python does not
+# convert numbers of thousands of digits.
+ID = re.compile(r"(\d{1,9})([-.]\d{1,9})?")
 CONLLU_COLUMNS = 10
 
 
@@ -188,7 +188,7 @@ def have_ids(sentences: list[list[Line]]) -> bool:
 
 def column(cells: list[str], number: str, flag: str, where: str) -> str:
     """Return the cell in a column; column numbers start at "1"."""
-    position = int(number) if number.isdigit() else 0
+    position = int(number) if number.isdecimal() else 0
     last = len(cells)
     rule = f"{where}: `{flag}` must be the number of one of {last} columns."
     require(1 <= position <= last, rule, **{flag: number})

@@ -7,6 +7,7 @@ import lzma
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.tasks import conll
 from albert_tf.tasks.conll import read_conll
 
 
@@ -226,3 +227,19 @@ def test_compressed_columns_and_json_lines(tmp_path):
         other.write_bytes(data)
         found = read_conll(str(other), "", "", True)
         assert [(s.words, s.tags) for s in found] == wanted
+
+
+@pytest.mark.parametrize("first", ["9" * 5000, "1-" + "2" * 5000, "x"])
+def test_long_numbers_are_no_word_numbers(first):
+    """A first column with something else than line numbers has no numbers."""
+    rows = [["1", "the", "O"], ["2", "dog", "O"]]
+    lines = [conll.Line(i, "", cells) for i, cells in enumerate(rows)]
+    assert conll.have_ids([lines])
+    lines[0].cells[0] = first
+    assert not conll.have_ids([lines])
+
+
+def test_a_column_number_is_decimal():
+    """A superscript is a digit, but not the number of a column."""
+    with pytest.raises(InputError, match="number of one of 2 columns"):
+        conll.column(["a", "b"], "\u00b2", "text_column", "t.conll:1")
