@@ -118,6 +118,7 @@ def make_corpus(folder: str) -> None:
     """Create the corpus and the task unless they exist, and print sizes."""
     path = files.join(folder, corpus.STATISTICS_FILE)
     if not files.exists(path):
+        print("Collecting docstrings of the installed packages", flush=True)
         corpus.write_corpus(folder, np.random.default_rng(0))
     statistics = files.read_json(path, "The statistics")
     print(f"corpus: {statistics['words']:,} words, {folder}")
