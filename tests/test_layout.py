@@ -136,6 +136,24 @@ def test_the_library_does_not_assert():
     assert users == []
 
 
+# They record the progress of a run.
+MUTABLE = {"Pace", "Clock", "BudgetClock", "Window"}
+
+
+def test_values_do_not_change():
+    """Every dataclass is frozen, except those that record progress."""
+    mutable = {
+        node.name
+        for tree in TREES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for decorator in map(ast.unparse, node.decorator_list)
+        if decorator.startswith("dataclasses.dataclass")
+        and "frozen=True" not in decorator
+    }
+    assert mutable == MUTABLE
+
+
 def test_every_test_states_its_property():
     """Every test function has a docstring."""
     silent = [

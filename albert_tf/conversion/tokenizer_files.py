@@ -106,7 +106,7 @@ class Added:
     special: bool
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class HubFiles:
     """The files of a tokenizer.
 
