@@ -337,17 +337,20 @@ def metric_name(split: str, metric: str) -> str:
 
 
 def choose_task(
-    run: FinetuningConfig, data: DataConfig, config: TaskConfig
+    run: FinetuningConfig, data: DataConfig, config: TaskConfig, positions: int
 ) -> Task:
-    """Return the task that flags select, or a fine-tuned model's own task."""
+    """Return the task that flags select, or a fine-tuned model's own task.
+
+    Lengths that are not set fit a model with this number of positions.
+    """
     if run.do_train:
         require(data.task, "`task` is required for training. Received: none")
-        return with_settings(find(data.task), data, config)
-    trained = load_task(run.source_dir)
-    task = trained
-    if data.task and find(data.task).name != trained.name:
-        task = find(data.task).for_model(trained)
-    return with_settings(task, data, config)
+        task = find(data.task)
+    else:
+        task = trained = load_task(run.source_dir)
+        if data.task and find(data.task).name != trained.name:
+            task = find(data.task).for_model(trained)
+    return with_settings(task.within(positions), data, config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -425,7 +428,8 @@ def prepare(
     """
     run.check_output()
     config, tokenizer = run.encoder(), load_tokenizer(run.source_dir)
-    task = choose_task(run, data, task_config)
+    positions = config.max_position_embeddings
+    task = choose_task(run, data, task_config, positions)
     config.check_length("max_seq_length", task.config.max_seq_length)
     config.check_pieces(tokenizer.vocab_size, run.source_dir)
     examples: dict[str, dict[str, Sequence]] = {}

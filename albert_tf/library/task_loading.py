@@ -144,11 +144,12 @@ def task_of_class(
     else:
         task = new_task(cls, labels, **options)
     max_length = check_length(max_length, opened.config)
-    positions = opened.config.max_position_embeddings
-    length = max_length or min(task.config.max_seq_length, positions)
+    task = task.within(opened.config.max_position_embeddings)
     others = {*cls.options, *DROPOUTS}
     given = {k: x for k, x in settings.items() if k not in others}
-    return task.updated(**{"max_seq_length": length} | given)
+    task = task.updated(**{"max_seq_length": max_length} | given)
+    opened.config.check_length("max_seq_length", task.config.max_seq_length)
+    return task
 
 
 def with_dropout(config: AlbertConfig, settings: dict) -> AlbertConfig:

@@ -152,6 +152,12 @@ class Task(abc.ABC):
         task.check(changes)
         return task
 
+    def within(self, positions: int) -> "Task":
+        """Return the task with inputs of at most `positions` tokens."""
+        if self.config.max_seq_length <= positions:
+            return self
+        return self.updated(max_seq_length=positions)
+
     def _check_data(self, data: DataConfig, columns: dict) -> None:
         """Raise an error if columns or the main metric do not apply."""
         for name, value in columns.items():

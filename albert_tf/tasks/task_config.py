@@ -49,7 +49,8 @@ class TaskConfig(Validated):
     max_seq_length: int | None = variant(
         MAX_SEQ_LENGTH,
         help="Maximum tokens per example; longer ones are cut or split.",
-        means="the fine-tuned model's, or the task's: 128, 384 for questions",
+        means="the fine-tuned model's, or the task's: 128, 384 for questions, "
+        "512 for choices, but at most the model's number of positions",
         minimum=4,
     )
     classifier_dropout: float | None = setting(

@@ -52,6 +52,18 @@ def test_workers_need_the_same_settings_and_examples(
     require_alike(None, *[None] * 2)  # a single process
 
 
+def test_the_usual_length_fits_the_model(pretrained, opinions):
+    """The default length is the model's number of positions, if it has few."""
+    how = {"model_dir": pretrained, "output_dir": "o", "do_train": True}
+    for given, length in ((None, 16), (9, 9)):
+        s = build(**how, **opinions | {"max_seq_length": given})
+        job = prepare(s.run, s.data, s.task)
+        assert job.task.config.max_seq_length == length
+    assert "at most the model's" in refusal(
+        **how, **opinions | {"max_seq_length": 17}
+    )
+
+
 def test_the_first_split_chooses_the_best_weights():
     """For MNLI, the matched split selects the best weights."""
     names = "eval_matched", "eval_mismatched"

@@ -69,6 +69,7 @@ def untrained(model, path):
         (load(["a", "a"]), "different labels"),
         (load(LABELS, rate=1), "setting must"),
         (load(LABELS, 99), "`max_length` must"),
+        (load(LABELS, max_seq_length=99), "`max_seq_length` must"),
         (lambda m, path: Classifier.load("/no", LABELS), "`path` must be a"),
         (untrained, "`compile` must come before"),
     ],

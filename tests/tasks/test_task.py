@@ -106,6 +106,18 @@ def test_lengths_that_are_given_stay():
         find("squad-1.1").updated(max_seq_length=4)
 
 
+@pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
+def test_lengths_fit_the_positions_of_a_model(kind):
+    """A task for few positions is the task with that input length.
+
+    As many positions as the default length, or more, change nothing.
+    """
+    task = find(kind)
+    usual = task.config.max_seq_length
+    assert task.within(usual) is task.within(usual + 1) is task
+    assert task.within(usual - 1) == task.updated(max_seq_length=usual - 1)
+
+
 TWO = {"label_column": ("a", "b")}
 
 
