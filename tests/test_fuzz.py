@@ -14,7 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.base.errors import InputError
 from albert_tf.data.records import tfrecord
 from albert_tf.tasks.registry import find
-from albert_tf.text.sentencepiece_models import check_model
+from albert_tf.text.sentencepiece_models import read_model
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoint_files
 
@@ -123,7 +123,7 @@ def test_damaged_character_maps_are_refused():
         damaged = intact[:place] + number + intact[place + 4 :]
         proto.normalizer_spec.precompiled_charsmap = damaged
         with pytest.raises(InputError, match="map of a SentencePiece model"):
-            check_model(proto.SerializeToString())
+            read_model(proto.SerializeToString())
 
 
 @pytest.mark.parametrize("piece", ["", "a\0b"])
@@ -134,7 +134,7 @@ def test_pieces_that_end_the_process_are_refused(piece):
     )
     proto.pieces[-1].piece = piece
     with pytest.raises(InputError, match="must not be empty"):
-        check_model(proto.SerializeToString())
+        read_model(proto.SerializeToString())
 
 
 def test_a_changed_vocabulary_is_noticed(tmp_path):

@@ -121,9 +121,8 @@ BETWEEN = "\u2800"
 # which no text uses.
 LETTERS, COMPATIBLE, HALF = "\u1100-\u11ff", "\u3130-\u318f", "\uffa0-\uffdc"
 MIXED_FORMS = re.compile(
-    f"^(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
-    f"[{LETTERS}{COMPATIBLE}{HALF}\u3200-\u327f]{{3,}}$",
-    re.MULTILINE,
+    f"(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
+    f"[{LETTERS}{COMPATIBLE}{HALF}\u3200-\u327f]{{3,}}"
 )
 
 
@@ -169,15 +168,21 @@ def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
     """
     own = map_function(charsmap)
 
+    def rules(texts: Iterable[str]) -> list[str]:
+        return of_each(lambda text: normalize(text, config), texts)
+
     def found(texts: list[str]) -> Iterator[tuple[str, str]]:
-        before = of_each(lambda text: normalize(text, config), texts)
-        return zip(texts, of_each(own, before), strict=True)
+        return zip(texts, of_each(own, rules(texts)), strict=True)
 
     keys = charsmap_keys(charsmap)
-    singles = {*changing_characters(), *(key for key in keys if len(key) == 1)}
+    every = changing_characters()
+    changed = {
+        c for c, new in zip(every, rules(every), strict=True) if c != new
+    }
+    singles = changed.union(key for key in keys if len(key) == 1)
     table = {c: new for c, new in found([*singles]) if c != new}
-    mixed = {*MIXED_FORMS.findall("\n".join(keys))}
-    several = [k for k in keys if len(k) > 1 and k not in mixed]
+    mixed = MIXED_FORMS.fullmatch
+    several = [k for k in keys if len(k) > 1 and not mixed(k)]
     one_by_one = str.maketrans(table)
     for key, new in found([*several, "``", "''"]):
         if new != key.translate(one_by_one):

@@ -96,35 +96,46 @@ def map_function(charsmap: bytes) -> Callable[[str], str]:
     return normalizer.normalize
 
 
-def check_model(content: bytes) -> None:
-    """Raise an error if a SentencePiece model would crash the process.
+def read_model(content: bytes) -> sentencepiece_model_pb2.ModelProto:
+    """Parse a SentencePiece model; fail if it would crash the process.
 
     Raises:
       InputError: if a piece or the character map is damaged.
       DecodeError: if the content is not a SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
-    for number, piece in enumerate(proto.pieces):
-        rule = "A piece must not be empty or contain a null character."
-        legal = piece.piece and "\0" not in piece.piece
-        require(legal, rule, piece=f"{piece.piece!r:.60}", number=number)
+    for number, piece in enumerate(x.piece for x in proto.pieces):
+        if not piece or "\0" in piece:
+            raise InputError(
+                "A piece must not be empty or contain a null character. "
+                f"Received: piece={piece!r:.60}, number={number}"
+            )
     charsmap_keys(proto.normalizer_spec.precompiled_charsmap)
     # SentencePiece uses this map after a user's own rules.
     charsmap_keys(proto.denormalizer_spec.precompiled_charsmap)
+    return proto
 
 
-def load_model(content: bytes) -> sentencepiece.SentencePieceProcessor:
-    """Return the processor for a serialized model; fail if it is damaged."""
+def load_model(
+    content: bytes,
+) -> tuple[sentencepiece.SentencePieceProcessor, list[str], list[int]]:
+    """Load a serialized model; fail if it is damaged.
+
+    Returns:
+      The processor, the pieces, and the ids of pieces that no text has.
+    """
     model = sentencepiece.SentencePieceProcessor()
     try:
-        check_model(content)
+        proto = read_model(content)
         model.load_from_serialized_proto(content)
     except (DecodeError, RuntimeError):
         raise InputError(
             "The vocabulary must be a SentencePiece model. "
             f"Received: {len(content)} bytes of something else"
         ) from None
-    return model
+    none = (proto.SentencePiece.CONTROL, proto.SentencePiece.UNUSED)
+    unused = [i for i, x in enumerate(proto.pieces) if x.type in none]
+    return model, [x.piece for x in proto.pieces], unused
 
 
 def charsmap_of(table: dict[str, str]) -> bytes:
@@ -139,8 +150,8 @@ def charsmap_of(table: dict[str, str]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "rules.tsv")
         with open(path, "w", encoding="utf-8") as file:
-            for text, new in sorted(table.items()):
-                file.write(f"{codes(text)}\t{codes(new)}\n")
+            for text in sorted(table):
+                file.write(f"{codes(text)}\t{codes(table[text])}\n")
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(["a"]),
             model_writer=model,

@@ -297,8 +297,7 @@ class SentencePieceTokenizer(Tokenizer):
     settings = tuple(field.name for field in dataclasses.fields(TextConfig))
 
     def __init__(self, content: bytes, config: TextConfig):
-        self._model = load_model(content)
-        pieces = self._model.id_to_piece(list(range(len(self._model))))
+        self._model, pieces, self._textless = load_model(content)
         # The model file defines these two pieces, regardless of their names.
         named = zip(
             (self._model.pad_id(), self._model.unk_id()),
@@ -319,11 +318,7 @@ class SentencePieceTokenizer(Tokenizer):
         return piece_shares(self._model)
 
     def _unused(self) -> list[int]:
-        ids = list(range(self.vocab_size))
-        flags = zip(
-            self._model.is_control(ids), self._model.is_unused(ids), strict=True
-        )
-        return [self._model.unk_id(), *itertools.compress(ids, map(any, flags))]
+        return [self._model.unk_id(), *self._textless]
 
     def _starts_word(self, piece: str) -> bool:
         return is_word_start(piece)
