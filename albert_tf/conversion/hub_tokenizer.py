@@ -198,7 +198,7 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
             f"{TOKENIZER_JSON} has a {type_there} model; only "
             f"{' and '.join(MODELS)} models are supported"
         )
-        hub.content = {}
+        hub.content.clear()
     elif hub.content and MODELS[type_there] != kind:
         kind, path = MODELS[type_there], None
     name = str(hub.settings.get("tokenizer_class"))
