@@ -266,6 +266,8 @@ class Encoder:
             )
             strings = tf.TensorSpec([None], tf.string, "text")
             self.segment = graph_function(self.text_graph, [strings])
+            ids = tf.RaggedTensorSpec([None, None], tf.int32)
+            self._pack = graph_function(self._packed, [ids, ids])
         self._compiled = albert
         if config.jit_compile:
             self._compiled = tf.function(
@@ -339,6 +341,12 @@ class Encoder:
         self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None
     ) -> Tensors:
         """Pack ids [R, N] of segments into the model's inputs [R, T]."""
+        if b is None:
+            none, ends = a.values[:0], tf.zeros_like(a.row_splits)
+            b = tf.RaggedTensor.from_row_splits(none, ends, validate=False)
+        return self._pack(a, b)
+
+    def _packed(self, a: tf.RaggedTensor, b: tf.RaggedTensor) -> Tensors:
         config = self.config
         return self.text_graph.pack(
             a, b, config.max_seq_length, fixed=config.fixed_length
