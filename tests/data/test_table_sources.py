@@ -1,5 +1,6 @@
 """Tables of other libraries yield equal rows from every container."""
 
+import errno
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import table_sources
 from albert_tf.data.table_sources import as_source, rows_of
 
@@ -130,6 +132,10 @@ def test_cells_of_numpy_are_pythons():
         ([{"a": 1}, 2], "list of dicts"),
         ({"a": [1], "b": [1, 2]}, "same length. Received: a=1, b=2"),
         ({"train": {"a": [1]}}, "must be one split, train. Received"),
+        ({"a": "text"}, "train_file=dict {'a': 'text'}"),
+        ({"a": [1], "b": b"text"}, "train_file=dict"),
+        ([], "train_file=list []"),
+        ({}, "train_file=dict {}"),
     ],
     ids=str,
 )
@@ -182,8 +188,44 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(ipc, "open_stream", too_long)
     path = tmp_path / "t.arrow"
     path.write_bytes(b"\xff\xff\xff\xff")
-    with pytest.raises(InputError, match=f"undamaged.*Received: {path}"):
+    said = f"undamaged.*: MemoryError. Received: {path}"
+    with pytest.raises(InputError, match=said):
         list(rows_of(str(path)))
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "disk"), RemoteError("connection")]
+)
+def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
+    """Errors of a disk or a connection remain; others have one line."""
+
+    def fail(source):
+        raise error
+
+    path = parquet(ROWS, tmp_path)
+    monkeypatch.setattr(table_sources, "_schema_and_batches", fail)
+    with pytest.raises(type(error)) as caught:
+        list(rows_of(path))
+    assert caught.value is error
+    error = OSError("a fault\nmore")
+    with pytest.raises(InputError, match=f"format: a fault. Received: {path}"):
+        list(rows_of(path))
+
+
+def test_names_of_classes():
+    """Columns of classes, also in lists, have the names of their classes."""
+    label = {"_type": "ClassLabel", "names": ["x", "y"]}
+    features = {
+        "a": label,
+        "b": [label],
+        "c": {"feature": [{"feature": label}]},
+        "d": {"_type": "ClassLabel", "names": []},
+        "e": {"_type": "Value"},
+    }
+    found = table_sources._class_names(features)
+    assert found == dict.fromkeys("abc", ["x", "y"])
+    named = table_sources._named([[0, -1], None, 1], ["x", "y"])
+    assert named == [["x", None], None, "y"]
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
