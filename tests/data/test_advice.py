@@ -100,7 +100,7 @@ def test_records_and_masks_are_counted():
         records=3, slots=12, real_tokens=9, paired=2, swapped=2
     )
     weights = np.array([[1, 1], [1, 0], [1, 0]], np.float32)
-    budget, drawn, used = np.array([[2, 1, 2], [0, 7, 5], [0, 6, 4]])
+    budget, drawn, used = np.array([[2, 1, 2], [9, 7, 5], [9, 6, 4]])
     masks = Masked(ids, ids, ids, weights, budget, drawn, used, lengths)
     assert reporting.count_masks(batch, masks) == Counter(
         masked_records=3,
@@ -143,6 +143,8 @@ def test_limits_themselves_are_sound():
     assert not list(warnings(found, MaskingConfig(), 128))
     found["padding_share"] = 0.4
     assert not list(warnings(found, MaskingConfig(), 128))
+    nothing = statistics({"duplicate_tokens": TEXT["tokens"]})
+    assert not list(warnings(nothing, MaskingConfig(), 128))
 
 
 @pytest.mark.parametrize(
