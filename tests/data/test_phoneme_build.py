@@ -219,15 +219,14 @@ def test_the_layout_of_public_data_is_read(tmp_path):
     ]
 
 
-def test_parts_of_documents(tmp_path, monkeypatch):
-    """Rows of a document are joined until they have as many words as a part.
+def test_parts_of_documents(tmp_path):
+    """Rows of a document are joined until they have 1024 words.
 
     Rows without a document are documents of their own, and empty rows have no
     part.
     """
-    monkeypatch.setattr(phoneme_build, "PART_WORDS", 3)
     names = [1, 1, 1, 1, 2, 2, None, None]
-    sizes = [1, 2, 4, 1, 2, 1, 1, 0]
+    sizes = [1000, 24, 1500, 1, 1023, 1, 1, 0]
     rows = [
         {"document": name, "words": ["w"] * size, "phonemes": ["p"] * size}
         for name, size in zip(names, sizes, strict=True)
@@ -238,7 +237,7 @@ def test_parts_of_documents(tmp_path, monkeypatch):
         str(write_rows(tmp_path / "rows.jsonl", rows))
     )
     assert [(p.count("p"), w.count("w")) for p, w in parts] == [
-        (n, n) for n in (3, 4, 1, 3, 1)
+        (n, n) for n in (1024, 1500, 1, 1024, 1)
     ]
 
 

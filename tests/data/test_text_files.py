@@ -329,6 +329,15 @@ def test_long_line(tmp_path, text_of, before):
     )
 
 
+def test_blocks_have_a_megabyte(tmp_path):
+    """Blocks of short documents have at least 1 MB, except for the last."""
+    path = write(tmp_path / "x.txt", "a b c\n\n" * 700_000)
+    blocks = list(text_blocks.blocks(path, SEED, ReadingConfig()))
+    *sizes, last = (len(block.data) for block in blocks)
+    assert sum(sizes) + last == 4_900_000 and len(sizes) > 1
+    assert all(1 << 20 <= size < 1 << 21 for size in sizes)
+
+
 def test_a_long_line_that_fits_stays_whole(tmp_path):
     """A line of 4 MB is read as one sentence."""
     line = "word " * 800_000
