@@ -12,6 +12,7 @@ from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import phoneme_build
+from albert_tf.data.builder.text_blocks import document_hash
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.inspect_records import show
 from albert_tf.data.records.metadata import RecordFile, load_metadata
@@ -255,6 +256,15 @@ def test_the_words_of_the_table_are_the_most_frequent():
     assert table.words == (" ", "<other>", "d", "a")
     two = counts_of(words={"b": 1, "c": 1})
     assert len(phoneme_build.table_of(config, two).words) == 4
+    for words in ({}, {"b": 2}):
+        with pytest.raises(InputError, match="two different words"):
+            phoneme_build.table_of(config, counts_of(words=words))
+
+
+def test_what_is_held_out_depends_on_the_phonemes():
+    """The key of a part is the hash of its phonemes and the seed."""
+    key = document_hash(["a", "b"], 5)
+    assert phoneme_build.key_of((["a", "b"], ["c", "d"]), 5) == key
 
 
 def test_words_are_packed_by_hand():

@@ -1,6 +1,7 @@
 """Tables of other libraries yield equal rows from every container."""
 
 import errno
+import json
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import table_sources
-from albert_tf.data.table_sources import as_source, rows_of
+from albert_tf.data.table_sources import InMemoryTable, as_source, rows_of
 
 ROWS = [
     {"text": "a film", "label": "good", "tags": ["O", "B"], "size": 1.5},
@@ -144,6 +145,35 @@ def test_what_is_no_table(value, said):
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
     assert said in str(error.value)
+
+
+def test_positions_in_a_table():
+    """A position has the name of the argument, or the names of two lists."""
+    table = InMemoryTable([{"a": 1}], "data")
+    assert table.places(3) == ("data (list), row 3",)
+    table = InMemoryTable((["a"], [1]), "x", "y")
+    assert table.places(3) == ("x[3]", "y[3]")
+    table = InMemoryTable((["a"], [1]), "x", "y", is_batch=True)
+    assert table.places(0) == ("x[0] of a batch", "y[0] of a batch")
+
+
+def test_what_is_a_table(tmp_path):
+    """Objects, Parquet files and saved data sets are tables; text is not."""
+    assert table_sources.is_table({"a": [1]})
+    assert table_sources.is_table(parquet(ROWS, tmp_path))
+    assert table_sources.is_table(saved(ROWS, tmp_path))
+    (tmp_path / "x.csv").write_text("a,b\n")
+    assert not table_sources.is_table(str(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"_data_files": 3}, {"_data_files": [{}]}]
+)
+def test_a_damaged_data_set(tmp_path, state):
+    """The error names the file that must list the files of a data set."""
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(InputError, match="must name the files.*state.json$"):
+        list(rows_of(str(tmp_path)))
 
 
 @pytest.mark.parametrize("second", ["b, c.txt", "no path\nbut a text"])
