@@ -329,6 +329,14 @@ def test_an_unknown_language_is_an_error(convert, language, message):
         convert(language=language)
 
 
+@pytest.mark.parametrize("package", ["phonemizer", "espeakng_loader"])
+def test_a_missing_package_is_named(spoken, monkeypatch, package):
+    """The error has the setting that needs the package."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=f"`language` needs {package}.*=de$"):
+        phonemize.speaker("de")
+
+
 @pytest.mark.interchange
 def test_espeak_reads_words(tmp_path):
     """Stress, numbers and the letters of a language come from espeak-ng."""
