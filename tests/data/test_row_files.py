@@ -90,6 +90,18 @@ def test_blank_lines_and_marks_of_a_table(tmp_path):
     assert rows_of(path) == [(2, "c\n\nd", "e"), (5, "f", "g")]
 
 
+def test_blank_lines_between_objects(tmp_path):
+    """Blank lines of JSON lines are no rows, but they have numbers."""
+    path = write(tmp_path / "x.jsonl", '{"a": 1}\n\n \n{"a": 2}\n')
+    assert rows_of(path) == [(1, 1), (4, 2)]
+
+
+def test_the_position_of_a_label():
+    """A label has the position of its row, unless it has its own."""
+    assert row_files.Row("x[3]", {}).label_where == "x[3]"
+    assert row_files.Row("x[3]", {}, "y[3]").label_where == "y[3]"
+
+
 def test_names_of_columns(tmp_path):
     """Names must be unique; the columns of a file without a header have none.
 

@@ -93,6 +93,24 @@ def test_hash_depends_on_text_and_seed():
     assert base == int.from_bytes(digest, "little")
 
 
+def test_bad_items_are_listed(capsys):
+    """Each kind of bad item has its number; nothing is said without any."""
+    listed = text_formats.bad_items
+    assert listed({}) == "" and listed({"bad_rows": 0}) == ""
+    assert listed({"bad_lines": 1}) == "1 line was not UTF-8"
+    both = {"bad_rows": 1234, "bad_files": 2}
+    said = "1,234 rows were without readable text, 2 files were damaged"
+    assert listed(both) == said
+    counts = Counter(both)
+    text_formats.warn_of_bad_items(Counter(), "skip")
+    counts[f"{text_formats.FIRST}a fault"] = 1
+    text_formats.merge(counts, Counter({f"{text_formats.FIRST}another": 1}))
+    text_formats.warn_of_bad_items(counts, "skip")
+    assert capsys.readouterr().out == (
+        f"Warning: --on_bad_text=skip: {said}. The first: a fault\n"
+    )
+
+
 @pytest.mark.parametrize(
     "line, end",
     [
