@@ -289,6 +289,9 @@ def test_half_of_a_pair_is_replaced(tmp_path):
     path = write(tmp_path / "x", r'{"text": "a \ud800 b \ud83d\ude00"}')
     found, *_ = read(path, input_format="jsonl")
     assert found == [["a \ufffd b \U0001f600"]]
+    assert text_formats.encoded("a\ud800é") == "a\ufffdé".encode()
+    line = text_formats.json_record("x", "a\ud800é")
+    assert line == '{"x": "a\ufffdé"}\n'.encode()
 
 
 def test_longest_json(tmp_path, monkeypatch):
