@@ -245,6 +245,15 @@ def test_first_lines():
         assert first(b"\n".join(lines), True) == lines[:20]
 
 
+def test_fields_of_the_first_objects():
+    """Fields are listed once; an object that may be cut has none."""
+    head = b'{"b": 1}\n{"a": 1, "b": 2}\n\n{"c": 3}'
+    assert file_kinds.Source(None, "jsonl", head).fields() == ["b", "a", "c"]
+    full = head.ljust(file_kinds.HEAD_BYTES)
+    assert file_kinds.Source(None, "jsonl", full).fields() == ["b", "a"]
+    assert file_kinds.Source(None, "jsonl", full[:-1]).fields()[2:] == ["c"]
+
+
 @pytest.mark.parametrize(
     "head, kind",
     [
