@@ -188,7 +188,7 @@ class PartsOfShard(NamedTuple):
 
 def _divisible(documents: Documents) -> np.ndarray:
     """Return whether parts are long enough to divide, [D] bool."""
-    words = np.append(0, np.cumsum(documents.starts))[documents.part_ends()]
+    words = np.cumsum(documents.starts)[documents.part_ends() - 1]
     many = np.diff(words, prepend=0) >= FEWEST_WORDS
     return many | (documents.parts >= FEWEST_SENTENCES)
 
