@@ -1,5 +1,8 @@
 """The share of held-out text and its separation from training text."""
 
+import dataclasses
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -187,6 +190,7 @@ def test_buckets_are_the_first_bits():
         ([0, 41, 0, 159], 0.3, (Border(3), 0)),  # a third less
         ([0, 39, 0, 161], 0.3, (Border(3), 21)),
         ([0, 50, 0, 150], 0.25, (Border(2), 0)),
+        ([10, 20, 0, 170], 0.25, (Border(3), 20)),
         ([0, 0, 500], 0.9, (Border(2), 450)),  # the only document
         ([0, 0, 500], 0.0001, (Border(2), 1)),
         ([0, 80, 120], 0, (Border(1), 0)),
@@ -224,6 +228,40 @@ def test_parts_that_may_be_divided():
     sizes = [[40, 40], [40, 40], [2] * 4, [2] * 5]
     found = held_out._divisible(parts_of(sizes, [63, 64, 8, 5]))
     assert found.tolist() == [False, True, False, True]
+
+
+def test_places_of_parts():
+    """Parts below the border are held out; at it, low keys are divided."""
+    hashes = np.array([1, 2, 2, 2, 3], np.uint64) << np.uint64(48)
+    documents = dataclasses.replace(
+        parts_of([[1]] * 5, [1] * 5),
+        hashes=hashes,
+        keys=np.array([0, 0, 1, 2, 0], np.uint64),
+    )
+    assert Border(2) == (2, -1, 0)
+    for key, number in ((-1, 0), (0, 1), (1, 2), (9, 3)):
+        held, divided = Border(2, key).places(documents)
+        assert held.tolist() == [True] + [False] * 4
+        assert np.flatnonzero(divided).tolist() == [1, 2, 3][:number]
+
+
+def test_shards_of_the_splits():
+    """A shard has text of a split if its buckets reach the split's side."""
+    tokens = np.zeros(held_out.BUCKETS, int)
+    tokens[:4] = 10, 20, 100, 70
+    measured = held_out.ShardTotals(
+        tokens,
+        np.array([5, 6]),
+        {3: (3, 3), 0: (0, 1), 1: (2, 2), 2: (0, 2)},
+        Counter(a=1),
+    )
+    found = held_out.hold_out(0.15, measured)
+    assert (found.border, found.wanted) == (Border(2), 0)
+    assert found.shards == {EVAL: [0, 2], TRAIN: [1, 2, 3]}
+    assert (found.counts, found.pieces) == ({"a": 1}, [5, 6])
+    twice = held_out.add_up([measured, measured])
+    assert twice.pieces.tolist() == [10, 12] and twice.counts == {"a": 2}
+    np.testing.assert_array_equal(twice.tokens, 2 * tokens)
 
 
 def divide(wanted, *parts):
