@@ -222,8 +222,8 @@ def _sentences(
     """Yield the document's number and the words of every sentence."""
     documents = text_blocks.read_documents(block, config, counts)
     for index, lines in enumerate(documents):
-        goes_on = not index and block.document is not None
-        document = ((start if goes_on else number) << DOCUMENT_BITS) + index
+        # Only the first document may begin in an earlier block.
+        document = ((number if index else start) << DOCUMENT_BITS) + index
         language = config.split_sentences
         for sentence in text_formats.split_sentences(lines, language):
             yield document, [*words_of(sentence, config.word_boundaries)]

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import programs
 import pytest
 import vocabularies
@@ -90,7 +91,23 @@ def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
 def test_a_record_of_one_segment(folder, capsys):
     """A record with one segment has a second segment of length zero."""
     write(folder / "a.tfrecord", [static(0, segment_ids=[0] * 12)])
-    assert "A 9, B 0; " in printed(capsys, folder / "a.tfrecord")
+    text = printed(capsys, folder / "a.tfrecord")
+    assert "one segment, no order; 11 tokens of 12; A 9, B 0; " in text
+
+
+def test_a_record_without_masks(folder, capsys):
+    """Special tokens are shown; a segment begins with a space in any case."""
+    pieces = ids("##s [PAD] cat ##s dog")
+    example = {
+        "token_ids": [np.array(pieces, "<u2").tobytes()],
+        "word_starts": [b"\xff"],
+        "segment_lengths": [3, 2],
+        "next_sentence_labels": [1],
+    }
+    write(folder / "a.tfrecord", [serialized(**example)])
+    text = printed(capsys, folder / "a.tfrecord")
+    assert "8 tokens of 8; A 3, B 2; masked during training\n" in text
+    assert "\n[CLS] s [PAD] cat [SEP] s dog [SEP]\n" in text
 
 
 def test_colors(folder, capsys, monkeypatch):

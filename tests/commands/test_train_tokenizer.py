@@ -195,6 +195,42 @@ def test_text_without_spaces_is_cut(line):
     assert all(len(piece.encode()) <= 4192 for piece in pieces)
 
 
+def test_places_to_cut_by_hand():
+    """A line is cut after a sign in a long word, and before the next word."""
+    word = "a" * 4000
+    assert list(cut(f"{word},{word}.b")) == [f"{word},", f"{word}.b"]
+    assert list(cut(f"{word},b;{word}")) == [f"{word},b;", word]
+    assert list(cut("ä" * 3000)) == ["ä" * 3000]  # cannot be cut
+    half = "a" * 2095
+    assert list(cut(f"{half} {half}")) == [f"{half} {half}"]
+    assert list(cut(f"{half} {half}a b")) == [half, f"{half}a b"]
+    most = "a" * 4191
+    assert list(cut(f"b {most} b {most}")) == ["b", most, "b", most]
+
+
+def test_longest_sentences_by_hand(tmp_path):
+    """A run of 4192 bytes is read, and a longer one is counted as skipped."""
+    text = "a b\n" + "x" * 4192 + "\n\n" + "x" * 4193 + " y\n"
+    (tmp_path / "x.txt").write_text(text)
+    source = str(tmp_path / "x.txt")
+    sentences = vocabulary.Sentences(config("", "out", input_file=source))
+    parts = ["a b", "x" * 4192, "x" * 4193, "y"]
+    assert list(sentences) == parts and sentences.error is None
+    assert sentences.counts == Counter(
+        sentences=3, long=1, long_bytes=4193, bytes=3 + 4192 + 4193 + 1
+    )
+
+
+def test_warnings_at_their_limits():
+    """Up to 1 % of the bytes may be skipped; kept accents cause no warning."""
+    few = Counter(bytes=1000, long_bytes=10, letters=100, marked=50)
+    assert not list(warnings(few))
+    (said,) = warnings(few + Counter(long_bytes=1))
+    assert said.startswith("1% of the bytes were skipped")
+    (said,) = warnings(few + Counter(accents_dropped=1))
+    assert said.startswith("50.0% of the letters lose an accent")
+
+
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
     """Only overlong words are skipped; a warning states their total bytes."""
     lines = Path(corpus, "a.txt").read_text("utf-8")
@@ -244,6 +280,7 @@ def test_command_line(corpus, tmp_path):
         *(f"--output_dir={tmp_path}", "--vocab_size=55", "--nodo_lower_case"),
     )
     assert "55 pieces from 384 sentences, 0 skipped" in said
+    assert "longer than 4192 bytes; accents dropped\n" in said
     tokenizer = load_tokenizer(str(tmp_path))
     assert tokenizer.vocab_size == 55
     assert not tokenizer.config.do_lower_case

@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
+from albert_tf.data.builder import statistics as reporting
 from albert_tf.data.builder.statistics import report, summarize, warnings
-from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.masking import Instances, Masked, MaskingConfig
 
 TEXT = Counter(documents=10, sentences=100, tokens=10_000, unknown_tokens=5)
 MADE = Counter(
@@ -57,6 +59,64 @@ def test_statistics_by_hand():
     assert found["unknown_share"] == 0.0005
 
 
+def test_shares_are_rounded():
+    """Shares have five digits, and the share of unknown tokens has six."""
+    made = {"records": 7, "real_tokens": 100, "slots": 300, "swapped": 3}
+    made |= {"paired": 7, "truncated_tokens": 1, "dropped_chunks": 2}
+    made |= {"random_documents": 1, "repeated_segments": 2}
+    found = summarize(
+        Counter(tokens=3, unknown_tokens=1, letters=7, beyond_rule=3),
+        {"train": Counter(made, tokens=2), "eval": Counter(tokens=1)},
+        MaskingConfig(ngram=2),
+        0.25,
+    )
+    assert found["tokens_per_record"] == 14.29
+    assert found["padding_share"] == 0.66667
+    assert found["swapped_share"] == 0.42857
+    assert found["random_document_share"] == 0.14286
+    assert found["repeated_segment_share"] == 0.28571
+    assert found["unknown_share"] == 0.333333
+    assert found["dropped_marks_share"] == 0
+    assert found["beyond_rule_share"] == 0.42857
+    assert found["ngrams_asked"] == [0.66667, 0.33333]
+    assert found["ngrams_used"] == [0, 0]
+    held_out = found["eval"]
+    assert held_out["held_out_share"] == 0.33333
+    assert held_out["held_out_share_asked"] == 0.25
+    assert held_out["padding_share"] == held_out["records"] + 1 == 1
+    one = Counter(records=1, paired=1, swapped=1, one_segment_chunks=3)
+    found = reporting.summarize_records(one, MaskingConfig())
+    assert found["swapped_share"] == 1
+    assert found["one_segment_share"] == 3
+
+
+def test_records_and_masks_are_counted():
+    """The counts of a batch equal those by hand."""
+    flags = np.array([[0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 1, 1]], bool)
+    lengths = np.array([4, 2, 3])
+    ids, swapped = flags.astype(np.int32), np.array([True, False, True])
+    batch = Instances(ids, flags, flags, flags, lengths, swapped)
+    assert reporting.count_instances(batch) == Counter(
+        records=3, slots=12, real_tokens=9, paired=2, swapped=2
+    )
+    weights = np.array([[1, 1], [1, 0], [1, 0]], np.float32)
+    budget, drawn, used = np.array([[2, 1, 2], [9, 7, 5], [9, 6, 4]])
+    masks = Masked(ids, ids, ids, weights, budget, drawn, used, lengths)
+    assert reporting.count_masks(batch, masks) == Counter(
+        masked_records=3,
+        masked_of=9,
+        masked=4,
+        budget_met=2,
+        ngrams_drawn_1=7,
+        ngrams_used_1=6,
+        ngrams_drawn_2=5,
+        ngrams_used_2=4,
+        tokens_mask=4,
+        tokens_same=2,
+        tokens_random=3,
+    )
+
+
 def test_report_names_every_group():
     """The report has a line for each group of counts, even held-out counts."""
     text = report(statistics())
@@ -72,6 +132,35 @@ def test_report_names_every_group():
 def test_sound_data_warns_of_nothing():
     """The statistics of sound data cause no warnings."""
     assert not list(warnings(statistics(), MaskingConfig(), 128))
+
+
+def test_limits_themselves_are_sound():
+    """A share equal to its limit causes no warning."""
+    text = {"tokens": 10_000, "unknown_tokens": 100}
+    made = {"real_tokens": 9_500, "truncated_tokens": 500, "slots": 15_833}
+    made |= {"one_segment_chunks": 30, "swapped": 70}
+    found = statistics(text, made)
+    assert not list(warnings(found, MaskingConfig(), 128))
+    found["padding_share"] = 0.4
+    assert not list(warnings(found, MaskingConfig(), 128))
+    nothing = statistics({"duplicate_tokens": TEXT["tokens"]})
+    assert not list(warnings(nothing, MaskingConfig(), 128))
+
+
+@pytest.mark.parametrize(
+    "records, paired, even, uneven",
+    [
+        (100, 100, (30, 70), (29, 71)),  # four standard deviations of 5 %
+        (400, 100, (30, 70), (29, 71)),  # only pairs have a label
+        (10**6, 10**6, (480_010, 519_990), (479_990, 520_010)),  # 2 %
+    ],
+)
+def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
+    """Labels are uneven if they differ from a half by more than both limits."""
+    for swapped in (*even, *uneven):
+        made = {"records": records, "paired": paired, "swapped": swapped}
+        said = "".join(reporting._labels(statistics(made=made)))
+        assert ("labelled swapped" in said) == (swapped in uneven)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +192,16 @@ def test_warnings(changes, message):
 
 def test_groups_of_earlier_records_are_reported():
     """Statistics that only earlier versions wrote are also reported."""
-    found = statistics() | {"leak_probe": {"balanced_accuracy": 0.51}}
+    probe = {"balanced_accuracy": 0.51, "loss": 0.12346, "no_share": None}
+    found = statistics() | {"leak_probe": probe, "nothing": {}}
     assert not list(warnings(found, MaskingConfig(), 128))
-    assert "balanced accuracy         0.51" in report(found)
+    text = report(found)
+    assert "balanced accuracy         0.51" in text
+    assert "  leak probe\n" in text and "nothing" not in text
+    assert "  loss                      0.1235\n" in text
+    assert text.endswith("  no share                  None")
+    assert "  documents                 10\n  sentences" in text
+    assert "  tokens                    10,000\n" in text
 
 
 def test_few_held_out_records():
@@ -140,6 +236,10 @@ def test_held_out_share_is_compared():
     (warning,) = held_out_warnings(0.02, 0.02, 100, **big)
     assert "one document has 80% of the tokens" in warning
     assert not held_out_warnings(0.9, 0.9, 100, **big)
+    assert not held_out_warnings(0.8, 0.8, 100, **big)
+    assert not held_out_warnings(0.5, 0.25, 100)
+    assert not held_out_warnings(0.5, 0.75, 100)
+    assert not held_out_warnings(0.5, 0, 100)
     copies = {"duplicate_tokens": 200_000}  # dropped from the records
     (warning,) = held_out_warnings(0.02, 0.02, 100, **big, **copies)
     assert "one document has 100% of the tokens" in warning
@@ -153,6 +253,20 @@ def test_no_more_is_held_out_than_is_sensible(share, advice):
     """For few held-out examples, the advice is a larger share or more text."""
     (warning,) = held_out_warnings(share, share, 50)
     assert "only 50 examples are held out" in warning and advice in warning
+
+
+def test_advice_on_few_held_out_records():
+    """The advice is a share of at most 20 %, which makes 100 records."""
+
+    def said(*args):
+        return "".join(reporting.few_held_out(*args))
+
+    assert "=0.2 holds out about 100" in said(50, 0.1)
+    assert said(49, 0.1).endswith("; add text")
+    assert said(1, 0.001).startswith("only 1 examples are held out")
+    assert said(5, 0).endswith("; add text")
+    assert "=0.1 holds out about 100" in said(99, 0.1)
+    assert not said(0, 0.1) and not said(100, 0.1)
 
 
 @pytest.mark.parametrize("do_permutation", [False, True])

@@ -1,10 +1,12 @@
 """Builds with and without Apache Beam write the same records."""
 
 import builtins
+import importlib
 import sys
 from pathlib import Path
 
 import pytest
+import tiny_beam
 from tiny_corpus import contents, settings, write_corpus
 
 from albert_tf.base.errors import InputError
@@ -127,6 +129,35 @@ def test_beam_goes_on(corpus, monkeypatch):
     assert len(made) == 4
 
 
+@pytest.mark.parametrize("layout", ["lines", "files"])
+def test_workers_may_finish_in_any_order(corpus, monkeypatch, layout):
+    """The same files are written if all elements arrive in reverse.
+
+    With one document per file, this includes a divided document. The launcher
+    does not check the text.
+    """
+    tiny_beam.install(monkeypatch)
+    here = run(corpus, "here", input_format=layout)
+    monkeypatch.setattr(build, "check_files", None)
+    options = f"{BEAM} --name='a b'"
+    changes = {"pipeline_options": options, "input_format": layout}
+    assert run(corpus, "beam", **changes) == here
+    assert tiny_beam.Pipeline.options == [BEAM, "--name=a b"]
+
+
+def test_a_pass_that_is_complete_is_not_repeated(corpus, monkeypatch):
+    """If the second pass fails, the first pass is not run again."""
+    tiny_beam.install(monkeypatch)
+    here = run(corpus, "here")
+    module = importlib.import_module("albert_tf.data.builder.beam_runner")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "make_file", None)
+        with pytest.raises(TypeError):
+            run(corpus, "beam", pipeline_options=BEAM)
+    monkeypatch.setattr(module, "deal_block", None)
+    assert run(corpus, "beam", pipeline_options=BEAM) == here
+
+
 def test_runner_without_beam(corpus, monkeypatch):
     """Without Beam, pipeline options raise an error that names the package."""
     monkeypatch.setitem(sys.modules, "apache_beam", None)
@@ -144,4 +175,8 @@ def test_settings_that_contradict():
         BuildConfig(**paths, pipeline_options="--project=p")
     with pytest.raises(InputError, match="must name a local folder"):
         BuildConfig(**paths, scratch_dir="gs://bucket/scratch")
+    remote = paths | {"output_dir": "gs://bucket/out"}
+    with pytest.raises(InputError, match="must name a local folder"):
+        BuildConfig(**remote)
+    BuildConfig(**remote, scratch_dir="scratch")
     BuildConfig(**paths, scratch_dir="gs://bucket/s", pipeline_options=BEAM)

@@ -76,12 +76,15 @@ def unicode_words(text):
         ("привет мир", ["привет", "мир"]),
         ("東京abc", ["東", "京", "abc"]),
         ("カタカナです", ["カタカナ", "で", "す"]),
+        ("スーパー゠マン", ["スーパー゠マン"]),
         ("ไทย", ["ไ", "ท", "ย"]),
         ("नमस्ते दोस्त", ["नमस्ते", "दोस्त"]),
         ("cafe\u0301s", ["cafe\u0301s"]),
+        ("क्\u200dष", ["क्\u200dष"]),
         ("אבג", ["אבג"]),
         ("한국어 말", ["한국어", "말"]),
         ("play|ing| |it|'s| fi|ne", ["playing", "it", "'s", "fine"]),
+        ("x'|s| 東\u0301|b", ["x'", "s", "東\u0301", "b"]),
     ],
 )
 def test_unicode_rule(text, words):
@@ -109,6 +112,7 @@ def broken(tokenizer, text):
             ["▁之。", "今。。《故》。”カ。", "カ。다"],
         ),
         ("है|।| हम|؟| x|…|y", ["▁है।", "▁हम؟", "▁x…y"]),
+        ("之|。|今a|。|a今", ["▁之。", "今a。a今"]),
     ],
 )
 def test_sentences_break_after_an_end_and_a_space(text, sentences):
@@ -121,7 +125,7 @@ def test_sentences_break_at_any_whole_word_of_wordpiece():
 
     An empty piece in the vocabulary does not begin a sentence, either.
     """
-    vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x"]
+    vocabulary = [*SPECIAL, *"ab.2”之今。", "##b", "", "x", "a2"]
     tokenizer = WordPieceTokenizer("\n".join(vocabulary).encode(), TextConfig())
     assert broken(tokenizer, "a. ab. 2.2 b.b ? a") == [
         "a.",
@@ -129,6 +133,7 @@ def test_sentences_break_at_any_whole_word_of_wordpiece():
         "b[UNK]a",
     ]
     assert broken(tokenizer, "之。今。” 今") == ["之。", "今。”今"]
+    assert broken(tokenizer, "b. a2 b") == ["b.", "a2b"]
 
 
 def chinese(texts):
@@ -197,6 +202,12 @@ def test_every_rule_gives_the_same_ids(make):
             np.testing.assert_array_equal(starts, tokenizer.word_starts[ids])
         else:
             assert starts[np.cumsum(sizes) - sizes].all()
+
+
+def test_the_first_token_of_each_sentence():
+    """A sentence without tokens has no first token."""
+    sizes = np.array([2, 0, 1, 3, 0])
+    assert boundaries._first_tokens(sizes).tolist() == [0, 2, 3]
 
 
 def test_rules_that_do_not_fit_are_refused(monkeypatch):

@@ -1,5 +1,6 @@
 """The whole builder: its output and its errors."""
 
+import dataclasses
 import json
 import shutil
 from collections import Counter
@@ -7,6 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 from tiny_corpus import (
+    MASKING,
+    PAIRS,
     ROOT,
     TOKENIZER_FILES,
     contents,
@@ -95,6 +98,7 @@ def test_files_and_metadata(whole):
     checks.check_files(str(output), metadata)
     assert metadata.max_predictions_per_seq == 5
     statistics = metadata.statistics
+    assert metadata.settings["builder_version"] == 8
     assert statistics["documents"] == 40
     assert statistics["records"] == metadata.count("train")
     assert statistics["unknown_share"] == 0
@@ -110,7 +114,8 @@ def test_pieces_are_counted(corpus, whole):
     )
     assert len(wanted) > 5 and len(set(wanted.values())) > 1
     assert counts.tolist() == [wanted[i] for i in range(len(counts))]
-    assert np.exp(log_frequencies(counts)).sum() == pytest.approx(1.0)
+    shares = np.exp(log_frequencies(np.array([0, 1, 4])))
+    np.testing.assert_allclose(shares, [1 / 8, 2 / 8, 5 / 8], rtol=1e-6)
 
 
 @pytest.mark.parametrize("counts", ["[]", "[1.5]", "[3, -1]", "[1, 2, 3, 4]"])
@@ -119,6 +124,59 @@ def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
     (tmp_path / "piece_counts.json").write_text(counts)
     with pytest.raises(InputError, match="an integer for each piece"):
         read_piece_counts(str(tmp_path), 3)
+    (tmp_path / "piece_counts.json").write_text("[0, 2, 1]")
+    assert read_piece_counts(str(tmp_path), 3).tolist() == [0, 2, 1]
+
+
+def test_the_number_of_shards_follows_from_the_size(tmp_path):
+    """A shard is made for each 32 MB; compressed text is three times as big."""
+    for name, size, number in (
+        ("a.txt", 1 << 25, 1),
+        ("b.txt", (1 << 25) + 1, 2),
+        ("c.txt.GZ", (1 << 25) // 3, 1),
+        ("d.parquet", (1 << 25) // 3 + 1, 2),
+    ):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(size)
+        assert build.count_shards([str(tmp_path / name)]) == number
+    paths = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
+    assert build.count_shards(paths) == 3
+
+
+def recipe_of(corpus, **changes):
+    """Return the recipe of a build with some settings changed."""
+    changes = {"dupe_factor": None, "num_shards": None} | changes
+    configs = settings(corpus, "out", **changes)
+    tokenizer = tokenizer_from_files(vocab_file=f"{corpus}/vocab.txt")
+    paths = [f"{corpus}/a.txt"]
+    return build.make_recipe(configs[0], tokenizer, *configs[2:], paths)
+
+
+def test_defaults_depend_on_the_kind_of_masking(corpus):
+    """Static records are made ten times, and dynamic records once."""
+    for kind, times in (("static", 10), ("dynamic", 1)):
+        made = recipe_of(corpus, masking=kind).build
+        assert (made.dupe_factor, made.num_shards) == (times, 1)
+    made = recipe_of(corpus, dupe_factor=4, num_shards=5).build
+    assert (made.dupe_factor, made.num_shards) == (4, 5)
+    most = recipe_of(corpus, max_predictions_per_seq=32).masking
+    assert most.max_predictions_per_seq == 32
+    for change in ({"compat": "google"}, {"do_permutation": True}):
+        recipe_of(corpus, **change)
+        with pytest.raises(InputError, match="`masking` must be static with"):
+            recipe_of(corpus, masking="dynamic", **change)
+
+
+def test_the_summary_has_a_line_for_each_split(whole):
+    """It states the numbers of records, tokens, predictions and files."""
+    made = whole[1]
+    entry = metadata.RecordFile("x", 1234, 10**6)
+    for number, files in ((1, "1 file"), (2, "2 files"), (6, "6 files")):
+        splits = {"eval": (entry,) * number}
+        changed = dataclasses.replace(made, splits=splits)
+        text = build.summary(changed, PAIRS, MASKING)
+        line = f"{1234 * number:,} records of 32 tokens and 5 predictions in"
+        assert f"  eval: {line} {files}" in text.split("\n")
 
 
 def test_duplicates_differ(whole):

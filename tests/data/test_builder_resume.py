@@ -12,7 +12,7 @@ from tiny_corpus import command, contents, settings, small_blocks
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.data.builder import build, local_runner
+from albert_tf.data.builder import build, local_runner, text_blocks
 from albert_tf.data.builder.build_folder import BuildFolder
 from albert_tf.data.records import metadata, tfrecord
 
@@ -24,6 +24,15 @@ def whole_of_blocks(corpus, tmp_path_factory):
     with small_blocks():
         build.run(*settings(corpus, output))
     return output
+
+
+def test_small_blocks_have_the_same_text(whole, whole_of_blocks):
+    """The counts of text do not depend on where blocks end."""
+    names = "documents", "sentences", "tokens", "unknown_share"
+    found = metadata.load_metadata(str(whole_of_blocks)).statistics
+    assert {n: found[n] for n in names} == {
+        n: whole[1].statistics[n] for n in names
+    }
 
 
 class Interrupted(Exception):
@@ -151,6 +160,7 @@ def test_builds_that_differ_share_no_scratch(tmp_path):
     folders = [BuildFolder(name, "scratch", {"a": 1}) for name in "xxy"]
     first, again, other = (folder.scratch for folder in folders)
     assert first == again != other
+    assert text_blocks.MADE.fullmatch(first.removeprefix("scratch/"))
 
 
 @pytest.mark.slow

@@ -11,7 +11,12 @@ import tensorflow as tf
 from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.records import checks, input_pipeline, metadata
+from albert_tf.data.records import (
+    checks,
+    input_pipeline,
+    metadata,
+    tfrecord,
+)
 from albert_tf.data.records.metadata import EVAL, read_metadata
 
 
@@ -208,6 +213,11 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     message = "train-00000.*`input_ids` has 8 values instead of 6"
     with pytest.raises(InputError, match=message):
         checks.check_files(data_dir, shorter)
+    # The first training records have ids up to 15, and held-out ones more.
+    for size, place in ((15, "train.*contains 15"), (16, "eval.*contains 93")):
+        smaller = dataclasses.replace(metadata, vocab_size=size)
+        with pytest.raises(InputError, match=f"{place}, beyond .* of {size}"):
+            checks.check_files(data_dir, smaller)
     path = first_file(data_dir)
     with open(path, "rb+") as file:
         file.truncate(700)
@@ -219,3 +229,62 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     tf.io.gfile.remove(path)
     with pytest.raises(InputError, match="train-00000.*is missing"):
         checks.check_files(data_dir, metadata)
+
+
+def test_the_first_sixteen_records_are_checked(data_dir):
+    """A fault in the sixteenth record stops a run; the next ones may come."""
+    path = first_file(data_dir)
+    metadata = read_metadata(data_dir)
+    records = list(map(example, range(30)))
+    for place in (16, 15):
+        write(path, [*records[:place], b"\x99", *records[place + 1 :]])
+        if place == 16:
+            checks.check_files(data_dir, with_sizes(data_dir, metadata))
+    with pytest.raises(InputError, match="record 15 is not a tf.train"):
+        checks.check_files(data_dir, with_sizes(data_dir, metadata))
+
+
+@pytest.mark.parametrize(
+    "changes, fault",
+    [
+        ({}, ""),
+        ({"segment_lengths": [13, 0], "word_starts": [b"12"]}, "is 6 bytes"),
+        ({"segment_lengths": [7, 7]}, "sum to 14 instead of 1 to 13"),
+        ({"segment_lengths": [0, 0]}, "sum to 0 instead of 1 to 13"),
+        ({"segment_lengths": [3]}, "`segment_lengths` has 1 values instead"),
+        ({"word_starts": [b"ab"]}, "`word_starts` is 2 bytes long for 3"),
+        ({"token_ids": []}, "`token_ids` has 0 values instead of 1"),
+        ({"next_sentence_labels": [0, 1]}, "labels` has 2 values instead of 1"),
+    ],
+)
+def test_faults_of_dynamic_records(changes, fault):
+    """The description has the feature, its size and the size that is due."""
+    feature = {
+        "token_ids": [b"abcdef"],
+        "word_starts": [b"a"],
+        "segment_lengths": [1, 2],
+        "next_sentence_labels": [0],
+    }
+    described = metadata.Metadata(16, 1, 1 << 16, "", {})
+    found = checks._wrong_dynamic(feature | changes, described)
+    assert fault in found and bool(fault) == bool(found)
+    eight = {"segment_lengths": [8, 0], "token_ids": [b"ab" * 8]}
+    assert not checks._wrong_dynamic(feature | eight, described)
+    nine = {"segment_lengths": [8, 1], "token_ids": [b"ab" * 9]}
+    assert "1 bytes" in checks._wrong_dynamic(feature | nine, described)
+
+
+def test_the_file_with_the_longest_name_is_meant(tmp_path):
+    """A message that has several names of files is about the longest one."""
+    entries = [metadata.RecordFile(x, 1, 9) for x in ("a", "a-b", "a-")]
+    described = metadata.Metadata(8, 1, 9, "", {"train": tuple(entries)})
+    message = f"wrong [in {tmp_path}/a-b, record 3]\nat a node"
+    (tmp_path / "a-b").write_bytes(b"123456789")
+    with pytest.raises(InputError, match=f"{tmp_path}/a-b, damaged"):
+        checks._explained(message, str(tmp_path), described)
+    tfrecord.write(str(tmp_path / "a-b"), [])
+    entry = metadata.RecordFile("a-b", 0, 0)
+    described = dataclasses.replace(described, splits={"train": (entry,)})
+    error = checks._explained(message, str(tmp_path), described)
+    assert str(error).endswith(f"Received: {tmp_path}/a-b, record 3")
+    assert checks._explained("of memory", str(tmp_path), described) is None

@@ -44,6 +44,16 @@ def test_definition(hash_of, num_threads):
     assert hash_of(*texts, num_threads=num_threads) == expected.hexdigest()
 
 
+def test_pieces_have_64_megabytes(tmp_path):
+    """Only the last piece of a file may be shorter."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path, size in zip(paths, (1 << 26, (1 << 26) + 1), strict=True):
+        with open(path, "wb") as file:
+            file.truncate(size)
+    pieces = [(paths[0], 0), (paths[1], 0), (paths[1], 1 << 26)]
+    assert build_folder.pieces(paths) == pieces
+
+
 def test_every_change_is_another_text(hash_of):
     """Bytes, the order of files and their boundaries all affect the hash."""
     one, two = b"0123456789", b"abc"

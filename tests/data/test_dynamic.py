@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,15 @@ from tiny_records import serialized, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import build
+from albert_tf.data.layout import id_type, vocabulary_beside
 from albert_tf.data.masking import DYNAMIC, MaskingConfig
-from albert_tf.data.records import checks, input_pipeline, metadata, tfrecord
+from albert_tf.data.records import (
+    checks,
+    input_pipeline,
+    metadata,
+    parsing,
+    tfrecord,
+)
 from albert_tf.data.records.metadata import read_metadata
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.distribution import DistributionConfig
@@ -207,28 +215,52 @@ def test_batch_size_changes_no_mask(kinds):
 
 
 def test_no_two_readers_share_a_mask(kinds, monkeypatch):
-    """Readers share no position, and positions determine masks."""
+    """Readers share neither positions, which determine masks, nor records.
+
+    The name of a record, which errors have, is its file and its number.
+    """
 
     def positions_read(data_dir, metadata, seed):
-        return lambda positions, *_: {"input_ids": positions[:, None]}
+        return lambda positions, names, records: {
+            "input_ids": positions[:, None],
+            "names": names,
+            "records": records,
+        }
 
     readers = input_pipeline.READERS
     monkeypatch.setitem(readers, DYNAMIC, positions_read)
-    positions = [
-        batch["input_ids"][:, 0].tolist()
+    found = [
+        batch
         for shard in range(3)
-        for batch in batches(kinds, 2, 4, start=60, num_shards=3, shard=shard)
+        for batch in batches(kinds, 7, 4, start=6, num_shards=3, shard=shard)
     ]
-    assert sorted(sum(positions, [])) == list(range(60, 84))
+    positions = [x for b in found for x in b["input_ids"][:, 0].tolist()]
+    assert sorted(positions) == list(range(6, 90))
+    names = {x for batch in found for x in batch["names"].tolist()}
+    assert len(names) == len(positions)  # all of the first epoch
+    known = {
+        f"{path}, record {number}".encode(): record
+        for path in (kinds / "dynamic").glob("train-*")
+        for number, record in enumerate(tfrecord.read(str(path)))
+    }
+    for batch in found:
+        assert [known[x] for x in batch["names"]] == batch["records"].tolist()
 
 
 def test_another_tokenizer_is_refused(corpus, tmp_path):
     """Unmasked records require the tokenizer that made them."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
-    metadata = dataclasses.replace(metadata, tokenizer_fingerprint="other")
+    for change in (
+        {"tokenizer_fingerprint": "other"},
+        {"vocab_size": metadata.vocab_size + 1},
+        {"statistics": {"word_labels": 2}},
+    ):
+        changed = dataclasses.replace(metadata, **change)
+        with pytest.raises(InputError, match="that made them; make"):
+            vocabulary_beside(str(tmp_path / "out"), changed)
     with pytest.raises(InputError, match="that made them; make"):
         input_pipeline.train_batches(
-            str(tmp_path / "out"), metadata, batch_size=2, seed=0
+            str(tmp_path / "out"), changed, batch_size=2, seed=0
         )
 
 
@@ -278,6 +310,31 @@ def test_a_reader_elsewhere_cannot_mask(kinds):
     message = "masked in Python.*tpu_name=grpc://10.0.0.2:8470, data_dir="
     with pytest.raises(InputError, match=message):
         check_readers(folders["dynamic"], remote)
+
+
+def test_the_type_of_ids_depends_on_the_vocabulary():
+    """Two bytes suffice for 65,536 ids."""
+    assert (id_type(1 << 16), id_type((1 << 16) + 1)) == ("<u2", "<i4")
+
+
+def test_a_function_is_quiet_after_its_last_call(monkeypatch):
+    """Python waits for calls in progress, and for a moment after the last."""
+    now, quiet = [9.0], []
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(parsing, "time", clock)
+    called = parsing.Called(lambda x: quiet.append(called.is_quiet()) or x + 1)
+    assert called.is_quiet()
+    assert called(1) == 2 and quiet == [False]
+    assert not called.is_quiet()
+    parsing._wait(lambda: called)
+    assert 9.1 < now[0] < 9.13 and called.is_quiet()
+    called.running.add(1)
+    assert not called.is_quiet()
+    parsing._wait(lambda: None)
 
 
 EXIT = """

@@ -1,6 +1,7 @@
 """The first bytes of a file, then its name, determine its format."""
 
 import bz2
+import codecs
 import dataclasses
 import gzip
 import io
@@ -54,6 +55,8 @@ def test_compressed_text(tmp_path, packer, name):
 def test_a_compressed_name_of_plain_text(tmp_path):
     """Plain text is read even if the file's name suggests compression."""
     assert read(write(tmp_path / "x.gz", TEXT))[0] == DOCUMENTS
+    line = "a" + "é" * file_kinds.HEAD_BYTES  # a character spans its end
+    assert read(write(tmp_path / "x.gz", line))[0] == [[line]]
 
 
 @pytest.mark.parametrize("packer", ["gz", "bz2", "xz", "zst"])
@@ -69,6 +72,17 @@ def test_damaged_files(tmp_path, packer):
     assert counts["bad_files"] == 1
     assert "damaged" in text_formats.first_bad_item(counts)
     assert found == [lines[: len(found[0])]] and len(found[0]) > 20_000
+    write(path, data[:10] + b"\xff" * 500 + data[510:])
+    with pytest.raises(InputError, match=f"damaged .{packer} .*skip.*x[.]"):
+        read(path)
+
+
+@pytest.mark.parametrize("mark", [0x50, 0x5F])
+def test_frames_that_zstd_skips(tmp_path, mark):
+    """A file may begin with a Zstandard frame of other data."""
+    data = PACKERS["zst"](TEXT.encode())
+    frame = bytes([mark]) + b"*M\x18\3\0\0\0abc"
+    assert read(write(tmp_path / "x", frame + data))[0] == DOCUMENTS
 
 
 @pytest.mark.slow_after(len(PACKERS) + 1)
@@ -132,9 +146,9 @@ def zipped(data):
     return content.getvalue()
 
 
-def tarred(data):
+def tarred(data, form=tarfile.PAX_FORMAT):
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
+    with tarfile.open(fileobj=content, mode="w", format=form) as archive:
         entry = tarfile.TarInfo("x.txt")
         entry.size = len(data)
         archive.addfile(entry, io.BytesIO(data))
@@ -177,6 +191,13 @@ FOREIGN = {
     "SQLite": (database(), "SQLite database.*`sqlite3 -csv"),
     "zip": (zipped(TEXT), "zip archive.*`unzip"),
     "tar": (tarred(TEXT.encode()), "tar archive.*`tar -xf"),
+    "GNU tar": (tarred(TEXT.encode(), tarfile.GNU_FORMAT), "a tar archive"),
+    "UTF-16-BE": (codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"), "is UTF-16;"),
+    "UTF-32-BE": (codecs.BOM_UTF32_BE + TEXT.encode("utf-32-be"), "is UTF-32;"),
+    "rar": (b"Rar!\x1a\x07\1\0" + b"a" * 99, "rar archive.*`unrar x"),
+    "lzip": (b"LZIP\1" + b"a" * 99, "compressed by lzip.*`lzip -d"),
+    "compress": (b"\x1f\x9d\x90" + b"a" * 99, "by compress; .*`gzip -dc"),
+    "RTF": (b"{\\rtf1 a}", "RTF document.*`unrtf"),
     "7z": (b"7z\xbc\xaf\x27\x1c" + b"\0\4" * 99, "7z archive"),
     "lz4": (b"\x04\x22\x4d\x18" + b"\x80" * 99, "lz4 -d"),
     "HDF5": (hdf5(), "binary format"),
@@ -197,6 +218,61 @@ def test_foreign_formats(tmp_path, kind, packer):
     for choice in ("fail", "replace", "skip"):
         found = refusal(path, on_bad_text=choice)
         assert re.search(message, found), found
+
+
+def test_a_tenth_of_the_bytes_may_be_zero():
+    """A file with a larger share of zero bytes is binary."""
+    file_kinds._require_native(b"\0" + b"a" * 9, "x")
+    file_kinds._require_native(b"", "x")
+    with pytest.raises(InputError, match="a binary format"):
+        file_kinds._require_native(b"a\0\0" + b"a" * 16, "x")
+
+
+def test_part_of_a_character_is_utf8_where_data_are_cut():
+    """Complete data must not end inside a character."""
+    cut = "é".encode()[:1]
+    assert file_kinds.is_utf8(cut, False) and not file_kinds.is_utf8(cut)
+    assert not file_kinds.is_utf8(b"\xff", False)
+
+
+def test_first_lines():
+    """Only the first 20 lines are returned, without blank or cut lines."""
+    first = file_kinds._first_lines
+    assert first(b"a\nb", True) == [b"a", b"b"]
+    assert first(b"\xef\xbb\xbfa \n \n\nb", False) == [b"a"]
+    for number in (19, 20, 21, 50):
+        lines = [b"a"] * number
+        assert first(b"\n".join(lines), True) == lines[:20]
+
+
+def test_fields_of_the_first_objects():
+    """Fields are listed once; an object that may be cut has none."""
+    head = b'{"b": 1}\n{"a": 1, "b": 2}\n\n{"c": 3}'
+    assert file_kinds.Source(None, "jsonl", head).fields() == ["b", "a", "c"]
+    full = head.ljust(file_kinds.HEAD_BYTES)
+    assert file_kinds.Source(None, "jsonl", full).fields() == ["b", "a"]
+    assert file_kinds.Source(None, "jsonl", full[:-1]).fields()[2:] == ["c"]
+
+
+@pytest.mark.parametrize(
+    "head, kind",
+    [
+        (b'{"a": 1}\nb', "jsonl"),
+        (b'{"a": 1}\nb\nc', None),
+        (b'{"a": 1}', "jsonl"),
+        (b'{"a": b', "jsonl"),
+        (b'{"a": b\nc', None),
+        (b'{"a": [\n1]}', "json"),
+        (b'{"a": 1,\n"b": 2}', "json"),
+        (b"{\n}", "json"),
+        (b'{"a": 1}\n{\n}\n{\n', None),
+        (b'[{"a": 1}]', "json"),
+        (b"b", None),
+    ],
+)
+def test_kinds_of_json(head, kind):
+    """Half of the lines of JSON lines are objects; other JSON is one value."""
+    assert file_kinds._json_kind(head, True) == kind
 
 
 def test_text_with_some_zero_bytes(tmp_path):
@@ -269,6 +345,8 @@ def test_empty_files_are_left_out(tmp_path, capsys):
     assert found == [f"{tmp_path}/{name}" for name in "ad"]
     printed = capsys.readouterr().out
     assert "2 empty files" in printed and f"first {tmp_path}/b" in printed
+    text_blocks.input_paths(f"{tmp_path}/[ab]", None)
+    assert "skipped 1 empty file, first" in capsys.readouterr().out
     with pytest.raises(InputError, match="that are not empty.*/b"):
         text_blocks.input_paths(f"{tmp_path}/b,{tmp_path}/c", None)
 
@@ -292,7 +370,8 @@ def test_a_file_of_two_names_is_read_once(tmp_path, monkeypatch, capsys):
 def test_what_is_made_is_no_text(tmp_path, output):
     """Before, during and after a build, a glob matches the same files."""
     folder = tmp_path / output
-    (folder / "scratch-0123456789abcdef-0123456789abcdef").mkdir(parents=True)
+    for name in ("scratch-0123456789abcdef", "input"):
+        (folder / f"{name}-0123456789abcdef").mkdir(parents=True)
     before = [write(tmp_path / name, "text") for name in ("a.txt", "train-x")]
     for name in (
         "train-00000-of-00002.tfrecord",
@@ -302,6 +381,7 @@ def test_what_is_made_is_no_text(tmp_path, output):
         "tokenizer.json",
         "piece_counts.json",
         "scratch-0123456789abcdef-0123456789abcdef/shard-00000",
+        "input-0123456789abcdef/table.jsonl",
     ):
         write(folder / name, "made")
     for pattern in ("*", "**", "**/*"):

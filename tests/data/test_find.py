@@ -42,6 +42,26 @@ def test_folder_of_released_records(folder):
     assert batch["input_ids"][:, 0].numpy().tolist() == list(range(33, 38))
 
 
+def test_paths_of_files(folder, monkeypatch):
+    """Files of a folder have relative paths, and those of a glob absolute ones.
+
+    A path may end with a slash, or name a single file.
+    """
+    path = f"{folder}/part-0.tfrecord"
+    monkeypatch.chdir(folder)
+    for data_dir, number, name in (
+        (f"{folder}/", 33, "part-0.tfrecord"),
+        (f"{folder}/part-*", 33, path),
+        ("part-[01]*", 33, path),
+        (path, 20, path),
+    ):
+        found = metadata.read_metadata(data_dir)
+        assert found.count("train") == number
+        assert found.splits["train"][0] == metadata.RecordFile(
+            name, 20, (folder / "part-0.tfrecord").stat().st_size
+        )
+
+
 def test_names_of_unfinished_files(folder):
     """Only unfinished files are skipped, whatever their folder's name."""
     folder = folder.rename(folder.parent / "x.tmp1")

@@ -1,10 +1,14 @@
 """The share of held-out text and its separation from training text."""
 
+import dataclasses
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from albert_tf.data.builder import held_out
 from albert_tf.data.builder.build_settings import BuildConfig, BuildSpec
+from albert_tf.data.builder.held_out import Border, HeldOut, PartsOfShard
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import PART_TOKENS, Documents, read_shard
 from albert_tf.data.builder.text_formats import ReadingConfig
@@ -170,3 +174,163 @@ def test_copies_stay_together(tmp_path):
     assert not set(ids[EVAL]) & set(ids[TRAIN])
     assert len(ids[EVAL]) == 2 * len(np.unique(ids[EVAL]))
     assert len(ids[EVAL]) == pytest.approx(0.1 * 32_000, rel=0.1)
+
+
+def test_buckets_are_the_first_bits():
+    """A bucket is the first 16 bits of a hash."""
+    hashes = np.array([0, (1 << 48) - 1, 1 << 48, (1 << 64) - 1], np.uint64)
+    assert held_out.buckets(hashes).tolist() == [0, 0, 1, 65535]
+
+
+@pytest.mark.parametrize(
+    "tokens, fraction, border",
+    [
+        ([0, 80, 0, 120], 0.3, (Border(2), 0)),  # 60 of 200: a third more
+        ([0, 81, 0, 119], 0.3, (Border(1), 60)),
+        ([0, 41, 0, 159], 0.3, (Border(3), 0)),  # a third less
+        ([0, 39, 0, 161], 0.3, (Border(3), 21)),
+        ([0, 50, 0, 150], 0.25, (Border(2), 0)),
+        ([10, 20, 0, 170], 0.25, (Border(3), 20)),
+        ([0, 0, 500], 0.9, (Border(2), 450)),  # the only document
+        ([0, 0, 500], 0.0001, (Border(2), 1)),
+        ([0, 80, 120], 0, (Border(1), 0)),
+        ([0, 0, 0], 0.3, (Border(0), 0)),
+    ],
+)
+def test_borders_between_documents(tokens, fraction, border):
+    """A document is divided if the share is missed by more than a third."""
+    assert held_out._border(np.array(tokens), fraction) == border
+
+
+def test_gaps_are_a_twentieth():
+    """A gap is a twentieth, rounded up, but at most an example's length."""
+    sizes = np.array([0, 1, 100, 101, 2560, 2561, 9999])
+    assert held_out._gap(sizes, 128).tolist() == [0, 1, 5, 6, 128, 128, 128]
+
+
+def parts_of(sizes, words):
+    """Return one part per list of sentence sizes, with a number of words."""
+    tokens = [sum(part) for part in sizes]
+    starts = [np.arange(n) < w for n, w in zip(tokens, words, strict=True)]
+    names = np.arange(len(sizes), dtype=np.uint64)
+    return Documents(
+        np.zeros(sum(tokens), np.int32),
+        np.concatenate(starts),
+        np.concatenate(sizes).astype(np.int32),
+        np.array([len(part) for part in sizes], np.int32),
+        names,
+        names,
+    )
+
+
+def test_parts_that_may_be_divided():
+    """A part needs 64 words or five sentences."""
+    sizes = [[40, 40], [40, 40], [2] * 4, [2] * 5]
+    found = held_out._divisible(parts_of(sizes, [63, 64, 8, 5]))
+    assert found.tolist() == [False, True, False, True]
+
+
+def test_places_of_parts():
+    """Parts below the border are held out; at it, low keys are divided."""
+    hashes = np.array([1, 2, 2, 2, 3], np.uint64) << np.uint64(48)
+    documents = dataclasses.replace(
+        parts_of([[1]] * 5, [1] * 5),
+        hashes=hashes,
+        keys=np.array([0, 0, 1, 2, 0], np.uint64),
+    )
+    assert Border(2) == (2, -1, 0)
+    for key, number in ((-1, 0), (0, 1), (1, 2), (9, 3)):
+        held, divided = Border(2, key).places(documents)
+        assert held.tolist() == [True] + [False] * 4
+        assert np.flatnonzero(divided).tolist() == [1, 2, 3][:number]
+
+
+def test_shards_of_the_splits():
+    """A shard has text of a split if its buckets reach the split's side."""
+    tokens = np.zeros(held_out.BUCKETS, int)
+    tokens[:4] = 10, 20, 100, 70
+    measured = held_out.ShardTotals(
+        tokens,
+        np.array([5, 6]),
+        {3: (3, 3), 0: (0, 1), 1: (2, 2), 2: (0, 2)},
+        Counter(a=1),
+    )
+    found = held_out.hold_out(0.15, measured)
+    assert (found.border, found.wanted) == (Border(2), 0)
+    assert found.shards == {EVAL: [0, 2], TRAIN: [1, 2, 3]}
+    assert (found.counts, found.pieces) == ({"a": 1}, [5, 6])
+    twice = held_out.add_up([measured, measured])
+    assert twice.pieces.tolist() == [10, 12] and twice.counts == {"a": 2}
+    np.testing.assert_array_equal(twice.tokens, 2 * tokens)
+
+
+def divide(wanted, *parts):
+    """Divide parts, given as (key, divisible) by shard, of 1000 tokens each."""
+    measured = [
+        PartsOfShard(shard, [k for k, _ in own], [1000] * len(own), flags, more)
+        for shard, (more, *own) in enumerate(parts)
+        for flags in [[flag for _, flag in own]]
+    ]
+    shards = {EVAL: [], TRAIN: [*range(len(parts))]}
+    begun = HeldOut(Border(7), wanted, shards, {"a": 3}, [])
+    return held_out.divide(recipe(), [None, *measured[::-1]], begun)
+
+
+def test_parts_are_divided_in_the_order_of_their_keys():
+    """Whole parts without their gaps, then some of the next part, are held out.
+
+    A shard whose parts are all held out has no training text.
+    """
+    shards = [
+        (False, (4, True)),
+        (False, (2, True), (6, True)),
+        (True, (2, False)),
+        (False, (5, True)),
+    ]
+    # The gaps leave 900 tokens of each part; two have the key 2.
+    found = divide(1801, *shards)
+    assert found.border == Border(7, 4, 1)
+    assert found.shards == {EVAL: [0, 1, 2], TRAIN: [0, 1, 2, 3]}
+    assert found.counts == {"a": 3, "divided_document_tokens": 5000}
+    assert found.wanted == 0
+    found = divide(1800, *shards)
+    assert found.border == Border(7, 2, 900)
+    assert found.shards == {EVAL: [1, 2], TRAIN: [0, 1, 2, 3]}
+    assert divide(101, *shards).border == Border(7, 2, 51)
+    assert divide(9999, *shards).border == Border(7, 6, 9999 - 3600)
+    shards = [(False, (2, False)), (True, (1, True)), (False, (1, True))]
+    found = divide(1850, *shards)
+    assert found.border == Border(7, 2, 50)
+    assert found.shards == {EVAL: [0, 1, 2], TRAIN: [1]}
+
+
+def test_places_to_cut_by_hand():
+    """A part is cut between sentences and in long ones, or at any word."""
+    starts = np.arange(300) % 2 == 0
+    sizes = np.array([33, 32, 200, 35])
+    inside = [*range(2, 33, 2), 33, 65, *range(66, 265, 2), 265]
+    inside += range(266, 300, 2)
+    assert held_out._cuts(sizes, starts, 100, 4).tolist() == inside
+    long = [33, 65, *range(66, 265, 2), 265]  # more than 400 // 4 tokens
+    assert held_out._cuts(sizes, starts, 403, 4).tolist() == long
+    most = [33, 65, 265]  # not more than 800 // 4 tokens
+    assert held_out._cuts(sizes, starts, 800, 3).tolist() == most
+    words = [*range(2, 300, 2)]
+    assert held_out._cuts(sizes, starts, 800, 4).tolist() == words
+
+
+@pytest.mark.parametrize(
+    "number, tokens, found",
+    [
+        (100, 100, (880, 890, 990)),
+        (100, 101, (880, 890, 990)),
+        (100, 160, (820, 830, 990)),
+        (100, None, (0, 50, 950)),
+        (5, 10, (10, 20, 40)),
+        (5, None, (0, 20, 40)),
+    ],
+)
+def test_held_out_ranges_by_hand(number, tokens, found):
+    """The range is near the end, with at least a sentence on either side."""
+    sizes, starts = np.full(number, 10), np.ones(10 * number, bool)
+    assert held_out._held_range(sizes, starts, tokens, 128) == found

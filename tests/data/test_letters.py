@@ -92,7 +92,32 @@ def test_languages_are_told(name, form, tmp_path):
     said = counted(text, True)
     assert ("--nostrip_accents" in said) == (name in MARKED)
     assert ("--word_boundaries=unicode" in said) == (name in BEYOND)
-    assert "--nostrip_accents" not in counted(text, False)
+    kept = counted(text, False)
+    assert "--nostrip_accents" not in kept
+    if name != "ja":  # the form decides whether its marks are letters
+        assert ("--word_boundaries=unicode" in kept) == (
+            name in BEYOND | {"fr"}
+        )
+
+
+def test_letters_that_english_does_not_have():
+    """Signs, numbers and scripts without spaces are not beyond English."""
+    text = "aZ'1_.٣²東がé\u0301жカー"
+    beyond = "".join(filter(boundaries.beyond_english, text))
+    assert beyond == "é\u0301жカー"
+
+
+def test_shares_at_their_limits():
+    """A share of 0.2 % marks, or of 1 % other letters, is not yet many."""
+    assert letter_shares(Counter()) == (0, 0)
+    assert letter_shares(Counter(letters=1, marked=1)) == (1, 0)
+    few = Counter(letters=1000, marked=2, beyond_english=10)
+    assert not boundaries.has_many_marks(few)
+    assert not list(letter_warnings(*letter_shares(few)))
+    more = few + Counter(marked=1, beyond_english=1)
+    assert boundaries.has_many_marks(more)
+    first, second = letter_warnings(*letter_shares(more))
+    assert first.startswith("0.3% of") and second.startswith("1.1% of")
 
 
 def model_of(text):
@@ -146,15 +171,16 @@ def test_released_vocabularies_stay_as_they_are():
 
 @pytest.mark.parametrize(
     "lower, strip, marks",
-    [(True, True, 2), (True, False, 0), (False, True, 0)],
+    [(True, True, 3), (True, False, 0), (False, True, 0)],
 )
 def test_marks_that_wordpiece_drops(lower, strip, marks):
     """WordPiece drops accents only from lowercased text."""
     config = TextConfig(do_lower_case=lower, strip_accents=strip)
     tokenizer = type(chinese())(chinese().content, config)
     recipe = SimpleNamespace(tokenizer=tokenizer, reading=ReadingConfig())
-    found = passes._count_letters(recipe, ["Ünï cafe", "é"])
-    assert found == Counter(letters=7, dropped_marks=marks, beyond_rule=0)
+    lines = ["Ünï cafe", *"w" * 15, "é", *"w" * 15]  # one of 16 is read
+    found = passes._count_letters(recipe, lines)
+    assert found == Counter(letters=8, dropped_marks=marks, beyond_rule=0)
 
 
 @pytest.fixture

@@ -124,7 +124,9 @@ def test_written_shares():
     assert config.written()["mask_same_random"] == [0.9, 0.0, 0.1]
 
 
-@pytest.mark.parametrize("shares", ["1", "0.8,0.1", "0.9,0.1,0.1", "a,b,c"])
+@pytest.mark.parametrize(
+    "shares", ["1", "0.8,0.1", "0.9,0.1,0.1", "a,b,c", "0.7,0.1,0.1,0.1"]
+)
 def test_shares_that_do_not_add_up_are_refused(shares):
     """Shares must be three non-negative numbers that add up to 1."""
     with pytest.raises(InputError, match=f"add up to 1.*={shares}$"):
@@ -161,6 +163,9 @@ def test_budget_rounds_as_released():
     """The budget rounds halves to even and lies between 1 and the slots."""
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
+    rare = MaskingConfig(masked_lm_prob=0.001)
+    assert [rare.most_masked(n) for n in (8, 1500, 2500)] == [1, 2, 2]
+    assert MaskingConfig(max_predictions_per_seq=7).most_masked(512) == 7
 
 
 def test_permutation():
@@ -186,6 +191,26 @@ def test_permutation():
         )
         moved += np.sum(masked.input_ids[row, places] != labels)
     assert moved > 0.75 * predicted.sum()
+
+
+def test_counts_of_permuted_tokens_are_added():
+    """The counts include the n-grams and the budget of both choices."""
+    batch = instances(np.random.default_rng(0), batch=3)
+    seen = []
+
+    def cover(starts, maskable, free, budget, config, draws):
+        seen.append(free)
+        return free & False, *np.array([[0, 1], [0, 5]]) * 20 ** len(seen)
+
+    config = MaskingConfig(do_permutation=True, ngram=1)
+    args = 4, config, WORDS, Draws(1, np.arange(3)), cover
+    masked = masking.mask(batch, *args)
+    assert masked.drawn.tolist() == [0, 420]
+    assert masked.used.tolist() == [0, 2100]
+    due = masking.budgets(batch.lengths, config, 4)
+    assert masked.budget.tolist() == (2 * due).tolist()
+    assert masked.positions.shape == (3, 8) and not masked.weights.any()
+    np.testing.assert_array_equal(seen, [batch.maskable] * 2)
 
 
 def test_permuted_tokens_stay_in_their_row():

@@ -1,6 +1,7 @@
 """Batches contain the values of records written by `tf.train.Example`."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,36 @@ def test_metadata_errors(data_dir, tmp_path):
             metadata.read_metadata(data_dir)
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("max_seq_length", -1),
+        ("vocab_size", True),
+        ("tokenizer_fingerprint", 1),
+        ("settings", []),
+        ("records", -1),
+        ("records", 10**6),
+        ("bytes", 31),
+        ("bytes", "32"),
+        ("file", "a\0b"),
+        ("file", None),
+    ],
+)
+def test_damaged_values_of_metadata(tmp_path, name, value):
+    """Each value has its type, and a record needs at least 16 bytes."""
+    entry = metadata.RecordFile("a", 2, 32)
+    metadata.Metadata(0, 0, 0, "", {"eval": (entry,)}).write(str(tmp_path))
+    path = tmp_path / "metadata.json"
+    assert read_metadata(str(tmp_path)).splits == {"eval": (entry,)}
+    values = json.loads(path.read_text())
+    for part in (values, *values["splits"]["eval"]):
+        if name in part:
+            part[name] = value
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError, match="`metadata.json` is damaged"):
+        read_metadata(str(tmp_path))
+
+
 def test_split_without_records(data_dir):
     """Reading an empty split raises an error instead of looping forever."""
     metadata = read_metadata(data_dir)
@@ -199,6 +230,9 @@ def test_split_without_records(data_dir):
         input_pipeline.train_batches(
             data_dir, metadata, batch_size=2, seed=0, num_shards=94
         )
+    input_pipeline.train_batches(
+        data_dir, metadata, batch_size=2, seed=0, num_shards=93
+    )
 
 
 def test_a_fingerprint_tells_records_from_others(tmp_path):
@@ -216,3 +250,20 @@ def test_a_fingerprint_tells_records_from_others(tmp_path):
     assert fingerprint(file="elsewhere") == found
     others = {fingerprint(32), fingerprint(records=9), fingerprint(bytes=9001)}
     assert len(others - {found}) == 3
+
+
+@pytest.mark.parametrize(
+    "sizes, number",
+    [
+        ([0] * 5, 5),
+        ([1] * 20, 16),
+        ([1, 1, (256 << 20) // 6], 2),
+        ([(256 << 20) // 6] * 9, 2),
+        ([(256 << 20) // 6 + 1] * 9, 1),
+        ([1 << 40, 1], 1),
+    ],
+)
+def test_files_read_at_once_fit_the_memory(sizes, number):
+    """With the files read ahead, they have at most 256 MB, or are only one."""
+    entries = [metadata.RecordFile("x", 1, size) for size in sizes]
+    assert input_pipeline._files_at_once(entries) == number

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiny_corpus import settings, write_corpus
 
-from albert_tf.data.builder import build, next_sentence_pairs
+from albert_tf.data.builder import build, next_sentence_pairs, pairs
 from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
 
@@ -48,6 +48,7 @@ def test_labels_are_a_coins_and_say_whether_b_belongs():
     possible = ROOM - (made.a_end - made.a_start) >= 4
     share = belongs[possible & ~made.swapped, 0].mean()
     assert 0.33 < share < 0.42  # an A of 3 tokens has no piece of 4
+    assert (made.b_end - made.b_start)[belongs[:, 0]].min() == 4
 
 
 def test_strange_segments_are_of_other_documents():
@@ -84,6 +85,11 @@ def test_pairs_are_used_once_and_in_random_order():
     assert (made.a_start[order][1:] >= made.a_end[order][:-1]).all()
     assert abs(np.corrcoef(order, np.arange(len(order)))[0, 1]) < 0.1
     assert counts["dropped_chunks"] >= counts["one_segment_chunks"] > 0
+    _, made, counts, _ = make(np.random.default_rng(4), 50)
+    rng = np.random.default_rng(4)
+    before, lost = pairs.make_pairs(documents(rng, 50), NONE, CONFIG, rng)
+    dropped = counts["dropped_chunks"] - lost["dropped_chunks"]
+    assert dropped == len(before) - len(made) > 0
 
 
 @pytest.mark.parametrize("most", [1, 3, 5])

@@ -1,5 +1,6 @@
 """Records of phonemes contain the words of the rows, and nothing else."""
 
+import dataclasses
 import json
 import shutil
 from collections import Counter
@@ -11,9 +12,10 @@ from tiny_phonemes import build, examples, make_rows, words_of, write_rows
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.builder import phoneme_build
+from albert_tf.data.builder.text_blocks import document_hash
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.inspect_records import show
-from albert_tf.data.records.metadata import load_metadata
+from albert_tf.data.records.metadata import RecordFile, load_metadata
 from albert_tf.text.symbols import made_of, read_table
 
 ROWS = make_rows()
@@ -182,6 +184,8 @@ def test_unknown_symbols_are_counted_and_named(tmp_path):
     ]
     path = write_rows(tmp_path / "rows.jsonl", rows)
     metadata, shown = build(tmp_path / "out", path, eval_fraction=0)
+    assert metadata.settings["builder_version"] == 1
+    assert "of the words" not in shown
     assert metadata.statistics["unknown_symbols"] == {
         **{"☃ U+2603": 8, "M U+004D": 4}
     }
@@ -201,18 +205,125 @@ def test_the_layout_of_public_data_is_read(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     columns = {
         "phonemes": [["hɑ", "ti", "."], ["ti"]],
-        "input_ids": [[41, 7, 3], [7]],
+        "input_ids": [[41, 7, 0], [7]],
     }
     path = tmp_path / "data.parquet"
     parquet.write_table(pyarrow.table(columns), path)
-    build(tmp_path / "out", path, eval_fraction=0, num_words=2)
+    made, _ = build(tmp_path / "out", path, eval_fraction=0, num_words=2)
+    assert made.statistics["other_words_share"] == 0.25
     table = read_table(str(tmp_path / "out"))
-    assert table.words == (" ", "<other>", "7", "3")
+    assert table.words == (" ", "<other>", "7", "0")
     found = [words_of(e, table) for e in examples(tmp_path / "out")]
     assert found == [
-        [("hɑ", "<other>"), ("ti", "7"), (".", "3")],
+        [("hɑ", "<other>"), ("ti", "7"), (".", "0")],
         [("ti", "7")],
     ]
+
+
+def test_parts_of_documents(tmp_path):
+    """Rows of a document are joined until they have 1024 words.
+
+    Rows without a document are documents of their own, and empty rows have no
+    part.
+    """
+    names = [1, 1, 1, 1, 2, 2, None, None]
+    sizes = [1000, 24, 1500, 1, 1023, 1, 1, 0]
+    rows = [
+        {"document": name, "words": ["w"] * size, "phonemes": ["p"] * size}
+        for name, size in zip(names, sizes, strict=True)
+    ]
+    for row in rows[-2:]:
+        del row["document"]
+    parts = phoneme_build.read_parts(
+        str(write_rows(tmp_path / "rows.jsonl", rows))
+    )
+    assert [(p.count("p"), w.count("w")) for p, w in parts] == [
+        (n, n) for n in (1024, 1500, 1, 1024, 1)
+    ]
+
+
+def counts_of(**counts):
+    """Return counts of rows, empty unless given."""
+    names = phoneme_build.Counts._fields
+    return phoneme_build.Counts(*(Counter(counts.get(n)) for n in names))
+
+
+def test_the_words_of_the_table_are_the_most_frequent():
+    """Equally frequent words are in alphabetical order; one is too few."""
+    config = phoneme_build.PhonemesConfig(num_words=2)
+    counts = counts_of(words={"b": 1, "c": 1, "a": 1, "d": 2})
+    table = phoneme_build.table_of(config, counts)
+    assert table.words == (" ", "<other>", "d", "a")
+    two = counts_of(words={"b": 1, "c": 1})
+    assert len(phoneme_build.table_of(config, two).words) == 4
+    for words in ({}, {"b": 2}):
+        with pytest.raises(InputError, match="two different words"):
+            phoneme_build.table_of(config, counts_of(words=words))
+
+
+def test_what_is_held_out_depends_on_the_phonemes():
+    """The key of a part is the hash of its phonemes and the seed."""
+    key = document_hash(["a", "b"], 5)
+    assert phoneme_build.key_of((["a", "b"], ["c", "d"]), 5) == key
+
+
+def test_words_are_packed_by_hand():
+    """A word fits with its separator, or begins the next example."""
+    table = made_of("abcd").with_words(("x", "y"))
+    part = ["ab", "c☃", "☃", "abcdabcd"], ["x", "y", "x", "z"]
+    other, space, pad = 1, table.symbols[" "], table.symbols[table.pad]
+    a, b, c, d = (table.ids[s] for s in "abcd")
+    x, y = table.labels["x"], table.labels["y"]
+    ids, labels = phoneme_build.lay_out(part, table, 5)
+    assert ids.tolist() == [[a, b, space, c, space], [a, b, c, d, space]]
+    assert labels.tolist() == [[x, x, 0, y, 0], [other] * 4 + [0]]
+    ids, labels = phoneme_build.lay_out((part[0][:2], part[1][:2]), table, 4)
+    assert ids.tolist() == [[a, b, space, pad], [c, space, pad, pad]]
+    assert labels.tolist() == [[x, x, 0, 0], [y, 0, 0, 0]]
+
+
+def test_at_least_one_part_is_held_out():
+    """The border is above the lowest key; without a share, it is 0."""
+    counts = counts_of(first={"50": 1, "9": 2})
+    assert phoneme_build.border_of(0, counts) == 0
+    assert phoneme_build.border_of(1e-30, counts) == 10
+    assert phoneme_build.border_of(0.25, counts) == 2**62
+
+
+def test_at_most_twenty_unknown_symbols_are_named():
+    """The most frequent ones are in the statistics, and all are counted."""
+    symbols = {chr(0x2603 + i): 1 + i for i in range(25)}
+    counts = counts_of(symbols=symbols | {"a": 100}, words={"x": 3, "y": 1})
+    table = made_of("a").with_words(("x",))
+    found = phoneme_build.statistics_of(table, counts)
+    assert len(found["unknown_symbols"]) == 20
+    assert found["unknown_symbols"]["☛ U+261B"] == 25
+    assert found["unknown_share"] == 325 / 425
+    assert found["other_words_share"] == 0.25
+
+
+def test_warnings_at_their_limits(built):
+    """A share at its limit is usual; few held-out records are not."""
+    made = built[1]
+
+    def warnings(eval_records=100, **shares):
+        splits = {
+            split: (RecordFile("x", number, 10**9),)
+            for split, number in (("eval", eval_records), ("train", 950))
+        }
+        statistics = made.statistics | shares
+        text = phoneme_build.summary(
+            dataclasses.replace(made, splits=splits, statistics=statistics)
+        )
+        assert f"  eval: {eval_records} records of 32 symbols" in text
+        return [x for x in text.split("\n") if x.startswith("Warning: ")]
+
+    usual = {"unknown_share": 0.001, "other_words_share": 0.3}
+    assert not warnings(**usual)
+    first, second = warnings(unknown_share=0.0011, other_words_share=0.301)
+    assert "0.11% of the symbols" in first and "30.10% of the words" in second
+    (few,) = warnings(50, **usual)
+    assert "only 50 examples" in few and "--eval_fraction=0.1 holds" in few
 
 
 @pytest.mark.parametrize(
@@ -301,6 +412,40 @@ def test_frequencies_are_those_of_the_records(built):
     np.testing.assert_allclose(known["words_loss"], words)
     np.testing.assert_allclose(known["masked_symbol_accuracy"], best)
     np.testing.assert_allclose(known["word_accuracy"], most)
+    table = read_table(str(folder))
+    places = np.concatenate([x for x, _ in found])
+    _, counts = np.unique(
+        places[places != table.symbols[table.pad]], return_counts=True
+    )
+    share = counts.max() / counts.sum()
+    np.testing.assert_allclose(known["symbol_accuracy"], share)
+
+
+def test_frequencies_by_hand():
+    """The most frequent symbol may be the separator."""
+    found = phoneme_build.by_frequency([1, 0, 3], [2, 0, 4])
+    entropies = {
+        "symbols_loss": -0.25 * np.log(0.25) - 0.75 * np.log(0.75),
+        "words_loss": -np.log(1 / 3) / 3 - np.log(2 / 3) * 2 / 3,
+    }
+    assert found == pytest.approx(
+        entropies
+        | {"symbol_accuracy": 0.5, "masked_symbol_accuracy": 0.75}
+        | {"word_accuracy": 2 / 3}
+    )
+    found = phoneme_build.by_frequency([3, 2], [5, 1, 4])
+    assert found["symbol_accuracy"] == 0.5
+    assert found["word_accuracy"] == 0.5
+
+
+def test_metadata_at_their_limits(built, tmp_path):
+    """Legal values may be as small or as large as possible."""
+    values = json.loads((built[0] / "metadata.json").read_text())
+    for seed, labels in ((0, 2), (2**63 - 1, 3)):
+        values["settings"]["random_seed"] = seed
+        values["statistics"]["word_labels"] = labels
+        (tmp_path / "metadata.json").write_text(json.dumps(values))
+        assert load_metadata(str(tmp_path)).settings["random_seed"] == seed
 
 
 @pytest.mark.parametrize(
@@ -312,7 +457,7 @@ def test_frequencies_are_those_of_the_records(built):
         ("statistics", "by_frequency", {"masked_symbol_accuracy": None}),
         *(("settings", "task", x) for x in ("words ", ["phonemes"])),
         *(("settings", "masking", x) for x in ("static", None, "x", ["x"])),
-        *(("settings", "random_seed", x) for x in ("1", -1, 10**30)),
+        *(("settings", "random_seed", x) for x in ("1", -1, 2**63, 10**30)),
         *(("settings", "masked_lm_prob", x) for x in ("x", 0, 10**400)),
         *(("settings", "mask_same_random", x) for x in ("x", 1, [10**400])),
     ],

@@ -75,6 +75,33 @@ def test_random_symbols_come_from_the_same_example(outcomes):
     assert {*after[chosen].tolist()} == {3, MASK}  # never a separator
 
 
+def test_masks_equal_those_of_a_loop():
+    """A word's first number chooses it, and its second number its outcome.
+
+    A third number for each position chooses among the example's symbols.
+    """
+    ids, labels = batch(rows=60)
+    labels[7] = 0  # an example without symbols
+    after, chosen = masked(ids, labels)
+    draws = Draws(5, np.arange(60))
+    first, second = draws.uniform(40), draws.uniform(40)
+    picks = draws.bits(40)
+    expected, outcomes = ids.copy(), np.zeros(4, int)
+    for row, place in np.argwhere(labels != 0).tolist():
+        word = np.sum(labels[row, :place] == 0)
+        symbols = ids[row, labels[row] != 0]
+        kind = 3
+        if first[row, word] < 0.3:
+            kind = np.searchsorted([0.8, 0.9], second[row, word], side="right")
+        other = symbols[picks[row, place] % len(symbols)]
+        now = ids[row, place]
+        expected[row, place] = [MASK, now, other, now][kind]
+        outcomes[kind] += 1
+        assert chosen[row, place] == (kind < 3)
+    np.testing.assert_array_equal(after, expected)
+    assert outcomes.min() > 20 and chosen.sum() == outcomes[:3].sum()
+
+
 def test_masks_depend_on_the_position_alone():
     """An example gets the same masks in any batch."""
     ids, labels = batch(rows=9)

@@ -22,8 +22,8 @@ FAKE = {
 from pathlib import Path
 
 class EspeakBackend:
-    def __init__(self, language, **kwargs):
-        self.language = language
+    def __init__(self, language, with_stress, **kwargs):
+        self.stress = "ˈ" * with_stress
 
     @staticmethod
     def supported_languages():
@@ -32,7 +32,8 @@ class EspeakBackend:
     def phonemize(self, text, separator, strip):
         with open(Path(__file__).with_name("words"), "a") as file:
             file.write("".join(f"{word}\\n" for word in text))
-        said = ["  ".join(w) if w.isdigit() else f"ˈ{w}" for w in text]
+        mark = self.stress
+        said = ["  ".join(w) if w.isdigit() else mark + w for w in text]
         return ["" if "*" in phonemes else phonemes for phonemes in said]
 """,
     "phonemizer/backend/espeak/__init__.py": "",
@@ -121,6 +122,46 @@ def test_marks_are_words_of_their_own(sentence, words):
     assert [*phonemize.words_of(sentence, "segmented")] == words
 
 
+def test_similar_languages():
+    """Languages are similar if the first part or a word of a name is equal.
+
+    How a voice reads Latin letters is not part of the language's name.
+    """
+    voices = {
+        "cmn": "Chinese (Mandarin, latin as English)",
+        "en-us": "English (America)",
+        "pt-br": "Portuguese (Brazil)",
+    }
+    for language, codes in (
+        ("English", ["en-us"]),
+        ("mandarin", ["cmn"]),
+        ("pt_PT", ["pt-br"]),
+        ("br", []),
+        ("latin", []),
+    ):
+        assert [*phonemize.similar(language, voices)] == codes
+
+
+def test_packages_and_pipes_are_checked_first(monkeypatch):
+    """Only the settings that need a package require it; pipes are refused."""
+
+    def config(**settings):
+        given = {"input_file": "x", "output_dir": "y", "language": "de"}
+        return phonemize.PhonemizeConfig(**given | settings)
+
+    for package in ("jieba", "pyarrow"):
+        monkeypatch.setitem(sys.modules, package, None)
+    assert config().path(7) == "y/phonemes-00007.jsonl"
+    for name, value in (
+        ("word_boundaries", "chinese"),
+        ("output_format", "parquet"),
+    ):
+        with pytest.raises(InputError, match=f"`{name}={value}` needs"):
+            config(**{name: value})
+    with pytest.raises(InputError, match="must name files.*input_file=-$"):
+        config(input_file="-")
+
+
 def test_chinese_marks_are_folded(monkeypatch):
     """Words come from a segmenter, and its marks become symbols."""
     cut = "我们|走|，|好| |。".split("|")
@@ -157,6 +198,10 @@ def test_silent_words_are_counted(convert, capsys):
     assert "1 sentences, 1 words" in printed
     assert "3 words without phonemes" in printed
     assert "*** (2), ** (1)" in printed
+    convert(" ".join("*" * n for n in range(1, 13)), "other")
+    assert capsys.readouterr().out.count("* (1)") == 10
+    convert("a\n", "third")
+    assert "Warning" not in capsys.readouterr().out
 
 
 def test_parquet_has_the_same_rows(convert):
@@ -193,7 +238,12 @@ LONG = TEXT + "\n" + "Viele Worte hier\n" * 4 + "\nEin Ende\n\nNoch eins\n"
 def test_documents_do_not_depend_on_blocks(convert, small_blocks, monkeypatch):
     """A document in several blocks has one number."""
     cut = rows_in(folder := convert(LONG))
-    assert len([*folder.glob("phonemes-*.jsonl")]) > 5
+    names = sorted(path.name for path in folder.glob("phonemes-*.jsonl"))
+    assert names[0] == "phonemes-00000.jsonl" and len(names) > 5
+    # The number of the block in which the document begins, and its place.
+    numbers = [divmod(row["document"], 1 << 20) for row in cut]
+    blocks, places = zip(*numbers, strict=True)
+    assert max(blocks) < len(names) and {*places} <= {0, 1}
     monkeypatch.undo()
     assert grouped(cut) == grouped(rows_in(convert(LONG, "whole")))
 
@@ -207,16 +257,23 @@ def test_output_does_not_depend_on_processes(convert, small_blocks):
         assert (one / name).read_bytes() == (two / name).read_bytes()
 
 
-def test_a_run_resumes(convert, small_blocks, spoken):
+def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     """Finished files are kept; others are written, with the same bytes."""
     folder = convert(LONG)
+    assert "before" not in (said := capsys.readouterr().out)
+    assert "words, " not in said
     before = {path: path.read_bytes() for path in folder.iterdir()}
     lost = sorted(folder.glob("phonemes-*.jsonl"))[2]
     kept = {p: p.stat().st_mtime_ns for p in folder.glob("*0.jsonl")}
     lost.unlink()
     spoken.unlink()
     phonemize._memory.cache_clear()
+    monkeypatch.setattr(phonemize, "SECONDS_BETWEEN_LINES", 0)
     assert convert(LONG) == folder
+    said = capsys.readouterr().out
+    number = len([*folder.glob("phonemes-*.jsonl")]) - 1
+    assert f"marks; {number} files were finished before\n" in said
+    assert re.search(r"^\d+ words, [\d,]+/s$", said, re.MULTILINE)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     assert {*spoken.read_text().split()} < {*LONG.split()}
@@ -270,6 +327,14 @@ def test_an_unknown_language_is_an_error(convert, language, message):
     """The message has similar languages, by code or name, or else all."""
     with pytest.raises(InputError, match=re.escape(message)):
         convert(language=language)
+
+
+@pytest.mark.parametrize("package", ["phonemizer", "espeakng_loader"])
+def test_a_missing_package_is_named(spoken, monkeypatch, package):
+    """The error has the setting that needs the package."""
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=f"`language` needs {package}.*=de$"):
+        phonemize.speaker("de")
 
 
 @pytest.mark.interchange

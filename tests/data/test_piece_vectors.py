@@ -63,7 +63,9 @@ def test_mutual_information_is_the_smoothed_one(tokens):
 
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
     """Vectors equal a dense decomposition's; rare pieces have none."""
-    tokens = np.concatenate([tokens, [15, 2, 15, GAP]])
+    often, rare = [2, 3, 16, 2, 3] * 3, [2, 3, 17, 2, 3] * 2 + [2, 3, 17, 2]
+    rest = [15, 2, 15, GAP, *often, GAP, *rare, GAP]
+    tokens = np.concatenate([tokens, rest])
     counts = piece_vectors.neighbour_counts(tokens, 20)
     dense = piece_vectors.mutual_information(counts).toarray()
     left, values, _ = np.linalg.svd(dense)
@@ -73,6 +75,10 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
     products = vectors[:12] @ vectors[:12].T
     np.testing.assert_allclose(products, rows @ rows.T, rtol=1e-3, atol=1e-3)
     assert dense[15].any() and not vectors[15].any()
+    # With neighbours at all four places, a piece must occur three times.
+    assert vectors[16].any() and dense[17].any() and not vectors[17].any()
+    sizes = np.mean(vectors[[*range(12), 16]] ** 2, axis=1)
+    np.testing.assert_allclose(sizes, 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])

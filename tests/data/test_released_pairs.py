@@ -127,6 +127,7 @@ def test_one_sentence_gets_a_random_document_and_label_one():
     rows, counts = ours(documents, 20, np.random.default_rng(4))
     assert (rows[:, 4] == 1).all() and len(rows) == 1000
     assert counts["one_segment_chunks"] == counts["random_documents"] == 1000
+    assert counts["truncated_tokens"] == 1000 * (2 * 20 - ROOM)
     assert (rows[:, 0] // 20 != rows[:, 2] // 20).all()
     kinds = np.bincount(rows[:, 2] // 20, minlength=50)
     assert stats.chisquare(kinds).pvalue > 1e-4

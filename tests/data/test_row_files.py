@@ -18,7 +18,7 @@ from tiny_files import (
 )
 
 from albert_tf.base.errors import InputError
-from albert_tf.data import table_sources
+from albert_tf.data import file_kinds, row_files, table_sources
 from albert_tf.data.builder import text_blocks, text_formats
 from albert_tf.data.builder.text_formats import ReadingConfig
 
@@ -66,6 +66,59 @@ def test_tabs(tmp_path):
     data = 'id\ttext\n1\t"a" b\n2\tc, d\n\n\n'
     path = write(tmp_path / "x.TSV.gz", gzip.compress(data.encode()))
     assert read(path)[0] == [['"a" b'], ["c, d"]]
+
+
+def rows_of(path):
+    """Return the line numbers and the values of a file's rows."""
+    rows = table_sources.rows_of(str(path))
+    return [
+        (int(row.where.rpartition(":")[2]), *row.values.values())
+        for row in rows
+    ]
+
+
+def test_blank_lines_and_marks_of_a_table(tmp_path):
+    """Blank lines are rows, except the last; a mark is part of the text.
+
+    Only the first line may begin with a byte-order mark.
+    """
+    for name in ("x.csv", "x.tsv"):
+        text = "\ufefftext\na\n\n\ufeffb\r\n\n\n"
+        path = write(tmp_path / name, text)
+        assert rows_of(path) == [(2, "a"), (3, ""), (4, "\ufeffb")]
+    path = write(tmp_path / "x.csv", 'a,b\n"c\n\nd",e\nf,g\n')
+    assert rows_of(path) == [(2, "c\n\nd", "e"), (5, "f", "g")]
+
+
+def test_blank_lines_between_objects(tmp_path):
+    """Blank lines of JSON lines are no rows, but they have numbers."""
+    path = write(tmp_path / "x.jsonl", '{"a": 1}\n\n \n{"a": 2}\n')
+    assert rows_of(path) == [(1, 1), (4, 2)]
+
+
+def test_the_position_of_a_label():
+    """A label has the position of its row, unless it has its own."""
+    assert row_files.Row("x[3]", {}).label_where == "x[3]"
+    assert row_files.Row("x[3]", {}, "y[3]").label_where == "y[3]"
+
+
+def test_names_of_columns(tmp_path):
+    """Names must be unique; the columns of a file without a header have none.
+
+    Spaces around a name are removed.
+    """
+    path = write(tmp_path / "x.csv", "a, b ,a,c,c\n")
+    with pytest.raises(InputError, match="x.csv:1: .*unique.*twice=a, c$"):
+        rows_of(path)
+    path = write(tmp_path / "x.csv", " a, b \n1,2\n")
+    (row,) = table_sources.rows_of(str(path))
+    assert row.values == {"a": "1", "b": "2"}
+    with file_kinds.opened(str(path)) as source:
+        rows = row_files.read(source, "x", "csv", header=False)
+        assert [row.values for row in rows] == [
+            {"1": " a", "2": " b "},
+            {"1": "1", "2": "2"},
+        ]
 
 
 @pytest.mark.parametrize(
@@ -196,3 +249,26 @@ def test_a_wrong_column_is_found_first(tmp_path, make):
     text_blocks.check_files(paths[:1], reading)
     with pytest.raises(InputError, match="b.csv.*content.*text_field=body"):
         text_blocks.check_files(paths, reading)
+
+
+def test_long_names_and_values_are_shortened_in_errors(tmp_path):
+    """An error has up to 200 characters of names, and 60 of a value."""
+    name = "n" * 300
+    names = f" {'n' * 200}"
+    csv = write(tmp_path / "x.csv", f"{name}\n1\n")
+    assert f" columns{names}. Received: text_field=text" in refusal(csv)
+    objects = json_lines(["a"], name).replace(b'"id": 0, ', b"")
+    path = write(tmp_path / "x.jsonl", objects)
+    assert f" fields{names}. Received: text_field=text" in refusal(path)
+    path = write(tmp_path / "y.jsonl", json_lines(["a"]) + objects)
+    with pytest.raises(InputError, match=f" with fields{names} in "):
+        read(path)
+    path = write(tmp_path / "z.jsonl", f'{{"text": 1}}\n{name}\n')
+    first, said = table_sources.rows_of(str(path)), "Received: "
+    assert next(first).values == {"text": 1}
+    with pytest.raises(InputError, match=f"{said}{'n' * 60}$"):
+        next(first)
+    with pytest.raises(InputError, match=f"{said}data=int {'1' * 60}$"):
+        table_sources.as_source("data", int("1" * 99))
+    with pytest.raises(InputError, match=f"{said}data='a,{'n' * 57}$"):
+        table_sources.as_sources("data", [f"a,{name}", "b"])

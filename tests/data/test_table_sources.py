@@ -1,5 +1,7 @@
 """Tables of other libraries yield equal rows from every container."""
 
+import errno
+import json
 import sys
 from pathlib import Path
 
@@ -7,8 +9,9 @@ import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.base.remote_files import RemoteError
 from albert_tf.data import table_sources
-from albert_tf.data.table_sources import as_source, rows_of
+from albert_tf.data.table_sources import InMemoryTable, as_source, rows_of
 
 ROWS = [
     {"text": "a film", "label": "good", "tags": ["O", "B"], "size": 1.5},
@@ -130,6 +133,10 @@ def test_cells_of_numpy_are_pythons():
         ([{"a": 1}, 2], "list of dicts"),
         ({"a": [1], "b": [1, 2]}, "same length. Received: a=1, b=2"),
         ({"train": {"a": [1]}}, "must be one split, train. Received"),
+        ({"a": "text"}, "train_file=dict {'a': 'text'}"),
+        ({"a": [1], "b": b"text"}, "train_file=dict"),
+        ([], "train_file=list []"),
+        ({}, "train_file=dict {}"),
     ],
     ids=str,
 )
@@ -138,6 +145,35 @@ def test_what_is_no_table(value, said):
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
     assert said in str(error.value)
+
+
+def test_positions_in_a_table():
+    """A position has the name of the argument, or the names of two lists."""
+    table = InMemoryTable([{"a": 1}], "data")
+    assert table.places(3) == ("data (list), row 3",)
+    table = InMemoryTable((["a"], [1]), "x", "y")
+    assert table.places(3) == ("x[3]", "y[3]")
+    table = InMemoryTable((["a"], [1]), "x", "y", is_batch=True)
+    assert table.places(0) == ("x[0] of a batch", "y[0] of a batch")
+
+
+def test_what_is_a_table(tmp_path):
+    """Objects, Parquet files and saved data sets are tables; text is not."""
+    assert table_sources.is_table({"a": [1]})
+    assert table_sources.is_table(parquet(ROWS, tmp_path))
+    assert table_sources.is_table(saved(ROWS, tmp_path))
+    (tmp_path / "x.csv").write_text("a,b\n")
+    assert not table_sources.is_table(str(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"_data_files": 3}, {"_data_files": [{}]}]
+)
+def test_a_damaged_data_set(tmp_path, state):
+    """The error names the file that must list the files of a data set."""
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    with pytest.raises(InputError, match="must name the files.*state.json$"):
+        list(rows_of(str(tmp_path)))
 
 
 @pytest.mark.parametrize("second", ["b, c.txt", "no path\nbut a text"])
@@ -182,8 +218,44 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(ipc, "open_stream", too_long)
     path = tmp_path / "t.arrow"
     path.write_bytes(b"\xff\xff\xff\xff")
-    with pytest.raises(InputError, match=f"undamaged.*Received: {path}"):
+    said = f"undamaged.*: MemoryError. Received: {path}"
+    with pytest.raises(InputError, match=said):
         list(rows_of(str(path)))
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "disk"), RemoteError("connection")]
+)
+def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
+    """Errors of a disk or a connection remain; others have one line."""
+
+    def fail(source):
+        raise error
+
+    path = parquet(ROWS, tmp_path)
+    monkeypatch.setattr(table_sources, "_schema_and_batches", fail)
+    with pytest.raises(type(error)) as caught:
+        list(rows_of(path))
+    assert caught.value is error
+    error = OSError("a fault\nmore")
+    with pytest.raises(InputError, match=f"format: a fault. Received: {path}"):
+        list(rows_of(path))
+
+
+def test_names_of_classes():
+    """Columns of classes, also in lists, have the names of their classes."""
+    label = {"_type": "ClassLabel", "names": ["x", "y"]}
+    features = {
+        "a": label,
+        "b": [label],
+        "c": {"feature": [{"feature": label}]},
+        "d": {"_type": "ClassLabel", "names": []},
+        "e": {"_type": "Value"},
+    }
+    found = table_sources._class_names(features)
+    assert found == dict.fromkeys("abc", ["x", "y"])
+    named = table_sources._named([[0, -1], None, 1], ["x", "y"])
+    assert named == [["x", None], None, "y"]
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import hashlib
 import json
 from collections import Counter
 
@@ -88,6 +89,95 @@ def test_hash_depends_on_text_and_seed():
     assert base == text_blocks.document_hash(["a", "b"], 1)
     assert base != text_blocks.document_hash(["a", "c"], 1)
     assert base != text_blocks.document_hash(["a", "b"], 2)
+    digest = hashlib.blake2b(b"a\nb", digest_size=8, key=b"1").digest()
+    assert base == int.from_bytes(digest, "little")
+
+
+def test_bad_items_are_listed(capsys):
+    """Each kind of bad item has its number; nothing is said without any."""
+    listed = text_formats.bad_items
+    assert listed({}) == "" and listed({"bad_rows": 0}) == ""
+    assert listed({"bad_lines": 1}) == "1 line was not UTF-8"
+    both = {"bad_rows": 1234, "bad_files": 2}
+    said = "1,234 rows were without readable text, 2 files were damaged"
+    assert listed(both) == said
+    counts = Counter(both)
+    text_formats.warn_of_bad_items(Counter(), "skip")
+    counts[f"{text_formats.FIRST}a fault"] = 1
+    text_formats.merge(counts, Counter({f"{text_formats.FIRST}another": 1}))
+    text_formats.warn_of_bad_items(counts, "skip")
+    assert capsys.readouterr().out == (
+        f"Warning: --on_bad_text=skip: {said}. The first: a fault\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "line, end",
+    [
+        (b"ab cd", 3),
+        ("a 字".encode(), 2),
+        (b"abcd", 3),
+        ("a\U0001f600".encode(), 5),
+        ("a\U0001f600".encode()[:-1], 1),
+        ("a字".encode(), 1),
+        ("a字".encode()[:-1], 1),
+    ],
+)
+def test_places_to_cut_a_long_line(line, end):
+    """A line is cut after its last space, or else before a character."""
+    assert text_blocks._inside_line(line) == end
+
+
+def test_lines_that_are_not_utf8_are_counted():
+    """Blank lines count only in text that is UTF-8."""
+    count = text_blocks._lines_not_utf8
+    assert count(b"a\nb") == count(b"a\n\n") == (0, 2)
+    assert count(b"\xff\n\na \n") == (1, 2)
+
+
+@pytest.mark.parametrize("name, head", [("x.txt", ""), ("x.csv", "text\n")])
+def test_half_of_the_lines_may_be_bad(tmp_path, name, head):
+    """Text is an error only if more than half of its lines are not UTF-8."""
+    path = write(tmp_path / name, head.encode() + b"\xff\ngood\n")
+    found, _, counts = read(path, on_bad_text="skip")
+    assert found == [["good"]] and counts["bad_lines"] == 1
+    path = write(tmp_path / name, head.encode() + b"\xff\ngood\n\xfe\n")
+    with pytest.raises(InputError, match=f"{name}, 2 of 3 lines"):
+        read(path, on_bad_text="skip")
+
+
+@pytest.mark.parametrize("layout, more", [("lines", 1), ("jsonl", 13)])
+def test_rows_that_are_too_long(tmp_path, monkeypatch, layout, more):
+    """A row of more bytes than the limit, as text or as JSON, is bad."""
+    monkeypatch.setattr(text_blocks, "RECORD_BYTES", 40)
+    longest = "x" * (40 - more)
+    rows = f"text\nfirst\n{longest}\n{longest}x\nlast\n"
+    path = write(tmp_path / "x.csv", rows)
+    form = {"input_format": layout}
+    found, _, counts = read(path, on_bad_text="skip", **form)
+    texts = [line for document in found for line in document]
+    assert texts == ["first", longest, "last"] and counts["bad_rows"] == 1
+    with pytest.raises(InputError, match="most 40 bytes.*skip.*=.*x.csv:4"):
+        read(path, **form)
+
+
+@pytest.mark.parametrize(
+    "kind, choice, layout",
+    [
+        ("text", None, "lines"),
+        ("text", "files", "files"),
+        ("text", "jsonl", "jsonl"),
+        ("jsonl", None, "jsonl"),
+        ("jsonl", "lines", "lines"),
+        ("csv", "files", "jsonl"),
+        ("parquet", "lines", "lines"),
+    ],
+)
+def test_layouts(kind, choice, layout):
+    """Tables are read as JSON lines unless their rows are lines."""
+    assert text_formats.layout_of(kind, choice, "x") == layout
+    with pytest.raises(InputError, match="must be jsonl for files.*with x"):
+        text_formats.layout_of("jsonl", "files", "x")
 
 
 def test_document_that_ends_with_a_block():
@@ -199,6 +289,9 @@ def test_half_of_a_pair_is_replaced(tmp_path):
     path = write(tmp_path / "x", r'{"text": "a \ud800 b \ud83d\ude00"}')
     found, *_ = read(path, input_format="jsonl")
     assert found == [["a \ufffd b \U0001f600"]]
+    assert text_formats.encoded("a\ud800é") == "a\ufffdé".encode()
+    line = text_formats.json_record("x", "a\ud800é")
+    assert line == '{"x": "a\ufffdé"}\n'.encode()
 
 
 def test_longest_json(tmp_path, monkeypatch):
@@ -257,6 +350,15 @@ def test_long_line(tmp_path, text_of, before):
     )
 
 
+def test_blocks_have_a_megabyte(tmp_path):
+    """Blocks of short documents have at least 1 MB, except for the last."""
+    path = write(tmp_path / "x.txt", "a b c\n\n" * 700_000)
+    blocks = list(text_blocks.blocks(path, SEED, ReadingConfig()))
+    *sizes, last = (len(block.data) for block in blocks)
+    assert sum(sizes) + last == 4_900_000 and len(sizes) > 1
+    assert all(1 << 20 <= size < 1 << 21 for size in sizes)
+
+
 def test_a_long_line_that_fits_stays_whole(tmp_path):
     """A line of 4 MB is read as one sentence."""
     line = "word " * 800_000
@@ -287,7 +389,7 @@ def test_language_codes_are_taken(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["klingon", "English", "e", "zh_CN", "xx", "jp", "cz-cz", "deu", "eng"],
+    "klingon English e zh_CN xx jp cz-cz deu eng en- en_us".split(),
 )
 def test_what_is_no_language_code_is_refused(name):
     """An unknown code is rejected; the library would treat it as English."""

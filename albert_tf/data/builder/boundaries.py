@@ -62,7 +62,7 @@ def character_kind(character: str) -> int:
     script = unicodedata.name(character, "").split(" ")[0].split("-")[0]
     if category[0] == "M" or category == "Cf":
         return JOINED
-    if script == "KATAKANA" or character == "\u30fc":
+    if script == "KATAKANA":
         return KATAKANA
     if category in ("Lo", "Lm", "Nl") and script in UNSPACED:
         return ALONE
@@ -83,10 +83,9 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     last = first.copy()
     marked = np.ones(tokenizer.vocab_size, bool)
     wordpiece = tokenizer.kind == "wordpiece"
-    silent = set(tokenizer.not_words.tolist())
     for i, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size))):
         text = piece.removeprefix("##" if wordpiece else WORD_MARK)
-        if i in silent or not text:
+        if not text:
             continue
         marked[i] = (text == piece) == wordpiece
         kinds = [character_kind(character) for character in text]

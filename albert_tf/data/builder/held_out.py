@@ -147,7 +147,7 @@ class HeldOut:
 def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
     """Return the border between documents, and the tokens still `wanted`."""
     occupied = np.flatnonzero(tokens)
-    if fraction == 0 or not len(occupied):
+    if not len(occupied):
         return Border(0), 0
     reached = np.cumsum(tokens[occupied])
     target = fraction * reached[-1]
@@ -163,7 +163,8 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
     """Hold out whole documents with about `fraction` of all tokens.
 
-    If there is no text, or `fraction` is 0, `border.below` and `wanted` are 0.
+    If there is no text, or `fraction` is 0, no document is held out, and
+    `wanted` is 0.
     """
     border, wanted = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())
@@ -187,7 +188,7 @@ class PartsOfShard(NamedTuple):
 
 def _divisible(documents: Documents) -> np.ndarray:
     """Return whether parts are long enough to divide, [D] bool."""
-    words = np.append(0, np.cumsum(documents.starts))[documents.part_ends()]
+    words = np.cumsum(documents.starts)[documents.part_ends() - 1]
     many = np.diff(words, prepend=0) >= FEWEST_WORDS
     return many | (documents.parts >= FEWEST_SENTENCES)
 

@@ -91,7 +91,7 @@ def part_of(row: Row) -> Part:
 
     require(
         are(phonemes, str)
-        and (are(words, str) or are(words, int) and min(words, default=0) >= 0)
+        and (are(words, str) or are(words, int) and min(words) >= 0)
         and len(phonemes) == len(words),
         f"{row.where}: a row must have a list of strings `phonemes`, and as "
         "many strings `words`, or numbers of words from 0, `input_ids`; "

@@ -1,0 +1,70 @@
+"""The progress of a build on this machine."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from albert_tf.data.builder import local_runner
+from albert_tf.data.builder.build_settings import BuildConfig
+from albert_tf.data.builder.shards import ShardStore
+from albert_tf.data.builder.text_formats import ReadingConfig
+
+RECIPE = SimpleNamespace(
+    build=BuildConfig(input_file="x", output_dir="y"), reading=ReadingConfig()
+)
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """Return a list of the arguments of progress bars and their steps."""
+    calls = []
+
+    class Progress:
+        def __init__(self, *args):
+            calls.append(args)
+
+        def advance(self, *args):
+            calls.append(args)
+
+        def close(self):
+            calls.append("closed")
+
+    monkeypatch.setattr(local_runner, "Progress", Progress)
+    return calls
+
+
+def working(result):
+    """Return workers that have the same result for every item."""
+    return SimpleNamespace(map=lambda work, items: (result for _ in items))
+
+
+@pytest.mark.parametrize(
+    "size, steps",
+    [
+        (5 << 19, [(5, 1, "MB"), (2, "700 tokens"), (1, "1,400 tokens")]),
+        (0, [(1, 1, "MB"), (2, "700 tokens"), (1, "1,400 tokens")]),
+    ],
+)
+def test_progress_of_reading(tmp_path, monkeypatch, shown, size, steps):
+    """Progress is in megabytes, and continues where an earlier run ended."""
+    text = {"a": ["one", "two"], "b": ["three"]}
+    monkeypatch.setattr(local_runner, "blocks", lambda path, *_: text[path])
+    monkeypatch.setattr(local_runner.files, "size", lambda path: size)
+    store = ShardStore(str(tmp_path), 2)
+    store.add({}, Counter(blocks=1, bytes=3 << 19))
+    workers = working(({1: b"abc"}, Counter(bytes=3 << 19, tokens=700)))
+    local_runner.fill(store, ["a", "b"], RECIPE, workers)
+    assert shown == [*steps, "closed"]
+    again = ShardStore(str(tmp_path), 2)
+    assert again.done and again.counts == store.counts
+    assert (tmp_path / "shard-00001").read_bytes() == b"abcabc"
+    local_runner.fill(again, ["a", "b"], RECIPE, None)  # nothing is left to do
+
+
+def test_progress_of_writing(shown):
+    """Each file is a step, with the number of records so far."""
+    runner = local_runner.LocalRunner(working(Counter(records=1000)))
+    assert len(list(runner.make_files(["first job", "second job"]))) == 2
+    steps = [(1, "1,000 records"), (1, "2,000 records")]
+    assert shown == [(2, 0, "file"), *steps, "closed"]

@@ -1,0 +1,99 @@
+"""The parts of documents, their shards, and the files of records, by hand."""
+
+import dataclasses
+import hashlib
+
+import numpy as np
+from tiny_corpus import settings
+
+from albert_tf.data.builder import build, passes
+from albert_tf.data.builder.build_settings import BuildSpec
+from albert_tf.data.builder.held_out import Border, HeldOut
+from albert_tf.data.builder.text_formats import Block
+from albert_tf.data.masking import MaskingConfig
+from albert_tf.data.records.metadata import EVAL, TRAIN
+
+
+def recipe(folder="out", **reading):
+    """Return the settings of a build that uses training text twice."""
+    configs = settings("corpus", folder, num_shards=7, **reading)
+    build, _, pairs, masking, reading = configs
+    return BuildSpec(build, pairs, masking, reading, "", 100)
+
+
+def test_a_part_has_the_shard_of_its_hash():
+    """A shard is the remainder of a hash of document, piece and part."""
+    for place in ((1, 2, 3), (2**64 - 1, 0, 0)):
+        data = b"".join(number.to_bytes(8, "little") for number in place)
+        digest = hashlib.blake2b(data, digest_size=8).digest()
+        number = int.from_bytes(digest, "little")
+        assert passes._shard_of(*place, 1000) == number % 1000
+
+
+def test_documents_are_cut_into_parts():
+    """A part has the sentences that begin in 32,768 tokens; empty ones skip.
+
+    The keys of the parts follow each other.
+    """
+    most = 32_768
+    sizes = np.array([most - 1, 2, 5, 3 * most, 4])
+    found = list(passes._parts(recipe(), sizes, 9, 1, 2**64 - 1))
+    keys = [2**64 - 1, 0, 1]
+    assert [(int(n), d, key) for n, d, key, _ in found] == [
+        (n, 9, key) for n, key in zip((2, 2, 1), keys, strict=True)
+    ]
+    shard_numbers = [passes._shard_of(9, 1, part, 7) for part in range(3)]
+    assert [shard for *_, shard in found] == shard_numbers
+    assert len({*shard_numbers}) > 1
+
+
+def test_short_documents_are_dealt_to_no_shard():
+    """Documents with text, but less than asked, are short.
+
+    A document that spans blocks is never short.
+    """
+    documents = [["a"], ["b"], [], ["c"]]
+    sizes = [np.array(x, int) for x in ([3, 0], [2, 2], [], [1])]
+    how = recipe(min_document_tokens=4)
+    counts = passes.Counter()
+    block = Block("x", 1, 0, b"")
+    parts = passes._deal(how, block, documents, sizes, counts)
+    assert counts["short_documents"] == 2
+    assert parts["sentences"].tolist() == [1, 2, 1]
+    assert (parts["shard"] == -1).tolist() == [True, False, True]
+    keys = [passes.document_hash([x], how.build.random_seed) for x in "abc"]
+    assert parts["hash"].tolist() == parts["key"].tolist() == keys
+    goes_on = dataclasses.replace(block, document=5, piece=2)
+    parts = passes._deal(how, goes_on, documents, sizes, counts)
+    assert counts["short_documents"] == 3
+    assert parts["hash"].tolist() == [5, *keys[1:]]
+    assert parts["shard"][0] == passes._shard_of(5, 2, 0, 7)
+
+
+def test_jobs_are_files_of_shards_and_duplicates():
+    """Held-out shards are used once, and training shards once per duplicate."""
+    text = HeldOut(Border(3), 0, {EVAL: [4], TRAIN: [1, 4]}, {}, [])
+    jobs = passes.file_jobs(recipe(), text, "scratch")
+    assert [(j.split, j.duplicate, j.shard) for j in jobs] == [
+        (EVAL, 0, 4),
+        *((TRAIN, d, s) for d in range(2) for s in (1, 4)),
+    ]
+    assert jobs[-1].path == "out/train-00003-of-00004.tfrecord"
+    assert jobs[-1].counts_path == "scratch/train-00003-of-00004.json"
+    assert jobs[-1].shard_path == "scratch/shard-00004"
+    draws = {job.rng().integers(2**60) for job in jobs}
+    assert len(draws) == len(jobs) and not any(job.dynamic for job in jobs)
+    unmasked = dataclasses.replace(
+        recipe(), masking=MaskingConfig(masking="dynamic")
+    )
+    jobs = passes.file_jobs(unmasked, text, "scratch")
+    assert [job.dynamic for job in jobs] == [False] + [True] * 4
+
+
+def test_batches_change_no_record(corpus, whole, tmp_path, monkeypatch):
+    """Records are the same however many are laid out and masked together."""
+    monkeypatch.setattr(passes, "BATCH", 10)
+    made = build.run(*settings(corpus, tmp_path / "out"))
+    assert made == whole[1]
+    for path in (tmp_path / "out").iterdir():
+        assert path.read_bytes() == (whole[0] / path.name).read_bytes()
