@@ -1,5 +1,7 @@
 """The basic signatures agree with the Python tokenizer and model."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,11 +14,27 @@ from exporting import (
     packed,
     server_of,
     strings,
+    xla_operations,
 )
 from tiny_records import serialized
 
+from albert_tf.serving.export import ExportConfig
+from albert_tf.serving.litert_runner import RunnerConfig
+from albert_tf.serving.playground import PlaygroundConfig
+from albert_tf.serving.server import ServedModel
+from albert_tf.serving.signatures import ServingConfig
 from albert_tf.tasks import losses
 from albert_tf.text.packing import INPUTS
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [ExportConfig, PlaygroundConfig, RunnerConfig, ServedModel, ServingConfig],
+)
+def test_servers_and_settings_are_frozen(cls):
+    """Servers and their settings cannot be changed."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        cls.__new__(cls).precision = "float16"
 
 
 def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
@@ -27,6 +45,7 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
         tensors = map(tf.constant, inputs)
         found = signatures["ids"](**dict(zip(INPUTS, tensors, strict=True)))
         assert set(found) == {"sequence_output", "pooled_output", "sop_logits"}
+        assert not xla_operations(signatures["ids"])
         close(found["sequence_output"], wanted["sequence_output"])
         close(found["pooled_output"], wanted["pooled_output"])
         close(
@@ -113,6 +132,8 @@ def test_embeddings_are_the_outputs_and_their_mean(
     rows = np.array(wanted["sequence_output"])
     means = [x[m == 1].mean(0) for x, m in zip(rows, mask, strict=True)]
     close(found["mean"], means)
+    outputs = {"pooled", "mean", "tokens", "input_mask", "pieces"}
+    assert set(found) == outputs
 
 
 def test_a_batch_of_nothing_has_no_results(signatures):
@@ -161,6 +182,7 @@ def test_shapes_can_be_fixed(pretrained_dir):
         for name, signature in server.signatures.items()
     }
     assert taken["ids"] == [[2, 10]] * 3
+    assert server.number_inputs[3].shape == [2, 8]
     assert taken["text_pair"] == [[2]] * 2
     outputs = concrete(server, "ids")["ids"].structured_outputs
     assert outputs["sequence_output"].shape == [2, 10, 16]
@@ -191,6 +213,8 @@ def test_attention_is_that_of_every_head(
     )
     close(found["attention"], np.stack(wanted, axis=1))
     np.testing.assert_array_equal(found["segment_ids"], inputs[2])
+    outputs = {"attention", "input_mask", "segment_ids", "pieces"}
+    assert set(found) == outputs
 
 
 def test_examples_in_bulk_give_embeddings(
