@@ -158,6 +158,8 @@ def test_flags_in_json_may_be_strings():
     values = {"a": "False", "b": " TRUE ", "c": 1, "d": 0.0, "e": "", "f": None}
     found = [files.flag_in(values, name, "x.json") for name in "abcdefg"]
     assert found == [False, True, True, False, None, None, None]
+    numbers = [files.flag_in({"a": x}, "a", "x.json") for x in ("0", "1", 0)]
+    assert numbers == [False, True, False]
     for value, shown in ((2, "2"), ("no", "'no'"), ([0], "[0]")):
         with pytest.raises(InputError) as error:
             files.flag_in({"a": value}, "a", "x.json")
@@ -215,6 +217,16 @@ def test_a_pipe_stays_a_pipe(folder):
     files.write_text(f"{folder}/pipe", "abc")
     assert os.read(end, 9) == b"abc" and (folder / "pipe").is_fifo()
     os.close(end)
+
+
+def test_what_can_be_read_only_once(folder):
+    """Standard input, pipes and devices are streams; files are not."""
+    os.mkfifo(folder / "pipe")
+    for path in ("-", "/dev/null", f"{folder}/pipe"):
+        assert files.is_stream(path)
+    for path in (f"{folder}/a.txt", str(folder), f"{folder}/none", "gs://a/-"):
+        assert not files.is_stream(path)
+    assert files.glob("-", "`input_file`") == ["-"]
 
 
 def test_only_unfinished_files_are_left_out(folder):
@@ -389,6 +401,9 @@ def test_names_that_are_not_utf8_are_written(tmp_path):
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}
+    files.write_json(f"{tmp_path}/x.json", {"é": [1]})
+    text = (tmp_path / "x.json").read_text("utf-8")
+    assert text == '{\n  "é": [\n    1\n  ]\n}\n'
     files.write_text(f"{tmp_path}/x.flags", f"--input_file={name}")
     assert files.read_text(f"{tmp_path}/x.flags", "It") == (
         "--input_file=caf\\udce9.txt"

@@ -79,8 +79,12 @@ def test_a_remote_file_is_a_python_file(tmp_path):
     path = tmp_path / "a.gz"
     lines = [f"line {i}\n".encode() for i in range(5000)]
     with files.opened(f"file://{path}", "wb") as file:
+        can = file.raw.readable(), file.raw.writable(), file.raw.seekable()
+        assert can == (False, True, False)
         file.write(gzip.compress(b"".join(lines), mtime=0))
     with files.opened(f"file://{path}", "rb") as file:
+        can = file.raw.readable(), file.raw.writable(), file.raw.seekable()
+        assert can == (True, False, True)
         assert file.read(2) == b"\x1f\x8b"
         file.seek(0)
         assert list(gzip.GzipFile(fileobj=file)) == lines

@@ -16,6 +16,7 @@ from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
 from albert_tf.library.embed import (
+    SENTENCE,
     EmbedConfig,
     check_layer,
     completed,
@@ -117,6 +118,18 @@ def test_an_embedder_keeps_its_pooling(
     np.testing.assert_allclose(answer["embedding"], wanted, 1e-4, 2e-5)
 
 
+def test_every_pooling_has_a_unit_form():
+    """A name that begins with `unit_` is a normalised vector."""
+    x = tf.constant([[[3.0, 4.0], [5.0, -1.0], [9.0, 9.0]]])
+    mask = tf.constant([[1, 1, 0]])
+    plain = {"cls": [3.0, 4.0], "mean": [4.0, 1.5], "max": [5.0, 4.0]}
+    assert set(SENTENCE) == {*plain, *(f"unit_{name}" for name in plain)}
+    for name, wanted in plain.items():
+        for key, norm in ((name, 1.0), (f"unit_{name}", np.hypot(*wanted))):
+            found = SENTENCE[key](x, mask)
+            np.testing.assert_allclose(found, [np.divide(wanted, norm)], 1e-5)
+
+
 def test_layers_are_counted_from_either_end():
     """Layer 0 is the embedding; negative numbers count from the last layer."""
     config = dataclasses.replace(tiny.CONFIG, inner_group_num=2)
@@ -128,7 +141,7 @@ def test_layers_are_counted_from_either_end():
             check_layer(EmbedConfig("m", "a", "x.npy", layer=layer), config)
 
 
-def test_texts_have_128_tokens_by_default(pretrained_dir):
+def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
     """The default length is 128, or the model's number of positions."""
     for positions, length in ((512, 128), (129, 128), (24, 24)):
         config = dataclasses.replace(
@@ -136,6 +149,10 @@ def test_texts_have_128_tokens_by_default(pretrained_dir):
         )
         c = completed(EmbedConfig(pretrained_dir, "a", "x.npy"), config)
         assert (c.max_seq_length, c.pooling) == (length, "mean")
+    for kind in ("classification", "regression"):
+        find(kind).save(str(tmp_path))
+        c = completed(EmbedConfig(str(tmp_path), "a", "x.npy"), config)
+        assert (c.max_seq_length, c.pooling) == (24, "mean")
     given = EmbedConfig(pretrained_dir, "a", "x.npy", "cls", max_seq_length=9)
     assert completed(given, config) == given
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -120,6 +120,22 @@ def test_columns_have_names_in_files_alone(tmp_path):
         assert TaskModel.task_for(model, x, named) is wanted
 
 
+def test_metrics_that_examples_lack_are_named():
+    """Official metrics that cannot be computed for examples raise an error."""
+    task = fake(score=lambda examples, predictions: {"mrr": predictions})
+    task.fitted = lambda examples: task
+
+    def predictor(size, task, verbose):
+        assert verbose == 0
+        return fake(predictions=lambda examples: size)
+
+    model = fake(task=task, predictor=predictor)
+    assert TaskModel._scores(model, ["a"], 3) == {"mrr": 3}
+    assert TaskModel._scores(model, ["a"], 3, ["mrr"]) == {"mrr": 3}
+    with pytest.raises(InputError, match="only the metrics mrr. .*=pearson$"):
+        TaskModel._scores(model, ["a"], 3, ["mrr", "pearson"])
+
+
 @pytest.mark.parametrize("weights", [None, [1, 2, 3, 4, 5, 6, 7, 8]])
 def test_the_last_examples_are_held_out(weights):
     """Examples from the end, with their weights, are evaluated in order."""

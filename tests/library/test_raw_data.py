@@ -36,6 +36,21 @@ def test_a_frame_beside_labels_is_its_column():
         user_data.read_examples(task, "train", "x" * 99)
 
 
+def test_rows_have_a_text_for_each_column():
+    """The error quotes the start of the first row."""
+    columns = TableColumns(("a", "b"), "label")
+    assert user_data.text_columns([("x", "y"), ["z", ""]], columns) == {
+        "a": ["x", "z"],
+        "b": ["y", ""],
+    }
+    for rows in ([("x", "y"), "zz"], [("x", "y"), ("x", "y", "z")]):
+        message = r"columns a, b. Received: x=\[\['x', 'y'\]\]$"
+        with pytest.raises(InputError, match=message):
+            user_data.text_columns(rows, columns)
+    with pytest.raises(InputError, match=r"x=\['x{58}$"):
+        user_data.text_columns(["x" * 99], columns)
+
+
 def test_sources_are_told_from_texts(tmp_path):
     """Paths and tables have columns; lists and tuples of texts do not."""
     frame = pytest.importorskip("pandas").DataFrame({"text": ["a"]})
@@ -113,6 +128,11 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
     assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
     assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}
+    with pytest.raises(InputError, match="each class once"):
+        user_data.class_numbers({"bad": 1.0, 0: 2.0}, names)
+    for weight in (np.inf, np.nan, "1"):
+        with pytest.raises(InputError, match="must be finite and at least 0"):
+            user_data.class_numbers({"bad": weight}, names)
     for task, weights in ((TASK, "balanced"), (find("regression"), {0: 1.0})):
         with pytest.raises(InputError, match="must be {class: weight}"):
             user_data.class_numbers(weights, task)
@@ -121,6 +141,9 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 def test_labels_have_an_order():
     """Sets and dicts are rejected, because classes must be a list."""
     assert label_names(np.array([0, 1])) == ("0", "1")
+    for labels in (["a"], ["a", "a"], ["a", None]):
+        with pytest.raises(InputError, match="two or more different labels"):
+            label_names(labels)
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
         with pytest.raises(InputError, match="list of the classes, in order"):
             label_names(labels)
