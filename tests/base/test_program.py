@@ -240,12 +240,6 @@ def test_help_begins_with_the_purpose(script, monkeypatch):
     assert page.partition("\n\n")[0] == (script or "Do the work.")
 
 
-def test_a_program_does_not_change():
-    """The record of a program is frozen."""
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        program.Program(print, (Words,)).tells = True
-
-
 def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):
     """In user code, Ctrl-C during an import raises KeyboardInterrupt."""
     library = "import os\nos.kill(os.getpid(), 2)\n"
