@@ -55,8 +55,16 @@ def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
     progress.bar.mininterval = progress.bar.miniters = 0
     clock[0] += 30
     progress.advance(3, "loss 1")
+    written = []
+    write = console.tqdm.write
+    monkeypatch.setattr(
+        console.tqdm,
+        "write",
+        lambda text, file: written.append(text) or write(text, file=file),
+    )
     progress.message("saved")
     progress.close()
+    assert written == ["saved"]  # above the bar
     shown = capsys.readouterr().err
     assert "3/4" in shown and "text" in shown and "loss 1" in shown
     assert "saved\n" in shown and "left" not in shown
