@@ -95,18 +95,14 @@ def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
 
 
 def open_model(
-    path: str,
-    pairs: bool = False,
-    added_pieces: Sequence[str] | None = None,
-    encoder_only: bool = False,
+    path: str, how: Reading, added_pieces: Sequence[str] | None
 ) -> Source:
     """Open a model folder, or a checkpoint by its prefix.
 
     Args:
       path: the folder or prefix.
-      pairs: whether a Hugging Face folder's classifier takes text pairs.
+      how: how to read the files.
       added_pieces: texts that become pieces of the vocabulary.
-      encoder_only: whether to omit every head.
 
     Raises:
       InputError: if there is no model, or its parts do not match.
@@ -118,7 +114,7 @@ def open_model(
         f"unpacked release or a Hugging Face folder.{what_else(path)}",
         path=path,
     )
-    source = open_source(path, Reading(pairs=pairs, encoder_only=encoder_only))
+    source = open_source(path, how)
     if source.tokenizer:
         source.config.check_pieces(source.tokenizer.vocab_size, path)
     for warning in source.warnings:
@@ -133,7 +129,7 @@ def write_model_dir(
     tokenizer: Tokenizer | None,
     task: Task | None,
     weights: dict[str, tf.Variable],
-    overwrite: bool = False,
+    overwrite: bool,
 ) -> None:
     """Write a model directory atomically; replace an old one if requested."""
     path = str(path).rstrip("/")

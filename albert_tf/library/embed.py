@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -161,10 +162,8 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
             yield lambda rows: file.write(rows.astype("<f4").tobytes())
 
 
-def embed_texts(c: EmbedConfig) -> tuple[int, int]:
-    """Write the vector of every line; return the array's shape."""
-    config = AlbertConfig.from_model_dir(c.model_dir)
-    layer = check_layer(c, config)
+def completed(c: EmbedConfig, config: AlbertConfig) -> EmbedConfig:
+    """Return settings with the pooling and length that suit the model."""
     pooling, length = "mean", min(128, config.max_position_embeddings)
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)
@@ -172,11 +171,18 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
             name, unit = task.head_arguments
             pooling = f"unit_{name}" if unit else name
             length = task.config.max_seq_length
-    c = dataclasses.replace(
+    return dataclasses.replace(
         c,
         pooling=c.pooling or pooling,
         max_seq_length=c.max_seq_length or length,
     )
+
+
+def embed_texts(c: EmbedConfig) -> tuple[int, int]:
+    """Write the vector of every line; return the array's shape."""
+    config = AlbertConfig.from_model_dir(c.model_dir)
+    layer = check_layer(c, config)
+    c = completed(c, config)
     tokenizer = load_tokenizer(c.model_dir)
     # A file is read twice. A pipe can be read only once, so its texts stay in
     # memory.
@@ -200,8 +206,7 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     return count, width
 
 
-@dataclasses.dataclass(frozen=True)
-class Embedded:
+class Embedded(NamedTuple):
     """The output: a file for `numpy.load`, and the shape of its array."""
 
     output_file: str

@@ -76,7 +76,6 @@ class NetworkModel(ModelWithTokenizer):
         self.task = task
         self.network = task.build_model(config, self.dtype_policy)
         self._freeze_unread()
-        self.own_loss, self.label_smoothing = True, 0.0
         # Keras would track metrics in a list.
         self._official = SimpleNamespace(metrics=[])
         self._shows_official = False

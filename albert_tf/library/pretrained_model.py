@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.settings import as_type
+from albert_tf.conversion.sources import Reading
 from albert_tf.library.base_model import (
     ModelWithTokenizer,
     check_length,
@@ -108,9 +109,8 @@ class Albert(ModelWithTokenizer):
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` accepts {', '.join(SETTINGS)}{near(name, SETTINGS)}"
             raise InputError(f"{rule} Received: {name}={kwargs[name]}")
-        opened = open_model(
-            path, added_pieces=added_pieces, encoder_only=encoder_only
-        )
+        how = Reading(encoder_only=encoder_only)
+        opened = open_model(path, how, added_pieces)
         there = {name.partition("/")[0] for name in opened.tensors.shapes}
         heads = [name for name in HEADS if name in there]
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)

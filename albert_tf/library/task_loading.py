@@ -45,7 +45,7 @@ def counted(
     labels: Sequence | None,
     number: int | None,
     known: Sequence[str],
-    fewest: int = 2,
+    fewest: int,
 ) -> Sequence | None:
     """Return the labels of a model to load, or None for the task's labels.
 
@@ -58,9 +58,7 @@ def counted(
     if number is None:
         return labels
     number = as_type("num_labels", number, int)
-    named = known or labels
-    if labels is not None:
-        named = label_names(labels)
+    named = known if labels is None else label_names(labels)
     rule = "`num_labels` must be the number of labels, at least "
     rule += f"{fewest}."
     legal = number >= fewest and (not named or len(named) == number)
@@ -87,7 +85,7 @@ def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
     learnt = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
     for name, value in options.items():
         rule = f"`{name}` must be the setting the model was fine-tuned with."
-        require(value in (None, learnt[name]), rule, **{name: value})
+        require(value == learnt[name], rule, **{name: value})
     return task
 
 

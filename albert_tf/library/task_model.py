@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import require
 from albert_tf.base.settings import as_type, plain
+from albert_tf.conversion.sources import Reading
 from albert_tf.library import feature_batches, task_loading, user_data
 from albert_tf.library.base_model import ENCODER, open_model, restore
 from albert_tf.library.changed_layers import add_low_rank
@@ -91,15 +92,17 @@ class TaskModel(NetworkModel):
         """
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
-        opened = open_model(path, settings.get("pairs", False), added_pieces)
+        how = Reading(pairs=settings.get("pairs", False))
+        opened = open_model(path, how, added_pieces)
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         new_head = as_type("new_head", new_head, bool)
         learnt = opened.task is not None and not new_head
         known = getattr(opened.task, "labels", ()) if learnt else ()
         number = num_labels, known, find(cls.kinds[0]).fewest_labels
         labels = task_loading.counted(labels, *number)
-        how = labels, max_length, learnt, settings
-        task = task_loading.task_of_class(cls, opened, *how)
+        task = task_loading.task_of_class(
+            cls, opened, labels, max_length, learnt, settings
+        )
         config = task_loading.with_dropout(opened.config, settings)
         model = cls(config, task, opened.tokenizer, **keras_settings)
         weights = model.named_weights().items()

@@ -266,8 +266,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     report(server, config, folder, found)
 
 
-@dataclasses.dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """The output folder, and the size of its weights in bytes."""
 
     export_dir: str

@@ -109,7 +109,7 @@ def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
 def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
     """Return the byte offsets of all characters, and of the strings' ends."""
     _, starts = tf.strings.unicode_decode_with_offsets(
-        strings, "UTF-8", errors="replace", replacement_char=0xFFFD
+        strings, "UTF-8", errors="replace"
     )
     ends = tf.strings.length(strings)[:, None]
     return tf.concat([tf.cast(starts, tf.int32), ends], axis=1)

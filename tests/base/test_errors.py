@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, near, require
 
 
 def test_a_broken_rule_is_said_with_what_was_received():
@@ -13,3 +13,12 @@ def test_a_broken_rule_is_said_with_what_was_received():
     assert str(raised.value) == "`n` must not be 0. Received: n=0, path=a.tsv"
     with pytest.raises(InputError, match="^It must be so.$"):
         require("", "It must be so.")
+
+
+def test_a_similar_name_is_suggested():
+    """The closest legal name is suggested, but only if it is similar."""
+    legal = ["text_column", "task", "text"]
+    assert near("txt", legal) == "; did you mean `text`?"
+    assert near("number", legal) == "."
+    assert near("abcd", ["abxy"]) == "; did you mean `abxy`?"
+    assert near("abcd", ["axyz"]) == "."

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -131,6 +132,74 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
     assert files.read_json(f"{folder}/x.json", "It") == [1]
 
 
+def test_json_that_cannot_be_read_is_explained(folder):
+    """Errors name the line of a mistake, and JSON that is too deep."""
+    for text, said in (
+        ('{\n"a": oops}', "It must be JSON: .*x.json, line 2$"),
+        ("[" * 101 + "]" * 101, "JSON: too many levels. Received: .*x.json$"),
+        ("[" * 100_000, "JSON: too many levels. Received: .*x.json$"),
+        ('{"a":' * 100 + "{}" + "}" * 100, "too many levels"),
+    ):
+        (folder / "x.json").write_text(text)
+        with pytest.raises(InputError, match=said):
+            files.read_json(f"{folder}/x.json", "It")
+    assert files.json_value("[" * 100 + "]" * 100)
+    assert files.json_value('{"a":' * 99 + "{}" + "}" * 99)
+    (folder / "x.json").write_text("[1]")
+    with pytest.raises(InputError, match="a JSON object. Received: path=.*x.j"):
+        files.read_json_object(f"{folder}/x.json", "It")
+    (folder / "x.json").write_bytes(b"ab\xff")
+    with pytest.raises(InputError, match="It must be UTF-8. .*x.json, byte 2$"):
+        files.read_text(f"{folder}/x.json", "It")
+
+
+def test_flags_in_json_may_be_strings():
+    """0, 1 and strings are booleans; a missing value is None."""
+    values = {"a": "False", "b": " TRUE ", "c": 1, "d": 0.0, "e": "", "f": None}
+    found = [files.flag_in(values, name, "x.json") for name in "abcdefg"]
+    assert found == [False, True, True, False, None, None, None]
+    numbers = [files.flag_in({"a": x}, "a", "x.json") for x in ("0", "1", 0)]
+    assert numbers == [False, True, False]
+    for value, shown in ((2, "2"), ("no", "'no'"), ([0], "[0]")):
+        with pytest.raises(InputError) as error:
+            files.flag_in({"a": value}, "a", "x.json")
+        rule = "x.json: `a` must be true or false. Received: a="
+        assert str(error.value) == rule + shown
+    with pytest.raises(InputError, match=f"a='{'x' * 59}$"):
+        files.flag_in({"a": "x" * 99}, "a", "x.json")
+
+
+def test_a_file_with_several_paths_is_read_once(folder, capsys):
+    """Links are the file itself; one warning counts the other paths."""
+    for name in ("d.txt", "e.txt"):
+        os.link(folder / "a.txt", folder / name)
+    paths = [str(folder / f"{name}.txt") for name in "baded"]
+    assert files.distinct(paths[:2]) == paths[:2]
+    assert capsys.readouterr().out == ""
+    once = f"read once: {paths[2]} is {paths[1]}"
+    assert files.distinct(paths[:3]) == paths[:2]
+    assert capsys.readouterr().out.endswith(f"{once}\n")
+    assert files.distinct(paths) == paths[:2]
+    assert capsys.readouterr().out.endswith(f"{once} (and 1 more)\n")
+    remote = ["gs://a/x", "gs://a/./x", "gs://a/y"]
+    assert files.distinct(remote) == [remote[0], remote[2]]
+
+
+def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
+    """Only a lock that another process holds is an error."""
+    error = OSError("no locks available")
+    monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
+    with files.locked(str(folder / "new"), "output_dir"):
+        assert (folder / "new").is_dir()
+
+
+def test_a_file_may_be_written_to_the_working_folder(folder, monkeypatch):
+    """A name without a folder is a file in the working folder."""
+    monkeypatch.chdir(folder)
+    files.write_text("new.txt", "abc")
+    assert (folder / "new.txt").read_text() == "abc"
+
+
 def test_a_file_is_not_written_where_a_folder_is(folder):
     """Opening a folder's path for writing fails before the block runs."""
     with pytest.raises(InputError, match="path of a folder.*path=.*/sub"):
@@ -148,6 +217,16 @@ def test_a_pipe_stays_a_pipe(folder):
     files.write_text(f"{folder}/pipe", "abc")
     assert os.read(end, 9) == b"abc" and (folder / "pipe").is_fifo()
     os.close(end)
+
+
+def test_what_can_be_read_only_once(folder):
+    """Standard input, pipes and devices are streams; files are not."""
+    os.mkfifo(folder / "pipe")
+    for path in ("-", "/dev/null", f"{folder}/pipe"):
+        assert files.is_stream(path)
+    for path in (f"{folder}/a.txt", str(folder), f"{folder}/none", "gs://a/-"):
+        assert not files.is_stream(path)
+    assert files.glob("-", "`input_file`") == ["-"]
 
 
 def test_only_unfinished_files_are_left_out(folder):
@@ -197,6 +276,7 @@ def test_a_folder_replaces_another(folder):
     with files.atomic_folder(str(path)) as temporary:
         files.write_bytes(f"{temporary}/new", b"")
     assert [p.name for p in path.iterdir()] == ["new"]
+    assert os.path.dirname(temporary) == str(folder)  # renamed, not copied
     assert not list(folder.glob("sub.*"))
 
 
@@ -321,6 +401,9 @@ def test_names_that_are_not_utf8_are_written(tmp_path):
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}
+    files.write_json(f"{tmp_path}/x.json", {"é": [1]})
+    text = (tmp_path / "x.json").read_text("utf-8")
+    assert text == '{\n  "é": [\n    1\n  ]\n}\n'
     files.write_text(f"{tmp_path}/x.flags", f"--input_file={name}")
     assert files.read_text(f"{tmp_path}/x.flags", "It") == (
         "--input_file=caf\\udce9.txt"
@@ -349,3 +432,7 @@ def test_a_folder_instead_of_a_file_is_listed(reader, tmp_path):
         read(str(folder))
     with pytest.raises(InputError, match="existing file. Received: .*none$"):
         read(str(tmp_path / "none"))
+    for name in "abcdef":
+        (folder / name).touch()
+    with pytest.raises(InputError, match="folder with a, b, c, d, e$"):
+        read(str(folder))

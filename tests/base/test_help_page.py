@@ -7,7 +7,7 @@ import sys
 
 import test_command_line
 
-from albert_tf.base import settings
+from albert_tf.base import help_page, settings
 from albert_tf.base.program import command
 from albert_tf.base.settings import (
     DEVICES,
@@ -42,6 +42,37 @@ def test_help_is_a_page_of_the_programs_flags():
     ):
         assert said in ended.stdout
     assert "--alsologtostderr" in run("--helpfull").stdout
+
+
+def test_long_words_are_not_broken():
+    """Lines have at most 79 characters, except for a longer word.
+
+    Choices and lists appear as flags accept them.
+    """
+    long, longer = "a" * 70, "d" * 90
+    text = f"{long} bb {long[1:]} bb c {longer} {long} e-e."
+
+    @dataclasses.dataclass(frozen=True)
+    class Words:
+        names: tuple = setting(("x", "y"), text)
+        kind: str = setting("u", "Kind.", choices=("u", "v"))
+        rate: float = setting(0.00001, "Rate.")
+
+    lines = help_page.page(
+        command(Words)(lambda config: config).program, "About."
+    ).splitlines()
+    assert lines[:4] == ["About.", "", f"{FILES}:", "  --names=A,B,..."]
+    assert [line.removeprefix(" " * 6) for line in lines[4:10]] == [
+        *(f"{long} bb", f"{long[1:]} bb", "c", longer, long),
+        "e-e. Default: x,y.",
+    ]
+    assert lines[10:14] == [
+        "  --kind=TEXT",
+        "      Kind. One of: u, v. Default: u.",
+        "  --rate=NUMBER",
+        "      Rate. Default: 1e-05.",
+    ]
+    assert lines[14] == "" and lines[15].startswith("--flagfile=FILE reads")
 
 
 def test_flags_are_grouped_and_defaults_explained():

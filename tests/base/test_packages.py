@@ -127,6 +127,11 @@ def test_several_missing_packages_are_one_sentence(monkeypatch):
         "pip install 'albert-tf[demo]' 'tensorflow-text'."
     )
     assert packages.lacking("X", "numpy") == ""
+    packages.need("X", "numpy", to="a")
+    with pytest.raises(InputError, match="Received: to=a, file=b$"):
+        packages.need("X", "scipy", to="a", file="b")
+    with pytest.raises(InputError, match="Received: none$"):
+        packages.need("X", "scipy")
 
 
 def test_extras_install_what_they_are_named_for():

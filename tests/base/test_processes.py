@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from albert_tf.base import processes
 from albert_tf.base.processes import Workers, in_order
 
 HERE = Path(__file__).parent
@@ -156,10 +158,36 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
-def test_one_process_is_this_one(items, number):
+def test_one_process_is_this_one(items, number, monkeypatch):
     """No process is started for a single item or if one process is set."""
-    found = list(Workers(number, __name__).map(square, items))
+    if number == 1:
+        monkeypatch.delattr(processes, "_context")
+    with Workers(number, __name__) as workers:
+        found = list(workers.map(square, items))
     assert found == [(n * n, os.getpid()) for n in items]
+
+
+def test_a_pool_that_breaks_is_explained():
+    """The error for a killed process names the setting to change."""
+    workers = Workers.__new__(Workers)
+    error = concurrent.futures.process.BrokenProcessPool
+    workers.number, workers._pool = (
+        3,
+        mock.Mock(submit=mock.Mock(side_effect=error)),
+    )
+    with pytest.raises(ChildProcessError, match="Received: num_processes=3$"):
+        list(workers.map(square, range(9)))
+
+
+def test_processors_are_those_of_this_process(monkeypatch):
+    """Processors that the process may not use do not count."""
+    few = {0: {2, 5, 7}}
+    monkeypatch.setattr(os, "sched_getaffinity", few.__getitem__, raising=False)
+    assert processes.available() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for found, number in ((6, 6), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda found=found: found)
+        assert processes.available() == number
 
 
 def test_results_come_in_order():

@@ -1,15 +1,22 @@
 """The start and end of programs."""
 
+import dataclasses
 import gc
 import os
 import signal
 import subprocess
 import sys
+import types
 from unittest import mock
 
 import pytest
+from absl import flags
 
 from albert_tf.base import processes, program
+from albert_tf.base.errors import InputError
+from albert_tf.base.settings import Validated, setting
+
+FLAGS = flags.FLAGS
 
 
 def test_messages_of_libraries_are_there_at_once(capfd):
@@ -127,6 +134,110 @@ def test_an_interrupt_of_the_parsing_of_flags_is_one_line(capsys):
         program.run(lambda: None)
     assert ended.value.code == 130
     assert capsys.readouterr().err == "error: interrupted\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class Words(Validated):
+    """A list with a default."""
+
+    words: tuple = setting(("x", "y"), "Words.")
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Return a function that runs a program with arguments.
+
+    It returns the exit status, and the program's settings if it ran.
+    """
+    before = set(FLAGS)
+
+    def start(*arguments, positional=None, error=None):
+        found = []
+
+        def main(config):
+            found.append(config.words)
+            if error:
+                raise error
+
+        record = program.Program(main, (Words,), positional)
+        monkeypatch.setattr(sys, "argv", ["program", *arguments])
+        try:
+            with pytest.raises(SystemExit) as ended:
+                record.cli()
+        finally:
+            for name in set(FLAGS) - before:
+                delattr(FLAGS, name)
+        return ended.value.code, *found
+
+    return start
+
+
+def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
+    """Without arguments, a list has its default; a flag is not set twice."""
+    assert started() == (0, ("x", "y"))
+    assert started("--words=a") == (0, ("a",))
+    assert started("a", "b", positional="words") == (0, ("a", "b"))
+    assert started(positional="words") == (0, ("x", "y"))
+    assert capsys.readouterr().err == ""
+    for positional, more in (("words", ["--words=c"]), (None, [])):
+        assert started("a", "b", *more, positional=positional) == (1,)
+        said = "error: Unexpected arguments: a b\n"
+        assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (InputError("`n` must be 1."), 1, "`n` must be 1."),
+        (OSError("no such file"), 1, "no such file"),
+        (UnicodeDecodeError("utf-8", b"a", 0, 1, "odd"), 1, "'utf-8' codec"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_an_error_of_the_user_is_a_line(error, status, said, started, capsys):
+    """A program's own errors end it with a line and an exit status."""
+    assert started(error=error) == (status, ("x", "y"))
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {said}") and told.count("\n") == 1
+
+
+def test_a_mistake_in_the_code_is_not_hidden(started):
+    """Other exceptions are not converted to errors of the user."""
+    with pytest.raises(ZeroDivisionError):
+        started(error=ZeroDivisionError())
+
+
+def test_flags_that_cannot_be_parsed_end_a_program(capsys):
+    """Missing flagfiles and removed flags are errors with status 1."""
+    for flag, said in (
+        ("--flagfile=/none", "/none"),
+        ("--layer_decay=0.5", "error: `layer_decay` was removed"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            program._parse(["program", flag])
+        assert ended.value.code == 1
+        printed = capsys.readouterr()
+        assert said in printed.out + printed.err
+
+
+@pytest.mark.parametrize("script", ["Use it so.", None])
+def test_help_begins_with_the_purpose(script, monkeypatch):
+    """The docstring of the script, or else of the function, begins the help."""
+
+    def run(config):
+        """Do the work.
+
+        Args:
+          config: the settings.
+        """
+
+    record, before = program.Program(run, (Words,)), set(FLAGS)
+    main = types.ModuleType("__main__", script)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    page = record._prepare()
+    for name in set(FLAGS) - before:
+        delattr(FLAGS, name)
+    assert page.partition("\n\n")[0] == (script or "Do the work.")
 
 
 def test_an_interrupt_of_an_import_reaches_a_users_program(tmp_path):

@@ -79,8 +79,12 @@ def test_a_remote_file_is_a_python_file(tmp_path):
     path = tmp_path / "a.gz"
     lines = [f"line {i}\n".encode() for i in range(5000)]
     with files.opened(f"file://{path}", "wb") as file:
+        can = file.raw.readable(), file.raw.writable(), file.raw.seekable()
+        assert can == (False, True, False)
         file.write(gzip.compress(b"".join(lines), mtime=0))
     with files.opened(f"file://{path}", "rb") as file:
+        can = file.raw.readable(), file.raw.writable(), file.raw.seekable()
+        assert can == (True, False, True)
         assert file.read(2) == b"\x1f\x8b"
         file.seek(0)
         assert list(gzip.GzipFile(fileobj=file)) == lines
@@ -91,13 +95,19 @@ def test_remote_paths_go_through_tensorflow(tmp_path):
     """Files at paths with `://` can be read, written, listed and renamed."""
     remote = f"file://{tmp_path}/sub"
     files.make_folder(remote)
-    files.write_text(files.join(remote, "a.txt"), "naïve")
+    for text in ("earlier", "naïve"):
+        files.write_text(files.join(remote, "a.txt"), text)
     assert (tmp_path / "sub" / "a.txt").read_text("utf-8") == "naïve"
     assert files.read_text(f"{remote}/a.txt", "It") == "naïve"
     assert files.size(f"{remote}/a.txt") == 6
     assert [p.rsplit("/")[-1] for p in files.matches(f"{remote}/*")] == [
         "a.txt"
     ]
+    for path in (f"{tmp_path}/b.txt", f"file://{tmp_path}/b.txt"):
+        files.copy(f"{remote}/a.txt", path)
+        assert (tmp_path / "b.txt").read_text("utf-8") == "naïve"
+    with files.locked(remote, "output_dir"), files.locked(remote, "other"):
+        pass  # remote folders are not locked
     assert files.is_file(f"{remote}/a.txt") and files.is_folder(remote)
     assert [names for _, _, names in files.walk(remote)] == [["a.txt"]]
     files.remove(f"{remote}/a.txt")

@@ -45,6 +45,7 @@ def test_what_a_program_wrote_may_go(names, tmp_path):
         (("state", "mine/"), ["mine/"]),
         (("a/graph", "a/b/part-1"), ["a/b/part-1"]),
         (("state", "a/graph", "notes"), ["state"]),
+        (("state", "x", "y", "z"), ["x", "y", "z"]),
     ],
 )
 def test_anything_else_stays(names, foreign, tmp_path):

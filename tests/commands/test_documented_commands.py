@@ -1,7 +1,9 @@
 """Programs accept the commands in README.md and docs/."""
 
+import importlib
 import json
 import re
+import runpy
 import shlex
 
 import programs
@@ -80,6 +82,18 @@ def mistakes():
 def test_documented_commands_are_taken(mistakes, page):
     """Documented flags exist, and their values are legal and consistent."""
     assert {c: m for c, m in mistakes[page].items() if m} == {}
+
+
+@pytest.mark.parametrize("place", PROJECT["scripts"].values())
+def test_a_module_is_a_program_only_as_a_script(place, monkeypatch):
+    """`python -m` runs the program, and an import does not."""
+    pytest.importorskip("gradio")
+    module, ran = importlib.import_module(place.removesuffix(":cli")), []
+    home = module.cli.__self__.function.__module__
+    monkeypatch.setattr(f"{home}.cli", lambda: ran.append(place))
+    for name, wanted in (("a", []), ("__main__", [place]), ("z", [place])):
+        runpy.run_path(module.__file__, run_name=name)
+        assert ran == wanted
 
 
 def test_every_program_is_documented_by_a_command(mistakes):

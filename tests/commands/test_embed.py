@@ -1,5 +1,6 @@
 """Vectors equal the NumPy model's for the text without padding."""
 
+import dataclasses
 import gzip
 import os
 import threading
@@ -9,11 +10,18 @@ import numpy as np
 import programs
 import pytest
 import tensorflow as tf
+import tiny
 from reference import albert_numpy
 from tiny_runs import eagerly
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.embed import EmbedConfig, embed_texts
+from albert_tf.library.embed import (
+    SENTENCE,
+    EmbedConfig,
+    check_layer,
+    completed,
+    embed_texts,
+)
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find
 from albert_tf.text.tokenizers import load_tokenizer
@@ -75,7 +83,7 @@ def made(pretrained_dir, source, tmp_path):
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("pooling", "layer"),
-    [("mean", -1), ("mean", 1), ("mean", 0), ("mean", -3), ("cls", 2)],
+    [("mean", 0), ("mean", 1), ("mean", -1), ("mean", -3), ("cls", 2)],
 )
 def test_vectors_of_every_layer(made, oracle, pooling, layer):
     """For each layer, mean and first-token vectors equal the NumPy model's."""
@@ -108,6 +116,45 @@ def test_an_embedder_keeps_its_pooling(
     np.testing.assert_allclose(np.load(path), wanted, 1e-4, 2e-5)
     answer = exporting.server_of(folder).call("embed", tf.constant(LINES))
     np.testing.assert_allclose(answer["embedding"], wanted, 1e-4, 2e-5)
+
+
+def test_every_pooling_has_a_unit_form():
+    """A name that begins with `unit_` is a normalised vector."""
+    x = tf.constant([[[3.0, 4.0], [5.0, -1.0], [9.0, 9.0]]])
+    mask = tf.constant([[1, 1, 0]])
+    plain = {"cls": [3.0, 4.0], "mean": [4.0, 1.5], "max": [5.0, 4.0]}
+    assert set(SENTENCE) == {*plain, *(f"unit_{name}" for name in plain)}
+    for name, wanted in plain.items():
+        for key, norm in ((name, 1.0), (f"unit_{name}", np.hypot(*wanted))):
+            found = SENTENCE[key](x, mask)
+            np.testing.assert_allclose(found, [np.divide(wanted, norm)], 1e-5)
+
+
+def test_layers_are_counted_from_either_end():
+    """Layer 0 is the embedding; negative numbers count from the last layer."""
+    config = dataclasses.replace(tiny.CONFIG, inner_group_num=2)
+    for layer, number in ((-1, 4), (-4, 1), (-5, 0), (0, 0), (1, 1), (4, 4)):
+        c = EmbedConfig("m", "a", "x.npy", layer=layer)
+        assert check_layer(c, config) == number
+    for layer in (-6, 5):
+        with pytest.raises(InputError, match="from 0 to 4, or negative"):
+            check_layer(EmbedConfig("m", "a", "x.npy", layer=layer), config)
+
+
+def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
+    """The default length is 128, or the model's number of positions."""
+    for positions, length in ((512, 128), (129, 128), (24, 24)):
+        config = dataclasses.replace(
+            tiny.CONFIG, max_position_embeddings=positions
+        )
+        c = completed(EmbedConfig(pretrained_dir, "a", "x.npy"), config)
+        assert (c.max_seq_length, c.pooling) == (length, "mean")
+    for kind in ("classification", "regression"):
+        find(kind).save(str(tmp_path))
+        c = completed(EmbedConfig(str(tmp_path), "a", "x.npy"), config)
+        assert (c.max_seq_length, c.pooling) == (24, "mean")
+    given = EmbedConfig(pretrained_dir, "a", "x.npy", "cls", max_seq_length=9)
+    assert completed(given, config) == given
 
 
 @pytest.mark.parametrize(
@@ -164,7 +211,7 @@ def test_the_command_line(pretrained_dir, source, tmp_path):
 
 
 @pytest.mark.slow_after(1)
-@pytest.mark.parametrize("pipe", [False, True])
+@pytest.mark.parametrize("pipe", [True, False])
 def test_compressed_texts_and_pipes(made, source, tmp_path, pipe):
     """Compressed files and pipes yield the vectors of the plain file."""
     wanted = made()

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import types
 
 import programs
 import pytest
@@ -230,6 +231,7 @@ def test_a_file_that_comes_during_an_export_stays(
     out = lite_export(tmp_path / "out")
 
     def write(server, config, folder):
+        assert set(server.signatures) == {"ids"}  # the file accepts no strings
         (out / "thesis.txt").write_text("mine")
 
     fake = FORMATS["litert"]._replace(write=write)
@@ -286,7 +288,8 @@ def test_an_export_is_replaced_whole_or_not_at_all(
     assert graph.read_text() == "new"
     assert batching.read_text() == "max_batch_size { value: 7 }"
     kept = "Kept from the earlier export: batching_params.pbtxt\n"
-    assert kept in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert kept in printed and "Lengths" not in printed
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -296,6 +299,39 @@ def test_changed_lengths_are_listed():
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (
         "max_seq_length 20 -> 7, doc_stride 5 -> 3, max_query_length 6 -> 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("to", "names", "said"),
+    [
+        (
+            "saved_model",
+            ("variables/variables.index", "variables/x", "saved_model.pb"),
+            "Signatures: text, ids; serving_default is text\n",
+        ),
+        ("litert", ("model.tflite", "tokenizer.json"), ""),
+    ],
+)
+def test_the_size_of_an_export_is_that_of_its_weights(
+    to, names, said, tmp_path, capsys
+):
+    """The report counts parameters, and compares bytes with float32."""
+    for name in names:
+        files.write_text(f"{tmp_path}/{name}", "x" * 300_000)
+    server = types.SimpleNamespace(
+        signatures=["text", "ids"],
+        default="text",
+        weights={"a": tf.zeros([1000, 250]), "b": tf.zeros([50_000])},
+    )
+    found = Difference(0.00025, 0.5, "logits")
+    config = ExportConfig("m", "x", to)
+    export.report(server, config, str(tmp_path), found)
+    assert capsys.readouterr().out == (
+        f"{said}"
+        "Largest difference from the Python model: 2.5e-04, in logits\n"
+        "300,000 parameters, 1.2 MB in float32; on disk 0.3 MB, 0.250 of that\n"
+        f"Wrote {tmp_path}\n"
     )
 
 

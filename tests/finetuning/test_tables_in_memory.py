@@ -139,6 +139,10 @@ def test_choices_of_a_table():
         "multiple_choice", [row | {"a": 3, "b": 4}], choice_columns=("a", "b")
     )
     assert one == two and one[0].choices == ("3", "4")
+    of_race = examples(
+        "race", [row | {"b": 4, "a": 3}], choice_columns=("a", "b")
+    )
+    assert of_race == one
 
 
 def test_columns_without_names(tmp_path):

@@ -94,6 +94,7 @@ def test_every_metric_has_a_direction(model):
     model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
     for name, watch in watches.items():
         assert bool(watch.monitor_op(1.0, 0.0)) == (name in UP)
+    assert "f1" not in model.get_metrics_result()
 
 
 @pytest.mark.slow

@@ -158,6 +158,16 @@ def test_heads_read_quantized_kernels():
         np.testing.assert_allclose(found, wanted, atol=0.05 * wanted.std())
 
 
+def test_an_earlier_file_is_read(low_rank):
+    """Configs without tokenizer, changes and frozen layers are complete."""
+    config = low_rank.get_config()
+    for name in ("tokenizer", "learns", "changes"):
+        del config[name]
+    model = Classifier.from_config(config)
+    assert model.tokenizer is None and model.config == low_rank.config
+    assert not any("lora" in v.path for v in model.weights)
+
+
 @pytest.mark.parametrize("rank", [0, -1, 2.5, "8", True])
 def test_refuses_what_is_no_rank(shallow, rank):
     """An invalid rank raises an error when the model loads."""

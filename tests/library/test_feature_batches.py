@@ -10,8 +10,14 @@ import tiny_tasks
 from tensorflow.python.framework.func_graph import FuncGraph
 from tiny_fits import LABELS
 
-from albert_tf.library.feature_batches import of_generator, without_repeats
+from albert_tf.library import feature_batches
+from albert_tf.library.feature_batches import (
+    batches_in_memory,
+    of_generator,
+    without_repeats,
+)
 from albert_tf.library.models import Classifier, Embedder
+from albert_tf.tasks.features import Features
 
 PAIRS = [(f"question {i}", f"answer {i % 7}") for i in range(60)]
 
@@ -49,6 +55,41 @@ def test_no_two_of_a_batch_share_a_text(pairs, size):
         assert 0 < len(batch) <= size and len(set(texts)) == len(texts)
     if size <= 4 and pairs is PAIRS:
         assert {len(batch) for batch in batches[:10]} == {size}
+
+
+def test_a_batch_looks_a_little_ahead(monkeypatch):
+    """Examples that must wait keep their order; the search for others ends."""
+    texts = [("a",), ("a",), ("a",), ("b",), ("c",), ("d",)]
+    order = [0, 1, 2, 3, 4, 5]
+    assert [*without_repeats(order, texts, 2)] == [[0, 3], [1, 4], [2, 5]]
+    monkeypatch.setattr(feature_batches, "LOOK_AHEAD", 1)
+    assert [*without_repeats(order, texts, 2)] == [[0], [1, 3], [2, 4], [5]]
+
+
+def test_examples_are_reshuffled(tokenizer):
+    """Each pass has its own order only if shuffling is requested."""
+    texts = [" ".join(["river"] * i) for i in range(1, 21)]
+    features = Features.of_texts(tokenizer, texts, 24)
+
+    def passes(**how):
+        batches = batches_in_memory(features, 8, True, **how)
+        return [
+            [
+                int(x)
+                for (inputs,) in batches
+                for x in inputs["input_mask"].numpy().sum(1)
+            ]
+            for _ in range(2)
+        ]
+
+    first, second = passes()
+    assert first == second == sorted(first) and len(first) == 20
+    one, two = passes(shuffle=True)
+    assert one != first and one != two and sorted(one) == sorted(two) == first
+    apart = [(text,) for text in texts]
+    one, two = passes(shuffle=True, apart=apart)
+    assert one != two and sorted(one) == first
+    assert passes(apart=apart)[0] == first
 
 
 def test_an_embedder_sees_no_partner_twice(shallow):

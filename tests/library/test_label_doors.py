@@ -88,6 +88,11 @@ def test_labels_of_a_frame_stand_by_their_names(
         TEXTS, rows or next(iter(y.values())), None, "eval"
     )
     assert [e.label for e in found] == [e.label for e in wanted]
+    if form is dict and rows:
+        name, *others = y
+        short = {name: y[name][:2]} | {other: y[other] for other in others}
+        with pytest.raises(InputError, match=f"same number .*{name}=2"):
+            model.weighted_examples(TEXTS, short, None, "eval")
     for other in ({"a": [1, 2, 3], "b": [1, 2, 3]}, y | {"none": [0, 0, 0]}):
         with pytest.raises(InputError, match="or the columns bad, good, ugly"):
             model.weighted_examples(TEXTS, form(other), None, "eval")

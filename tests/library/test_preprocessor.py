@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.preprocessor import Preprocessor
+from albert_tf.library import preprocessor
+from albert_tf.library.preprocessor import Preprocessor, is_pair
 
 TEXTS = ["The small garden on the river.", "", "naïve cafés, 1,000 in 2010"]
 PAIRS = ["she walked quickly over the bridge " * 9, "music", ""]
@@ -58,7 +59,56 @@ def test_what_keras_passes_is_read(layer, tokenizer):
     agree(keras.Model(both, layer(both))([texts, tf.constant(PAIRS)]), pairs)
     agree(keras.Sequential([layer])(texts), wanted)
     text = keras.Input((1,), dtype="string")
-    agree(keras.Sequential([text, layer])(texts[:, None]), wanted)
+    model = keras.Sequential([text, layer])
+    agree(model(texts[:, None]), wanted)
+    shapes = {x.shape for x in layer(text).values()}
+    assert shapes == {(None, LENGTH)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "pair"),
+    [
+        (("a", "b"), True),
+        (["a", "b"], False),
+        ([np.array(["a"]), np.array(["b"])], True),
+        ([np.array("a"), np.array("b")], False),
+        ([np.array(["a"])] * 3, False),
+        ([["a"], ["b"]], False),
+        (np.array(["a", "b"]), False),
+    ],
+)
+def test_two_arrays_are_a_pair(texts, pair):
+    """A tuple, or a list of two arrays, has both columns of pairs."""
+    assert is_pair(texts) == pair
+
+
+def test_a_column_of_lists_is_a_list():
+    """Lists of one text each are texts; other lists stay as they are."""
+    for texts, wanted in (
+        ([["a"], ("b",)], ["a", "b"]),
+        ([["a"], ["b", "c"]], [["a"], ["b", "c"]]),
+        (b"a", [b"a"]),
+        (["a"], ["a"]),
+    ):
+        assert preprocessor.column(texts) == wanted
+
+
+def test_the_layer_has_128_tokens_and_no_weights(tokenizer, tokenizer_dir):
+    """By default, inputs have 128 tokens; earlier files have an asset."""
+    layer = Preprocessor(tokenizer)
+    assert layer.max_length == 128 and not layer.trainable and layer.built
+    loaded = Preprocessor.load(str(tokenizer_dir))
+    assert loaded.max_length == 128
+    agree(loaded(["a"]), layer(["a"]))
+    empty = Preprocessor()
+    for folder in (None, str(tokenizer_dir / "none")):
+        empty.load_assets(folder)
+        assert empty.tokenizer is None
+    empty.load_assets(str(tokenizer_dir))
+    known = empty.tokenizer
+    assert known.fingerprint() == tokenizer.fingerprint()
+    empty.load_assets(str(tokenizer_dir / "none"))
+    assert empty.tokenizer is known
 
 
 def test_a_copy_has_the_vocabulary(layer):

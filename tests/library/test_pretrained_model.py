@@ -1,12 +1,18 @@
 """Vectors, attention and masked words of a pretrained model."""
 
+import dataclasses
+import inspect
+import types
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
+from albert_tf.conversion import sources
 from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.library import base_model, pretrained_model
 from albert_tf.library.embed import EmbedConfig, embed_texts
 from albert_tf.library.pretrained_model import load
 
@@ -26,6 +32,9 @@ def test_the_tokenizer_feeds_the_model(albert):
     outputs = albert(batch)
     assert outputs["sequence_output"].shape == (2, 12, 16)
     assert outputs["pooled_output"].shape == (2, 16)
+    assert "hidden_states" not in outputs
+    learnt = [v.path for v in albert.trainable_variables]
+    assert learnt and all(path.startswith("albert/") for path in learnt)
     every = albert(**batch, return_all=True)
     assert len(every["hidden_states"]) == len(every["attention_probs"]) == 2
     np.testing.assert_array_equal(
@@ -60,7 +69,9 @@ def test_fill_mask_is_the_softmax_of_the_logits(albert):
         assert [filling.piece for filling in found] == pieces
         shares = [filling.probability for filling in found]
         np.testing.assert_allclose(shares, wanted.numpy()[order], rtol=1e-5)
-    assert albert.fill_mask(["a [MASK]"])[0] == albert.fill_mask("a [MASK]")
+    (five,) = albert.fill_mask("a [MASK]")
+    assert albert.fill_mask(["a [MASK]"]) == [[five]] and len(five) == 5
+    assert albert.fill_mask("a [MASK]", 1) == [five[:1]]
 
 
 def test_embed_is_the_program(albert, pretrained, tmp_path):
@@ -75,6 +86,68 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
     half = load(pretrained, dtype="mixed_bfloat16").embed(TEXTS)
     assert half.dtype == np.float32
     np.testing.assert_allclose(half, np.load(vectors), atol=0.1)
+
+
+def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
+    """For one text, the result has no axis; defaults are the program's."""
+
+    def vectors_of(features, batch_size, step):
+        return np.full([len(features), 2], batch_size)
+
+    monkeypatch.setattr(pretrained_model, "vectors_of", vectors_of)
+    assert albert.embed("a film").tolist() == [32, 32]
+    assert albert.embed(["a film"], batch_size=3).tolist() == [[3, 3]]
+    usual = inspect.signature(albert.embed).parameters
+    fields = EmbedConfig.__dataclass_fields__
+    for name in ("layer", "batch_size"):
+        assert usual[name].default == fields[name].default
+
+
+def test_warnings_about_files_are_printed(pretrained, monkeypatch, capsys):
+    """Each warning of a source is a line."""
+
+    def open_source(path, how):
+        source = sources.open_source(path, how)
+        return dataclasses.replace(source, warnings=["odd", "old"])
+
+    monkeypatch.setattr(base_model, "open_source", open_source)
+    load(pretrained)
+    assert capsys.readouterr().out == "warning: odd\nwarning: old\n"
+
+
+@pytest.mark.parametrize(
+    ("x", "texts"),
+    [
+        *(("a", True), (["a"], True), ([["a"]], True), (("a", 1), True)),
+        *(([1, 2], False), (([1], "a"), False), ([], False), (None, False)),
+        (np.array(["a"]), True),
+        (np.array(["a"], object), True),
+        (tf.constant(["a"]), True),
+        (np.array([1]), False),
+        ({"input_ids": np.array([1]), "text": ["a"]}, True),
+        ({"input_ids": np.array([1])}, False),
+        (tf.data.Dataset.from_tensor_slices(["a"]), True),
+        (tf.data.Dataset.from_tensor_slices(([1], ["a"])), False),
+    ],
+    ids=str,
+)
+def test_texts_are_told_from_ids(x, texts):
+    """Texts in any container are recognised, and the error quotes them."""
+    assert base_model.has_text(x) == texts
+    method = base_model.of_ids("predict")
+    assert method.__name__ == "predict"
+    model = types.SimpleNamespace(text_methods="`embed` and `fill_mask`")
+    if texts:
+        message = "`predict` of this model accepts ids.*`embed` and `fill_mask`"
+        with pytest.raises(InputError, match=message):
+            method(model, x)
+
+
+def test_an_error_quotes_the_start_of_a_text():
+    """A long text is cut in the error."""
+    model = types.SimpleNamespace(text_methods="`embed`")
+    with pytest.raises(InputError, match=f"Received: x='{'a' * 59}$"):
+        base_model.of_ids("fit")(model, "a" * 99)
 
 
 def test_save_writes_what_load_reads(albert, tmp_path):
@@ -128,7 +201,7 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
         (lambda a, path: load("/nowhere"), "`path` must be a folder"),
         (lambda a, path: load(path, max_length=99), "`max_length` must be at"),
         (lambda a, path: a({"input_ids": np.ones([1, 99], "i4")}), "at most"),
-        (lambda a, path: a.fill_mask("no mask"), "must contain"),
+        (lambda a, path: a.fill_mask("x" * 99), f"contain.*'{'x' * 60}'$"),
         (lambda a, path: a.tokenizer([1, 2]), "`texts` must be a list of str"),
         (lambda a, path: a.tokenizer("film"), "`texts` must be a list of str"),
         (
@@ -158,5 +231,5 @@ def test_refuses_what_there_is_no_head_for(finished):
     """A fine-tuned model without the masked-word head fills no masks."""
     model = load(finished[0])
     assert model.heads == ()
-    with pytest.raises(InputError, match="must have the head `mlm`"):
+    with pytest.raises(InputError, match="head `mlm`. Received: heads=none"):
         model.fill_mask("a [MASK]")

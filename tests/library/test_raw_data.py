@@ -1,7 +1,9 @@
 """Columns, rows and weights as arguments of `fit`, and their errors."""
 
 import dataclasses
+import types
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,6 +27,76 @@ def test_a_frame_beside_labels_is_its_column():
     assert table.data == {"text": ["a"], "label": ["good"]}
     with pytest.raises(InputError, match="`y` must be a list with a value"):
         user_data.listed(frame, "y")
+    with pytest.raises(InputError, match=f"Received: y='{'x' * 59}$"):
+        user_data.listed("x" * 99, "y")
+    with pytest.raises(InputError, match=f"existing table. .*x={'x' * 60}$"):
+        user_data.table_of("x" * 99, None, COLUMNS)
+    task = types.SimpleNamespace(read=lambda part, source: [])
+    with pytest.raises(InputError, match=f"one example. .*x={'x' * 60}$"):
+        user_data.read_examples(task, "train", "x" * 99)
+
+
+def test_rows_have_a_text_for_each_column():
+    """The error quotes the start of the first row."""
+    columns = TableColumns(("a", "b"), "label")
+    assert user_data.text_columns([("x", "y"), ["z", ""]], columns) == {
+        "a": ["x", "z"],
+        "b": ["y", ""],
+    }
+    for rows in ([("x", "y"), "zz"], [("x", "y"), ("x", "y", "z")]):
+        message = r"columns a, b. Received: x=\[\['x', 'y'\]\]$"
+        with pytest.raises(InputError, match=message):
+            user_data.text_columns(rows, columns)
+    with pytest.raises(InputError, match=r"x=\['x{58}$"):
+        user_data.text_columns(["x" * 99], columns)
+
+
+def test_sources_are_told_from_texts(tmp_path):
+    """Paths and tables have columns; lists and tuples of texts do not."""
+    frame = pytest.importorskip("pandas").DataFrame({"text": ["a"]})
+    arrow = types.SimpleNamespace(column_names=["text"])
+    for source in (
+        "a",
+        tmp_path,
+        {"text": []},
+        [{"text": "a"}, 2],
+        frame,
+        arrow,
+    ):
+        assert user_data.is_source(source)
+    for texts in ([], ["a"], ("a", "b"), [1, {"text": "a"}], frame["text"]):
+        assert not user_data.is_source(texts)
+    for texts, width in (
+        *(("a", 1), ([], 1), (["a", "b"], 1)),
+        *((("a", "b"), 2), ([("a", "b", "c")], 3), ([["a", "b"], "c"], 2)),
+    ):
+        assert user_data.width_of(texts) == width
+
+
+def test_a_lone_text_is_told_from_a_path(tmp_path):
+    """A string is a path if a file exists, or if it ends like a table."""
+    path = tmp_path / "a film"
+    path.touch()
+    for text in ("a film", "file:///nowhere/a", f"file://{path} and more"):
+        assert user_data.is_lone(text, ())
+    for source in (str(path), f"file://{tmp_path}", "a.tsv", "b.jsonl.gz"):
+        assert not user_data.is_lone(source, ())
+        assert user_data.is_lone(source, ["b"])
+    assert not user_data.is_lone(["a"], ()) and not user_data.is_lone([], ["b"])
+
+
+class Batches(keras.utils.PyDataset):
+    """Keras's own source of batches."""
+
+
+def test_ids_are_told_from_texts():
+    """Dicts with ids, also in tuples and data sets, and Keras's sources."""
+    ids = {"input_ids": np.ones([1, 4], np.int32)}
+    dataset = tf.data.Dataset.from_tensor_slices
+    for x in (ids, (ids, [1]), dataset(ids), dataset((ids, [1])), Batches()):
+        assert user_data.is_encoded(x)
+    for x in ({"text": ["a"]}, ["input_ids"], (), "input_ids", dataset(["a"])):
+        assert not user_data.is_encoded(x)
 
 
 def test_a_table_may_be_of_tensors():
@@ -56,6 +128,11 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
     assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
     assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}
+    with pytest.raises(InputError, match="each class once"):
+        user_data.class_numbers({"bad": 1.0, 0: 2.0}, names)
+    for weight in (np.inf, np.nan, "1"):
+        with pytest.raises(InputError, match="must be finite and at least 0"):
+            user_data.class_numbers({"bad": weight}, names)
     for task, weights in ((TASK, "balanced"), (find("regression"), {0: 1.0})):
         with pytest.raises(InputError, match="must be {class: weight}"):
             user_data.class_numbers(weights, task)
@@ -64,6 +141,9 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 def test_labels_have_an_order():
     """Sets and dicts are rejected, because classes must be a list."""
     assert label_names(np.array([0, 1])) == ("0", "1")
+    for labels in (["a"], ["a", "a"], ["a", None]):
+        with pytest.raises(InputError, match="two or more different labels"):
+            label_names(labels)
     for labels in ({"a", "b"}, {0: "a", 1: "b"}, "ab", 2):
         with pytest.raises(InputError, match="list of the classes, in order"):
             label_names(labels)

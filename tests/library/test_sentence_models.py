@@ -254,13 +254,14 @@ def test_scores_of_ids_may_be_a_column(shallow, shape):
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
-def test_vectors_of_a_data_set(shallow):
+def test_vectors_of_a_data_set(shallow, capsys):
     """`predict` returns vectors of texts, or of each pair's first text."""
     model = Embedder.load(shallow)
     wanted = model.encode(TEXTS)
     pairs, data = (TEXTS, TEXTS[::-1]), tf.data.Dataset.from_tensor_slices
     for x in (data(TEXTS), data(pairs).batch(3), data((pairs, NUMBERS))):
         np.testing.assert_allclose(model.encode(x), wanted, atol=1e-6)
+    assert capsys.readouterr().out == ""
 
 
 def test_scores_are_of_pairs(shallow):

@@ -10,7 +10,13 @@ from tiny_fits import LABELS
 
 import albert_tf
 from albert_tf.base.errors import InputError
-from albert_tf.library.models import Classifier, Regressor, Tagger
+from albert_tf.library import pretrained_model, task_model
+from albert_tf.library.models import (
+    Classifier,
+    PairClassifier,
+    Regressor,
+    Tagger,
+)
 from albert_tf.library.preprocessor import Preprocessor
 from albert_tf.library.pretrained_model import load
 from albert_tf.model.task_heads import AlbertForBeamSpans
@@ -73,6 +79,34 @@ def test_classes_without_names_are_counted(shallow, finished):
         Regressor.load(shallow, labels=["a", "b"], num_labels=1)
 
 
+def test_files_are_read_as_the_arguments_say(monkeypatch):
+    """A Hugging Face folder has a head, and single texts, unless requested."""
+    asked = []
+
+    def open_model(path, how, added_pieces):
+        asked.append((path, how.pairs, how.encoder_only, added_pieces))
+        raise InputError("stop")
+
+    monkeypatch.setattr(task_model, "open_model", open_model)
+    monkeypatch.setattr(pretrained_model, "open_model", open_model)
+    for call in (
+        lambda: Classifier.load("a"),
+        lambda: Classifier.load("a", added_pieces=["x"], pairs=True),
+        lambda: PairClassifier.load("a"),
+        lambda: load("a"),
+        lambda: load("a", encoder_only=True),
+    ):
+        with pytest.raises(InputError, match="stop"):
+            call()
+    assert asked == [
+        ("a", False, False, None),
+        ("a", True, False, ["x"]),
+        ("a", True, False, None),
+        ("a", False, False, None),
+        ("a", False, True, None),
+    ]
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("number", [np.int64, np.int32, np.array, tf.constant])
 def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
@@ -90,7 +124,7 @@ def test_numbers_of_numpy_are_numbers(shallow, tmp_path, number):
     assert again.task == model.task and again.config == model.config
     assert type(model.max_length) is int
     json.dumps(model.get_config())
-    albert = load(shallow, max_length=number(8), lora_rank=number(2))
+    albert = load(shallow, max_length=number(8), lora_rank=number(1))
     json.dumps(albert.get_config())
     texts = ["a film", "a plot of film"]
     wanted = albert.embed(texts, layer=1, max_length=6, batch_size=1)

@@ -70,6 +70,8 @@ def test_strings_are_evaluated_like_ids(classifier):
     first = classifier.evaluate(slices((texts, labels)).batch(8), **how)
     ids = slices((texts, numbers)).batch(8).map(lambda x, y: (layer(x), y))
     assert classifier.evaluate(ids, **how) == pytest.approx(first, abs=1e-6)
+    data = classifier._arguments(texts, labels, None, 8, "eval")["x"]
+    assert [int(y) for _, ys in data for y in ys] == numbers.tolist()
     ways = labels, numbers.tolist(), numbers[:, None]
     for y in ways:
         found = classifier.evaluate(texts, y, batch_size=8, **how)
@@ -97,10 +99,12 @@ def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
     np.testing.assert_allclose(outputs["probabilities"], found, atol=1e-6)
 
 
-def test_score_is_the_evaluation_of_the_program(finished, opinions):
+def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
     """`score` returns the official metrics that the program wrote."""
     output, metrics = finished
+    capsys.readouterr()
     found = Classifier.load(output).score(opinions["eval_file"])
+    assert capsys.readouterr().out == ""
     for name, value in found.items():
         assert metrics["eval"][name] == pytest.approx(value)
 
@@ -253,8 +257,11 @@ def test_bfloat16_is_the_global_policy(shallow, tmp_path):
 
 def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
     """A loaded model keeps its labels; a new task uses only its encoder."""
-    model = Classifier.load(finished[0])
+    model = Classifier.load(finished[0], pairs=False)
     assert model.task.labels == LABELS
+    for option in ("pairs", "multilabel"):
+        with pytest.raises(InputError, match=f"`{option}` must be the setting"):
+            Classifier.load(finished[0], **{option: True})
     with pytest.raises(InputError, match="must be the model's"):
         Classifier.load(finished[0], ["bad", "good", "fine"])
     with pytest.raises(InputError, match="must be fine-tuned for regression"):

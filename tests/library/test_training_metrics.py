@@ -20,7 +20,9 @@ from albert_tf.library.models import (
 )
 from albert_tf.library.training_metrics import (
     Adapted,
+    check_loss,
     chosen,
+    label_form,
     mean_of_words,
     takes_probabilities,
     words_only,
@@ -68,6 +70,33 @@ losses, measures = keras.losses, keras.metrics
 def test_what_takes_probabilities_is_told_apart(thing, wrong):
     """Losses and metrics that require probabilities are recognised."""
     assert takes_probabilities(thing) == wrong
+
+
+@pytest.mark.parametrize(
+    ("thing", "form"),
+    [
+        (losses.CategoricalCrossentropy(), "rows"),
+        (losses.SparseCategoricalCrossentropy(), "numbers"),
+        (losses.sparse_categorical_crossentropy, "numbers"),
+        (losses.MeanSquaredError(), "rows"),
+        (losses.BinaryCrossentropy(), "binary"),
+        (losses.Hinge(), "rows"),
+        (measures.CategoricalAccuracy(), "rows"),
+        (measures.SparseTopKCategoricalAccuracy(), "numbers"),
+        (measures.F1Score(threshold=0.5), "rows"),
+        (measures.Precision(), "binary"),
+        (measures.Precision(class_id=0), "rows"),
+        (measures.BinaryAccuracy(), "binary"),
+        (measures.AUC(), "binary"),
+        (measures.AUC(multi_label=True), "rows"),
+        (measures.MeanIoU(3), "numbers"),
+        (measures.OneHotMeanIoU(3), "rows"),
+        (measures.CosineSimilarity(), "rows"),
+    ],
+)
+def test_each_metric_expects_a_form_of_labels(thing, form):
+    """Labels are rows, binary decisions or class indices."""
+    assert label_form(thing) == form
 
 
 @pytest.mark.parametrize(
@@ -255,6 +284,12 @@ def test_smoothed_labels_are_of_training_alone(shallow):
         target = (1 - share) * plain + share / 2
         wanted = -(target * logs).sum(axis=1).mean()
         assert history[name][0] == pytest.approx(wanted, rel=1e-5)
+    one = {"y": tf.constant([1]), "y_pred": tf.constant([[0.0, 2.0]])}
+    smooth, plain = (
+        float(model.compute_loss({}, **one, **how))
+        for how in ({}, {"training": False})
+    )
+    assert smooth == pytest.approx(plain + 0.2)
     for how in ({"label_smoothing": 1.0}, {"label_smoothing": "0.1"}):
         with pytest.raises(InputError, match="`label_smoothing` must"):
             model.compile(**how)
@@ -357,6 +392,8 @@ def test_a_loss_that_nobody_has_is_refused(shallow):
     """`compile` raises an error for an unknown loss."""
     with pytest.raises(InputError, match="`loss` must be a Keras loss"):
         Classifier.load(shallow, LABELS).compile(loss="crossentropie")
+    with pytest.raises(InputError, match="a function. Received: loss=7"):
+        check_loss(7)
 
 
 def test_a_thawed_encoder_has_no_layer_without_a_gradient(shallow):

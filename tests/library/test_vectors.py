@@ -14,6 +14,7 @@ QUERIES, VECTORS = RNG.normal(size=(5, 4)), RNG.normal(size=(17, 4))
 def test_a_lone_vector_has_a_lone_answer():
     """A single vector has the result for a row, without the axis."""
     wanted = albert_tf.search(QUERIES, VECTORS, np.int64(2))
+    assert [len(row) for row in albert_tf.search(QUERIES, VECTORS)] == [10] * 5
     assert albert_tf.search(QUERIES[1], VECTORS, np.array(2)) == wanted[1]
     cosines = cosine_similarity(QUERIES, VECTORS)
     for first, second, index in (
@@ -23,6 +24,21 @@ def test_a_lone_vector_has_a_lone_answer():
     ):
         scores = albert_tf.similarity(first, second)
         np.testing.assert_allclose(scores, cosines[index], atol=1e-6)
+
+
+def test_no_cosine_exceeds_1():
+    """Rounding errors of float32 do not lead to cosines beyond -1 or 1."""
+    vectors = RNG.normal(size=(400, 5)).astype("f4")
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert (units @ units.T).max() > 1.0
+    for other, extreme in ((vectors, 1.0), (-vectors, -1.0)):
+        scores = albert_tf.similarity(vectors, other)
+        assert np.abs(scores).max() == 1.0
+        np.testing.assert_allclose(np.diag(scores), extreme, rtol=1e-6)
+    found = albert_tf.search(vectors, vectors, 1)
+    assert max(row[0].score for row in found) == 1.0
+    found = albert_tf.search(vectors, -vectors, 400)
+    assert min(row[-1].score for row in found) == -1.0
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,24 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
         litert.calibration_features(server, str(file))
 
 
+def test_examples_of_a_file_fill_batches(pretrained_dir, tmp_path, monkeypatch):
+    """Only full batches calibrate; positions of masks do not matter."""
+    monkeypatch.setattr(litert, "CALIBRATION_ROWS", 5)
+    file = tmp_path / "text.txt"
+    file.write_text("night\n" * 7)
+    server = server_of(pretrained_dir, fixed_length=True, batch_size=2)
+    examples = litert.examples_of(server, str(file))
+    assert len(examples) == 2
+    for example in examples:
+        *inputs, positions = example.values()
+        assert {x.shape for x in inputs} == {(2, LENGTH)}
+        assert positions.shape == (2, 8)
+        assert not example["segment_ids"].any()
+    file.write_text("night\n")
+    with pytest.raises(InputError, match="at least `batch_size` examples"):
+        litert.examples_of(server, str(file))
+
+
 def test_files_with_or_without_labels_are_read(
     pretrained_dir, tokenizer, tmp_path
 ):

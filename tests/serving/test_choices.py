@@ -1,10 +1,13 @@
 """Examples may have any number of choices, alone or in batches."""
 
+import dataclasses
+
 import pytest
 import tensorflow as tf
 from exporting import close, model_dir, server_of, strings
 from tiny_records import serialized
 
+from albert_tf.serving.classifiers import choice_rows, likeliest
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -43,9 +46,24 @@ def test_examples_have_any_number_of_choices(folder):
         assert found["choice"][i] == alone["choice"][0]
         assert found["text"][i] == alone["text"][0]
     assert found["text"][2] == b""
+    encoder = server.encoder
+    inputs = choice_rows(
+        encoder, server.task, strings(["a"]), strings(["b"]), CHOICES[:1]
+    )
+    assert inputs["input_ids"].shape[0] == 3
+    assert inputs["input_ids"].shape[1] < 24
     none = server.call("tf_example", tf.constant(examples[3:]))
     assert none["probabilities"].shape == [1, 0]
     assert none["choice"].numpy() == [0] and none["text"].numpy() == [b""]
+    # The only choice is chosen, whatever its logit.
+    one = likeliest({"logits": tf.constant([[-5.0]])}, tf.constant([["x"]]))
+    assert one["text"].numpy() == [b"x"] and one["probabilities"] == [[1.0]]
+    encoder.config = dataclasses.replace(encoder.config, batch_size=2)
+    table = tf.constant([CHOICES[0], CHOICES[0]])
+    two = server.call(
+        "choose", *map(strings, (CONTEXTS[:2], QUESTIONS[:2])), table
+    )
+    close(two["probabilities"][0], found["probabilities"][0])
 
 
 @pytest.mark.slow

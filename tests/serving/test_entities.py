@@ -53,7 +53,7 @@ def test_every_word_has_one_tag(server, tag, first):
             assert TEXTS[row][place] == text
 
 
-def test_short_rows_are_padded(server):
+def test_short_rows_are_padded(server, monkeypatch):
     """Rows of words and rows of entities are padded with "", 0 and -1."""
     set_tag(server, "S-X")
     found = server.call("entities", strings(TEXTS))
@@ -67,3 +67,9 @@ def test_short_rows_are_padded(server):
             assert found[name].shape == (4, 2)
             assert found[name][1:, 1].numpy().tolist() == [fill] * 3, name
             assert found[name][2, 0] == fill, name
+    # A batch of two texts has more rows than texts.
+    encoder = server.encoder
+    config = dataclasses.replace(encoder.config, batch_size=2)
+    monkeypatch.setattr(encoder, "config", config)
+    found = server.call("entities", strings(["night day " * 9, "walks"]))
+    assert found["word_count"].numpy().tolist() == [18, 1]

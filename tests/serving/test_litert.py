@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import shutil
+import types
 
 import numpy as np
 import programs
@@ -55,6 +56,7 @@ def test_fills_masks_as_the_python_model(
 ):
     """Each mask gets Python's pieces, for any number of masks in a text."""
     runner = Runner(pretrained)
+    assert (runner.batch_size, runner.masks) == (1, 8)
     for text in MASKED:
         ids = tokenizer.encode_masked(text)
         inputs = pack(tokenizer, ids, [], runner.length)
@@ -82,6 +84,11 @@ def test_scores_pairs_as_the_python_model(
     close(found["pooled_output"], wanted["pooled_output"])
     logits = pretrained_model.sop(wanted["pooled_output"])
     close(found["sop_logits"], logits)
+    alone = pretrained_model.albert(
+        *map(tf.constant, packed(tokenizer, TEXTS[:3]))
+    )
+    found = runner.scores(TEXTS[:3])["pooled_output"]
+    close(found, alone["pooled_output"])
     query = {"text": TEXTS[0], "text_pair": TEXTS[-1]}
     found = runner.answer(query, 5)["in_order"]
     close(found, tf.nn.softmax(logits)[0, 0])
@@ -160,9 +167,15 @@ def test_the_runner_writes_its_answers_alone(pretrained):
 
 def test_half_of_a_surrogate_pair_is_written_as_a_mark(monkeypatch, capsys):
     """A lone surrogate is printed as `?`, and later queries are answered."""
-    lines = [{"text": "\ud800 好"}, {"text": "b"}]
-    monkeypatch.setattr(litert_runner, "answers", lambda config: lines)
-    litert_runner.ask(model="m")
+    lines, asked = [{"text": "\ud800 好"}, {"text": "b"}], []
+
+    def answers(config):
+        asked.append(config.text)
+        return lines
+
+    monkeypatch.setattr(litert_runner, "answers", answers)
+    litert_runner.ask(model="m", text="~/a")
+    assert asked == ["~/a"]
     lines = capsys.readouterr().out.splitlines()
     assert lines == ['{"text": "? 好"}', '{"text": "b"}']
 
@@ -213,6 +226,129 @@ def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
             Runner(str(folder))
 
 
+def fake(**values):
+    """Return a runner with these attributes, but without an interpreter."""
+    runner = Runner.__new__(Runner)
+    vars(runner).update(values)
+    return runner
+
+
+BOTH = {"sequence_output": (1, 4, 16), "pooled_output": (1, 16)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "said"),
+    [
+        (None, BOTH, None),
+        (None, BOTH | {"sop_logits": (1, 2)}, None),
+        (None, {"pooled_output": (1, 16)}, "task=none, no task.json, outputs="),
+        ("classification", {"logits": (1, 3)}, None),
+        ("classification", {"logits": (1, 2)}, "task=classification"),
+        ("classification", BOTH, "outputs=sequence_output, pooled_output$"),
+        ("regression", {"logits": (1, 1)}, None),
+    ],
+)
+def test_the_outputs_of_a_file_must_fit_its_task(kind, outputs, said):
+    """A file has the outputs that its task needs, one logit for each label."""
+    task = kind and find(kind)
+    if kind == "classification":
+        task = dataclasses.replace(task, labels=LABELS)
+    runner = fake(task=task, outputs=outputs)
+    if said is None:
+        runner._check_task("folder")
+        return
+    with pytest.raises(InputError, match=f"Received: model=folder, .*{said}"):
+        runner._check_task("folder")
+
+
+def test_copies_of_the_last_row_fill_a_batch():
+    """The model is called with full batches; added rows are left out."""
+    calls = []
+
+    def call(inputs):
+        calls.append(inputs["input_ids"][:, 0].tolist())
+        return {"double": 2 * inputs["input_ids"]}
+
+    features = types.SimpleNamespace(
+        lengths=[1] * 4, dense=lambda: {"input_ids": np.arange(4)[:, None]}
+    )
+    found = fake(batch_size=3, call=call).run(features)
+    assert calls == [[0, 1, 2], [3, 3, 3]]
+    assert found["double"][:, 0].tolist() == [0, 2, 4, 6]
+
+
+def test_masks_of_a_text_are_in_the_first_row_of_a_batch(tokenizer):
+    """In a file for several texts, only the first row has masks to fill."""
+    asked = []
+
+    def call(inputs, positions):
+        asked.append(positions.tolist())
+        logits = np.zeros([2, 2, tokenizer.vocab_size])
+        logits[0, 0, 7] = logits[0, 1, 8] = logits[1, :, 9] = 99.0
+        return {"mlm_logits": logits}
+
+    runner = fake(
+        tokenizer=tokenizer, length=9, batch_size=2, masks=2, call=call
+    )
+    found = runner.fill_mask("[MASK][MASK][MASK]", 1)
+    assert asked == [[[1, 2], [0, 0]], [[3, 0], [0, 0]]]
+    pieces = tokenizer.pieces([7, 8, 7])
+    assert [answer[0][0] for answer in found] == pieces
+
+
+@pytest.mark.parametrize(
+    ("masks", "order", "pair", "said"),
+    [
+        (2, True, "", "fill_mask"),
+        (2, True, "b", "in_order"),
+        (2, False, "b", "`text_pair` needs .* text_pair=b"),
+        (0, True, "b", "in_order"),
+        (0, True, "", "pooled"),
+        (0, False, "b", "pooled"),
+    ],
+)
+def test_the_heads_decide_what_is_answered(tokenizer, masks, order, pair, said):
+    """Masks are filled, pairs are scored, and other texts become vectors."""
+    outputs = {
+        "sequence_output": np.array([[[1.0, 2.0], [3.0, 6.0], [9.0, 9.0]]]),
+        "pooled_output": np.array([[0.5, 0.25]]),
+    }
+    outputs |= {"sop_logits": np.log([[3.0, 1.0]])} if order else {}
+    runner = fake(
+        tokenizer=tokenizer,
+        masks=masks,
+        outputs=outputs,
+        fill_mask=lambda text, top_k: (text, top_k),
+        packed=lambda *ids: types.SimpleNamespace(lengths=[len(ids)]),
+        run=lambda features: outputs,
+    )
+    if "needs" in said:
+        with pytest.raises(InputError, match=said):
+            runner._pretrained("a", pair, 4)
+        return
+    found = runner._pretrained("a", pair, 4)
+    wanted = {
+        "fill_mask": {"fill_mask": ("a", 4)},
+        "in_order": {"in_order": pytest.approx(0.75)},
+        "pooled": {"pooled": [0.5, 0.25], "mean": [2.0, 4.0]},
+    }
+    assert found == wanted[said]
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError])
+def test_any_error_of_the_interpreter_names_the_file(
+    error, pretrained, monkeypatch
+):
+    """All kinds of errors for a file that cannot be read are explained."""
+
+    def fail(path, num_threads):
+        raise error("no file")
+
+    monkeypatch.setattr("ai_edge_litert.interpreter.Interpreter", fail)
+    with pytest.raises(InputError, match="model.tflite: .*no file"):
+        Runner(pretrained)
+
+
 def test_foreign_folders_are_refused(pretrained, tmp_path):
     """The error names a folder that contains no LiteRT model."""
     with pytest.raises(InputError, match="--to=litert.*tokenizer.json"):
@@ -222,6 +358,19 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
     (tmp_path / "model.tflite").write_bytes(b"no model")
     with pytest.raises(InputError, match="must contain a LiteRT model"):
         Runner(str(tmp_path))
+
+
+def test_a_plain_text_is_a_query():
+    """A query that is not a JSON object is the text; errors quote its start."""
+    fields = KINDS["regression"].fields
+    for line in ("a good film", "[1]"):
+        wanted = {"text": line, "text_pair": ""}
+        assert litert_runner.fields_of(line, fields) == wanted
+    fields = KINDS["question_answering"].fields
+    with pytest.raises(
+        InputError, match=f"context. Received: text={'x' * 80}$"
+    ):
+        litert_runner.fields_of("x" * 99, fields)
 
 
 @pytest.mark.parametrize(

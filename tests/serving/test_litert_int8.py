@@ -38,8 +38,11 @@ def exported(model, out, precision, calibration_file) -> str:
     return str(out)
 
 
-def tables(folder: str, shape: tuple) -> list:
-    """Return the types of a file's constant tensors of a given shape."""
+def tables(folder: str, shape: tuple | None) -> list:
+    """Return the types of a file's constant tensors of a given shape.
+
+    For None, return the types of all tensors that are computed.
+    """
     from ai_edge_litert import schema_py_generated as schema
 
     with open(f"{folder}/model.tflite", "rb") as file:
@@ -49,8 +52,8 @@ def tables(folder: str, shape: tuple) -> list:
         tensor.type
         for graph in model.subgraphs
         for tensor in graph.tensors
-        if tuple(tensor.shape) == shape
-        and model.buffers[tensor.buffer].data is not None
+        if tuple(tensor.shape) == shape or shape is None
+        if (model.buffers[tensor.buffer].data is None) == (shape is None)
     ]
 
 
@@ -74,6 +77,9 @@ def test_masks_are_filled_from_the_one_table(
     words = pretrained_model.albert.embeddings.word_embeddings
     assert tables(out, tuple(words.shape)) == [TensorType.INT8]
     runner = Runner(out)
+    # Both precisions look up the table in 8 bits, in two tensors.
+    number = tables(out, None).count(TensorType.INT8)
+    assert (number > 2) == (precision == "int8")
     text = "the small garden on the river."
     inputs = packed(tokenizer, [text])
     positions = np.arange(8, dtype=np.int32)[None]

@@ -176,6 +176,7 @@ def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
         "O'Neil's 12 houses, (she) walks  quickly—over bridges!  " * 3,
         " 中文 she\x00walks\u3000",
         "",
+        "she \u0301",  # a word without pieces
     ]
     wanted = {
         name: value.numpy()

@@ -40,7 +40,7 @@ def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         feed = feed_of(tokenizer, texts, length)
-        positions = np.ones([len(texts), 2], np.int64)
+        positions = np.ones([len(texts), 3], np.int64)
         found = outputs_of(session, feed | {"mlm_positions": positions})
         inputs = packed(tokenizer, texts, length=length)
         wanted = pretrained_model(*map(tf.constant, inputs))
@@ -113,6 +113,7 @@ def test_weights_are_stored_once(folder, pretrained_model):
         if len(v.shape) == 2
     )
     assert wanted * 0.9 <= sum(stored) <= wanted * 1.02
+    assert [x.version for x in model.opset_import if not x.domain] == [18]
 
 
 def test_vocabulary_and_config_lie_beside(folder):

@@ -1,7 +1,9 @@
 """The local page: answers, limits and isolation."""
 
+import asyncio
 import importlib
 import json
+import math
 import queue
 import re
 import socket
@@ -14,7 +16,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError
 from albert_tf.serving import playground_model
 
 LIMITS = {
@@ -38,6 +39,68 @@ def page():
     """Return the module of the page; importing Gradio takes seconds."""
     pytest.importorskip("gradio")
     return importlib.import_module("albert_tf.serving.playground_page")
+
+
+# The fixture `address` lowers the limits for the tests after these.
+def test_limits_are_the_documented_ones(page):
+    """The limits are the documented ones, and the page is not shared."""
+    assert (page.MOST_CHARACTERS, page.MOST_BYTES) == (20_000, 250_000)
+    assert (page.CONCURRENT, page.WAITING) == (2, 16)
+    launched = page.serve(
+        mock.Mock(launch=lambda **settings: settings), "here", 8001
+    )
+    assert (launched["server_name"], launched["server_port"]) == ("here", 8001)
+    assert launched["share"] is launched["ssr_mode"] is False
+    assert launched["quiet"] is True and launched["max_file_size"] == 1
+    assert launched["footer_links"] == []
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_request_may_have_the_largest_size(page, more):
+    """A request of exactly the largest size is accepted, with safe headers."""
+    sent = []
+
+    async def app(scope, receive, send):
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": []}
+        )
+        await send({"type": "http.response.body"})
+
+    async def send(message):
+        sent.append(message)
+
+    size = str(page.MOST_BYTES + more).encode()
+    scope = {"type": "http", "headers": [(b"content-length", size)]}
+    asyncio.run(page.Guard(app)(scope, None, send))
+    start, body = sent
+    assert start["status"] == (413 if more else 200)
+    assert start["headers"][-3:] == [*page.HEADERS]
+    assert "headers" not in body
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("classify", ("a", ""), None),
+        ("classify", (" ", "b"), "`text` must not be empty"),
+        ("sentence_order", ("a", " "), "`text_pair` must not be empty"),
+        ("attention", ("a", "", 1, 0, 2), None),
+        ("attention", ("a", "", math.inf, 0, 2), "Numbers must be finite"),
+        ("score", ("x" * 20_000, "b"), None),
+        ("score", ("x" * 20_001, "b"), "up to 20,000 .*characters=20001"),
+        ("score", ("a", 7), "`text_pair` must be text. Received: type=int"),
+    ],
+)
+def test_what_a_form_may_contain(page, name, values, message):
+    """Texts are of limited length, and only some may be empty."""
+    model = mock.Mock(ask=lambda *asked: asked)
+    ask = page.make_ask(model, name, ["text", "text_pair"])
+    if message:
+        with pytest.raises(page.VisitorError, match=message):
+            ask(*values)
+        return
+    texts = {"text": values[0], "text_pair": values[1]}
+    assert ask(*values) == (name, texts, *values[2:])
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +140,22 @@ def test_the_page_offers_what_the_model_can(model, address):
         text = reply.read().decode()
         policy = reply.headers["Content-Security-Policy"]
     assert all(f'"api_name":"{name}"' in text for name in names)
+    with urllib.request.urlopen(f"{address}/config") as reply:
+        parts = [
+            (x["type"], x["props"]) for x in json.load(reply)["components"]
+        ]
+    titles = [props["label"] for kind, props in parts if kind == "tabitem"]
+    assert titles == ["Fill a mask", "Order two sentences", "See attention"]
+    sliders = {
+        props["label"]: (props["minimum"], props["value"], props["maximum"])
+        for kind, props in parts
+        if kind == "slider"
+    }
+    assert sliders == {
+        "layer": (1, 1, 2),
+        "head": (0, 0, 4),
+        "piece": (1, 1, 48),
+    }
     assert "default-src 'self'" in policy and "http" not in policy
     foreign = r"""<(?:script|link|img)[^>]*(?:src|href)=["']?(?:https?:)?//"""
     assert re.search(foreign, text) is None
@@ -93,6 +172,7 @@ def test_answers_are_the_signatures(model, signatures, address):
     assert next(iter(filled)) == f"[MASK] 1: {first}"
 
     event, (shown,) = ask(address, "fill_mask", "the [MASK] garden")
+    assert "[MASK]" not in shown["label"]
     filled = model.ask("fill_mask", {"text": "the [MASK] garden"})
     likeliest = max(filled, key=filled.get)
     assert event == "event: complete" and shown["label"] == likeliest
@@ -202,129 +282,6 @@ def test_unexpected_errors_show_no_trace(model, address, monkeypatch):
     assert event == "event: error" and not data["error"]
 
 
-class Foreign(tf.Module):
-    """A SavedModel of another project."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None])])
-    def __call__(self, x):
-        return x
-
-
-def test_foreign_models_are_refused(tmp_path):
-    """The error names a folder that `export` did not write."""
-    tf.saved_model.save(Foreign(), str(tmp_path / "model"))
-    for folder in (tmp_path, tmp_path / "model", tmp_path / "none"):
-        with pytest.raises(InputError, match="saved_model.*export"):
-            playground_model.ExportedModel(str(folder))
-
-
-def test_texts_are_marked_where_the_model_says():
-    """Spans count characters; words with the tag `O` are not marked."""
-    row = {
-        "entity_count": np.array(1),
-        "starts": np.array([2, 0]),
-        "ends": np.array([6, 0]),
-        "kinds": np.array([b"PER", b""]),
-    }
-    assert playground_model.entities(row, "😀 Anna") == {
-        "text": "😀 Anna",
-        "entities": [{"start": 2, "end": 6, "entity": "PER"}],
-    }
-
-
-def test_answers_are_shares_of_one():
-    """Probabilities of equal texts are added, and all add up to 1."""
-    row = {
-        "starts": np.array([2, 7, 2, 0]),
-        "ends": np.array([6, 11, 6, 0]),
-        "answer": b"Anna",
-        "answers": np.array([b"Anna", b"Berg", b"Anna", b""]),
-        "probabilities": np.array([0.5, 0.3, 0.2, 0.0]),
-    }
-    text = "😀 Anna Berg, Anna"
-    marked, answers = playground_model.answer(row, "Who?", text)
-    assert marked["entities"] == [{"start": 2, "end": 6, "entity": "answer"}]
-    assert answers == pytest.approx({"Anna": 0.7, "Berg": 0.3})
-
-    row |= {"answer": b"", "null_odds": np.log(3.0)}
-    marked, answers = playground_model.answer(row, "Who?", text)
-    assert marked["entities"] == []
-    shares = {playground_model.NO_ANSWER: 0.75, "Anna": 0.175, "Berg": 0.075}
-    assert answers == pytest.approx(shares)
-
-    row = {name: row[name][3:] for name in row if name != "null_odds"}
-    _, answers = playground_model.answer(row, "Who?", "")
-    assert answers == {playground_model.NO_ANSWER: 1.0}
-
-
-@pytest.mark.parametrize("odds", [None, -5.0, 0.0, 5.0])
-@pytest.mark.parametrize("decided", [b"Anna", b""])
-@pytest.mark.parametrize(
-    ("texts", "shares"),
-    [
-        ((b"Anna", b"Berg"), (0.6, 0.4)),
-        ((b"Anna", b"Berg", b"Berg"), (0.4, 0.35, 0.25)),
-        ((b"Anna", b"", b""), (1.0, 0.0, 0.0)),
-    ],
-)
-def test_the_page_shows_what_the_model_decided(odds, decided, texts, shares):
-    """The first entry is the model's decision, for any threshold.
-
-    A threshold may accept an answer with null odds above 0, or reject an answer
-    with null odds below 0.
-    """
-    row = {
-        "starts": np.array([0, 5, 20][: len(texts)]),
-        "ends": np.array([4, 9, 24][: len(texts)]),
-        "answer": decided,
-        "answers": np.array(texts),
-        "probabilities": np.array(shares, np.float32),
-    }
-    if odds is not None:
-        row["null_odds"] = np.float32(odds)
-    text = "Anna Berg lives with Berg"
-    marked, answers = playground_model.answer(row, "Who?", text)
-    headline = max(answers, key=answers.get)
-    assert headline == (decided.decode() or playground_model.NO_ANSWER)
-    assert [x["start"] for x in marked["entities"]] == [0] * bool(decided)
-    assert "" not in answers and max(answers.values()) <= 1.0
-
-
-@pytest.mark.parametrize("shares", [(0.3, 0.1), (0.8, 0.1), (0.8, 0.7)])
-@pytest.mark.parametrize("threshold", [0.2, 0.5, 0.9])
-def test_the_page_shows_which_labels_were_chosen(shares, threshold):
-    """The first entry is a label only if the model chose a label."""
-    chosen = np.array(shares) > threshold
-    row = {
-        "labels": np.array([b"good", b"long"]),
-        "probabilities": np.array(shares),
-        "chosen": chosen,
-    }
-    shown = playground_model.classify(row, "a")
-    headline = max(shown, key=shown.get)
-    assert headline == ("good (chosen)" if any(chosen) else "no label")
-    assert sum(name.endswith("(chosen)") for name in shown) == chosen.sum()
-
-
-def test_tags_without_entities_are_shown():
-    """Words are shown with their tags, except padding and the tag `O`."""
-    row = {
-        "entity_count": np.array(0),
-        "starts": np.zeros(0, int),
-        "ends": np.zeros(0, int),
-        "kinds": np.zeros(0, bytes),
-        "word_count": np.array(3),
-        "word_starts": np.array([0, 5, 11, -1]),
-        "word_ends": np.array([4, 10, 15, -1]),
-        "tags": np.array([b"NOUN", b"VERB", b"O", b""]),
-    }
-    shown = playground_model.entities(row, "Anna reads this")
-    assert shown["entities"] == [
-        {"start": 0, "end": 4, "entity": "NOUN"},
-        {"start": 5, "end": 10, "entity": "VERB"},
-    ]
-
-
 MISTAKES = [
     ("fill_mask", ["no mask"]),
     ("fill_mask", [None]),
@@ -348,13 +305,3 @@ def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
         assert data["error"]
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err
-
-
-def test_choices_are_one_a_line(model, monkeypatch):
-    """Each line with text is a choice; a single choice raises an error."""
-    row = {"probabilities": np.array([0.2, 0.8])}
-    shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
-    assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}
-    texts = {"context": "c", "question": "q", "choices": "a\n \n"}
-    with pytest.raises(InputError, match="2 to 8 choices"):
-        model.ask("choose", texts)

@@ -12,6 +12,7 @@ from exporting import (
     packed,
     server_of,
     strings,
+    xla_operations,
 )
 from tiny_records import serialized
 
@@ -27,6 +28,7 @@ def test_ids_equal_the_python_model(signatures, pretrained_model, tokenizer):
         tensors = map(tf.constant, inputs)
         found = signatures["ids"](**dict(zip(INPUTS, tensors, strict=True)))
         assert set(found) == {"sequence_output", "pooled_output", "sop_logits"}
+        assert not xla_operations(signatures["ids"])
         close(found["sequence_output"], wanted["sequence_output"])
         close(found["pooled_output"], wanted["pooled_output"])
         close(
@@ -113,6 +115,8 @@ def test_embeddings_are_the_outputs_and_their_mean(
     rows = np.array(wanted["sequence_output"])
     means = [x[m == 1].mean(0) for x, m in zip(rows, mask, strict=True)]
     close(found["mean"], means)
+    outputs = {"pooled", "mean", "tokens", "input_mask", "pieces"}
+    assert set(found) == outputs
 
 
 def test_a_batch_of_nothing_has_no_results(signatures):
@@ -161,6 +165,7 @@ def test_shapes_can_be_fixed(pretrained_dir):
         for name, signature in server.signatures.items()
     }
     assert taken["ids"] == [[2, 10]] * 3
+    assert server.number_inputs[3].shape == [2, 8]
     assert taken["text_pair"] == [[2]] * 2
     outputs = concrete(server, "ids")["ids"].structured_outputs
     assert outputs["sequence_output"].shape == [2, 10, 16]
@@ -191,6 +196,8 @@ def test_attention_is_that_of_every_head(
     )
     close(found["attention"], np.stack(wanted, axis=1))
     np.testing.assert_array_equal(found["segment_ids"], inputs[2])
+    outputs = {"attention", "input_mask", "segment_ids", "pieces"}
+    assert set(found) == outputs
 
 
 def test_examples_in_bulk_give_embeddings(

@@ -22,7 +22,9 @@ from albert_tf.library.models import (
     Tagger,
 )
 from albert_tf.serving.entities import Entities
+from albert_tf.serving.questions import Answers
 from albert_tf.tasks.conll import entity_spans
+from albert_tf.tasks.numerics import NO_ANSWER
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.text.normalization import TextConfig
@@ -85,12 +87,46 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
         close(found["null_odds"][i], odds, 1e-4 + 1e-6 * abs(odds))
         answer = "" if odds > threshold else best.text
         assert found["answer"][i].decode() == answer
+        unreal = found["scores"][i] <= 2 * NO_ANSWER
+        for name in ("starts", "ends", "probabilities"):
+            assert not found[name][i][unreal].any()
     none = served(question=strings([]), context=strings([]))
     assert all(value.shape[0] == 0 for value in none.values())
+    # A batch of two questions has more rows than questions.
+    encoder = server.encoder
+    encoder.config = dataclasses.replace(encoder.config, batch_size=2)
+    two = server.call("answer", strings(QUESTIONS[:2]), strings(CONTEXTS[:2]))
+    close(two["null_odds"], found["null_odds"][:2], 1e-4)
+    answers = server.signatures["answer"].call
+    inputs, _ = answers._rows(strings(["who"]), strings(["she"]))
+    assert inputs["input_ids"].shape[1] < 20
     with pytest.raises(
         tf.errors.InvalidArgumentError, match="same number of rows"
     ):
         served(question=strings(["who", "what"]), context=strings(["a"]))
+
+
+@pytest.mark.parametrize(
+    ("threshold", "answers"),
+    [(None, [b"", b"b", b"c"]), (0.6, [b"a", b"b", b"c"])],
+)
+def test_without_a_threshold_the_odds_decide(threshold, answers):
+    """By default, a question has no answer if the log odds exceed 0."""
+    task = types.SimpleNamespace(
+        impossible=True,
+        odds_are_relative=False,
+        no_answer=tf.constant,
+        config=types.SimpleNamespace(null_score_diff_threshold=threshold),
+    )
+    windows = types.SimpleNamespace(texts=tf.constant([0, 1, 1, 2]))
+    model = types.SimpleNamespace(task=task)
+    found = {"answer": tf.constant(["a", "b", "c"])}
+    odds = [0.5, 0.7, -0.5, 0.0]
+    found = Answers._null(model, windows, odds, found)
+    assert found["answer"].numpy().tolist() == answers
+    close(found["null_odds"], np.array([0.5, -0.5, 0.0], "f4"))
+    task.impossible = False
+    assert Answers._null(model, windows, odds, found) == {}
 
 
 @pytest.mark.slow
@@ -117,7 +153,7 @@ def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
     task = dataclasses.replace(find("race"), number=3).updated(**vars(config))
     folder = tmp_path / "model"
     model_dir(folder, pretrained_dir, task)
-    questions = ("he _ the letter _", "who walked", "what is it")
+    questions = ("he _ the letter _", "who walked", "what _ is it")
     choices = (
         ("writes", "paints", "reads"),
         ("a teacher", "the river", ""),

@@ -59,6 +59,18 @@ def test_an_export_answers_its_own_requests(exported_dir, signatures):
     assert text == batching(None)
 
 
+def test_the_batching_parameters_are_those_that_were_measured():
+    """A fixed batch size replaces the usual maximum, and is the only one."""
+    assert batching(None) == (
+        "max_batch_size { value: 32 }\n"
+        "batch_timeout_micros { value: 1000 }\n"
+        "num_batch_threads { value: 2 }\n"
+        "max_enqueued_batches { value: 100 }\n"
+    )
+    fixed = batching(None).replace("32", "8")
+    assert batching(8) == f"{fixed}allowed_batch_sizes: 8\n"
+
+
 class Echo(tf.Module):
     """A SavedModel with one signature."""
 

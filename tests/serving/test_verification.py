@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import types
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from exporting import close, written
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.config import ACTIVATIONS
-from albert_tf.serving import export, onnx_file, verification
+from albert_tf.serving import export, onnx_file, server, verification
+from albert_tf.serving.signatures import ServingConfig
+from albert_tf.text.packing import INPUTS
 from albert_tf.training import checkpoints
 
 pytest.importorskip("ai_edge_litert")
@@ -174,21 +177,29 @@ def test_a_bad_export_is_not_left_behind(
     ],
 )
 def test_differences(found, size, share):
-    """Differences are relative to the largest value, and NaN always differs."""
+    """Differences are relative to the largest value, and NaN always differs.
+
+    Values below 1 do not count as large.
+    """
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)
     assert got == (size, share, "x")
+    half, less = np.array([0.5], "f4"), np.array([0.25], "f4")
+    assert verification.difference("x", half, less) == (0.25, 0.25, "x")
+    assert verification.difference("x", half[:0], less[:0]) == (0.0, 0.0, "x")
 
 
 @pytest.mark.parametrize(
     ("precision", "share", "passes"),
     [
-        ("float32", 9e-4, True),
+        ("float32", 1e-3, True),
         ("float32", 2e-3, False),
         ("float16", 0.09, True),
         ("float16", 0.2, False),
         ("dynamic_int8", 0.9, True),
+        ("dynamic_int8", 1.5, False),
         ("int8", 0.9, True),
+        ("int8", 1.5, False),
         ("int8", np.inf, False),
     ],
 )
@@ -210,6 +221,103 @@ def test_how_much_a_precision_may_lose(precision, share, passes, monkeypatch):
         return
     with pytest.raises(InputError, match="LiteRT must run.* in worst$"):
         verification.verify(None, "out", "litert", precision)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"), [("bad node\nat 3", "bad node"), ("", "RuntimeError")]
+)
+def test_the_first_line_of_an_engines_error_is_said(message, said, monkeypatch):
+    """An error of the engine is one line, even if it has no message."""
+
+    def compare(server, folder):
+        raise RuntimeError(message)
+
+    monkeypatch.setitem(verification.ENGINES, "onnx", ("ONNX", compare))
+    with pytest.raises(InputError, match=f"ONNX must run.* Received: {said}$"):
+        verification.verify(None, "out", "onnx", "float32")
+
+
+SIGNATURES = {
+    "ids": server.Signature([], None),
+    "text": server.Signature([tf.TensorSpec([], name="text")], None),
+    "fill_mask": server.Signature([tf.TensorSpec([], name="text")], None),
+    "choose": server.Signature(
+        [tf.TensorSpec([], name=n) for n in ("question", "choices")], None
+    ),
+}
+
+
+def served(specs, rows=None, takes_text=True, **changes):
+    """Return the parts of a server that verification reads."""
+    albert = types.SimpleNamespace(
+        config=dataclasses.replace(tiny.CONFIG, **changes)
+    )
+    config = ServingConfig(max_seq_length=20, batch_size=rows)
+    encoder = types.SimpleNamespace(
+        albert=albert, config=config, takes_text=takes_text
+    )
+    named = zip((*INPUTS, "mlm_positions"), specs, strict=False)
+    return types.SimpleNamespace(
+        encoder=encoder,
+        default="text",
+        number_inputs=[tf.TensorSpec(s, tf.int32, name) for name, s in named],
+        signatures=SIGNATURES,
+    )
+
+
+@pytest.mark.parametrize(
+    ("ids", "masks", "shape", "places"),
+    [
+        ([None, None], [None, None], (2, 16), (2, 3)),
+        ([None, 5], [None, 8], (2, 5), (2, 8)),
+        ([4, 3], [4, 7], (4, 3), (4, 7)),
+    ],
+)
+def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
+    """Rows have different lengths, and the second half is a second segment."""
+    found = verification.id_batch(served([ids] * 3 + [masks]))
+    values, mask, segments, positions = found.values()
+    assert values.shape == segments.shape == shape
+    assert positions.shape == places and positions.max() < shape[1]
+    lengths = [shape[1] - i % (shape[1] // 2 + 1) for i in range(shape[0])]
+    half = shape[1] // 2
+    for row, length in enumerate(lengths):
+        assert mask[row].tolist() == [1] * length + [0] * (shape[1] - length)
+        assert segments[row].tolist() == [0] * half + mask[row, half:].tolist()
+    assert not values[mask == 0].any() and values.max() < 50
+    one = verification.id_batch(served([ids] * 3, type_vocab_size=1))
+    assert set(one) == set(INPUTS) and not one["segment_ids"].any()
+
+
+def test_each_signature_of_its_own_gets_a_request():
+    """Requests are for the default signature, then for those of the heads."""
+    found = verification.requests(served([[None, None]] * 3))
+    assert list(found) == ["text", "fill_mask", "choose"]
+    assert found["text"]["text"].tolist() == [verification.GARDEN]
+    assert found["fill_mask"]["text"].tolist() == [verification.MASKED]
+    assert found["choose"]["choices"].shape == (1, 2)
+    found = verification.requests(served([[None, None]] * 3, rows=3))
+    assert found["choose"]["choices"].shape == (3, 2)
+    found = verification.requests(served([[2, 4]] * 3, takes_text=False))
+    assert {k: list(x) for k, x in found.items()} == {"ids": list(INPUTS)}
+
+
+def test_each_signature_is_compared(monkeypatch):
+    """A SavedModel is compared with Python on ids and on every request."""
+
+    def outputs(name, shift):
+        return lambda *_, **__: {name: tf.constant([0.5 + shift])}
+
+    model = served([[None, None]] * 3)
+    names = ("ids", "text", "fill_mask", "choose")
+    model.numbers = outputs("ids", 0.0)
+    model.call = lambda name, *request: outputs(name, 0.0)()
+    loaded = types.SimpleNamespace(
+        signatures={name: outputs(name, 0.25) for name in names}
+    )
+    monkeypatch.setattr(tf.saved_model, "load", lambda folder: loaded)
+    found = list(verification.saved_model(model, "out"))
+    assert found == [(0.25, 0.25, name) for name in names]
 
 
 def test_marks_of_missing_answers_hide_no_difference():

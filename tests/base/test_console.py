@@ -1,0 +1,81 @@
+"""Progress on a terminal or in a log, and text tables."""
+
+import sys
+
+import pytest
+
+from albert_tf.base import console
+from albert_tf.base.console import Progress, format_table
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return a list with the time, which tests change."""
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
+    """A line has the time that is left at the pace since the start.
+
+    Steps from before a resumed job was interrupted do not affect the pace. The
+    last step has a line of its own.
+    """
+    progress = Progress(10, done=2)
+    clock[0] += 19.5
+    progress.advance(1, "loss 3")
+    assert capsys.readouterr().err == ""
+    clock[0] += 0.5
+    progress.advance(1, "loss 2")
+    assert capsys.readouterr().err == "4/10 loss 2, 01:00 left\n"
+    clock[0] += 19.5
+    progress.advance(1, "loss 1")
+    assert progress.total == 10
+    progress.total = 6
+    progress.advance(1, "loss 0")
+    assert capsys.readouterr().err == "6/6 loss 0, 00:00 left\n"
+    progress.message("done")
+    progress.close()
+    assert capsys.readouterr() == ("", "done\n")
+
+
+def test_a_job_without_steps_has_a_line(clock, capsys):
+    """The pace of a job that has not advanced is the time since its start."""
+    progress = Progress(5)
+    clock[0] += 30
+    progress.advance(0, "wait")
+    assert capsys.readouterr().err == "0/5 wait, 02:30 left\n"
+
+
+def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
+    """A bar shows the unit and the values, and messages do not break it."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    progress = Progress(4, unit="text")
+    progress.bar.mininterval = progress.bar.miniters = 0
+    clock[0] += 30
+    progress.advance(3, "loss 1")
+    written = []
+    write = console.tqdm.write
+    monkeypatch.setattr(
+        console.tqdm,
+        "write",
+        lambda text, file: written.append(text) or write(text, file=file),
+    )
+    progress.message("saved")
+    progress.close()
+    assert written == ["saved"]  # above the bar
+    shown = capsys.readouterr().err
+    assert "3/4" in shown and "text" in shown and "loss 1" in shown
+    assert "saved\n" in shown and "left" not in shown
+
+
+def test_the_first_column_of_a_table_is_on_the_left():
+    """Cells of a column have one width; lines have no trailing spaces."""
+    rows = [("name", "loss"), ("a", "0.25"), ("longer", ""), ("b", "12.125")]
+    assert format_table(rows) == [
+        "name      loss",
+        "a         0.25",
+        "longer",
+        "b       12.125",
+    ]

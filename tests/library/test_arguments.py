@@ -1,0 +1,284 @@
+"""How models pass on their arguments, without running a network."""
+
+import dataclasses
+import inspect
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.library.models import Classifier, Tagger
+from albert_tf.library.network_model import checked_smoothing, whole_numbers
+from albert_tf.library.task_model import TaskModel, examples_at_once
+from albert_tf.tasks.registry import find
+
+IDS = {"input_ids": np.ones([2, 4], np.int32)}
+
+
+def test_classes_have_names_in_keras_files():
+    """Files name classes by their public names, wherever modules lie."""
+    for name in albert_tf.PUBLIC:
+        thing = getattr(albert_tf, name)
+        if isinstance(thing, type) and issubclass(thing, keras.Layer):
+            wanted = f"albert_tf>{name}"
+            assert keras.saving.get_registered_name(thing) == wanted
+
+
+def test_fit_has_the_defaults_of_keras():
+    """Arguments of `fit` that Keras also has have Keras's defaults."""
+    ours, theirs = (
+        {
+            name: parameter.default
+            for name, parameter in inspect.signature(cls.fit).parameters.items()
+        }
+        for cls in (TaskModel, keras.Model)
+    )
+    same = ours.keys() & theirs.keys() - {"self", "kwargs"}
+    assert {"batch_size", "epochs", "shuffle", "validation_split"} <= same
+    assert {n: ours[n] for n in same} == {n: theirs[n] for n in same}
+
+
+def test_batches_have_32_examples_by_default():
+    """A batch has at least one example, and 32 by default."""
+    assert [examples_at_once(x) for x in (None, 1, 33)] == [32, 1, 33]
+    with pytest.raises(InputError, match="at least 1. Received: batch_size=0"):
+        examples_at_once(0)
+
+
+def test_means_of_integers_are_integers():
+    """Only float64 tensors are cast, as means of integers have this type."""
+    found = whole_numbers(tf.constant([2.0, 3.0], tf.float64))
+    assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]
+    for x in (tf.constant([0.5]), tf.constant([2]), np.array([2.0]), None):
+        assert whole_numbers(x) is x
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "smooths", "loss", "message"),
+    [
+        (0, False, "mse", None),
+        (0.5, True, None, None),
+        (-0.1, True, None, "at least 0 and below 1"),
+        (1, True, None, "at least 0 and below 1"),
+        (0.5, True, "mse", "its own loss. .*label_smoothing=0.5, loss=mse"),
+        (0.5, False, None, "needs a task with classes"),
+    ],
+)
+def test_labels_are_smoothed_for_the_own_loss(
+    smoothing, smooths, loss, message
+):
+    """Label smoothing needs classes and the task's own loss."""
+    head = types.SimpleNamespace(smooths=smooths)
+    if message is None:
+        assert checked_smoothing(smoothing, head, loss) == smoothing
+        return
+    with pytest.raises(InputError, match=message):
+        checked_smoothing(smoothing, head, loss)
+
+
+def fake(**values):
+    """Return an object with a task of its own, for methods of models."""
+    return types.SimpleNamespace(**values)
+
+
+@pytest.mark.parametrize(
+    ("unlabelled", "x", "found"),
+    [
+        (False, (["a"], [1]), (["a"], [1], 5)),
+        (False, (["a"],), (["a"], None, 5)),
+        (False, (["a"], [1], [0.5]), (["a"], [1], [0.5])),
+        (False, ["a"], (["a"], None, 5)),
+        (True, (["a"], ["b"]), ((["a"], ["b"]), None, 5)),
+        (True, ((["a"], ["b"]), [1]), ((["a"], ["b"]), [1], 5)),
+        (True, ({"text": ["a"]}, [1]), ({"text": ["a"]}, [1], 5)),
+        (True, (), ((), None, 5)),
+    ],
+)
+def test_a_tuple_has_labels_and_weights(unlabelled, x, found):
+    """A tuple has texts, labels and weights, or columns if there are none."""
+    model = fake(task=fake(unlabelled=unlabelled))
+    unpacked = TaskModel.unpacked(model, x, None, 5)
+    assert unpacked[:2] == found[:2] and unpacked[2] == found[2]
+    assert TaskModel.unpacked(model, x, [9], 5) == (x, [9], 5)
+
+
+def test_columns_have_names_in_files_alone(tmp_path):
+    """A file has the task's columns; texts in memory have the usual ones."""
+    task = fake(in_memory=lambda: "memory", nameless=lambda: "nameless")
+    model = fake(task=task)
+    for x, named, wanted in (
+        ("a.tsv", True, task),
+        (tmp_path, True, task),
+        ({"text": []}, True, "nameless"),
+        ("a.tsv", False, "memory"),
+    ):
+        assert TaskModel.task_for(model, x, named) is wanted
+
+
+def test_metrics_that_examples_lack_are_named():
+    """Official metrics that cannot be computed for examples raise an error."""
+    task = fake(score=lambda examples, predictions: {"mrr": predictions})
+    task.fitted = lambda examples: task
+
+    def predictor(size, task, verbose):
+        assert verbose == 0
+        return fake(predictions=lambda examples: size)
+
+    model = fake(task=task, predictor=predictor)
+    assert TaskModel._scores(model, ["a"], 3) == {"mrr": 3}
+    assert TaskModel._scores(model, ["a"], 3, ["mrr"]) == {"mrr": 3}
+    with pytest.raises(InputError, match="only the metrics mrr. .*=pearson$"):
+        TaskModel._scores(model, ["a"], 3, ["mrr", "pearson"])
+
+
+@pytest.mark.parametrize("weights", [None, [1, 2, 3, 4, 5, 6, 7, 8]])
+def test_the_last_examples_are_held_out(weights):
+    """Examples from the end, with their weights, are evaluated in order."""
+    model = fake(
+        weighted_examples=lambda x, y, weights, part: (x, weights),
+        _in_memory=lambda *data: data,
+    )
+    numbers = list(range(8))
+    train, others, held_out = TaskModel._divided(
+        model, numbers, None, weights, 4, "shuffle", 0.25
+    )
+    first, last = (weights[:6], weights[6:]) if weights else (None, None)
+    assert train == (numbers[:6], first, 4, "shuffle")
+    assert others == (numbers[6:], last, 4)
+    assert held_out == numbers[6:]
+    for share in (0.0, 0.99):
+        with pytest.raises(InputError, match="an example in each part"):
+            TaskModel._divided(model, numbers, None, weights, 4, True, share)
+
+
+class Recorder:
+    """A model that records how its data are converted."""
+
+    def __init__(self, official):
+        self.official = official
+
+    def _check_official(self, of_ids):
+        assert not (of_ids and self.official), "refused"
+
+    def _divided(self, *data):
+        return "train", "others", data
+
+    def _arguments(self, *data):
+        return {"x": data}
+
+    def _labelled(self, data):
+        return ["labelled", data]
+
+
+@pytest.mark.parametrize("official", [[], ["f1"]])
+def test_data_of_fit_are_divided_or_given(official):
+    """Texts are divided here and ids by Keras; other data take precedence."""
+    model = Recorder(official)
+
+    def converted(x, share, validation=None):
+        data = x, "y", None, 4
+        return TaskModel._fit_data(model, data, share, validation, 2, "mix")
+
+    texts = ["a"]
+    assert converted(texts, 0.25) == (
+        {"x": "train", "validation_data": "others"},
+        (texts, "y", None, 4, "mix", 0.25),
+    )
+    given = {"x": (texts, "y", None, 4, "train", "mix")}
+    assert converted(texts, 0.0) == (given | {"validation_split": 0.0}, None)
+    found, held_out = converted(texts, 0.0, (["b"], [1]))
+    others = (["b"], [1]), None, None, 2, "eval"
+    assert found == given | {"validation_data": others, "validation_split": 0.0}
+    wanted = ["labelled", (["b"], [1])] if official else None
+    assert held_out == wanted
+    given = {"x": (IDS, "y", None, 4, "train", "mix")}
+    assert converted(IDS, 0.0) == (given | {"validation_split": 0.0}, None)
+    for share, validation in ((0.25, None), (0.0, (IDS, [1, 0]))):
+        if official:
+            with pytest.raises(AssertionError, match="refused"):
+                converted(IDS, share, validation)
+        else:
+            assert converted(IDS, share, validation)[0]["validation_split"] == (
+                share
+            )
+
+
+@pytest.fixture(scope="module")
+def models(words):
+    """Return models whose networks are never run."""
+    made = []
+    for cls in (Classifier, Tagger):
+        task = find(cls.kinds[0]).updated(max_seq_length=16)
+        task = dataclasses.replace(task, labels=("bad", "good"))
+        made.append(cls(tiny.SHALLOW, task, words))
+    return made
+
+
+def test_how_fit_sizes_batches(models, monkeypatch):
+    """Validation batches have their own size, or that of training.
+
+    Data to evaluate on take precedence over a share of the training data.
+    """
+    model, asked = models[0], []
+    model.compile()
+    assert model.bucketed
+
+    def fit_data(data, share, validation_data, size, shuffle):
+        asked.append((data[3], share, validation_data, size, shuffle))
+        raise InputError("stop")
+
+    monkeypatch.setattr(model, "_fit_data", fit_data)
+    for how in (
+        {},
+        {"batch_size": 4},
+        {"batch_size": 4, "validation_batch_size": 2, "shuffle": False},
+        {"validation_split": 0.25},
+        {"validation_split": 0.25, "validation_data": ("c", "d")},
+    ):
+        with pytest.raises(InputError, match="stop"):
+            model.fit(["a"], ["bad"], **how)
+    assert asked == [
+        (None, 0.0, None, None, True),
+        (4, 0.0, None, 4, True),
+        (4, 0.0, None, 2, False),
+        (None, 0.25, None, None, True),
+        (None, 0.0, ("c", "d"), None, True),
+    ]
+    model.compile(jit_compile=True)
+    assert not model.bucketed
+
+
+def test_a_lone_text_has_one_prediction(models, monkeypatch):
+    """A text alone has one prediction, a list of one text a list of one."""
+    model, asked = models[0], []
+
+    def predictor(size, **how):
+        asked.append((size, how))
+        return fake(predictions=lambda examples: [e.text for e in examples])
+
+    monkeypatch.setattr(model, "predictor", predictor)
+    assert model.predictions("a film") == "a film"
+    assert model.predictions(["a film"], batch_size=3) == ["a film"]
+    stream = tf.data.Dataset.from_tensor_slices(["a", "b"])
+    assert model.predictions(stream, verbose=1) == ["a", "b"]
+    wanted = [
+        (None, {"verbose": 0}),
+        (3, {"verbose": 0}),
+        (None, {"verbose": 1}),
+    ]
+    assert asked == wanted
+
+
+def test_words_come_with_their_tags(models, monkeypatch):
+    """One text has a list of words and tags; several have a list of lists."""
+    tagger = models[1]
+    monkeypatch.setattr(tagger, "predictions", lambda words, **how: words)
+    monkeypatch.setattr(tagger, "values", lambda found: found)
+    wanted = [("a", "a"), ("film", "film")]
+    assert tagger.words_and_tags("a film") == wanted
+    assert tagger.words_and_tags(["a film", ""]) == [wanted, []]
