@@ -11,7 +11,6 @@ import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -206,7 +205,8 @@ def embed_texts(c: EmbedConfig) -> tuple[int, int]:
     return count, width
 
 
-class Embedded(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Embedded:
     """The output: a file for `numpy.load`, and the shape of its array."""
 
     output_file: str

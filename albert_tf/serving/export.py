@@ -266,7 +266,8 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     report(server, config, folder, found)
 
 
-class Exported(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Exported:
     """The output folder, and the size of its weights in bytes."""
 
     export_dir: str
