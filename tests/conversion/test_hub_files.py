@@ -73,6 +73,23 @@ def test_added_pieces_need_rows():
     ]
 
 
+def test_added_pieces_are_listed_in_three_files(tmp_path):
+    """Pieces behind the vocabulary are sorted; the last list of one counts."""
+    (tmp_path / "added_tokens.json").write_text('{"[X]": 12, "b": 9, "c": 8}')
+    decoder = {"10": {"content": "d"}, "9": {"content": "e", "special": True}}
+    settings = {"cls_token": "[X]", "added_tokens_decoder": decoder}
+    rows = {"added_tokens": [{"id": 10, "content": "f", "special": "true"}]}
+    hub = HubFiles(str(tmp_path), rows, settings)
+    assert hub.added(9) == [
+        Added(9, "e", True),
+        Added(10, "f", True),
+        Added(12, "[X]", True),
+    ]
+    hub = HubFiles(str(tmp_path), {}, {"added_tokens_decoder": decoder})
+    wanted = [Added(10, "d", False), Added(12, "[X]", False)]
+    assert hub.added(10) == wanted
+
+
 @pytest.mark.parametrize(
     ("model", "kind"),
     [

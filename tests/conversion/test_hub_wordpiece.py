@@ -188,6 +188,12 @@ def test_a_vocabulary_alone_has_the_rules_of_bert(tmp_path):
     path.write_text(json.dumps({"strip_accents": 1, "do_lower_case": False}))
     _, (warning,) = read_tokenizer(str(tmp_path))
     assert "StripAccents without Lowercase" in warning
+    path.write_text(json.dumps({"do_lower_case": False}))
+    assert read_tokenizer(str(tmp_path))[1] == []
+    size = tokenizer.vocab_size
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"zed": size}))
+    found, _ = read_tokenizer(str(tmp_path))
+    assert found.pieces([size]) == ["zed"]
     (tmp_path / "vocab.txt").write_bytes(b"a\nb\n")
     with pytest.raises(InputError, match=r"must contain.*\(.*vocab.txt\)"):
         read_tokenizer(str(tmp_path))
