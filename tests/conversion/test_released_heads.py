@@ -8,6 +8,7 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import tf1
 from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.registry import find
 
@@ -51,10 +52,14 @@ def test_tasks_that_fit_a_head(shapes, name, kind, labels):
         head = "beam" if shapes is BEAM else "simple"
         assert task.config.answer_head == head
         assert len(places) == (11 if shapes is BEAM else 2)
-    else:
-        outputs = len(labels) or 1
-        assert places["classifier/kernel"].shape == (outputs, WIDTH)
-        assert places["classifier/bias"].shape == (outputs,)
+    if shapes is not BEAM:
+        prefix = "cls/squad/" if shapes is SPANS else ""
+        outputs = 2 if shapes is SPANS else shapes
+        weights = f"{prefix}output_weights", (outputs, WIDTH), True
+        assert places == {
+            "classifier/kernel": StoredTensor(*weights),
+            "classifier/bias": StoredTensor(f"{prefix}output_bias", (outputs,)),
+        }
 
 
 @pytest.mark.parametrize(
