@@ -52,7 +52,8 @@ def of_transformers(tokenizer: SentencePieceTokenizer, *rules) -> dict:
         "pre_tokenizer": WORDS,
         "post_processor": template(tokenizer),
         "added_tokens": [
-            {"id": i, "content": p.piece, "special": p.type != 4}
+            {"id": i, "content": p.piece}
+            | ({"special": True} if p.type != 4 else {})
             for i, p in enumerate(proto.pieces)
             if p.type != 1
         ],

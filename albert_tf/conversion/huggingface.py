@@ -294,9 +294,13 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
     def read(name: str) -> np.ndarray:
         try:
             array = tensors.read(name)
-        except (TypeError, safetensors.SafetensorError) as error:
+        except (
+            AttributeError,  # safetensors looks for the type in NumPy
+            TypeError,
+            safetensors.SafetensorError,
+        ) as error:
             raise InputError(
-                f"`{name}` must be float32 or float16: {error}. "
+                f"`{name}` must be float32, float16 or bfloat16: {error}. "
                 f"Received: {path}"
             ) from None
         return array.astype(np.float32, copy=False)

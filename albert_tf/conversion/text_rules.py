@@ -33,7 +33,7 @@ MOST_TEXTS = 20_000  # maximum number of texts that one pattern can match
 MOST_SOURCES = 400  # maximum number of texts that become one of these
 # Patterns that consist of these parts only collapse or strip white space.
 OF_SPACES = re.compile(
-    r"(?:\\[sAzZ]|\[ \\?s?\]|[ ^$+*?|(){}, \t\r\n]|\\[tnr]|\d)*"
+    r"(?:\\[sAzZtnr]|\[ (?:\\s)?\]|[ ^$+*?|()\t\r\n]|\{\d*,?\d*\})*"
 )
 NMT_DROPPED = {*range(1, 9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F}
 NMT_SPACES = {
@@ -69,21 +69,21 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 def only_spaces(pattern: dict, content: str) -> bool:
     """Return whether a `Replace` only makes our own changes to spaces."""
-    text = pattern.get("Regex", pattern.get("String"))
     content = content.replace(WORD_MARK, " ")  # they are equivalent
-    if pattern.get("String") == content == " ":
-        return True
-    of_regex = content == " " and "Regex" in pattern
-    if of_regex and text.startswith("^(?=["):
+    if content not in ("", " "):
+        return False
+    if "String" in pattern:
+        return not pattern["String"].strip()
+    text = pattern["Regex"]
+    if content and text.startswith("^(?=["):
         return True  # a ▁ before the first letter, as we insert it
-    if of_regex and re.fullmatch(r"\[.*\]\+?", text):
+    if content and re.fullmatch(r"\[.*\]\+?", text):
         try:
-            pattern = python_pattern(pattern)
+            found = python_pattern(pattern).findall(BETWEEN.join(characters()))
         except NotExpressible:
             return False
-        found = pattern.findall(BETWEEN.join(characters()))
         return bool(found) and all(map(str.isspace, found))
-    return content in ("", " ") and bool(OF_SPACES.fullmatch(text))
+    return bool(OF_SPACES.fullmatch(text))
 
 
 def _bert(rule: dict) -> Function:
@@ -93,11 +93,12 @@ def _bert(rule: dict) -> Function:
     sets_apart = flag_of(rule, "handle_chinese_chars", True)
 
     def clean(character: str) -> str:
-        category = unicodedata.category(character)
-        if character.isspace() or category == "Zs":
+        if character in "\t\n\r":
             return " "
-        odd = category.startswith("C") or character == "\ufffd"
-        return "" if odd else character
+        category = unicodedata.category(character)
+        if category.startswith("C") or character == "\ufffd":
+            return ""
+        return " " if character.isspace() else character
 
     def function(text: str) -> str:
         if cleans:

@@ -8,6 +8,7 @@ of a SentencePiece model, for offsets and for the graph.
 import bisect
 import functools
 import re
+import string
 import unicodedata
 from collections.abc import Callable, Iterator
 
@@ -103,11 +104,7 @@ def has_marks(text: str) -> bool:
 def is_punctuation(character: str) -> bool:
     """Return whether a character is punctuation, or an ASCII symbol."""
     if character.isascii():
-        return (
-            character.isprintable()
-            and not character.isalnum()
-            and (character != " ")
-        )
+        return character in string.punctuation
     return unicodedata.category(character).startswith("P")
 
 

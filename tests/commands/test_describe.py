@@ -10,7 +10,7 @@ import pytest
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import describe
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.config import AlbertConfig
+from albert_tf.model.config import AlbertConfig, forward_flops
 
 MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
 
@@ -36,9 +36,20 @@ def test_released_backbones(size, version):
     backbone, whole = BACKBONES[size]
     assert count(config, describe.BACKBONE) == backbone
     assert count(config, describe.PARAMETER_GROUPS) == whole
-    text = "\n".join(describe.size_report(path))
+    lines = describe.size_report(path)
+    text = "\n".join(lines)
     assert f"{backbone:,}" in text
     assert f"{whole:,}" in text
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    assert lines[1].split() == [
+        f"albert_{size}_{version}",
+        f"{backbone / 1e6:.0f}M",
+        *map(str, (layers, config.hidden_size, 128, heads)),
+        "True",
+    ]
+    assert describe.size_report(path, 512) == lines
+    last = describe.size_report(path, 1)[-1].split()
+    assert last[:2] == ["one", "sequence"] and last[-1] == "100.0%"
 
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
@@ -75,6 +86,58 @@ def test_bert_of_the_same_shape():
     )
 
 
+def row_of(lines, title) -> list[str]:
+    """Return the cells of a table's row, without its title."""
+    line = next(x for x in lines if x.strip().startswith(f"{title} "))
+    return line.strip().removeprefix(title).split()
+
+
+def test_ratios_are_those_of_bert():
+    """Each row has our number, BERT's, and their ratio if both have any."""
+    lines = describe.parameter_lines(AlbertConfig())
+    numbers = ["11,683,584", "109,081,344", "9.3x"]
+    assert row_of(lines, "backbone") == numbers
+    assert row_of(lines, "embedding projection") == ["99,072", "0"]
+    assert row_of(lines, "masked-LM head") == ["128,688", "622,128", "4.8x"]
+    assert row_of(lines, "sentence-order head") == ["1,538", "1,538", "1.0x"]
+    lines = describe.parameter_lines(goldens.variant("unfactorized"))
+    assert row_of(lines, "embedding projection") == ["0", "0"]
+    assert row_of(lines, "word embeddings") == ["720", "720", "1.0x"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "heads", "shared"),
+    [
+        *(("shared", "3", "True"), ("groups", "3", "True")),
+        *(("attention shared", "3", "attention"), ("ffn shared", "3", "FFN")),
+        *(("unshared", "3", "False"), ("pruned heads", "2 of 4", "True")),
+    ],
+)
+def test_a_row_of_table_1(variant, heads, shared):
+    """A row has the layers, the widths, the heads and what layers share."""
+    config = goldens.variant(variant)
+    _, row = describe.paper_lines("x", config)
+    assert row.split() == ["x", "0M", "4", "12", "6", *heads.split(), shared]
+    groups = dataclasses.replace(config, num_hidden_groups=4)
+    assert describe.paper_lines("x", groups)[1].split()[-1] == "False"
+
+
+def test_operations_are_counted_in_billions():
+    """Training costs three times as much; 15% of tokens are predicted."""
+    config = AlbertConfig()
+    for tokens, predictions in ((1, 1), (10, 2), (128, 19)):
+        lines = describe.flops_lines(config, tokens)
+        parts = forward_flops(config, tokens, predictions)
+        title = f"GFLOPs, {tokens} tokens, {predictions} predictions"
+        assert lines[0].startswith(title)
+        total = sum(parts.values())
+        forward, training = (f"{n * total / 1e9:,.3f}" for n in (1, 3))
+        wanted = [forward, training, "100.0%"]
+        assert row_of(lines, "one sequence") == wanted
+        share = f"{parts['feed-forward'] / total:.1%}"
+        assert row_of(lines, "feed-forward")[-1] == share
+
+
 def test_command_line():
     """The command describes several configs; an error exits with status 1."""
     command = "-m", "albert_tf.describe", MODELS / "tiny.json"
@@ -82,6 +145,8 @@ def test_command_line():
         *command, MODELS / "small.json", "--sequence_length=128"
     )
     assert done.stdout.count("128 tokens, 19 predictions") == 2
+    assert done.stdout.startswith("Table 1")
+    assert done.stdout.count("\n\n\nTable 1") == 1
     assert programs.run(*command[:2], ",").returncode == 1
     done = programs.run(*command, "--sequence_length=513")
     assert done.returncode == 1 and done.stdout == ""

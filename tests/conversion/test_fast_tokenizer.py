@@ -3,13 +3,20 @@
 import pytest
 import vocabularies
 from conversions import release
-from hub_tokenizers import write
+from hub_tokenizers import with_symbols, write
+from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
 from albert_tf.conversion.huggingface import write_tokenizer
-from albert_tf.conversion.tokenizer_json import tokenizer_json
-from albert_tf.text.tokenizers import load_tokenizer
+from albert_tf.conversion.tokenizer_json import (
+    character_class,
+    replace,
+    tokenizer_json,
+)
+from albert_tf.text.added_pieces import UNUSED
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
@@ -26,7 +33,11 @@ def test_what_is_written_is_read(make, tmp_path):
 def test_settings_go_there_and_back(golden, tmp_path):
     """A round trip keeps all settings of a tokenizer."""
     for i, settings in enumerate(
-        ({"replace_quotes": True}, {"digit_comma": "strip"}, {})
+        (
+            {"replace_quotes": True, "do_lower_case": False},
+            {"digit_comma": "strip", "strip_accents": False},
+            {},
+        )
     ):
         config = golden.config
         source = release(tmp_path / f"in{i}", config, golden.weights)
@@ -50,3 +61,61 @@ def test_another_kind_of_sentencepiece(golden, tmp_path):
     lines = convert(source, str(tmp_path / "out"), "huggingface")
     assert any("cannot load the tokenizer" in line for line in lines)
     assert not (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def test_the_rules_of_word_pieces_are_berts():
+    """The file has BERT's rules, which strip accents only in lower case."""
+    for lower, strip in ((True, True), (True, False), (False, True)):
+        written = tokenizer_json(
+            vocabularies.chinese(do_lower_case=lower, strip_accents=strip)
+        )
+        assert written["normalizer"] == {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": lower and strip,
+            "lowercase": lower,
+        }
+    assert written["model"]["max_input_chars_per_word"] == 200
+    assert written["decoder"]["cleanup"] is True
+
+
+def test_special_pieces_are_matched_as_they_are():
+    """Only the mask absorbs a space, which comes before it."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    flags |= {"normalized": False, "special": True}
+    names = [*vocabularies.SPECIAL]
+    wanted = [{"id": i, "content": x, **flags} for i, x in enumerate(names)]
+    wanted[4]["lstrip"] = True
+    written = tokenizer_json(vocabularies.english())
+    assert written["added_tokens"] == wanted
+
+
+def test_scores_are_those_that_sentencepiece_uses():
+    """Symbols win by their length, and unused pieces are never chosen."""
+    tokenizer = with_symbols()
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
+    best = max(piece.score for piece in proto.pieces if piece.type == 1)
+    proto.pieces.add(piece="cat", score=-2.0, type=UNUSED)
+    for rule in ("released", "none"):
+        written = tokenizer_json(
+            SentencePieceTokenizer(
+                proto.SerializeToString(), TextConfig(digit_comma=rule)
+            )
+        )
+        scores = dict(written["model"]["vocab"])
+        assert scores["''"] == pytest.approx(2 * best - 0.1)
+        assert scores["caf"] == pytest.approx(3 * best - 0.1)
+        assert scores["cat"] == -102.0 and -11 < scores["▁cat"] < 0
+        assert (scores["▁2010,"] < -100) == (rule == "released")
+        assert scores[","] > -11
+
+
+def test_a_word_behind_a_mask_begins_with_a_space():
+    """The last rule puts a space before the first letter of any piece."""
+    written = tokenizer_json(vocabularies.english())
+    rules = written["normalizer"]["normalizers"]
+    letters = character_class("0129tcsn[")
+    assert rules[-1] == replace(f"^(?={letters})", " ")
+    mark = {"type": "Metaspace", "replacement": "▁", "split": True}
+    assert written["pre_tokenizer"] == mark | {"prepend_scheme": "first"}

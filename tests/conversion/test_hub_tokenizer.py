@@ -124,6 +124,8 @@ def test_the_left_side_is_named(make, tmp_path):
         folder = write(tmp_path, content, **{name: "left"})
         with pytest.raises(InputError, match=f"{word} at the beginning"):
             read_tokenizer(folder, strict=True)
+        folder = write(tmp_path, content, **{name: "right"})
+        assert read_tokenizer(folder)[1] == []
 
 
 @pytest.mark.parametrize("lower", [True, False])

@@ -1,13 +1,26 @@
 """WordPiece vocabularies in Hugging Face folders: settings and rules."""
 
+import json
 import re
 
 import pytest
 import vocabularies
-from hub_tokenizers import BERT, word_pieces, write
+from hub_tokenizers import BERT, of_transformers, replace, word_pieces, write
 
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.hub_tokenizer import read_tokenizer
+
+
+def sequence(*rules) -> dict:
+    """Return a normalizer of rules, or of the names of rules."""
+    rules = [{"type": x} if isinstance(x, str) else x for x in rules]
+    return {"type": "Sequence", "normalizers": rules}
+
+
+SPLITS = {
+    "type": "Sequence",
+    "pretokenizers": [{"type": "WhitespaceSplit"}, {"type": "Punctuation"}],
+}
 
 
 @pytest.mark.parametrize(
@@ -18,7 +31,12 @@ from albert_tf.conversion.hub_tokenizer import read_tokenizer
         (BERT | {"strip_accents": False}, {}, True, False),
         (BERT, {"strip_accents": False}, True, False),
         (BERT, {"strip_accents": None, "do_lower_case": False}, False, True),
+        ({"type": "BertNormalizer"}, {}, True, True),
         ({"type": "Lowercase"}, {}, True, False),
+        (sequence("NFD", "Lowercase", "StripAccents"), {}, True, True),
+        (sequence("Lowercase", "StripAccents"), {}, True, False),
+        (sequence("NFD", "Lowercase"), {}, True, False),
+        (sequence("NFD", "StripAccents"), {}, False, False),
         (None, {}, False, False),
         (None, {"do_lower_case": True, "strip_accents": True}, True, True),
         (None, {"do_lower_case": "true", "keep_accents": "false"}, True, True),
@@ -53,7 +71,23 @@ def test_flags_must_be_booleans(rule, settings, name, tmp_path):
     ("changes", "named"),
     [
         ({}, None),
+        (
+            {"normalizer": sequence(BERT, "Strip", replace(" ", "▁"))},
+            None,
+        ),
+        ({"pre_tokenizer": SPLITS}, None),
+        ({"normalizer": sequence(BERT, replace("a", "b"))}, "for Replace in"),
         ({"normalizer": {"type": "NFKC"}}, "no equivalent for NFKC"),
+        (
+            {"normalizer": sequence("NFKD", "Lowercase", "StripAccents")},
+            "for NFKD in",
+        ),
+        (
+            {"normalizer": sequence("NFD", "StripAccents")},
+            "for NFD in.*for StripAccents in",
+        ),
+        ({"normalizer": {"type": "Lowercase"}}, "tokenize_chinese_chars"),
+        ({"pre_tokenizer": None}, "the pre-tokenizer none in"),
         (
             {"normalizer": BERT | {"lowercase": False, "strip_accents": True}},
             "StripAccents without Lowercase",
@@ -87,7 +121,7 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
         return
     with pytest.raises(InputError, match=f"With `strict`.*{named}"):
         read_tokenizer(folder, strict=True)
-    assert any(re.search(named, line) for line in warnings)
+    assert re.search(named, "; ".join(warnings))
 
 
 @pytest.mark.parametrize("setting", [True, "false"])
@@ -111,3 +145,78 @@ def test_numbers_of_word_pieces_stay(tmp_path):
     for text in vocabularies.TEXTS:
         pieces = plain.pieces(plain.encode(text))
         assert list(found.encode(text)) == [moved[x] for x in pieces]
+
+
+def test_another_prefix_is_named(tmp_path):
+    """A warning names a prefix of continued words other than `##`."""
+    content = word_pieces()
+    content["model"]["continuing_subword_prefix"] = "@@"
+    _, (warning,) = read_tokenizer(write(tmp_path, content))
+    assert "no equivalent for the prefix '@@' in" in warning
+
+
+def test_added_pieces_are_found_as_words(tmp_path):
+    """An added word is normalised unless it is special, known or split."""
+    content = word_pieces()
+    size = len(content["model"]["vocab"])
+    rows = [("Covid", 0), ("Zed", 1), ("The", 0), ("[E1]", 0), ("[E2]", 1)]
+    for id, (name, special) in enumerate(rows, size + 2):
+        row = {"id": id, "content": name}
+        row |= {"special": True} if special else {}
+        content["added_tokens"].append(row)
+    found, warnings = read_tokenizer(write(tmp_path, content))
+    assert found.pieces(range(size, found.vocab_size)) == [
+        *(f"[unused{size}]", f"[unused{size + 1}]", "covid", "Zed", "The"),
+        *("[E1]", "[E2]"),
+    ]
+    wanted = (
+        "the added [E1] never matches in texts, because WordPiece splits it"
+    )
+    assert warnings == [wanted]
+
+
+def test_a_vocabulary_alone_has_the_rules_of_bert(tmp_path):
+    """With only `vocab.txt`, its bytes are kept, and the defaults apply."""
+    content = vocabularies.chinese().content
+    (tmp_path / "vocab.txt").write_bytes(content)
+    tokenizer, warnings = read_tokenizer(str(tmp_path))
+    assert tokenizer.content == content and warnings == []
+    assert tokenizer.config == vocabularies.chinese().config
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"strip_accents": True}))
+    assert read_tokenizer(str(tmp_path))[1] == []
+    path.write_text(json.dumps({"strip_accents": 1, "do_lower_case": False}))
+    _, (warning,) = read_tokenizer(str(tmp_path))
+    assert "StripAccents without Lowercase" in warning
+    path.write_text(json.dumps({"do_lower_case": False}))
+    assert read_tokenizer(str(tmp_path))[1] == []
+    size = tokenizer.vocab_size
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"zed": size}))
+    found, _ = read_tokenizer(str(tmp_path))
+    assert found.pieces([size]) == ["zed"]
+    (tmp_path / "vocab.txt").write_bytes(b"a\nb\n")
+    with pytest.raises(InputError, match=r"must contain.*\(.*vocab.txt\)"):
+        read_tokenizer(str(tmp_path))
+
+
+def test_special_pieces_of_other_names(tmp_path):
+    """Special pieces change names with pieces that have the released names."""
+    content = word_pieces()
+    vocab = content["model"]["vocab"]
+    swap = {"[CLS]": "<s>", "the": "[CLS]", "[SEP]": "</s>"}
+    content["model"]["vocab"] = {swap.get(x, x): i for x, i in vocab.items()}
+    content["added_tokens"] = []
+    folder = write(tmp_path, content, cls_token="<s>")
+    found, warnings = read_tokenizer(folder)
+    pieces = list(vocab)
+    pieces[pieces.index("the")] = "<s>"
+    assert found.pieces(range(found.vocab_size)) == pieces
+    assert "<s> is [CLS], </s> is [SEP]" in " ".join(warnings)
+
+
+def test_the_vocabulary_is_of_the_models_kind(tmp_path):
+    """A `vocab.txt` next to a Unigram model in `tokenizer.json` is not read."""
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    content = of_transformers(vocabularies.english())
+    tokenizer, warnings = read_tokenizer(write(tmp_path, content))
+    assert tokenizer.kind == "sentencepiece" and not warnings

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 
 import goldens
 import numpy as np
@@ -13,8 +14,14 @@ import tiny
 from conversions import huggingface, refuse, rewrite
 from exporting import finetuned
 
+from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
-from albert_tf.conversion.huggingface import LocalCopy, config_json
+from albert_tf.conversion.huggingface import (
+    LocalCopy,
+    config_json,
+    encoder_alone,
+)
+from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.tokenizer_json import character_class
 from albert_tf.model.config import AlbertConfig
 
@@ -49,6 +56,38 @@ def test_tied_copies_must_agree(golden, tmp_path):
     refuse(tmp_path, folder, "`predictions.decoder.weight` must equal")
 
 
+def test_other_types_of_numbers_are_named(golden, tmp_path):
+    """An error names a tensor whose type NumPy does not have."""
+    folder, tensors = huggingface(tmp_path, golden)
+    name = "albert.pooler.bias"
+    rewrite(folder, tensors | {name: tensors[name].astype(np.int8)})
+    path = folder / "model.safetensors"
+    content = path.read_bytes().replace(b'"I8"', b'"F8_E5M2"', 1)
+    header = int.from_bytes(content[:8], "little") + 5
+    path.write_bytes(header.to_bytes(8, "little") + content[8:])
+    message = f"`{name}` must be float32, float16 or bfloat16: .*Received"
+    refuse(tmp_path, folder, message)
+
+
+def test_the_encoder_is_found_by_its_table():
+    """Under any prefix, there must be exactly one table of words."""
+    table = "embeddings.word_embeddings.weight"
+    shapes = {f"x.{table}": (3, 2), "x.pooler.bias": (2,), "y.pooler": (1,)}
+    tensors = Tensors(shapes | {"x.head.bias": (1,)}, lambda name: name)
+    found = encoder_alone(tensors, "a file")
+    assert found.shapes == {
+        f"albert.{table}": (3, 2),
+        "albert.pooler.bias": (2,),
+    }
+    assert found.read("albert.pooler.bias") == "x.pooler.bias"
+    for others, names in (
+        ({"y": (1,)}, "a file with $"),
+        (shapes | {f"y.{table}": (3, 2)}, rf"x.{table}, y.{table}$"),
+    ):
+        with pytest.raises(InputError, match=f"must have one encoder.*{names}"):
+            encoder_alone(Tensors(others, None), "a file")
+
+
 def test_half_precision_is_widened(golden, tmp_path):
     """float16 weights become float32 weights with equal values."""
     folder, tensors = huggingface(tmp_path, golden)
@@ -65,9 +104,10 @@ def test_a_projection_between_equal_widths(tmp_path):
     folder, tensors = huggingface(tmp_path, goldens.load("g4"))
     name = "albert.encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(tensors[name], np.eye(32))
-    tensors[name] = tensors[name] + 1
-    rewrite(folder, tensors)
-    refuse(tmp_path, folder, "must be the identity")
+    bias = name.replace("weight", "bias")
+    for changed in (name, bias):
+        rewrite(folder, tensors | {changed: tensors[changed] + 1})
+        refuse(tmp_path, folder, "must be the identity")
 
 
 @pytest.mark.parametrize(
@@ -160,8 +200,11 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
     """Among foreign formats, only Hugging Face's can store a task's head."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
-    refuse(tmp_path, source, "must be model_dir or huggingface", "tf1")
-    refuse(tmp_path, source, "needs a model.*embed", "sentence_transformers")
+    task = "task=classification$"
+    message = "must be model_dir or huggingface"
+    refuse(tmp_path, source, f"{message}.*{task}", "tf1")
+    message = f"needs a model.*embed.*{task}"
+    refuse(tmp_path, source, message, "sentence_transformers")
     convert(source, str(tmp_path / "out"), "huggingface")
     config = json.loads((tmp_path / "out/config.json").read_text())
     assert config["architectures"] == ["AlbertForSequenceClassification"]
@@ -176,13 +219,34 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
 def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
     """The folder contains the encoder alone and describes the pooling."""
     out = tmp_path / "out"
-    convert(pretrained_dir, str(out), "sentence_transformers")
+    report = convert(pretrained_dir, str(out), "sentence_transformers")
+    assert re.fullmatch(
+        r"warning: \d+ tensors of the optimizer or of heads are omitted, "
+        "because a sentence_transformers folder cannot store them",
+        report[-1],
+    )
     table = safetensors.numpy.load_file(out / "model.safetensors")
     assert not [n for n in table if n.startswith(("predictions", "sop"))]
     modules = json.loads((out / "modules.json").read_text())
-    assert [m["path"] for m in modules] == ["", "1_Pooling", "2_Normalize"]
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    kinds |= {"2_Normalize": "Normalize"}
+    assert modules == [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": path,
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for i, (path, kind) in enumerate(kinds.items())
+    ]
     pooling = json.loads((out / "1_Pooling/config.json").read_text())
-    assert pooling["pooling_mode_mean_tokens"] is True
+    config = AlbertConfig.from_model_dir(pretrained_dir)
+    assert pooling == {
+        "word_embedding_dimension": config.hidden_size,
+        "pooling_mode_mean_tokens": True,
+        "pooling_mode_cls_token": False,
+        "pooling_mode_max_tokens": False,
+    }
     length = json.loads((out / "sentence_bert_config.json").read_text())
     assert length == {"max_seq_length": 24}
     rules = json.loads((out / "tokenizer.json").read_text("utf-8"))

@@ -1,9 +1,11 @@
 """Models fine-tuned with Hugging Face's classes load with their heads."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import released_files
@@ -18,11 +20,12 @@ from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface_heads import (
     HEADS,
     WITHOUT_POOLER,
+    head_of,
     task_in,
 )
 from albert_tf.library.models import Classifier, MultipleChoice, PairClassifier
 from albert_tf.model.config import AlbertConfig
-from albert_tf.tasks.registry import load_task
+from albert_tf.tasks.registry import find, load_task
 from albert_tf.tasks.task import TASK_FILE
 from albert_tf.training import checkpoints
 
@@ -87,6 +90,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     [
         ({}, "classification", ("LABEL_0", "LABEL_1")),
         ({"num_labels": 1}, "regression", ()),
+        ({"id2label": {}}, "classification", ("LABEL_0", "LABEL_1")),
         ({"id2label": {"1": 7, "0": "b"}}, "classification", ("b", "7")),
         ({"problem_type": SEVERAL}, "multilabel", ("LABEL_0", "LABEL_1")),
         (
@@ -112,6 +116,8 @@ def test_what_a_config_says(values, kind, labels):
         ("token_classification", 100, 512, 100),
         ("multiple_choice", None, 64, 64),
         ("question_answering", 512, 512, 384),
+        ("question_answering", 100, 512, 100),
+        ("question_answering", None, 512, 384),
         ("question_answering", 10**30, 48, 48),
     ],
 )
@@ -120,6 +126,42 @@ def test_lengths(kind, limit, positions, length):
     values = {"architectures": [HEADS[kind][0]]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length
+    assert task.config.classifier_dropout == 0.1
+    answers = kind == "question_answering"
+    assert getattr(task, "impossible", False) is answers
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_what_a_head_says(kind):
+    """A `config.json` has the labels of tasks that predict labels or scores."""
+    task = find(kind).replaced(classifier_dropout=0.2)
+    if task.has_classes:
+        task = dataclasses.replace(task, labels=("a", "b"))
+    values = head_of(task)
+    assert values.pop("architectures") == [HEADS[kind][0]]
+    labels = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}}
+    score = {"id2label": {0: "score"}, "label2id": {"score": 0}}
+    problem = {"problem_type": "single_label_classification"}
+    rate = {"classifier_dropout_prob": 0.2}
+    assert (
+        values
+        == {
+            "classification": rate | problem | labels,
+            "multilabel": rate | {"problem_type": SEVERAL} | labels,
+            "regression": rate | {"problem_type": "regression"} | score,
+            "token_classification": rate | labels,
+            "multiple_choice": rate,
+            "question_answering": rate,
+            "embedding": {},
+        }[kind]
+    )
+
+
+def test_a_beam_has_no_place_there():
+    """transformers has no equivalent of the released head of SQuAD 2.0."""
+    task = find("squad-2.0").replaced(answer_head="beam")
+    with pytest.raises(InputError, match="answer_head=beam.*task=squad-2.0"):
+        head_of(task)
 
 
 def test_logits_are_those_of_the_weights(classifier):
@@ -184,6 +226,8 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     kernel = found.pop("albert/pooler/kernel")
     spread = AlbertConfig.from_model_dir(out).initializer_range
     assert 0.5 * spread < kernel.std() < spread
+    drawn = keras.initializers.TruncatedNormal(stddev=spread, seed=0)
+    np.testing.assert_array_equal(kernel.T, drawn(kernel.shape))
     assert not found.pop("albert/pooler/bias").any()
     ours = weights_of(pretrained_dir)
     released_files.assert_same(found, {name: ours[name] for name in found})
@@ -199,6 +243,7 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
         ("id2label", {0: "a", 1: "b"}, r"\[3, 16\] instead of \[2, 16\]"),
         ("id2label", {0: "a", 2: "b", 3: "c"}, "consecutive ids from 0"),
         ("id2label", {0: "a", 1: "a", 2: "b"}, "distinct names"),
+        ("id2label", {0: "a", 1: None, 2: "b"}, "distinct names"),
         ("id2label", {0: "a"}, "regression if there is one label"),
         ("id2label", "", "`id2label` must be an object"),
         ("architectures", "", "`architectures` must be a list"),

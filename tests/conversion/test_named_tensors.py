@@ -6,6 +6,7 @@ import released_files
 from conversions import huggingface, refuse, release
 
 from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.named_tensors import Tensors
 
 POOLER = "bert/pooler/dense/bias"
 
@@ -87,11 +88,12 @@ def test_a_truncated_model_directory(golden, tmp_path):
 
 @pytest.mark.parametrize("bytes_left", [0, 5, 100, 20_000])
 def test_truncated_safetensors(bytes_left, golden, tmp_path):
-    """The error names a damaged safetensors file."""
+    """The error names a damaged safetensors file, with the reader's reason."""
     folder, _ = huggingface(tmp_path, golden)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:bytes_left])
-    refuse(tmp_path, folder, "must be a complete safetensors file")
+    message = "must be a complete safetensors file: Error.*header"
+    refuse(tmp_path, folder, message)
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):
@@ -116,6 +118,9 @@ def test_inputs_that_are_no_model(golden, tmp_path):
     (two / "checkpoint").touch()
     refuse(tmp_path, two, "several checkpoints.*a.ckpt.*b.ckpt")
     refuse(tmp_path, two / "a.ckpt", "one albert_config.json next to the")
+    for name in ("a_config.json", "b_config.json"):
+        released_files.write_config(two / name, golden.config)
+    refuse(tmp_path, two / "a.ckpt", "one albert_config.json next to the")
     config_file = tmp_path / "config.json"
     released_files.write_config(config_file, golden.config)
     convert(
@@ -124,3 +129,12 @@ def test_inputs_that_are_no_model(golden, tmp_path):
         "model_dir",
         config_file=str(config_file),
     )
+
+
+def test_large_tensors_are_read_first():
+    """The peak of memory is lowest if the largest tensors are read first."""
+    shapes = {"a": (2,), "b": (3, 4), "c": (), "d": (5,)}
+    tensors = Tensors(shapes, lambda name: np.zeros(shapes[name]))
+    assert len(tensors) == 4
+    assert [*tensors.read_all()] == ["b", "d", "a", "c"]
+    assert tensors.read_all(np.size) == {"b": 12, "d": 5, "a": 2, "c": 1}

@@ -3,7 +3,10 @@
 import dataclasses
 import importlib.util
 import json
+import pickle
 import shutil
+import sys
+import types
 
 import goldens
 import numpy as np
@@ -16,7 +19,8 @@ from conversions import edit, refuse
 from albert_tf.base.errors import InputError
 from albert_tf.conversion import plbert
 from albert_tf.conversion.convert_checkpoint import convert
-from albert_tf.conversion.sources import open_source
+from albert_tf.conversion.sources import Reading, open_source
+from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.phonemes import AlbertForPhonemes
 from albert_tf.text.symbols import preset, read_table
@@ -102,7 +106,10 @@ def test_config_json_has_the_symbols(hub):
 
 def test_hugging_face_keeps_the_encoder(hub, trained, tmp_path):
     """There and back, the encoder and the symbols are equal."""
-    convert(str(hub[0]), str(tmp_path / "back"), "model_dir")
+    report = convert(str(hub[0]), str(tmp_path / "back"), "model_dir")
+    for head in ("symbol", "word"):
+        line = f"warning: no {head} head, so the output has none"
+        assert line in report
     back, before = weights_in(tmp_path / "back"), weights_in(trained[1])
     encoder = {n: a for n, a in before.items() if n.startswith("albert/")}
     assert back.keys() == encoder.keys()
@@ -125,6 +132,8 @@ def test_tables_must_fit_the_weights(trained, tmp_path):
     shutil.copytree(trained[1], folder)
     edit(folder / "words.json", lambda words: words[:-1])
     refuse(tmp_path, folder, "`words.json` must .* words=4, labels=.5,. in")
+    edit(folder / "words.json", lambda words: [*words, "x", "y"])
+    refuse(tmp_path, folder, "`words.json` must .* words=6, labels=.5,. in")
     edit(folder / "words.json", lambda words: [])
     edit(folder / "symbols.json", with_symbol_178)
     refuse(tmp_path, folder, "must fit .*: pieces=179, vocab_size=178")
@@ -193,6 +202,87 @@ def test_files_of_pl_bert_are_recognised(tmp_path):
     refuse(tmp_path, tmp_path, "PL-BERT's config.yml")
     (tmp_path / "step_3.t7").write_bytes(b"")
     assert plbert.is_folder(str(tmp_path))
+
+
+class Stored(np.ndarray):
+    """An array with the methods of a PyTorch tensor that we call."""
+
+    def detach(self):
+        return self
+
+    def float(self):
+        return self.astype(np.float32)
+
+    def numpy(self):
+        return np.asarray(self)
+
+
+def load(path, map_location, weights_only, mmap):
+    """Read what `save` wrote, with the arguments for a pickle of tensors."""
+    assert (map_location, weights_only, mmap) == ("cpu", True, False)
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Replace PyTorch by pickles of arrays."""
+    torch = types.ModuleType("torch")
+    torch.save, torch.load = pickle.dump, load
+    torch.from_numpy = lambda array: array.view(Stored)
+    torch.arange = lambda n: np.arange(n).view(Stored)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    torch.__spec__ = importlib.util.spec_from_loader("torch", None)
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize("width", [8, 24])
+def test_files_of_arrays_keep_everything(width, tmp_path):
+    """There and back, all is equal, from the last step and with any widths."""
+    config = dataclasses.replace(CONFIG, embedding_size=width)
+    weights = randomized(AlbertForPhonemes(config, len(TABLE.words)))
+    source, speech = tmp_path / "in", tmp_path / "speech"
+    TABLE.save(str(source))
+    config.save(str(source))
+    counter = {"optimizer/iterations": tf.Variable(np.int64(STEP))}
+    checkpoints.save(str(source), weights | counter, STEP)
+    report = convert(str(source), str(speech), "styletts2")
+    assert not any("omitted" in line for line in report)
+    assert {path.name for path in speech.iterdir()} == {
+        *("config.yml", f"step_{STEP}.t7", "symbols.json", "words.json")
+    }
+    content = load(speech / f"step_{STEP}.t7", "cpu", True, False)
+    places = content["net"]["module.encoder.embeddings.position_ids"]
+    assert content["step"] == STEP and places.tolist() == [[*range(32)]]
+    assert content["net"]["module.word_predictor.weight"].shape == (5, 24)
+    assert "model_type" not in (speech / "config.yml").read_text()
+    for name in ("step_9.t7", "step_x.t7"):
+        (speech / name).write_bytes(b"not read")
+    convert(str(speech), str(tmp_path / "back"), "model_dir")
+    back, before = weights_in(tmp_path / "back"), weights_in(source)
+    assert back.keys() == before.keys()
+    assert all(np.array_equal(back[n], a) for n, a in before.items())
+    assert read_table(str(tmp_path / "back")) == TABLE
+    assert AlbertConfig.from_model_dir(str(tmp_path / "back")) == config
+    alone = open_source(str(speech), Reading(encoder_only=True))
+    assert {*alone.tensors.shapes} == {
+        name for name in before if name.startswith("albert/")
+    }
+    path = speech / f"step_{STEP}.t7"
+    path.write_bytes(path.read_bytes()[:-9])
+    refuse(tmp_path, speech, "must be a complete file that contains only tens")
+
+
+def test_heads_are_those_of_the_file():
+    """A head exists if its bias does, under our name or PL-BERT's."""
+    assert plbert.head_places({}, CONFIG) == {}
+    for name in ("words/bias", "word_predictor.bias"):
+        assert plbert.head_places({name: (5,)}, CONFIG) == {
+            "words/kernel": StoredTensor(
+                "word_predictor.weight", (5, 24), True
+            ),
+            "words/bias": StoredTensor("word_predictor.bias", (5,)),
+        }
 
 
 def with_pytorch(test):

@@ -178,6 +178,8 @@ def test_tasks_of_heads(golden, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             convert_as(task)
+    with pytest.raises(InputError, match="`task` requires a TF1 checkpoint"):
+        convert(str(tmp_path / "mnli"), str(tmp_path / "x"), "tf1", task="mnli")
 
 
 def beam_head(width: int) -> dict[str, np.ndarray]:
@@ -448,8 +450,9 @@ def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
     path = home / "0_Transformer" / "sentence_bert_config.json"
     edit(path, lambda values: values | {"do_lower_case": flag})
     tokenizer = vocabularies.english(do_lower_case=False)
-    found = read_modules(str(home)).tokenizer(tokenizer)
-    assert found.config.do_lower_case == lowers
+    modules = read_modules(str(home))
+    assert modules.tokenizer(tokenizer).config.do_lower_case == lowers
+    assert modules.tokenizer(None) is None
 
 
 def test_modules_that_have_no_place(golden, tmp_path):
@@ -458,10 +461,20 @@ def test_modules_that_have_no_place(golden, tmp_path):
     home = sentence_folder(tmp_path, golden, kinds=kinds)
     refuse(tmp_path, home, "modules=Transformer, Pooling, Dense")
     convert(str(home), str(tmp_path / "a"), "model_dir", encoder_only=True)
-    pooling = {"pooling_mode": ["mean", "max"]}
-    (home / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     edit(home / "modules.json", lambda rows: rows[:2])
-    refuse(tmp_path, home, "pooling must be one of mean, cls, max.*mean, max")
+    for pooling, received in (
+        ({"pooling_mode": ["mean", "max"]}, "mean, max in "),
+        ({"pooling_mode": "weightedmean"}, "weightedmean in "),
+        ({"pooling_mode_lasttoken": 1}, "pooling_mode_lasttoken in "),
+        ({}, " in "),
+    ):
+        (home / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+        message = f"must be one of mean, cls, max.*pooling={received}"
+        with pytest.raises(InputError, match=message):
+            read_modules(str(home))
+    edit(home / "modules.json", lambda rows: rows[:1])
+    with pytest.raises(InputError, match="modules=Transformer in"):
+        read_modules(str(home))
 
 
 def test_a_prompt_is_named(golden, tmp_path):
@@ -473,6 +486,16 @@ def test_a_prompt_is_named(golden, tmp_path):
     assert not any("prompt" in x for x in open_source(str(home)).warnings)
     path.write_text(json.dumps(settings | {"default_prompt_name": "query"}))
     assert any("'query: '" in x for x in open_source(str(home)).warnings)
+    for wrong in (
+        {"prompts": [1]},
+        {"prompts": {"query": 3}},
+        {"default_prompt_name": 3},
+    ):
+        path.write_text(json.dumps(settings | wrong))
+        with pytest.raises(InputError, match="must have texts in `prompts`"):
+            read_modules(str(home))
+    path.write_text(json.dumps({"prompts": {"query": None}}))
+    assert read_modules(str(home)).prompt == ""
 
 
 @pytest.mark.parametrize("rows", [{}, ["x"], [{"type": "a.Transformer"}]])

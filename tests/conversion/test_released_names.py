@@ -108,5 +108,14 @@ def test_what_released_files_cannot_hold():
     with pytest.raises(InputError, match="`embedding_norm` must be embedding"):
         places(hidden, HUGGING_FACE)
     groups = dataclasses.replace(hidden, num_hidden_groups=2)
-    with pytest.raises(InputError, match="`num_hidden_groups`"):
-        places(groups, variable_names.ALBERT_ZH)
+    inner = dataclasses.replace(hidden, inner_group_num=2)
+    both = dataclasses.replace(groups, inner_group_num=2)
+    for config in (groups, inner, both):
+        with pytest.raises(InputError, match="`num_hidden_groups`"):
+            places(config, variable_names.ALBERT_ZH)
+    whole = dataclasses.replace(goldens.CONFIG, attention_head_size=4)
+    assert variable_names.as_released(whole) == goldens.CONFIG
+    for size in (3, 5):
+        heads = dataclasses.replace(whole, attention_head_size=size)
+        with pytest.raises(InputError, match="pruned heads"):
+            variable_names.as_released(heads)

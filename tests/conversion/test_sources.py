@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import goldens
 import pytest
@@ -10,8 +11,15 @@ from conversions import release
 from albert_tf.conversion import tf1
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.named_tensors import Tensors
-from albert_tf.conversion.sources import compare_with_released
+from albert_tf.conversion.sources import (
+    Source,
+    compare_with_released,
+    describe_source,
+)
+from albert_tf.conversion.variable_names import MODEL_DIR, variable_shapes
 from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.registry import find
+from albert_tf.text.symbols import preset
 
 MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
 RELEASES = sorted(path.stem for path in MODELS.glob("albert_*.json"))
@@ -94,3 +102,58 @@ def test_other_sizes_are_of_no_release(change):
         "not the sizes of a released model",
         [],
     )
+
+
+def described(shapes, *warnings, **parts) -> list[str]:
+    """Return the report on a model with given shapes, without its path."""
+    tensors = Tensors(shapes, lambda name: 7)
+    source = Source(
+        MODEL_DIR, "x", goldens.CONFIG, tensors, None, [*warnings], **parts
+    )
+    return describe_source(source)[1:]
+
+
+def test_a_report_counts_variables():
+    """Weights, slots and the step are counted, and missing parts are named."""
+    weights = variable_shapes(goldens.CONFIG)
+    size = sum(math.prod(shape) for shape in weights.values())
+    slots = {f"optimizer/{n}/{s}": (1,) for n in weights for s in "mv"}
+    step = {"optimizer/iterations": ()}
+    count = f"variables: {len(weights)} of the model ({size:,} parameters), "
+    model = "model: not the sizes of a released model"
+    last = "warning: no vocabulary next to the weights"
+    assert described(weights, "a", "b") == [
+        *(model, f"{count}0 of the optimizer"),
+        *("warning: a", "warning: b", last),
+    ]
+    assert described(weights | slots | step)[1:] == [
+        *(f"{count}{2 * len(weights)} of the optimizer", "step: 7", last),
+    ]
+    encoder = {n: s for n, s in weights.items() if n.startswith("albert/")}
+    assert described(encoder)[2:] == [
+        last,
+        "warning: no masked-LM head, so the output has none",
+        "warning: no sentence-order head, so the output has none",
+    ]
+    assert described(encoder, symbols=preset("plbert"))[2:] == [
+        "symbols: 177",
+        "warning: no symbol head, so the output has none",
+        "warning: no word head, so the output has none",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("sts-b", "sts-b (regression of pairs), 512 tokens, labels: none"),
+        ("cola", "cola (classification), 512 tokens, labels: 0, 1"),
+        ("squad-2.0", "squad-2.0 (question_answering), 384 tokens, labels: "),
+    ],
+)
+def test_a_report_has_the_task(name, line):
+    """The task's line states whether it has pairs, and its labels."""
+    task = find(name)
+    lines = described(variable_shapes(goldens.CONFIG), task=task)
+    length = task.config.max_seq_length
+    assert lines[2].startswith(f"task: {line.replace('512', str(length))}")
+    assert lines[3:] == ["warning: no vocabulary next to the weights"]

@@ -9,7 +9,17 @@ import vocabularies
 from hub_tokenizers import replace
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.conversion.text_rules import MAKERS, flat, table_of
+from albert_tf.conversion import text_rules
+from albert_tf.conversion.text_rules import (
+    MAKERS,
+    NotExpressible,
+    flat,
+    is_of_each,
+    only_spaces,
+    sequences,
+    table_of,
+    written_out,
+)
 from albert_tf.text.sentencepiece_models import (
     charsmap_keys,
     charsmap_of,
@@ -40,6 +50,7 @@ TEXTS = [
     "a\u200bb\u00a0c\x07d\ufeff",
     "`` x'' ''y'' ' ` …",
 ]
+PARTS = "e\u0302\u0323 e\u0323\u0302 \u1eb9\u0302 ê\u0323"  # of one letter
 
 
 @pytest.mark.slow_after(6)
@@ -86,7 +97,8 @@ def test_a_map_does_what_the_rules_do(rules, function):
     table, left_out = table_of(rules)
     assert not left_out
     normalize = map_function(charsmap_of(table))
-    for text in TEXTS:
+    composes = rules[0]["type"] in ("NFC", "NFKC")
+    for text in [*TEXTS, *[PARTS] * composes]:
         assert normalize(text) == function(text), text
 
 
@@ -101,6 +113,28 @@ def test_flags_of_bert_may_be_texts(name):
     assert (text_on, text_off) == (on, off) and on != off
     missing = {k: v for k, v in BERT.items() if k != name}
     assert MAKERS["BertNormalizer"](missing)(text) == on  # the default
+
+
+def test_bert_cleans_as_the_library_does():
+    """Control characters vanish, and only then does white space count."""
+    function = MAKERS["BertNormalizer"](BERT)
+    dropped = "\x0b\x0c\x1c\x85\u200b\ue000\ufffd"
+    assert function(f"\t\n\rA{dropped}É") == "   ae"
+    assert function("\u00a0\u2028\u3000中ΑΣ") == "    中 ασ"
+
+
+def test_nmt_changes_the_characters_of_the_library():
+    """`Nmt` drops 30 control characters, and turns 15 others into spaces."""
+    function = MAKERS["Nmt"]({})
+    changed = {c: function(c) for c in map(chr, range(1 << 16))}
+    changed = {c: new for c, new in changed.items() if c != new}
+    dropped = "\1\2\3\4\5\6\7\b\v\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18"
+    dropped += "\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f\x8f\x9f"
+    spaces = (
+        "\t\n\f\r\u1680\u200b\u200c\u200d\u200e\u200f\u2028\u2029▁\ufeff\ufffd"
+    )
+    wanted = dict.fromkeys(dropped, "") | dict.fromkeys(spaces, " ")
+    assert changed == wanted
 
 
 @pytest.mark.slow
@@ -156,3 +190,92 @@ def test_sequences_within_sequences():
     rules = {"type": "Sequence", "normalizers": [inner, LOWER]}
     assert list(flat(rules)) == [NFKC, LOWER]
     assert list(flat(None)) == []
+
+
+def test_rules_of_other_kinds():
+    """Spaces around characters, prefixes and maps become functions."""
+    isolate = MAKERS["Isolate"]({"where": str.isdigit})
+    assert isolate("a1b") == "a 1 b"
+    assert MAKERS["Prepend"]({"prepend": "▁"})("a") == "a"
+    charsmap = base64.b64encode(charsmap_of({"ab": "c", "d": "e"})).decode()
+    rule = {"type": "Precompiled", "precompiled_charsmap": charsmap}
+    assert MAKERS["Precompiled"](rule)("abd") == "ce"
+    assert sequences(rule) == ["ab"]
+    empty = {"type": "Precompiled", "precompiled_charsmap": None}
+    assert MAKERS["Precompiled"](empty)("abd") == "abd"
+    assert sequences(empty) == sequences(LOWER) == []
+    assert sequences(regex("a|bc", "x")) == ["bc"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "patterns", "wanted"),
+    [
+        ("String", "▁", [" ", "  ", "\n"], True),
+        ("String", "", [" ", "  "], True),
+        ("String", "x", [" "], False),
+        ("String", "", [",", "1", "(", "a"], False),
+        ("Regex", " ", [" {2,}", r"[ \s]+", r"^(?=[\x{61}])"], True),
+        ("Regex", "▁", [r"[\x{9}-\x{d} ]+", r"[\x{9}-\x{d} ]"], True),
+        ("Regex", "", [r"\s+$", " {2}", "[ ]+$"], True),
+        ("Regex", "x", [r"\s+", r"^(?=[\x{61}])", "[ ]+"], False),
+        ("Regex", " ", [r"[\x{9}-\x{e} ]", "[a-z]+", r"[\p{L}]"], False),
+        ("Regex", " ", [r"[\x{d800}]", ",+", "12"], False),
+        ("Regex", "", [r"^(?=[\x{61}])", ",+", "12", "[ s]", "[a-z]"], False),
+    ],
+)
+def test_rules_that_only_change_spaces(kind, content, patterns, wanted):
+    """Spaces may be collapsed or stripped, but no other character changes."""
+    for pattern in patterns:
+        assert only_spaces({kind: pattern}, content) is wanted, pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "content", "wanted"),
+    [
+        *(("[ab]", "x", True), ("a", "x", True), ("[^a]", "x", True)),
+        *(("[ab]+", "", True), ("[ab]+", " ", True), ("[ab]+", "x", False)),
+        *(("[ab]*", "", False), ("[ab]{2,}", "", False), ("ab", "", False)),
+        *(("ab+", "", False), ("(a)", "", False), ("(?:ab)+", "", False)),
+    ],
+)
+def test_rules_that_change_single_characters(pattern, content, wanted):
+    """A class of characters, or a run replaced by nothing, has no sequences."""
+    assert is_of_each(re.compile(pattern), content) is wanted
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("a[b-d]", ["ab", "ac", "ad"]),
+        ("(ab|cd)e", ["abe", "cde"]),
+        ("(?<=x)y", ["xy"]),
+        ("y(?=z)", ["yz"]),
+        ("ab{1,2}", ["ab", "abb"]),
+        ("a{0,4}", ["", "a", "aa", "aaa", "aaaa"]),
+        ("(?i)a1", ["A1", "a1"]),
+        *(("a{1,5}", None), ("a+", None), ("a(?!b)", None), (".", None)),
+        # 200 * 100 texts, and 177 * 113
+        ("[\u0400-\u04c7][\u0400-\u0463]", 20_000),
+        ("[\u0400-\u04b0][\u0400-\u0470]", None),
+    ],
+)
+def test_patterns_are_written_out(pattern, wanted):
+    """All texts of a pattern are listed, up to 20,000."""
+    compiled = re.compile(pattern)
+    if wanted is None:
+        with pytest.raises(NotExpressible, match="Replace of"):
+            written_out(compiled)
+    else:
+        found = written_out(compiled)
+        assert found == wanted or len({*found}) == wanted
+
+
+def test_texts_that_become_others_are_bounded():
+    """At most 400 texts that earlier rules turn into a text are listed."""
+    others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
+    assert text_rules._sources(["a"], others) == {"a"}
+    others.popitem()
+    assert text_rules._sources(["a"], others) == {"a", *others}
+    before = {"A": "a", "B": "b", "b": "b", "c": "d"}
+    found = text_rules._sources(["ab"], before)
+    assert found == {"ab", "Ab", "aB", "AB"}

@@ -10,7 +10,7 @@ import tiny
 from reference import albert_numpy
 
 from albert_tf.model.albert import AlbertForPretraining
-from albert_tf.model.ops import CompiledForTpu
+from albert_tf.model.ops import CompiledForTpu, fold_in
 from albert_tf.training.checkpoints import named_variables
 
 # Ten times the released code's noise when float32 sums are reordered; g5
@@ -211,7 +211,7 @@ def test_dropout_follows_from_the_seed(rate):
 
 
 def test_no_two_places_share_a_dropout_mask(monkeypatch):
-    """Different layers, and both blocks of a layer, drop different units."""
+    """Each layer, block and half of a block has a seed of its own."""
     masks = []
 
     def record(x, rate, seed, rng_alg):
@@ -219,10 +219,15 @@ def test_no_two_places_share_a_dropout_mask(monkeypatch):
         return x
 
     rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-    model, inputs = goldens.random_model(**rates)
+    model, inputs = goldens.random_model("groups", **rates)
     monkeypatch.setattr(tf.nn.experimental, "stateless_dropout", record)
-    model(*inputs.values(), seed=tf.constant([5, 6]))
-    assert len(masks) == 1 + 3 * goldens.CONFIG.num_hidden_layers
+    seed = tf.constant([5, 6])
+    model(*inputs.values(), seed=seed)
+    wanted = [fold_in(seed, 0)]
+    for number in range(2 * goldens.CONFIG.num_hidden_layers):
+        block = fold_in(fold_in(seed, 1), number)
+        wanted += [block, fold_in(block, 1), fold_in(block, 2)]
+    assert masks == [tuple(each.numpy()) for each in wanted]
     assert len(set(masks)) == len(masks)
 
 

@@ -93,3 +93,23 @@ def test_cross_entropy_is_tensorflows(shape):
     x = 50.0 + tf.random.stateless_normal(shape, [3, 4], stddev=10.0)
     x += tf.where(tf.range(shape[-1]) == 1, -10000.0, 0.0)
     assert_same(lambda x: ops.fused_cross_entropy(x, labels), theirs, x, 5e-6)
+
+
+def test_measures_of_predictions():
+    """Equal logits are hits, and a mean without weights is 0."""
+    logits = tf.constant([[[1.0, 1.0, 0.0], [0.0, 2.0, 1.0]]])
+    found = ops.hits(logits, tf.constant([[1, 2]]))
+    assert found.numpy().tolist() == [[1.0, 0.0]]
+    values = tf.constant([[1.0, 4.0], [1.0, 4.0]])
+    means = ops.weighted_mean(values, tf.constant([[1.0, 2.0], [0.0, 0.0]]))
+    assert means.numpy().tolist() == [3.0, 0.0]
+
+
+def test_the_temperature_keeps_the_size_of_gradients():
+    """The loss of soft targets is scaled by the square of the temperature."""
+    logits, targets = np.array([[0.0, 2.0]]), np.array([[6.0, 0.0]])
+    shares = np.exp(targets / 4) / np.exp(targets / 4).sum()
+    logs = logits / 4 - np.log(np.exp(logits / 4).sum())
+    found = ops.soft_cross_entropy(logits, targets, 4.0)
+    assert found.dtype == tf.float32
+    np.testing.assert_allclose(found, [-16 * np.sum(shares * logs)], 1e-6)

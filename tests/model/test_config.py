@@ -98,6 +98,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
     AlbertConfig().save(str(tmp_path / "whole"))
     text = (tmp_path / "whole" / "albert_config.json").read_text()
     assert "attention_head_size" not in text
+    assert text.startswith('{\n  "vocab_size": 30000,\n')
     values = {**BASE, "num_attention_heads": 5, "attention_head_size": 64}
     config = AlbertConfig.from_dict(values)
     for each, width in ((config, 320), (AlbertConfig(), 768)):
@@ -106,6 +107,20 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
     path = tmp_path / "pruned" / "albert_config.json"
     assert json.loads(path.read_text())["attention_head_size"] == 64
     assert AlbertConfig.from_json_file(str(path)) == config
+    values = {**BASE, "attention_head_size": None}
+    assert AlbertConfig.from_dict(values) == AlbertConfig()
+
+
+def test_lengths_and_vocabularies_fit_the_tables():
+    """Tokens and pieces may be as many as the rows of the tables, not more."""
+    config = AlbertConfig(vocab_size=90, max_position_embeddings=8)
+    for tokens in (None, 0, 8):
+        config.check_length("x", tokens)
+    with pytest.raises(InputError, match="`x` must be at most.*, 8.*x=9"):
+        config.check_length("x", 9)
+    config.check_pieces(90, "a file")
+    with pytest.raises(InputError, match="a file.*pieces=91, vocab_size=90"):
+        config.check_pieces(91, "a file")
 
 
 def test_group_of_a_layer():
@@ -130,6 +145,7 @@ def test_group_of_a_layer():
         ({"attention_head_size": "64"}, "must be a whole number"),
         ({"num_hidden_groups": 13}, "`num_hidden_groups` must be at most"),
         ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu"),
+        ({"hidden_size": None}, "`hidden_size` must be given"),
         ({"sharing": "some"}, "`sharing` must be one of all, attention"),
         ({"embedding_norm": "E"}, "`embedding_norm` must be one of"),
         ({"vocab_size": 0}, "`vocab_size` must be at least 8"),
@@ -161,7 +177,8 @@ def test_missing_keys_are_named():
     """The error for a config lists the required keys that are missing."""
     values = {k: v for k, v in BASE.items() if k != "hidden_size"}
     del values["embedding_size"]
-    with pytest.raises(InputError, match="`embedding_size`, `hidden_size`"):
+    missing = "Missing key `embedding_size`, `hidden_size`; each of vocab_size"
+    with pytest.raises(InputError, match=missing):
         AlbertConfig.from_dict(values)
 
 

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from albert_tf.model.ops import (
     CompiledForTpu,
+    XlaPolicy,
     choose_xla,
     dropout,
     gelu,
@@ -48,4 +49,13 @@ def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
 def test_no_setting_nests_on_a_tpu():
     """`jit_compile` has no effect on TPUs, where XLA compiles everything."""
     assert not any(choose_xla(x, True).whole for x in (None, False, True))
-    assert choose_xla(True, False).whole
+    assert choose_xla(True, False) == (True, True)
+    assert choose_xla(False, False) == (False, False)
+    assert choose_xla(None, False) == XlaPolicy() == (False, True)
+
+
+def test_nothing_is_computed_for_a_rate_of_zero():
+    """Without a seed or a rate, dropout returns its input."""
+    x, seed = tf.ones([3]), tf.constant([1, 2])
+    assert dropout(x, 0.0, seed) is dropout(x, 0.5, None) is x
+    assert dropout(x, 0.5, seed) is not x

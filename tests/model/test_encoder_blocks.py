@@ -1,5 +1,8 @@
 """TensorFlow fuses the operations in the encoder's blocks."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
@@ -42,3 +45,15 @@ def test_gelu_is_computed_with_its_product():
     graph = tf.function(lambda x: layer(x), autograph=False)
     fused = fused_operations(graph, x)
     assert (b"BiasAdd", b"GeluApproximate") in fused
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_erf", "relu", "tanh"])
+def test_only_the_released_gelu_has_a_fused_form(name):
+    """In training, too, each activation is the one of the config."""
+    config = dataclasses.replace(
+        tiny.CONFIG, hidden_act=name, initializer_range=0.4
+    )
+    layer = FeedForward(config, name="ffn_0_0")
+    layer.build()
+    x = tf.random.stateless_normal([2, 3, config.hidden_size], [1, 2])
+    np.testing.assert_allclose(layer(x, compiled=True), layer(x), atol=1e-5)

@@ -37,3 +37,29 @@ def test_a_training_step_of_base_costs_255_gflop():
     found = 4 * config.training_flops(AlbertConfig(), t, p)
     assert found == expected
     assert round(found / 1e9) == 255
+
+
+@pytest.mark.parametrize(
+    ("variant", "projection", "head"),
+    [
+        ("shared", 11 * 6 * 12, 12 * 6 + 6 * 60),
+        ("unfactorized", 0, 12 * 12 + 12 * 60),
+        ("norm at H", 11 * 6 * 12, 12 * 12 + 12 * 6 + 6 * 60),
+        ("norm at H, unfactorized", 11 * 12 * 12, 2 * 12 * 12 + 12 * 60),
+    ],
+)
+def test_flops_at_the_embeddings(variant, projection, head):
+    """Words are projected to H, and predictions back to E, where E is not H."""
+    found = forward_flops(goldens.variant(variant), tokens=11, predictions=3)
+    assert found["embedding projection"] == 2 * projection
+    assert found["masked-LM head"] == 2 * 3 * head
+
+
+def test_flops_of_several_blocks_with_fewer_heads():
+    """Only the last of all blocks computes fewer outputs than tokens."""
+    config = goldens.variant("pruned heads", inner_group_num=2)
+    found = forward_flops(config, tokens=11, predictions=3)
+    h, a, i, outputs = 12, 8, 20, 7 * 11 + 4
+    products = 2 * a * (8 * 11 * h) + 2 * a * outputs * (h + 11)
+    assert found["attention"] == 2 * products
+    assert found["feed-forward"] == 2 * outputs * 2 * h * i

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tiny
 
 from albert_tf.base.errors import InputError
+from albert_tf.model import albert, phonemes, task_heads
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.task_heads import (
     AlbertChooser,
@@ -34,6 +35,21 @@ LAYERS = {
     "embedder": lambda: AlbertEmbedder(tiny.SHALLOW),
     "beam": lambda: AlbertForBeamSpans(tiny.SHALLOW, 3, 2),
 }
+
+
+def test_keras_finds_all_layers_by_name():
+    """Each layer and model is registered, so that its file can be loaded."""
+    classes = {
+        cls
+        for module in (albert, phonemes, task_heads)
+        for cls in vars(module).values()
+        if isinstance(cls, type) and cls.__module__ == module.__name__
+    }
+    classes -= {task_heads.AlbertWithHead, task_heads.AlbertWithOutputs}
+    assert len(classes) == 15
+    for cls in classes:
+        name = f"albert_tf>{cls.__name__}"
+        assert keras.saving.get_registered_object(name) is cls
 
 
 def functional(layer, name="model"):
@@ -147,6 +163,10 @@ def test_initial_weights_do_not_depend_on_dropout():
     keras.utils.set_random_seed(5)
     table = LAYERS["pretraining"]().albert.embeddings.word_embeddings
     np.testing.assert_array_equal(table, kernel.embeddings)
+    # The seed of dropout is NumPy's next number.
+    wanted = np.random.RandomState(3).randint(2**31)
+    np.random.seed(3)
+    assert LAYERS["encoder"]().seed_generator.state.numpy()[0] == wanted
 
 
 @pytest.mark.slow
@@ -199,9 +219,31 @@ def test_gradient_reaches_the_embeddings():
         ({"input_ids": np.ones((2, 17), np.int32)}, "at most `max_position"),
         (BATCH | {"attention_mask": BATCH["input_mask"]}, "attention_mask"),
         ({"input_mask": BATCH["input_mask"]}, "must have `input_ids`"),
+        (BATCH | {"places": BATCH["input_ids"]}, "may have input_ids.*places"),
+        (BATCH | {"masks": BATCH["input_ids"]}, "may have input_ids.*masks"),
+        (BATCH["input_ids"][0], "must be a batch of rows"),
+        (
+            BATCH | {"input_mask": BATCH["input_mask"][:, :3]},
+            "`input_mask` must have the shape of `input_ids`",
+        ),
+        ([[1] * 40, [1]], "rows of equal length. Received: .{60}$"),
     ],
 )
 def test_wrong_inputs_are_named(wrong, message):
     """An error names the input whose type, length or name is wrong."""
     with pytest.raises(InputError, match=message):
         LAYERS["encoder"]()(wrong)
+
+
+def test_inputs_are_given_once():
+    """An input may not be in the batch and among the keywords."""
+    model, mask = LAYERS["encoder"](), BATCH["input_mask"]
+    with pytest.raises(InputError, match="once. Received twice: input_mask$"):
+        model(BATCH, input_mask=mask)
+    both = {"attention_mask": mask, "input_mask": mask}
+    with pytest.raises(InputError, match="one of `input_mask` and `attention"):
+        model(BATCH["input_ids"], **both)
+    left = model(BATCH["input_ids"], attention_mask=mask)
+    right = model(BATCH["input_ids"], input_mask=mask)
+    for a, b in zip(every(left), every(right), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -49,6 +49,12 @@ def test_slices_bound_the_logits():
     assert positions % slices == 0
     assert positions // slices * classes * 4 <= 64 << 20
     assert phonemes.count_slices(8 * 32, 42) == 1
+    most = 1 << 24
+    assert phonemes.count_slices(1 << 12, 1 << 12) == 1
+    assert phonemes.count_slices(1 << 12, (1 << 12) + 1) == 2
+    # At least five slices are needed, but must divide six positions.
+    assert phonemes.count_slices(6, 4 * most // 6 + 1) == 6
+    assert phonemes.count_slices(3, most) == 3
 
 
 def test_heads_are_linear():

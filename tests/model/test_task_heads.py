@@ -7,13 +7,16 @@ import pytest
 import tensorflow as tf
 import tiny
 
+from albert_tf.model.ops import dropout, fold_in
 from albert_tf.model.task_heads import (
     AlbertChooser,
     AlbertClassifier,
+    AlbertEmbedder,
     AlbertForBeamSpans,
     AlbertForSpans,
     AlbertTokenClassifier,
     answer_places,
+    pooled,
 )
 from albert_tf.training.checkpoints import named_variables
 
@@ -35,6 +38,23 @@ def test_the_kernel_is_drawn_as_released():
     kernel = AlbertClassifier(tiny.CONFIG, 500).classifier.kernel.numpy()
     assert np.abs(kernel).max() <= 2.01 * 0.02
     assert kernel.std() == pytest.approx(0.88 * 0.02, rel=0.05)
+
+
+def test_what_heads_do_by_default():
+    """A tenth of the input is dropped; vectors are means of unit length."""
+    model = AlbertClassifier(tiny.SHALLOW, 2)
+    x, seed = tf.ones([9, 16]), tf.constant([1, 2])
+    dropped = dropout(x, 0.1, fold_in(seed, 2))
+    np.testing.assert_array_equal(model.drop(x, seed), dropped)
+    assert (dropped.numpy() == 0).any()
+    embedder = AlbertEmbedder(tiny.SHALLOW, albert=model.albert)
+    tokens = model.albert(*INPUTS)["sequence_output"].numpy()
+    weights = INPUTS[1][..., None]
+    means = (tokens * weights).sum(1) / weights.sum(1)
+    wanted = means / np.linalg.norm(means, axis=1, keepdims=True)
+    np.testing.assert_allclose(embedder(*INPUTS), wanted, atol=1e-6)
+    found = pooled(tf.constant(tokens), tf.constant(INPUTS[1]))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def bfloat16_head(cls, *args):

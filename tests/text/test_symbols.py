@@ -118,6 +118,24 @@ def test_damaged_words_are_an_error(tmp_path, content, received):
         symbols.read_table(str(tmp_path))
 
 
+def test_ids_may_be_large(tmp_path):
+    """The largest legal id is 65,535."""
+    symbols.made_of("a").save(str(tmp_path))
+    path, largest = tmp_path / "symbols.json", {"b": (1 << 16) - 1}
+    path.write_text(json.dumps(ROLES | {"symbols": SYMBOLS | largest}))
+    assert symbols.read_table(str(tmp_path)).vocab_size == 1 << 16
+    path.write_text(json.dumps(ROLES | {"symbols": {}}))
+    with pytest.raises(InputError, match="from 0 to 65535, for each"):
+        symbols.read_table(str(tmp_path))
+
+
+def test_new_symbols_are_listed():
+    """A list has the symbols that only the new table has, in order."""
+    old, new = symbols.made_of("ab"), symbols.made_of("cxab")
+    assert symbols.named(old, new) == ": c x"
+    assert symbols.named(new, old) == symbols.named(old, None) == ""
+
+
 def test_symbols_are_matched_by_name():
     """Each new id is matched with the old id of its symbol, if any."""
     old, new = symbols.preset("plbert"), symbols.made_of("ɑᵊa")

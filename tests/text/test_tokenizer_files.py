@@ -21,6 +21,7 @@ from albert_tf.text.tokenizers import (
     load_tokenizer,
     tokenizer_from_files,
 )
+from albert_tf.text.wordpiece import vocabulary_lines
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,9 @@ def test_a_vocabulary_that_windows_saved(tmp_path):
     path = write(tmp_path / "vocab.txt", text.encode("utf-8-sig"))
     windows = tokenizer_from_files(vocab_file=path)
     assert windows.pieces(range(windows.vocab_size)) == list(WORDPIECES)
+    # Google's Chinese vocabulary has a line separator as a piece.
+    lines = vocabulary_lines("a b\r\n\u2028\r\nc\n ".encode())
+    assert lines == ["a", "\u2028", "c"]
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])

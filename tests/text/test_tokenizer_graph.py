@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from vocabularies import chinese, english
+from vocabularies import TEXTS, chinese, english
 
 from albert_tf.base.errors import InputError
 from albert_tf.text.packing import pack
-from albert_tf.text.text_graph import TextGraph, offset_graph
+from albert_tf.text.text_graph import TextGraph, characters, offset_graph
 
 
 def encoded(texts):
@@ -33,6 +33,14 @@ def all_characters():
         characters = map(chr, codes[start : start + 16])
         texts.append("".join(f"A{c}Σ{c} Σ{c}a " for c in characters))
     return texts
+
+
+def test_the_classes_of_graphs_have_all_characters():
+    """Classes of characters cover all planes with assigned characters."""
+    codes = np.array([*map(ord, characters())])
+    ends = np.flatnonzero(np.diff(codes) != 1)
+    assert codes[[0, *(ends + 1)]].tolist() == [0, 0xE000, 0xE0000]
+    assert codes[[*ends, -1]].tolist() == [0xD7FF, 0x3FFFF, 0xEFFFF]
 
 
 @pytest.mark.slow
@@ -117,3 +125,29 @@ def test_an_empty_batch_has_no_pieces(make):
     graph = offset_graph(make(), graph_of(make))
     found = graph(encoded(["a"])[:0])
     assert [ragged.nrows() for ragged in found] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("options", [{}, {"do_lower_case": False}])
+def test_word_pieces_of_the_graph(options):
+    """Ids and offsets of words equal Python's, however long words are."""
+    tokenizer = chinese(**options)
+    texts = [
+        *(
+            *TEXTS,
+            "unaffable Un,able 中!\u0301 文",
+            "x\x00a\u00ad\u0301 ΑΣ ΑΣΑ",
+        ),
+        *("a" * 200 + " " + "é" * 200, "a" * 201 + "," + "é" * 201 + " a"),
+        *(" \u3000a", "「中」 a", "\u0301", "un" * 120),
+    ]
+    graph = TextGraph(tokenizer)
+    ids = [row.tolist() for row in tokenizer.encode_batch(texts)]
+    assert graph(encoded(texts)).to_list() == ids
+    spans = offset_graph(tokenizer, graph)(encoded(texts))
+    rows = zip(*(ragged.to_list() for ragged in spans), strict=True)
+    for text, row in zip(texts, rows, strict=True):
+        assert list(row) == list(tokenizer.encode_with_offsets(text)), text
+    masked = ["[MASK] a", "un [MASK][MASK].", ""]
+    assert graph.encode_masked(encoded(masked)).to_list() == [
+        tokenizer.encode_masked(text) for text in masked
+    ]

@@ -16,6 +16,8 @@ from vocabularies import (
 from albert_tf.text import wordpiece
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig, normalize
 from albert_tf.text.packing import pack, truncate_pair
+from albert_tf.text.tokenizers import Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
 
 # A text, and its pieces under each variant of the digit-comma rule.
 DIGIT_COMMA_TABLE = (
@@ -173,6 +175,14 @@ def test_special_ids_are_the_released_ones():
     special = [t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id]
     assert special == [0, 2, 3, 4, 5]
     assert t.not_words.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_kinds_of_tokenizers_are_complete():
+    """A class without one of the methods that differ cannot be used."""
+    methods = {"_compile", "_starts_word", "_unused", "decode"}
+    methods |= {"encode_joined", "encode_with_offsets"}
+    assert Tokenizer.__abstractmethods__ == methods
+    assert Vocabulary.__abstractmethods__ == {"fingerprint", "stored_in"}
 
 
 def test_word_starts():

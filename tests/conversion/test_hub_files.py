@@ -1,0 +1,129 @@
+"""The files of a Hugging Face tokenizer, and their numbers."""
+
+import json
+import sys
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.tokenizer_files import (
+    Added,
+    HubFiles,
+    check_ids,
+    fitting,
+    length_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("limit", "length"),
+    [
+        *((None, None), (1, 1), (512, 512), (20.5, 20), (1e30, sys.maxsize)),
+        *((10**30, sys.maxsize), (sys.maxsize, sys.maxsize)),
+    ],
+)
+def test_limits_are_numbers(limit, length):
+    """A limit is a number, and one that is beyond all texts is cut."""
+    assert length_of({"n": limit}, "n", "a file") == length
+    assert length_of({}, "n", "a file") is None
+
+
+@pytest.mark.parametrize("limit", [0, 0.5, -1, "20", [], float("nan")])
+def test_limits_that_are_none(limit):
+    """An error names a limit that is not a positive number."""
+    with pytest.raises(InputError, match="a file: `n` must be a number.*n="):
+        length_of({"n": limit}, "n", "a file")
+
+
+@pytest.mark.parametrize(
+    ("ids", "size", "legal"),
+    [
+        *(([], 0, True), ([0], 0, True), ([-1], 0, False)),
+        *(([0, 2 + 65_536], 0, True), ([0, 3 + 65_536], 0, False)),
+        *(([11 + 65_536], 10, True), ([12 + 65_536], 10, False)),
+        *((["1"], 0, False), ([1.0], 0, False), ([True], 0, False)),
+    ],
+)
+def test_ids_have_no_large_gaps(ids, size, legal):
+    """Ids are whole numbers, and at most 65,536 of them are unused."""
+    if legal:
+        check_ids(ids, size)
+        return
+    with pytest.raises(InputError, match="numbers without large gaps"):
+        check_ids(ids, size)
+
+
+def test_gaps_are_counted_from_zero():
+    """Without a size, no piece comes before the ids."""
+    check_ids([1 + 65_536])
+    with pytest.raises(InputError, match=f"largest={2 + 65_536}, pieces=1$"):
+        check_ids([2 + 65_536])
+
+
+def test_added_pieces_need_rows():
+    """Added pieces without a row in the embedding table are left out."""
+    hub = HubFiles("", {}, {})
+    added = [Added(7, "a", False), Added(8, "b", True), Added(9, "c", False)]
+    assert fitting(hub, added, None) == added and not hub.differences
+    assert fitting(hub, added, 10) == added and not hub.differences
+    assert fitting(hub, added, 8) == added[:1]
+    assert hub.differences == [
+        "the added b, c are omitted, because the embedding table has only "
+        "8 rows"
+    ]
+
+
+def test_added_pieces_are_listed_in_three_files(tmp_path):
+    """Pieces behind the vocabulary are sorted; the last list of one counts."""
+    (tmp_path / "added_tokens.json").write_text('{"[X]": 12, "b": 9, "c": 8}')
+    decoder = {"10": {"content": "d"}, "9": {"content": "e", "special": True}}
+    settings = {"cls_token": "[X]", "added_tokens_decoder": decoder}
+    rows = {"added_tokens": [{"id": 10, "content": "f", "special": "true"}]}
+    hub = HubFiles(str(tmp_path), rows, settings)
+    assert hub.added(9) == [
+        Added(9, "e", True),
+        Added(10, "f", True),
+        Added(12, "[X]", True),
+    ]
+    hub = HubFiles(str(tmp_path), {}, {"added_tokens_decoder": decoder})
+    wanted = [Added(10, "d", False), Added(12, "[X]", False)]
+    assert hub.added(10) == wanted
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        ({"vocab": [["a", 0.0]]}, "Unigram"),
+        ({"vocab": {"a": 0}}, "WordPiece"),
+        ({"vocab": {"a": 0}, "merges": []}, "BPE"),
+        ({"vocab": {"a": 0}, "type": "WordLevel"}, "WordLevel"),
+    ],
+)
+def test_the_type_of_a_model(model, kind):
+    """A missing type follows from the vocabulary and the merges."""
+    assert HubFiles("", {"model": model}, {}).type == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [
+        ({"type": "wordpiece", "do_lower_case": True}, False),
+        ({"type": "x", "model": {}}, True),
+        ({"version": "1.0"}, True),
+    ],
+)
+def test_our_own_file_is_not_the_librarys(content, read, tmp_path):
+    """A `tokenizer.json` of this project has no rules of the library."""
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    found = HubFiles.of(str(tmp_path))
+    assert found.content == (content if read else {})
+
+
+def test_settings_override_the_map_of_special_tokens(tmp_path):
+    """`tokenizer_config.json` counts, and then `special_tokens_map.json`."""
+    path = tmp_path / "special_tokens_map.json"
+    path.write_text(json.dumps({"cls_token": "a", "sep_token": "b"}))
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({"cls_token": {"content": "c"}}))
+    found = HubFiles.of(str(tmp_path))
+    assert [found.name(x) for x in ("cls", "sep", "pad")] == ["c", "b", None]

@@ -1,0 +1,106 @@
+"""Heads of TensorFlow 1 checkpoints become tasks."""
+
+import dataclasses
+
+import goldens
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion import tf1
+from albert_tf.conversion.named_tensors import Tensors
+from albert_tf.conversion.variable_names import StoredTensor
+from albert_tf.model.config import AlbertConfig
+from albert_tf.tasks.registry import find
+
+WIDTH = goldens.CONFIG.hidden_size
+SPANS = {"cls/squad/output_weights": (2, WIDTH)}
+BEAM = {"answer_class/dense_1/kernel": (WIDTH, 1)}
+
+
+def head_of(shapes, name=None, pairs=False, config=goldens.CONFIG):
+    """Return the task and the places of a head with the given shapes."""
+    if isinstance(shapes, int):
+        shapes = {"output_weights": (shapes, WIDTH)}
+    return tf1.read_head(Tensors(shapes, None), config, name, pairs)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "name", "kind", "labels"),
+    [
+        (2, None, "classification", ("0", "1")),
+        (11, None, "classification", tuple(map(str, range(11)))),
+        (3, "mnli", "classification", find("mnli").labels),
+        (1, "sts-b", "regression", ()),
+        (1, "race", "multiple_choice", ()),
+        (SPANS, None, "question_answering", ()),
+        (SPANS, "squad-2.0", "question_answering", ()),
+        (BEAM, None, "question_answering", ()),
+        (BEAM, "squad-1.1", "question_answering", ()),
+    ],
+)
+def test_tasks_that_fit_a_head(shapes, name, kind, labels):
+    """A head without a task has the usual one; no row exceeds the model."""
+    task, places = head_of(shapes, name)
+    assert (task.kind, getattr(task, "labels", ())) == (kind, labels)
+    assert task.config.max_seq_length == goldens.CONFIG.max_position_embeddings
+    long = dataclasses.replace(goldens.CONFIG, max_position_embeddings=9999)
+    usual = find(task.name).config.max_seq_length
+    task, _ = head_of(shapes, name, config=long)
+    assert task.config.max_seq_length == usual
+    if kind == "question_answering":
+        assert task.impossible == (task.name == "squad-2.0")
+        head = "beam" if shapes is BEAM else "simple"
+        assert task.config.answer_head == head
+        assert len(places) == (11 if shapes is BEAM else 2)
+    if shapes is not BEAM:
+        prefix = "cls/squad/" if shapes is SPANS else ""
+        outputs = 2 if shapes is SPANS else shapes
+        weights = f"{prefix}output_weights", (outputs, WIDTH), True
+        assert places == {
+            "classifier/kernel": StoredTensor(*weights),
+            "classifier/bias": StoredTensor(f"{prefix}output_bias", (outputs,)),
+        }
+
+
+@pytest.mark.parametrize(
+    ("shapes", "name", "message"),
+    [
+        (1, None, "has one output.*Received: task=None"),
+        (2, "mnli", "an output for each label.*outputs=2"),
+        (4, "mnli", "an output for each label.*outputs=4"),
+        (2, "sts-b", "A head for regression must have one output.*outputs=2"),
+        (2, "squad-2.0", "which is for classification"),
+        (SPANS, "mnli", "which is for question answering.*task=mnli"),
+        (BEAM, "sts-b", "which is for question answering.*task=sts-b"),
+        ({"x": (1,)}, "mnli", "requires a TF1 checkpoint with a head"),
+    ],
+)
+def test_tasks_that_fit_no_head(shapes, name, message):
+    """An error names the task that does not fit, and what it lacks."""
+    with pytest.raises(InputError, match=message):
+        head_of(shapes, name)
+
+
+def test_a_checkpoint_without_a_head_has_no_task():
+    """Without a head and a task, there is nothing to read."""
+    assert head_of({"x": (1,)}) == (None, {})
+
+
+def test_pairs_are_of_tasks_that_may_have_them():
+    """`pairs` adds a second text unless the task has one, or never has."""
+    assert not head_of(2)[0].is_pair and head_of(2, pairs=True)[0].is_pair
+    for name in ("sts-b", "race"):
+        task, _ = head_of(1, name, pairs=True)
+        assert task == head_of(1, name)[0]
+
+
+def test_the_embedding_width_must_be_known(tmp_path):
+    """Neither the config nor the weights may lack the embedding width."""
+    path = tmp_path / "albert_config.json"
+    path.write_text('{"vocab_size": 60, "hidden_size": 12}')
+    with pytest.raises(InputError, match="Missing key `embedding_size`"):
+        tf1.read_config(str(path), Tensors({}, None))
+    AlbertConfig().save(str(tmp_path))
+    shapes = {"bert/embeddings/word_embeddings": (60, 6)}
+    config, warnings = tf1.read_config(str(path), Tensors(shapes, None))
+    assert config.embedding_size == 128 and warnings == []

@@ -1,0 +1,339 @@
+"""Rules of a `tokenizer.json` that a SentencePiece model can follow."""
+
+import numpy as np
+import pytest
+import vocabularies
+from hub_tokenizers import (
+    METASPACE,
+    of_transformers,
+    replace,
+    with_symbols,
+    write,
+)
+from sentencepiece import sentencepiece_model_pb2
+
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.hub_sentencepiece import (
+    SentencePieceReader,
+    is_digit,
+    keeps_spaces,
+    plain_settings,
+    splitter,
+)
+from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.conversion.text_rules import NotExpressible
+from albert_tf.conversion.tokenizer_files import HubFiles
+from albert_tf.conversion.tokenizer_json import (
+    FINAL_SIGMA,
+    tokenizer_json,
+)
+from albert_tf.conversion.tokenizer_json import (
+    replace as regex,
+)
+from albert_tf.text.added_pieces import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNUSED,
+    USER_DEFINED,
+)
+from albert_tf.text.normalization import TextConfig
+from albert_tf.text.tokenizers import SentencePieceTokenizer
+from albert_tf.text.wordpiece import is_punctuation
+
+OPEN, CLOSE = replace("``", '"'), replace("''", '"')
+NFKD, STRIP, LOWER, SPACES, MAP = (
+    {"type": name}
+    for name in ("NFKD", "StripAccents", "Lowercase", "Strip", "Precompiled")
+)
+MARKS = r"[\x{300}-\x{36f}]"
+PUNCTUATION, DIGITS = {"type": "Punctuation"}, {"type": "Digits"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings"),
+    [
+        ([], (False, False, False)),
+        ([OPEN, CLOSE, NFKD, STRIP, LOWER, MAP], (True, True, True)),
+        ([regex("``|''", '"')], (True, False, False)),
+        ([NFKD, NFKD, STRIP, STRIP], (False, True, False)),
+        ([NFKD, regex(MARKS, "")], (False, True, False)),
+        ([SPACES, regex(" {2,}", " "), LOWER], (False, False, True)),
+        ([regex(FINAL_SIGMA, "ς"), LOWER], (False, False, True)),
+        *(([OPEN], None), ([CLOSE, OPEN], None), ([STRIP], None)),
+        *(([NFKD], None), ([LOWER, NFKD, STRIP], None), ([MAP, LOWER], None)),
+        *(([replace("``", "x"), CLOSE], None), ([replace("x", '"')], None)),
+        *(([NFKD, regex(MARKS, "x")], None), ([{"type": "NFC"}], None)),
+    ],
+)
+def test_rules_that_settings_express(rules, settings):
+    """Rules are settings only in the order in which ours are applied."""
+    names = ("replace_quotes", "strip_accents", "do_lower_case")
+    found = plain_settings(rules, "ab\u0301")
+    assert found == (settings and dict(zip(names, settings, strict=True)))
+
+
+def test_accents_must_be_those_of_the_library():
+    """A mark without a combining class is an accent only in the source."""
+    assert plain_settings([NFKD, STRIP], "a\u0301\u0903")["strip_accents"]
+    assert plain_settings([NFKD, STRIP], "a\u0900") is None
+    assert plain_settings([LOWER], "a\u0900")["do_lower_case"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        ([], True),
+        ([regex(" {2,}", " ")], True),
+        ([SPACES], True),
+        ([SPACES, regex(" {2,}", "▁")], False),
+        ([regex(" {2,}", " "), regex(" +$", ""), regex(r"\p{L}", "")], False),
+        ([SPACES | {"strip_right": False}, regex(" {2,}", " ")], True),
+        ([SPACES | {"strip_right": True}, regex(" {2,}", " ")], False),
+    ],
+)
+def test_spaces_that_rules_keep(rules, kept):
+    """Spaces are kept unless rules or words remove repeated and last ones."""
+    assert keeps_spaces({"pre_tokenizer": METASPACE}, rules) is kept
+    assert keeps_spaces({}, rules) is kept
+    split = {"type": "WhitespaceSplit"}
+    assert not keeps_spaces({"pre_tokenizer": split}, rules)
+
+
+def test_characters_that_are_split_off():
+    """A pre-tokenizer splits off single characters, or runs of them."""
+    assert splitter({"type": "WhitespaceSplit"}) is None
+    assert splitter(DIGITS) == (is_digit, False)
+    assert splitter(DIGITS | {"individual_digits": True}) == (is_digit, True)
+    assert splitter({"type": "BertPreTokenizer"}) == (is_punctuation, True)
+    assert splitter(PUNCTUATION) == (is_punctuation, True)
+    runs = PUNCTUATION | {"behavior": "Contiguous"}
+    assert splitter(runs) == (is_punctuation, False)
+    for rule in (PUNCTUATION | {"behavior": "Removed"}, {"type": "ByteLevel"}):
+        with pytest.raises(NotExpressible, match=rule["type"]):
+            splitter(rule)
+    assert [*map(is_digit, "1½Ⅷ一a")] == [True, True, True, False, False]
+
+
+def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
+    """Return a reader that applied a pre-tokenizer, and its rules for texts."""
+    content = of_transformers(vocabularies.english())
+    content["model"]["vocab"] += [[piece, -5.0] for piece in MORE]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*rules]}
+    reader = SentencePieceReader(HubFiles("", content, {}), None)
+    return reader, reader._split_pieces()
+
+
+def unused(reader: SentencePieceReader, names) -> set[str]:
+    """Return the names of unused pieces among the given ones."""
+    kinds = {piece.piece: piece.type for piece in reader.proto.pieces}
+    assert {kinds[name] for name in names} <= {NORMAL, UNUSED}
+    return {name for name in names if kinds[name] == UNUSED}
+
+
+MORE = ("a▁b", "▁▁", "▁ab")
+
+
+@pytest.mark.parametrize(
+    ("settings", "prefix"),
+    [
+        *(({}, True), ({"add_prefix_space": False}, False)),
+        *(({"prepend_scheme": "never"}, False),),
+        *(({"prepend_scheme": "first"}, True),),
+        ({"prepend_scheme": "always", "add_prefix_space": False}, True),
+    ],
+)
+def test_the_prefix_of_texts(settings, prefix):
+    """`Metaspace` determines whether ▁ precedes a text; the default is yes."""
+    reader, rules = split_by({"type": "Metaspace", **settings})
+    assert reader.proto.normalizer_spec.add_dummy_prefix is prefix
+    assert rules == reader.hub.differences == []
+
+
+@pytest.mark.parametrize("split", [None, True, False])
+def test_pieces_across_words_are_retired(split):
+    """Pieces with ▁ inside are unused if `Metaspace` splits, as by default."""
+    more = {} if split is None else {"split": split}
+    gone = set() if split is False else {"a▁b", "▁▁"}
+    reader, _ = split_by(METASPACE | more)
+    assert unused(reader, MORE) == gone
+
+
+@pytest.mark.parametrize(
+    ("rules", "gone", "where"),
+    [
+        ([{"type": "WhitespaceSplit"}, METASPACE], "", []),
+        ([PUNCTUATION, METASPACE], "", [is_punctuation]),
+        ([METASPACE, DIGITS], "▁1 ▁2010, 12, 7,", []),
+        (
+            [METASPACE, DIGITS | {"individual_digits": True}],
+            "▁1 ▁2010, 12, 7, 000 10",
+            [],
+        ),
+        ([METASPACE, PUNCTUATION], "▁2010, 12, 7, ▁[ [cls] e's", []),
+    ],
+)
+def test_splits_before_and_after_spaces(rules, gone, where):
+    """A split before `Metaspace` is a rule, and one after it cuts pieces."""
+    reader, found = split_by(*rules)
+    names = "▁the ▁1 ▁2010, 12, 7, 000 10 1 , ▁[ [cls] e's".split()
+    assert unused(reader, names) == {*gone.split()}
+    assert [rule["where"] for rule in found] == where
+    texts = [f"{rules[-1]['type']}, which also splits text"] * bool(gone)
+    assert len(texts) == len(reader.hub.differences)
+    assert all(map(str.__contains__, reader.hub.differences, texts))
+
+
+@pytest.mark.parametrize(
+    ("rules", "named", "kept"),
+    [
+        ([DIGITS, METASPACE], "the pre-tokenizer Digits", 0),
+        (
+            [PUNCTUATION, METASPACE | {"prepend_scheme": "first"}],
+            "the pre-tokenizer Punctuation",
+            0,
+        ),
+        (
+            [{"type": "ByteLevel"}, PUNCTUATION, METASPACE],
+            "the pre-tokenizer ByteLevel",
+            1,
+        ),
+        ([], "a pre-tokenizer without Metaspace (none)", 0),
+        (
+            [DIGITS, PUNCTUATION],
+            "a pre-tokenizer without Metaspace (Digits, Punctuation)",
+            0,
+        ),
+        ([METASPACE | {"replacement": "_"}], "Metaspace by '_'", 0),
+    ],
+)
+def test_splits_without_an_equivalent(rules, named, kept):
+    """A difference names the part of a pre-tokenizer that is not followed."""
+    reader, found = split_by(*rules)
+    assert reader.hub.differences == [
+        f"ids may differ: no equivalent here for {named} in tokenizer.json"
+    ]
+    assert len(found) == kept
+
+
+def test_spaces_as_pieces_are_named(tmp_path):
+    """A warning states that the source has pieces for repeated spaces."""
+    content = of_transformers(vocabularies.english())
+    folder = write(tmp_path, content | {"pre_tokenizer": METASPACE})
+    assert read_tokenizer(folder)[1] == [
+        "trailing and repeated spaces are pieces only in the source"
+    ]
+
+
+def test_pieces_of_bytes(tmp_path):
+    """A model with byte fallback keeps its kinds of pieces and its ids."""
+    content = vocabularies.trained(
+        sentence_iterator=iter(["the cat sat, on 1, 2, mats"] * 20),
+        byte_fallback=True,
+        vocab_size=290,
+    )
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    again, _ = read_tokenizer(write(tmp_path, tokenizer_json(tokenizer)))
+    before, after = (
+        sentencepiece_model_pb2.ModelProto.FromString(t.content)
+        for t in (tokenizer, again)
+    )
+    assert after.trainer_spec.byte_fallback
+    kinds = [piece.type for piece in after.pieces]
+    assert kinds == [piece.type for piece in before.pieces]
+    assert kinds.count(BYTE) == 256
+    assert again.encode("the ☃") == tokenizer.encode("the ☃")
+
+
+def test_scores_go_there_and_back(tmp_path):
+    """Pieces that are never chosen have scores below -100 only in the file."""
+    tokenizer = vocabularies.english()
+    content = tokenizer_json(tokenizer)
+    again, _ = read_tokenizer(write(tmp_path, content))
+    before, after = (
+        sentencepiece_model_pb2.ModelProto.FromString(t.content)
+        for t in (tokenizer, again)
+    )
+    scores = [[piece.score for piece in p.pieces] for p in (before, after)]
+    np.testing.assert_allclose(*scores, rtol=1e-5)
+    there = dict(content["model"]["vocab"])
+    for piece in before.pieces:
+        never = piece.piece.endswith(("0,", "1,", "2,", "7,", "9,"))
+        assert there[piece.piece] == piece.score - 100.0 * never
+    assert not after.trainer_spec.byte_fallback
+
+
+@pytest.mark.parametrize(
+    ("settings", "form", "wanted"),
+    [
+        ({}, tokenizer_json, "released"),
+        ({}, of_transformers, "none"),
+        ({"digit_comma": "strip"}, of_transformers, "strip"),
+        ({"digit_comma": "odd"}, of_transformers, "none"),
+    ],
+)
+def test_the_rule_of_numbers_follows_from_scores(
+    settings, form, wanted, tmp_path
+):
+    """Without a setting, scores tell whether `1,` is ever a piece."""
+    folder = write(tmp_path, form(vocabularies.english()), **settings)
+    assert read_tokenizer(folder)[0].config.digit_comma == wanted
+
+
+def test_models_without_numbers_follow_the_release(tmp_path):
+    """Without a piece like `1,`, the released rule of numbers applies."""
+    content = of_transformers(vocabularies.english())
+    content["model"]["vocab"] = [
+        row
+        for row in content["model"]["vocab"]
+        if len(row[0]) == 1 or row[0][-1] != ","
+    ]
+    folder = write(tmp_path, content)
+    assert read_tokenizer(folder)[0].config.digit_comma == "released"
+
+
+def test_symbols_compete_unless_they_are_added(tmp_path):
+    """With compiled rules, only added symbols keep their priority."""
+    path = tmp_path / "spiece.model"
+    tokenizer = with_symbols()
+    path.write_bytes(tokenizer.content)
+    content = of_transformers(tokenizer)
+    content["added_tokens"].pop()  # "caf"
+    content["model"]["vocab"][-1][1] = -3.0
+    reader = SentencePieceReader(HubFiles("", content, {}), str(path))
+    before = [(p.piece, p.type, p.score) for p in reader.proto.pieces]
+    assert before[-1] == ("caf", USER_DEFINED, 0.0)
+    assert before[-2] == ("''", USER_DEFINED, 0.0)
+    reader._score_symbols()
+    after = [(p.piece, p.type, p.score) for p in reader.proto.pieces]
+    assert after == [*before[:-1], ("caf", NORMAL, -3.0)]
+
+
+def test_kinds_of_added_pieces(tmp_path):
+    """Added pieces are matched unless they are special; gaps are unused."""
+    tokenizer = vocabularies.english()
+    content, size = tokenizer_json(tokenizer), tokenizer.vocab_size
+    rows = {size + 1: "New  York", size + 2: "The"}
+    content["added_tokens"] += [
+        *({"id": id, "content": name} for id, name in rows.items()),
+        {"id": size + 3, "content": "Zed", "special": True},
+    ]
+    found, _ = read_tokenizer(write(tmp_path, content))
+    proto = sentencepiece_model_pb2.ModelProto.FromString(found.content)
+    assert [(p.piece, p.type) for p in proto.pieces[size:]] == [
+        (f"[unused{size}]", UNUSED),
+        ("new▁york", USER_DEFINED),
+        ("the", USER_DEFINED),
+        ("Zed", CONTROL),
+    ]
+    (place,) = (i for i, p in enumerate(tokenizer._pieces) if p == "the")
+    old = proto.pieces[place]
+    assert (old.piece, old.type) == (f"[unused{place}]", UNUSED)
+
+
+def test_a_damaged_model_is_named(tmp_path):
+    """The error for a damaged `spiece.model` has its path."""
+    path = tmp_path / "spiece.model"
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match=rf"SentencePiece model.*\({path}\)"):
+        read_tokenizer(str(tmp_path))

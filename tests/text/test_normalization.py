@@ -1,0 +1,179 @@
+"""The parts of normalisation, one by one."""
+
+import string
+import unicodedata
+
+import numpy as np
+import pytest
+from sentencepiece import sentencepiece_model_pb2
+from vocabularies import english, sentencepiece_model
+
+from albert_tf.base.errors import InputError
+from albert_tf.text import normalization, wordpiece
+from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
+from albert_tf.text.sentencepiece_models import (
+    charsmap_keys,
+    charsmap_of,
+    check_model,
+    piece_shares,
+)
+from albert_tf.text.tokenizers import tokenizer_of
+from albert_tf.text.wordpiece import is_punctuation
+
+
+def runs_of(text: str) -> list[tuple[int, int]]:
+    """Return the first and last code points of the runs in a text."""
+    codes = np.array([*map(ord, text)])
+    runs = np.split(codes, np.flatnonzero(np.diff(codes) != 1) + 1)
+    return [(int(run[0]), int(run[-1])) for run in runs]
+
+
+def test_the_characters_of_unicode():
+    """All planes in use are covered, without surrogates and the separator."""
+    assert runs_of(normalization.characters()) == [
+        *((0x1, 0x27FF), (0x2801, 0xD7FF), (0xE000, 0x3FFFF)),
+        (0xE0000, 0xE01FF),
+    ]
+    assert runs_of(normalization.changing_characters()) == [
+        *((0x1, 0x27FF), (0x2801, 0x33FF), (0xA000, 0xD7FF)),
+        *((0xE000, 0x1FFFF), (0x2F800, 0x2FA1F), (0xE0000, 0xE01FF)),
+    ]
+
+
+def test_a_function_is_applied_to_each_text():
+    """A function that drops or doubles the separator is called on each text."""
+    between = normalization.BETWEEN
+    for function in (
+        str.upper,
+        lambda text: text.upper().replace(between, ""),
+        lambda text: text.upper().replace(between, 2 * between),
+    ):
+        found = normalization.of_each(function, ["a", "", "bc"])
+        assert found == ["A", "", "BC"]
+
+
+def test_the_content_of_a_character_class():
+    """Runs of characters become ranges, with escapes where needed."""
+    found = normalization.character_class("cab-e]")
+    assert found == r"\--\-\]-\]a-ce-e"
+
+
+@pytest.mark.parametrize(
+    ("text", "marks", "nonspacing"),
+    [
+        *(("e", False, False), ("中", False, False), ("é", True, True)),
+        *(("e\u0301", True, True), ("\u0900", False, True)),
+        ("\u302e", True, False),
+    ],
+)
+def test_marks(text, marks, nonspacing):
+    """WordPiece drops nonspacing marks, and SentencePiece combining ones."""
+    assert normalization.has_marks(text) is marks
+    assert wordpiece.has_marks(text) is nonspacing
+    assert (normalization.drop_marks(text) != text) is marks
+
+
+def test_punctuation():
+    """Punctuation includes all ASCII symbols, but no other symbols."""
+    found = filter(is_punctuation, map(chr, range(256)))
+    assert "".join(found) == "".join(sorted(string.punctuation)) + "¡§«¶·»¿"
+    assert [*map(is_punctuation, "—「€▁中")] == [True, True] + [False] * 3
+    assert unicodedata.category("€") == "Sc"
+
+
+def test_symbols_that_normalised_text_lacks():
+    """Rules retire symbols that they change, and always collapse spaces."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
+    names = ["THE", "é", "the", "▁a", "a▁", "▁▁"]
+    for name in names:
+        proto.pieces.add(piece=name, score=0.0, type=USER_DEFINED)
+    proto.pieces.add(piece="ABC", score=-9.0, type=NORMAL)
+    proto.normalizer_spec.remove_extra_whitespaces = False
+    content = normalization.with_rules(
+        proto.SerializeToString(), english().config
+    )
+    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    assert proto.normalizer_spec.remove_extra_whitespaces
+    kinds = {piece.piece: piece.type for piece in proto.pieces}
+    gone = {name for name in names if kinds[name] == UNUSED}
+    assert gone == {"THE", "é", "▁▁"}
+    assert {kinds[x] for x in names} == {UNUSED, USER_DEFINED}
+    assert kinds["ABC"] == NORMAL
+
+
+MAP = charsmap_of({"ab": "c", "d": "é"})
+SIZE = int.from_bytes(MAP[:4], "little")
+
+
+def sized(size: int, content: bytes = MAP[4:]) -> bytes:
+    """Return a map with another size of its array."""
+    return size.to_bytes(4, "little") + content
+
+
+@pytest.mark.parametrize(
+    "charsmap",
+    [
+        sized(0, b"\0"),
+        sized(SIZE + 2, MAP[4 : 4 + SIZE] + b"xx" + MAP[4 + SIZE :]),
+        sized(1 << 20),
+        MAP[:-1],
+        MAP[:-2] + b"\xff\0",
+        sized(SIZE, MAP[4:].replace("é".encode(), b"\xc3\0")),
+    ],
+    ids=["empty", "size", "short", "no end", "no text", "half a letter"],
+)
+def test_maps_that_are_cut(charsmap):
+    """The error has the sizes of a map without whole parts."""
+    size = int.from_bytes(charsmap[:4], "little")
+    message = f"must be intact.*size={size}, bytes={len(charsmap)}$"
+    with pytest.raises(InputError, match=message):
+        charsmap_keys(charsmap)
+
+
+def test_replacements_begin_with_a_letter():
+    """A replacement that begins inside a letter or at the end is an error."""
+    assert {*charsmap_keys(MAP)} == {"ab", "d"}
+    units = np.frombuffer(MAP, "<u4", SIZE // 4, 4)
+    leaves = np.flatnonzero(units >> 31)
+    text = MAP[4 + SIZE :]
+    inside = text.index("é".encode()) + 1
+    for place in (inside, len(text), len(text) + 1):
+        for leaf in leaves:
+            changed = units.copy()
+            changed[leaf] = (1 << 31) | place
+            with pytest.raises(InputError, match="intact.*damaged entries"):
+                charsmap_keys(MAP[:4] + changed.tobytes() + text)
+
+
+def test_the_map_for_decoding_must_be_intact():
+    """A damaged map in the denormalizer is an error, too."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
+    proto.denormalizer_spec.precompiled_charsmap = MAP
+    check_model(proto.SerializeToString())
+    proto.denormalizer_spec.precompiled_charsmap = MAP[:-1]
+    with pytest.raises(InputError, match="must be intact"):
+        check_model(proto.SerializeToString())
+
+
+class Scores(list):
+    """A model with the given scores."""
+
+    def get_score(self, ids):
+        return [self[i] for i in ids]
+
+
+def test_shares_of_pieces():
+    """Shares follow from scores, except from ranks and those of symbols."""
+    found = piece_shares(Scores([0.0, np.log(0.25), np.log(0.5), 0.0]))
+    np.testing.assert_allclose(found, [0, 1 / 3, 2 / 3, 0])
+    found = piece_shares(Scores([0.0, -1.0, -2.0, -3.0, 0.0]))
+    np.testing.assert_allclose(found, [0, 1 / 3, 1 / 3, 1 / 3, 0])
+    assert piece_shares(Scores([0.0, 0.0])).tolist() == [0, 0]
+
+
+def test_a_tokenizer_survives_json():
+    """A tokenizer is rebuilt from its JSON values; None stays None."""
+    tokenizer = english(digit_comma="strip")
+    again = tokenizer_of(tokenizer.get_config())
+    assert again.fingerprint() == tokenizer.fingerprint()
+    assert tokenizer_of(None) is None

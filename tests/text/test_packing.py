@@ -1,0 +1,89 @@
+"""Texts and lengths that users pass are checked before they are packed."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from vocabularies import english
+
+from albert_tf.base.errors import InputError
+from albert_tf.text.packing import checked_texts, is_column, row_length
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        *(([], True), ((1,), True), (np.zeros(2), True), (iter("a"), True)),
+        *(("a", False), (b"a", False), ({"a": 1}, False), ({1}, False)),
+        *((3, False), (None, False)),
+    ],
+)
+def test_columns_have_a_value_per_example(values, wanted):
+    """Lists and arrays are columns, but texts, mappings and tables are not."""
+    assert is_column(values) is wanted
+    table = type("Table", (list,), {"columns": ()})
+    assert not is_column(table())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "\ufffd"],
+        ("a", b"\xff"),
+        np.array(["a", "\ufffd"]),
+        tf.constant([b"a", b"\xff"]),
+    ],
+    ids=["list", "tuple", "array", "tensor"],
+)
+def test_texts_in_any_form(values):
+    """Arrays, tensors and bytes become a list of strings."""
+    assert checked_texts(values, "x") == ["a", "\ufffd"]
+
+
+@pytest.mark.parametrize(
+    ("values", "received"),
+    [
+        ("a" * 99, f"x='{'a' * 59}"),
+        (np.array("ab"), "x='ab'"),
+        (["a", 3], r"x\[1\]=3"),
+        (["a", "b", ["c" * 99]], rf"x\[2\]=\['{'c' * 58}"),
+    ],
+)
+def test_values_that_are_no_texts(values, received):
+    """The error has the first value that is no string, cut to 60 characters."""
+    message = rf"`x` must be a list of strings. Received: {received}$"
+    with pytest.raises(InputError, match=message):
+        checked_texts(values, "x")
+
+
+def test_the_shortest_row_has_three_tokens():
+    """A row has room for [CLS] and two [SEP]; None means no limit."""
+    assert row_length(None) is None
+    assert [row_length(n) for n in (3, np.int64(4))] == [3, 4]
+    with pytest.raises(InputError, match="at least 3.*max_length=2"):
+        row_length(2)
+    with pytest.raises(InputError, match="`max_length` must be a whole"):
+        row_length("3")
+
+
+def test_inputs_for_texts_and_pairs():
+    """Rows are as long as the longest one, or as a limit."""
+    tokenizer = english()
+    the, cat, at = (tokenizer.encode(text) for text in ("the", "cat", "at"))
+    found = tokenizer(["the cat", "the"], ["", "at"])
+    assert [*found] == ["input_ids", "input_mask", "segment_ids"]
+    assert found["input_ids"].tolist() == [
+        [2, *the, *cat, 3, 0, 0],
+        [2, *the, 3, *at, 3],
+    ]
+    assert found["input_mask"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
+    assert found["segment_ids"].tolist() == [[0] * 6, [0, 0, 0, 1, 1, 1]]
+    assert {x.dtype for x in found.values()} == {np.dtype("int32")}
+    shapes = [
+        tokenizer(["the cat"]),
+        tokenizer(["the cat"], max_length=3),
+        tokenizer(["the"], ["at"], max_length=9),
+        tokenizer([]),
+        tokenizer([], [], max_length=5),
+    ]
+    wanted = [(1, 4), (1, 3), (1, 9), (0, 3), (0, 5)]
+    assert [found["input_ids"].shape for found in shapes] == wanted
