@@ -102,6 +102,13 @@ def test_lengths_that_are_given_stay():
     assert (c.max_query_length, c.doc_stride) == (8, 5)
     with pytest.raises(InputError, match="doc_stride=22"):
         shorter(doc_stride=22)
+    for length, lengths in ((5, (1, 1, 1)), (7, (1, 3, 3)), (8, (2, 3, 3))):
+        c = find("squad-1.1").updated(max_seq_length=length).config
+        found = c.max_query_length, c.doc_stride, c.max_answer_length
+        assert found == lengths
+    for length, most in ((4, 1), (5, 2), (6, 3), (20, 10)):
+        c = find("multiple_choice").updated(max_seq_length=length).config
+        assert c.max_qa_length == most
     with pytest.raises(InputError, match="at least 5.*max_seq_length=4"):
         find("squad-1.1").updated(max_seq_length=4)
 
