@@ -72,6 +72,9 @@ def test_layers_keep_their_groups():
     with pytest.raises(InputError, match="one of 1, 2, 3, 4, 7, 8, 11, 12"):
         shorter(config, 9)
     assert shorter(config, 12) == config
+    for layers in {*range(1, 13)} - {*possible(config)}:
+        with pytest.raises(InputError, match="must keep each layer's group"):
+            shorter(config, layers)
     own = dataclasses.replace(config, num_hidden_groups=12, sharing="none")
     few = shorter(own, 5)
     assert few.num_hidden_groups == 5
@@ -184,9 +187,9 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
     assert HINT not in told
     lines = map(str.split, told.splitlines())
     assert ["parameters", "mrr", "loss"] in lines
-    config = ShrinkConfig(str(folder), f"{out}2", num_heads=1)
+    config = ShrinkConfig(str(folder), f"{out}2", num_heads=4)  # all of them
     for columns in (["text"], ["text", "text_pair"]):
-        with pytest.raises(InputError, match="loss on their own.*num_heads=1"):
+        with pytest.raises(InputError, match="loss on their own.*num_heads=4"):
             shrink_model(config, table("train_file", *columns))
     shrink_model(config, table("train_file", "text", "text_pair", "negative"))
 

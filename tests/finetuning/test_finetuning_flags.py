@@ -55,7 +55,7 @@ def test_actions_that_do_not_fit(values, message):
     how = {"output_dir": "o", "do_eval": True}
     with pytest.raises(InputError, match=message):
         FinetuningConfig(**how | values)
-    FinetuningConfig(**how, ensemble=("a", "b"))
+    assert FinetuningConfig(**how, ensemble=("a", "b")).source_dir == "a"
     FinetuningConfig(**how, model_dir="m", do_train=True, num_seeds=2)
 
 

@@ -101,7 +101,8 @@ def test_portions_of_a_batch():
     """Weights determine each task's portion of a batch, at least one unit."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
-    assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
+    assert portions([0.5, 0.3, 0.2], 32, 4) == [16, 8, 8]
+    assert portions([0.6, 0.4], 8, 4) == [4, 4]
     with pytest.raises(InputError, match="train_batch_size=4"):
         portions([0.5, 0.5], 4, 4)
 
@@ -447,6 +448,7 @@ def test_a_run_that_is_refused_changes_nothing(
         ({"task_weights": ("1", "-1")}, "task_weights=1,-1"),
         ({"task_weights": ("1", "0")}, "task_weights=1,0"),
         ({"task_weights": ("1", "x")}, "task_weights=1,x"),
+        ({"task_weights": ("1", "1", "1")}, "task_weights=1,1,1"),
         ({"train_batch_size": 1}, "train_batch_size=1"),
     ],
     ids=str,

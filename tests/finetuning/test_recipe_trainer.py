@@ -237,6 +237,12 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
         assert run.ended_early is over
         rate = 0.5 if over else 1.0
         run.trainer.rate.factor.assign.assert_called_with(rate)
+    run.trainer.reset_mock()
+    for patience, over in ((0, False), (1, True)):
+        recipe = RecipeConfig(early_stopping=patience)
+        EarlyStopping(4, recipe, "accuracy").after(run, None)
+        assert run.ended_early is over
+    run.trainer.rate.factor.assign.assert_not_called()
 
 
 @pytest.mark.parametrize(

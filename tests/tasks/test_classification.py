@@ -86,6 +86,7 @@ def test_squared_error(tmp_path):
     assert losses.numpy().tolist() == [0.0625, 6.25, 7.5625]
     predictions = task.predictions(examples, {"logits": logits}, None)
     assert [p.label for p in predictions] == [1.25, 0.5, 2.75]
+    assert not any(p.probabilities.size for p in predictions)
     score = task.score(examples, predictions)
     assert score["negative_mse"] == pytest.approx(-13.875 / 3)
     base = str(tmp_path / "eval_predictions")

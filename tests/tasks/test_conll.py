@@ -274,6 +274,21 @@ def test_a_tag_is_in_the_last_of_several_columns():
         conll.tag_of(["x" * 61], "", True, "f:1")
 
 
+def test_lines_of_a_table_have_all_columns():
+    """The error for a line with too few or too many cells names the line."""
+    for cells in (["x"], ["x", "y", "z"]):
+        line = conll.Line(3, "", cells)
+        with pytest.raises(InputError, match=f"f:3: .* 2 .*={len(cells)}$"):
+            conll.named_rows("f", ["a", "b"], [line])
+
+
+def test_several_words_with_one_tag_are_one_word(tmp_path):
+    """A line is a sentence only if it has several words and several tags."""
+    lines = "word\ttag\nNew York\tB-LOC\nis\tO\n"
+    (found,) = read(tmp_path, lines)
+    assert found.words == ("New York", "is")
+
+
 def test_the_number_of_a_column():
     """A column has a number, a name, or the last of the usual names."""
     header = ["Word", "TAG", "x", "pos"]

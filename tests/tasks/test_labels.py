@@ -111,6 +111,7 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
         ("classification", {"a": 1}, "a text, a number or a boolean"),
         ("classification", ["x" * 99], r"boolean.*label=\['x{58}$"),
         ("regression", True, "finite number. Received: label=True"),
+        ("regression", [1.5], "a text, a number or a boolean"),
         ("regression", "inf", "finite number. Received: label='inf'"),
         ("multilabel", ["x", None], "contain an empty class.*None"),
         ("multilabel", ["x", ["y"]], "a text, a number or a boolean"),

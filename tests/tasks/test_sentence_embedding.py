@@ -133,6 +133,14 @@ def test_columns_of_texts_in_memory():
             TASK.table(width, labelled)
 
 
+def test_how_vectors_are_made():
+    """By default, vectors are means of length one."""
+    assert TASK.head_arguments == ("mean", True)
+    for unit in (True, False):
+        task = TASK.updated(pooling="cls", unit_length=unit)
+        assert task.head_arguments == ("cls", unit)
+
+
 def test_which_texts_must_differ():
     """Pairs without scores must differ, and only triplets learn alone."""
     for texts, score, apart, alone in (
