@@ -253,6 +253,24 @@ def test_a_field_of_another_type(tmp_path, name, changes):
         load_task(str(tmp_path))
 
 
+def test_a_setting_that_a_kind_needs(tmp_path):
+    """Only settings without a default may be absent from `task.json`."""
+    task, path = WRITTEN["squad-2.0"], tmp_path / "task.json"
+    for name in ("null_score_diff_threshold", "pooling", "doc_stride"):
+        config = task["config"] | {name: None}
+        path.write_text(json.dumps(task | {"config": config}))
+        if name != "doc_stride":
+            assert getattr(load_task(str(tmp_path)).config, name) is None
+    with pytest.raises(InputError, match="ValueError `doc_stride` is missing"):
+        load_task(str(tmp_path))
+
+
+def test_a_label_in_a_list():
+    """In a column of labels, a list with one item counts as its item."""
+    labels = find("multiple_choice").table_labels([[1], 2, [1, 2], [], "x"])
+    assert labels == [1, 2, [1, 2], [], "x"]
+
+
 def test_the_task_of_another_model():
     """Models with different labels or of different kinds raise errors."""
     for name in ("ax", "classification"):
