@@ -204,6 +204,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
         ("EU B-ORG\n\n# two\nis O\n", "EU is"),
         ("#begin document 1\nEU O\n\n#end document\nis O\n", "EU is"),
         ("#begin document 1\nEU O\n\n#end B-LOC\nis O\n", "EU #end is"),
+        ("EU O\n\n#doc\nis O\n\n#end document\nso O\n", "EU is so"),
     ],
 )
 def test_a_hashtag_is_a_word(tmp_path, text, words):
