@@ -49,7 +49,7 @@ class TaskEvaluator:
         self,
         model: Evaluator,
         task: Task,
-        bucketed: bool = False,
+        bucketed: bool,
         outputs: Callable | None = None,
     ):
         self.model, self.task, self.bucketed = model, task, bucketed

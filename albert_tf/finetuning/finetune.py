@@ -62,7 +62,8 @@ def train(
         lambda: job.task.build_model(job.config, s.training.dtype_policy),
         objective_of(job.task, s.recipe),
     )
-    batches = make_batches(job.train[0].features, s.run, s.training, strategy)
+    features = job.training_split.features
+    batches = make_batches(features, s.run, s.training, strategy)
     by_length = bucketed(s.run, strategy, "eval")
     evaluator = TaskEvaluator(trainer.evaluator, job.task, by_length)
     keep = KeepThreshold(s.training.eval_steps, job.best_metric, evaluator)
@@ -84,7 +85,7 @@ def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
     """Train in a locked output directory; return the job and the evaluator."""
-    s = s.planned(len(job.train[0].features))
+    s = s.planned(len(job.training_split.features))
 
     def claim():
         nonlocal job
@@ -180,7 +181,8 @@ def run_seeds(
         keras.backend.clear_session()
     if not all(runs.values()) or not distribution.is_chief(strategy):
         return {}
-    names = (job.eval or job.predict)[0].name, job.task.main_metric
+    first = next(iter(job.eval or job.predict))
+    names = first.name, job.task.main_metric
     return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 

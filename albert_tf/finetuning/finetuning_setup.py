@@ -365,6 +365,12 @@ class Job:
     predict: tuple[Split, ...]
 
     @property
+    def training_split(self) -> Split:
+        """The only training split."""
+        (split,) = self.train
+        return split
+
+    @property
     def best_metric(self) -> str:
         """The name of the main metric among the metrics of all eval splits."""
         split = self.eval[0].name if self.eval else "eval"

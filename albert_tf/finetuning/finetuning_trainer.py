@@ -107,11 +107,13 @@ class FinetuningTrainer(Trainer):
                 loss, report = self._loss(batch, divisors, seed)
         every = self._differentiate(tape, loss, words)
         gradients, of_words = every[: -len(words)], every[-len(words) :]
-        moves = [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
+        moves = iter(
+            [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
+        )
         # If the encoder is called several times, the order is the same as
         # before.
         with tf.GradientTape() as tape:
-            with words_changed(embeddings, lambda x: x + moves.pop(0)):
+            with words_changed(embeddings, lambda x: x + next(moves)):
                 again, _ = self._loss(batch, divisors, seed)
         return add(gradients, self._differentiate(tape, again)), report
 

@@ -142,7 +142,7 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
     """Return each task's number of examples in a batch, by weight.
 
     Args:
-      weights: the tasks' weights.
+      weights: the tasks' weights, which add up to 1.
       size: number of examples in the batch.
       unit: the number of which portions are multiples, so that replicas and
         micro-batches have equal parts.
@@ -156,7 +156,7 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
         tasks=len(weights),
     )
     spare = units - len(weights)  # after one example for each task
-    exact = [weight / sum(weights) * spare for weight in weights]
+    exact = [weight * spare for weight in weights]
     counts = [int(x) for x in exact]
     rests = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
     for i in rests[: spare - sum(counts)]:
@@ -176,7 +176,12 @@ def mixed_batches(
     """Return a function that creates mixed batches, for `Trainer.iterator`."""
     makers = {
         name: make_batches(
-            job.train[0].features, s.run, s.training, strategy, size, number
+            job.training_split.features,
+            s.run,
+            s.training,
+            strategy,
+            size,
+            number,
         )
         for number, ((name, job), size) in enumerate(
             zip(jobs.items(), sizes, strict=True)
@@ -214,10 +219,14 @@ def task_names(s: Settings) -> list[str]:
     return names
 
 
+def sizes_of(jobs: dict[str, Job]) -> list[int]:
+    """Return each task's number of training examples."""
+    return [len(job.training_split.features) for job in jobs.values()]
+
+
 def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
     """Return the weights of the tasks, which add up to 1."""
-    sizes = [len(job.train[0].features) for job in jobs.values()]
-    entries = s.recipe.task_weights or sizes
+    entries = s.recipe.task_weights or sizes_of(jobs)
     try:
         weights = [float(entry) for entry in entries]
     except ValueError:
@@ -359,7 +368,7 @@ def finetune_together(s: Settings) -> Metrics:
         jobs = prepare_jobs(s, names)
     require_alike(prepared, s, *jobs.values())
     s.advise()
-    s = s.planned(sum(len(job.train[0].features) for job in jobs.values()))
+    s = s.planned(sum(sizes_of(jobs)))
     weights = task_weights(s, jobs)
     strategy = prepared or distribution.make_strategy(s.devices)
     s = s.with_dtype(strategy)

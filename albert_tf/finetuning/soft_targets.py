@@ -95,7 +95,7 @@ def with_class_weights(job: Job, entries: tuple[str, ...]) -> Job:
       job: the task and its data.
       entries: the value of `RecipeConfig.class_weights`.
     """
-    if not entries or not job.train:
+    if not entries:
         return job
     shown = ",".join(entries)
     require(
@@ -110,7 +110,7 @@ def with_class_weights(job: Job, entries: tuple[str, ...]) -> Job:
     }
     rule = "`class_weights` must list each label once, by name or by number."
     require(len(table) == len(weights), rule, class_weights=shown)
-    split = job.train[0]
+    split = job.training_split
     features, classes = weighted(split.features, job.task, table)
     print(summary(classes, job.task))
     train = (dataclasses.replace(split, features=features),)
@@ -227,7 +227,7 @@ def teach(
     bucketed: bool,
 ) -> Job:
     """Return the job with a teacher's outputs for its training examples."""
-    directory, split = recipe.teacher, job.train[0]
+    directory, split = recipe.teacher, job.training_split
     task = load_teacher(directory, job)
     evaluator = load_evaluator(directory, task, strategy, batch_size)
     print(f"Computing outputs of teacher {directory} for the training examples")

@@ -27,6 +27,7 @@ from albert_tf.tasks.tables import (
     ClassSet,
     Columns,
     TableColumns,
+    brief,
     cell,
     class_named,
     class_texts,
@@ -431,7 +432,7 @@ class Regression(SentenceTask):
         number = len(self.labels) or 1
         rule = f"{where}: the label must be {number} numbers"
         rule += f", {shown(self.labels)}." if self.labels else "."
-        require(len(values) == number, rule, label=str(values)[:60])
+        require(len(values) == number, rule, label=brief(values))
         numbers = tuple(label_number(value, where) for value in values)
         if None in numbers:
             return None

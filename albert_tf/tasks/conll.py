@@ -10,7 +10,7 @@ from albert_tf.base.errors import require
 from albert_tf.data.file_kinds import CSV, JSON, JSONL, kind_of, read_text
 from albert_tf.data.row_files import Row, csv_cells
 from albert_tf.data.table_sources import is_table
-from albert_tf.tasks.tables import Columns, read_rows
+from albert_tf.tasks.tables import Columns, brief, read_rows
 from albert_tf.tasks.tagged_words import (
     DIVIDERS,
     TAG_NAMES,
@@ -211,7 +211,7 @@ def tag_of(
     if last > 1 and not absent:
         tag = column(cells, number or str(last), "label_column", where).strip()
     rule = f"{where}: a line must have a word and a tag."
-    require(tag or not tagged, rule, line=repr(" ".join(cells)[:60]))
+    require(tag or not tagged, rule, line=repr(brief(" ".join(cells))))
     return tag or None
 
 

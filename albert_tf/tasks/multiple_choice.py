@@ -25,6 +25,7 @@ from albert_tf.tasks.predictions import (
 from albert_tf.tasks.tables import (
     Columns,
     TableColumns,
+    brief,
     cell,
     field,
     label_text,
@@ -112,7 +113,7 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
         isinstance(x, str | int | float) and x == x for x in choices
     )
     rule = f"{where}: there must be a list of 2 to {len(LETTERS)} choices."
-    require(legal, f"{rule} Received: {str(choices)[:60]}")
+    require(legal, f"{rule} Received: {brief(choices)}")
     return tuple(map(str, choices))
 
 

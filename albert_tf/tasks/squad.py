@@ -15,7 +15,7 @@ from albert_tf.data.table_sources import is_table
 from albert_tf.tasks import squad_metrics
 from albert_tf.tasks.numerics import NO_ANSWER, Spans, softmax
 from albert_tf.tasks.predictions import sibling, submission_path, write_tsv
-from albert_tf.tasks.tables import Columns, field, read_rows
+from albert_tf.tasks.tables import Columns, brief, field, read_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +96,7 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
     if isinstance(found, str):
         found = [found]
     rule = f"{where}: `answers` must be a list, an object or a text."
-    require(isinstance(found, list), rule, answers=str(found)[:60])
+    require(isinstance(found, list), rule, answers=brief(found))
     answers = []
     for answer in found:
         text, start = answer, None
@@ -159,7 +159,7 @@ def entries(path: str) -> Iterator[Entry]:
             context = field(paragraph, "context", str, where)
             for qa in field(paragraph, "qas", list, where):
                 rule = f"{where}: every item of `qas` must be an object."
-                require(isinstance(qa, dict), rule, qas=str(qa)[:60])
+                require(isinstance(qa, dict), rule, qas=brief(qa))
                 yield Entry(context, qa, where)
 
 

@@ -24,6 +24,11 @@ MISSING = ("", "nan", "NaN")
 LARGEST = float(np.finfo(np.float32).max)  # the largest legal label
 
 
+def brief(value: Any) -> str:
+    """Return the beginning of a value's text, for an error message."""
+    return str(value)[:60]
+
+
 def label_text(value: Any, where: str) -> str | None:
     """Return a label as text, or None if it is missing.
 
@@ -37,7 +42,7 @@ def label_text(value: Any, where: str) -> str | None:
     if isinstance(value, int | float):
         value = json.dumps(value)
     rule = f"{where}: a label must be a text, a number or a boolean."
-    require(isinstance(value, str), rule, label=str(value)[:60])
+    require(isinstance(value, str), rule, label=brief(value))
     text = value.strip()
     return None if text in MISSING else text
 
@@ -105,7 +110,7 @@ def cell_items(text: str, where: str) -> list | str:
     except ValueError:
         raise InputError(
             f'{where}: a set of classes must be a JSON list such as ["a", '
-            f'"b"], or texts separated by commas. Received: {text[:60]}'
+            f'"b"], or texts separated by commas. Received: {brief(text)}'
         ) from None
 
 
@@ -176,7 +181,7 @@ def shares_in(
     rule = "Rows of labels must have a share from 0 to 1 for each of "
     rule += shown(classes)
     rule += "." if are_sets else ", and add up to 1."
-    require(legal, rule, y=str(rows[:1])[:60])
+    require(legal, rule, y=brief(rows[:1]))
     return np.array(rows, np.float64)
 
 
@@ -264,7 +269,7 @@ def field(values: Any, name: str, kind: type, where: str) -> Any:
     value = values.get(name) if isinstance(values, dict) else None
     legal = isinstance(value, kind) and not isinstance(value, bool)
     rule = f"{where}: `{name}` must be {JSON_TYPES[kind]}."
-    require(legal, rule, **{name: str(value)[:60]})
+    require(legal, rule, **{name: brief(value)})
     return value
 
 
@@ -273,7 +278,7 @@ def texts_cell(row: Row, column: str, flag: str) -> tuple[str, ...]:
     texts = cell(row, column, flag)
     listed = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
     rule = f"{row.where}: column {column} must contain a list of texts."
-    require(listed, rule, **{column: str(texts)[:60]})
+    require(listed, rule, **{column: brief(texts)})
     return tuple(texts)
 
 
@@ -285,7 +290,7 @@ def text_cell(row: Row, column: str, flag: str) -> str:
     if not isinstance(value, str):
         raise InputError(
             f"{row.where}: column {column} must contain text. "
-            f"Received: {json.dumps(value, default=str)[:60]}"
+            f"Received: {brief(json.dumps(value, default=str))}"
         )
     return value
 

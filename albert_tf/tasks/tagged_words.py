@@ -13,7 +13,7 @@ from typing import Any
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.data.row_files import Row
-from albert_tf.tasks.tables import cell, label_text
+from albert_tf.tasks.tables import brief, cell, label_text
 from albert_tf.text.wordpiece import (
     IDEOGRAPH,
     is_punctuation,
@@ -110,7 +110,7 @@ def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
             either = words.split()
         return tuple(either)
     rule = f"{row.where}: column {column} must be a list of texts, or a text."
-    require(legal, rule, **{column: str(words)[:60]})
+    require(legal, rule, **{column: brief(words)})
     return tuple(words)
 
 
@@ -120,7 +120,7 @@ def tags_in(row: Row, column: str) -> list[str | None]:
     if isinstance(tags, str):
         tags = re.split(DIVIDERS, tags.strip()) if tags.strip() else []
     rule = f"{where}: column {column} must be a list of tags."
-    require(isinstance(tags, list), rule, **{column: str(tags)[:60]})
+    require(isinstance(tags, list), rule, **{column: brief(tags)})
     return [label_text(x, f"{where}, word {i}") for i, x in enumerate(tags)]
 
 

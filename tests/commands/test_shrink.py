@@ -14,6 +14,7 @@ from albert_tf.finetuning import shrink
 from albert_tf.finetuning.shrink import (
     ShrinkConfig,
     importances,
+    keeps_variable,
     possible,
     shorter,
     shrink_model,
@@ -34,12 +35,16 @@ def restored(folder):
     return model
 
 
+HINT = "With --data_dir or --eval_file, this table includes metrics."
+
+
 def test_fewer_layers_are_the_first_ones(
-    pretrained_dir, pretrained_model, tokenizer, tmp_path
+    pretrained_dir, pretrained_model, tokenizer, tmp_path, capsys
 ):
     """The outputs equal those of the original model's first layers."""
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
+    assert capsys.readouterr().out.splitlines()[-2:] == [HINT, f"Wrote {out}"]
     inputs = [tf.constant(x) for x in packed(tokenizer, TEXTS)]
     states = pretrained_model.albert(*inputs, return_all=True)["hidden_states"]
     found = restored(out).albert(*inputs)["sequence_output"]
@@ -66,8 +71,21 @@ def test_layers_keep_their_groups():
     assert shorter(config, 8).num_hidden_groups == 2
     with pytest.raises(InputError, match="one of 1, 2, 3, 4, 7, 8, 11, 12"):
         shorter(config, 9)
+    assert shorter(config, 12) == config
+    for layers in {*range(1, 13)} - {*possible(config)}:
+        with pytest.raises(InputError, match="must keep each layer's group"):
+            shorter(config, layers)
     own = dataclasses.replace(config, num_hidden_groups=12, sharing="none")
-    assert shorter(own, 5).num_hidden_groups == 5
+    few = shorter(own, 5)
+    assert few.num_hidden_groups == 5
+    for block in ("attention_{}_0/query/kernel", "ffn_{}_0/output/bias"):
+        kept = [
+            i
+            for i in range(12)
+            if keeps_variable(f"albert/encoder/{block.format(i)}", few)
+        ]
+        assert kept == [0, 1, 2, 3, 4]
+    assert keeps_variable("albert/pooler/kernel", few)
     with pytest.raises(InputError, match="at most.*12"):
         shorter(config, 13)
 
@@ -129,7 +147,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 
 
 def test_so_many_examples_say_what_heads_are_worth(
-    finished, opinions, tmp_path, monkeypatch
+    finished, opinions, tmp_path, monkeypatch, capsys
 ):
     """Heads are ranked on as many training examples as `HEAD_EXAMPLES`."""
     asked = []
@@ -144,6 +162,7 @@ def test_so_many_examples_say_what_heads_are_worth(
     monkeypatch.setattr(shrink, "HEAD_EXAMPLES", 7)
     shrink_model(ShrinkConfig(finished[0], out, num_heads=1), data)
     assert asked == [1] * 7
+    assert HINT in capsys.readouterr().out
     part = "albert/encoder/attention_0_0/query/kernel"
     old, new = (
         checkpoints.reader(checkpoints.for_inference(folder))(part)
@@ -164,11 +183,13 @@ def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
     of_kind("embedding", folder, pretrained_dir, layers=2)
     config = ShrinkConfig(str(folder), out, num_layers=1)
     shrink_model(config, table("eval_file", "text", "text_pair"))
-    lines = map(str.split, capsys.readouterr().out.splitlines())
+    told = capsys.readouterr().out
+    assert HINT not in told
+    lines = map(str.split, told.splitlines())
     assert ["parameters", "mrr", "loss"] in lines
-    config = ShrinkConfig(str(folder), f"{out}2", num_heads=1)
+    config = ShrinkConfig(str(folder), f"{out}2", num_heads=4)  # all of them
     for columns in (["text"], ["text", "text_pair"]):
-        with pytest.raises(InputError, match="loss on their own.*num_heads=1"):
+        with pytest.raises(InputError, match="loss on their own.*num_heads=4"):
             shrink_model(config, table("train_file", *columns))
     shrink_model(config, table("train_file", "text", "text_pair", "negative"))
 

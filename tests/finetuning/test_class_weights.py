@@ -19,11 +19,14 @@ from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.finetuning.soft_targets import (
     balanced,
     objective_of,
+    summary,
+    weighted,
     weights_of_classes,
     with_class_weights,
 )
 from albert_tf.tasks.batches import evaluation_batches, training_batches
 from albert_tf.tasks.classification import Example
+from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task_config import TaskConfig
@@ -144,6 +147,39 @@ def test_named_classes_of_sets():
     task = find("multilabel").fitted(examples_of("multilabel"))
     found = weights_of_classes(np.zeros([4, 3], int), task, {"y": 3.5})
     assert found.tolist() == [[1, 1], [1, 3.5], [1, 1]]
+    told = "Class weights: x 1 (no 1), y 3.5 (no 1), z 1 (no 1)"
+    assert summary(found, task) == told
+
+
+def test_weights_of_one_of_several_classes():
+    """Classes have the named weights or, without names, balanced weights."""
+    task = dataclasses.replace(find("classification"), labels=("bad", "good"))
+    labels = np.array([1, 1, 0, 1])
+    found = weights_of_classes(labels, task, {"good": 3.5})
+    assert found.tolist() == [1, 3.5]
+    found = weights_of_classes(labels, task, {})
+    np.testing.assert_allclose(found, [2, 2 / 3])
+    assert summary(found, task) == "Class weights: bad 2, good 0.6667"
+
+
+def test_weights_stand_beside_their_labels():
+    """Tokens without a tag have weight 0; sets have a weight for each class."""
+    task = dataclasses.replace(find("multilabel"), labels=("x", "y"))
+    rows = [(np.arange(2), 2)] * 2
+    tags, sets = np.array([-1, 0, 1, 1]), np.array([[1.0, 0], [1, 1]])
+    features = Features.from_rows(
+        rows, {}, 0, 8, token_arrays={"labels": tags}, fills={"labels": -1}
+    )
+    found, classes = weighted(features, task, {})
+    assert classes.tolist() == [1.5, 0.75]
+    assert found.token_arrays["label_weights"].tolist() == [0, 1.5, 0.75, 0.75]
+    assert found.fills == {"labels": -1, "label_weights": 0}
+    assert not found.arrays
+    features = Features.from_rows(rows, {"labels": sets}, 0, 8)
+    found, _ = weighted(features, task, {"x": 2.5})
+    assert found.arrays["label_weights"].tolist() == [[2.5, 1], [2.5, 1]]
+    found, classes = weighted(features, task, {})
+    assert classes.tolist() == [[1, 1], [1, 1]]  # x is in every set
 
 
 @pytest.mark.slow_after(1)

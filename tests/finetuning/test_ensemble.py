@@ -1,5 +1,6 @@
 """Ensembles, runs with several seeds, and distillation."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -8,13 +9,19 @@ from unittest import mock
 import numpy as np
 import pytest
 import scipy.special
+import tensorflow as tf
+import tiny
 import vocabularies
 from tiny_runs import build, eagerly, predictions, refusal, run, weights
 
+from albert_tf.base.errors import InputError
+from albert_tf.finetuning import evaluation
 from albert_tf.finetuning import finetune as finetuning_run
-from albert_tf.finetuning.finetune import summary
+from albert_tf.finetuning.finetune import for_ensemble, summary
 from albert_tf.finetuning.finetuning_setup import Job, Split
 from albert_tf.tasks.registry import find
+from albert_tf.text.packing import INPUTS
+from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.history import History
 
@@ -98,7 +105,10 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
     scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
 
     def run_job(s, job, strategy):
-        values = scores[s.training.random_seed]
+        seed = s.training.random_seed
+        values = scores[seed]
+        folder = str(tmp_path / f"seed_{seed}")
+        assert (s.run.output_dir, s.run.num_seeds) == (folder, 1)
         return {
             split: {"accuracy": value}
             for split, value in zip(("eval", "predict"), values, strict=True)
@@ -192,6 +202,66 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
     labels = [["bad", "good"].index(row["label"]) for row in rows]
     loss = -expected[np.arange(len(rows)), labels].mean()
     assert found["eval"]["loss"] == pytest.approx(loss, abs=1e-4)
+
+
+def test_outputs_are_averaged_over_members():
+    """The mean is over members, not examples; the loss is that of the mean."""
+    task = dataclasses.replace(find("classification"), labels=("x", "y"))
+    logits = np.random.default_rng(0).normal(size=(2, 3, 2)).astype("f4")
+    labels = np.array([0, 1, 1])
+    batch = dict.fromkeys(INPUTS) | {"labels": labels}
+    batch |= {"example_weights": tf.ones(3)}
+    members = [lambda *_, seed, x=x: tf.constant(x) for x in logits]
+    ensemble = mock.Mock(members=members)
+    found = evaluation.averaged_outputs(task)(ensemble, batch)
+    np.testing.assert_allclose(found["logits"], logits.mean(0), rtol=1e-6)
+    losses = -scipy.special.log_softmax(logits.mean(0), -1)[range(3), labels]
+    np.testing.assert_allclose(found["task_loss"], losses, rtol=1e-5)
+
+
+def test_members_have_one_task(pretrained, tmp_path):
+    """The error names the first member and the one that differs from it."""
+    task = find("classification").updated(max_seq_length=16)
+    folders = [str(tmp_path / name) for name in "abc"]
+    for folder, labels in zip(folders, ("xy", "xy", "yx"), strict=True):
+        shutil.copytree(pretrained, folder)
+        dataclasses.replace(task, labels=tuple(labels)).save(folder)
+    job = Job(task, tiny.CONFIG, load_tokenizer(pretrained), (), (), ())
+    evaluation.check_members(folders[:2], job)
+    other = f"same task.*ensemble={folders[0]},{folders[2]}$"
+    for chosen in (folders, folders[::2]):
+        with pytest.raises(InputError, match=other):
+            evaluation.check_members(chosen, job)
+    beam = dataclasses.replace(job, task=find("squad-2.0"))
+    with pytest.raises(InputError, match="averaged.*task=squad-2.0"):
+        evaluation.check_members(folders[:2], beam)
+
+
+THRESHOLD = "null_score_diff_threshold"
+
+
+@pytest.mark.parametrize(
+    ("saved", "values", "expected"),
+    [
+        ((1.0, 4.0), {"do_predict": True}, 2.5),
+        ((1.0, None), {"do_predict": True}, None),
+        ((1.0, 4.0), {"do_eval": True}, None),
+        ((1.0, 4.0), {"do_predict": True, THRESHOLD: 0.0}, 9.0),
+    ],
+)
+def test_the_threshold_of_an_ensemble(
+    saved, values, expected, tmp_path, monkeypatch
+):
+    """By default, it is the mean; an evaluation tunes it; a given one stays."""
+    monkeypatch.setattr(evaluation, "check_members", lambda *_: None)
+    task = find("squad-2.0").replaced(null_score_diff_threshold=9.0)
+    folders = tuple(str(tmp_path / name) for name in "ab")
+    for folder, value in zip(folders, saved, strict=True):
+        os.mkdir(folder)
+        task.replaced(null_score_diff_threshold=value).save(folder)
+    s = build(**values, ensemble=folders, output_dir=str(tmp_path / "o"))
+    job = for_ensemble(s, Job(task, None, None, (), (), ()))
+    assert job.task == task.replaced(null_score_diff_threshold=expected)
 
 
 @pytest.mark.slow

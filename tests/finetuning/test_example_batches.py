@@ -5,8 +5,11 @@ import pytest
 import tensorflow as tf
 from tiny_runs import build, run, weights
 
-from albert_tf.finetuning.finetuning_trainer import training_step
+from albert_tf.finetuning import finetuning_trainer
+from albert_tf.finetuning.evaluation import bucketed
+from albert_tf.finetuning.finetuning_trainer import make_batches, training_step
 from albert_tf.model.ops import CompiledForTpu
+from albert_tf.tasks.features import Features
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,40 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
     here = tf.distribute.get_strategy()
     assert training_step(s.run, s.training, here, 200) == step
     assert training_step(s.run, s.training, CompiledForTpu(), 200) == 0
+    for part, settings in (("train", {"all"}), ("eval", {"all", "evaluation"})):
+        assert bucketed(s.run, here, part) == (bucketing in settings)
+        assert not bucketed(s.run, CompiledForTpu(), part)
+
+
+@pytest.mark.parametrize(("bucketing", "group"), [("none", 0), ("all", 6)])
+def test_a_task_has_a_part_of_each_batch(bucketing, group, monkeypatch):
+    """A task's batches and positions are in proportion to the whole ones.
+
+    Each task has a seed of its own.
+    """
+    monkeypatch.setattr(
+        finetuning_trainer, "training_batches", lambda _, **how: how
+    )
+    s = build(
+        output_dir="out",
+        model_dir="in",
+        do_train=True,
+        length_bucketing=bucketing,
+        random_seed=5,
+    )
+    row = np.zeros(3, np.int32), 3
+    features = Features.from_rows([row], {}, 0, 16)
+    here = tf.distribute.get_strategy()
+    make = make_batches(features, s.run, s.training, here, 6, 2)
+    assert make(start=32, num_shards=2, shard=1, batch_size=8) == {
+        "batch_size": 3,
+        "seed": 7,
+        "start": 12,
+        "num_shards": 2,
+        "shard": 1,
+        "group": group,
+        "step": 0 if bucketing == "none" else 1,
+    }
 
 
 @pytest.mark.slow

@@ -293,7 +293,9 @@ def test_a_finished_run_is_not_repeated(
     )
     assert metrics["eval"] == finished[1]["eval"]
     assert History(str(copy), 60).rows == before
-    assert capsys.readouterr().out.count("Note: at learning rate 0.01") == 1
+    told = capsys.readouterr().out
+    assert told.count("Note: at learning rate 0.01") == 1
+    assert f"eval accuracy = {metrics['eval']['accuracy']:.6g}\n" in told
 
 
 @pytest.mark.slow_after(1)

@@ -12,7 +12,9 @@ import tiny_tasks
 from tiny_runs import ROOT, build, refusal
 
 import albert_tf
+from albert_tf.base.errors import InputError
 from albert_tf.base.settings import check_setting
+from albert_tf.finetuning.finetuning_setup import FinetuningConfig
 from albert_tf.tasks.registry import find
 
 
@@ -37,12 +39,40 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "Exactly one of"),
+        ({"model_dir": "m", "ensemble": ("a", "b")}, "Exactly one of"),
+        ({"ensemble": ("a",)}, "at least two"),
+        ({"ensemble": ("a", "b"), "do_train": True}, "cannot train"),
+        ({"model_dir": "m", "num_seeds": 2}, "`num_seeds` needs"),
+        ({"model_dir": "m", "do_eval": False}, "At least one of"),
+        ({"model_dir": "./o", "do_train": True}, "must differ"),
+    ],
+)
+def test_actions_that_do_not_fit(values, message):
+    """The message states the rule for models and actions that is broken."""
+    how = {"output_dir": "o", "do_eval": True}
+    with pytest.raises(InputError, match=message):
+        FinetuningConfig(**how | values)
+    assert FinetuningConfig(**how, ensemble=("a", "b")).source_dir == "a"
+    FinetuningConfig(**how, model_dir="m", do_train=True, num_seeds=2)
+
+
+def test_the_last_seed_may_be_the_largest():
+    """The last of several seeds may be the largest one that is legal."""
+    how = {"model_dir": "m", "output_dir": "o", "do_train": True}
+    build(**how, num_seeds=3, random_seed=2**31 - 3).check()
+
+
+@pytest.mark.parametrize(
     "changes, noted",
     [
         ({"learning_rate": 3e-4}, True),
         ({"learning_rate": 3e-4, "bias_correction": True}, False),
         ({"learning_rate": 3e-4, "do_train": False, "do_eval": True}, False),
-        ({"learning_rate": 5e-5}, False),
+        ({"learning_rate": 1e-4}, True),
+        ({"learning_rate": 9e-5}, False),
     ],
 )
 def test_first_updates_that_are_long_are_noted(
@@ -52,7 +82,8 @@ def test_first_updates_that_are_long_are_noted(
     folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
     values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
     build(**values | changes).advise()
-    assert ("rate 0.0003, try" in capsys.readouterr().out) == noted
+    note = f"rate {changes['learning_rate']:g}, try"
+    assert (note in capsys.readouterr().out) == noted
 
 
 @pytest.mark.parametrize(
@@ -73,6 +104,7 @@ def test_first_updates_that_are_long_are_noted(
             "regression. Received: class_weights=balanced",
         ),
         ({"class_weights": ("ugly:2",)}, "bad, good, or a number below 2. Rec"),
+        ({"class_weights": ("good:2", "1:3")}, "each label once, by name"),
         (
             {"num_seeds": 3, "random_seed": 2**31 - 2},
             "at most 2147483647. Received: random_seed=2147483646, num_seeds=3",

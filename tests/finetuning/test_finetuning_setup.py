@@ -47,6 +47,7 @@ def test_workers_need_the_same_settings_and_examples(
     other = tiny_tasks.write_opinions(tmp_path / "other.tsv", 300, 5)
     assert differences(train_file=other) == {"train examples of classification"}
     assert differences(num_train_epochs=1.0) == {"num_train_epochs"}
+    assert differences(label_smoothing=0.1) == {"label_smoothing"}
     examples = "predict examples of classification"
     assert differences(do_predict=True) == {"do_predict", examples}
     require_alike(None, *[None] * 2)  # a single process
@@ -105,6 +106,11 @@ def test_steps_follow_from_epochs():
     assert s.training.num_train_steps == 16  # 250 examples in batches of 16
     assert s.training.eval_steps == 7
     assert s.optimizer.num_warmup_steps == 1
+    assert s.planned(900) == s  # given values stay
+    run = dataclasses.replace(s.run, num_train_epochs=0.0)
+    training = dataclasses.replace(s.training, num_train_steps=None)
+    s = dataclasses.replace(s, run=run, training=training)
+    assert s.planned(100).training.num_train_steps == 1
 
 
 def test_dropout_of_the_encoder_can_be_set(pretrained):

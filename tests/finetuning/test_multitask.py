@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+from unittest import mock
 
 import keras
 import numpy as np
@@ -16,7 +17,7 @@ from tiny_runs import build, predictions, run, weights
 
 from albert_tf.base.errors import InputError
 from albert_tf.finetuning import multitask
-from albert_tf.finetuning.finetuning_setup import prepare
+from albert_tf.finetuning.finetuning_setup import Job, Split, prepare
 from albert_tf.finetuning.multitask import (
     MultitaskObjective,
     SharedModel,
@@ -30,7 +31,7 @@ from albert_tf.finetuning.multitask import (
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.serving.server import load_server
 from albert_tf.serving.signatures import ServingConfig
-from albert_tf.tasks.registry import TASKS
+from albert_tf.tasks.registry import TASKS, find
 from albert_tf.tasks.task_config import TaskConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.history import History
@@ -100,7 +101,8 @@ def test_portions_of_a_batch():
     """Weights determine each task's portion of a batch, at least one unit."""
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
-    assert sum(portions([0.5, 0.3, 0.2], 32, 4)) == 32
+    assert portions([0.5, 0.3, 0.2], 32, 4) == [16, 8, 8]
+    assert portions([0.6, 0.4], 8, 4) == [4, 4]
     with pytest.raises(InputError, match="train_batch_size=4"):
         portions([0.5, 0.5], 4, 4)
 
@@ -174,6 +176,119 @@ def test_weights_of_tasks(data_dir, pretrained, tmp_path):
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
     s = build(**values, task_weights=(1, 3))
     assert task_weights(s, jobs) == [0.25, 0.75]
+
+
+def test_metrics_of_all_tasks():
+    """The tasks' metrics are named after them; their main metrics are averaged.
+
+    For several splits, it is the first split's main metric.
+    """
+    splits = tuple(Split(f"eval_{x}", (), None) for x in ("matched", "other"))
+    jobs = {
+        name: Job(find(name), None, None, (), own, ())
+        for name, own in (("mnli", splits), ("cola", splits[:0]))
+    }
+    values = {
+        "mnli": {"loss": 2.0, "matched_accuracy": 0.25, "other_accuracy": 0.5},
+        "cola": {"loss": 3.0, "matthews": 0.75},
+    }
+    evaluators = {
+        name: mock.Mock(metrics=lambda own, name=name: values[name])
+        for name in jobs
+    }
+    assert all_metrics(jobs, evaluators) == {
+        "mean": 0.5,
+        "mnli_loss": 2.0,
+        "mnli_matched_accuracy": 0.25,
+        "mnli_other_accuracy": 0.5,
+        "cola_loss": 3.0,
+        "cola_matthews": 0.75,
+    }
+
+
+def test_portions_are_of_equal_parts(
+    data_dir, pretrained, tmp_path, monkeypatch, capsys
+):
+    """Each micro-batch has the same number of a task's examples.
+
+    A run of other tasks in the same folder is rejected.
+    """
+    found, output = [], tmp_path / "o"
+
+    def train(s, jobs, weights, sizes, strategy):
+        found.append((weights, sizes))
+
+    monkeypatch.setattr(multitask, "train", train)
+    values = arguments(data_dir, pretrained, output, train_batch_size=24)
+    s = build(**values, gradient_accumulation_steps=3)
+    assert finetune_together(s) == {}
+    assert found == [(pytest.approx([2 / 3, 1 / 3]), [15, 9])]
+    assert "A batch has 15 of sst-2, 9 of rte\n" in capsys.readouterr().out
+    names = {"run.flags", "tokenizer.json", "rte/task.json", "sst-2/task.json"}
+    assert names <= contents(output).keys()
+    checkpoints.save(str(output), {"x": tf.Variable(1.0)}, 1)
+    assert finetune_together(s) == {} and len(found) == 2
+    os.remove(output / "rte" / "task.json")
+    with pytest.raises(InputError, match="model of different tasks"):
+        finetune_together(s)
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
+    """Only complete training leads to models, the best of which is by mean."""
+    trainer, found = mock.Mock(), []
+
+    def run_training(s, trainer, batches, evaluate, keep):
+        found.extend([trainer, batches, keep.metric])
+        return over
+
+    monkeypatch.setattr(multitask, "make_trainer", lambda *_: trainer)
+    monkeypatch.setattr(multitask, "mixed_batches", lambda *_: "batches")
+    monkeypatch.setattr(multitask, "run_training", run_training)
+    monkeypatch.setattr(multitask, "finish", lambda *_: "metrics")
+    s = build(model_dir="m", output_dir="o", do_train=True)
+    job = Job(TASKS["sst-2"], tiny.CONFIG, None, (), (), ())
+    metrics = multitask.train(s, {"sst-2": job}, [1.0], [16], ONE_DEVICE)
+    assert metrics == ("metrics" if over else None)
+    assert found == [trainer, "batches", "mean"]
+
+
+def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
+    """Each task's folder has the encoder and its own head at the last step.
+
+    A file in the run's folder has the metrics of all tasks, if there are any.
+    """
+    model, _, _ = equal_tasks(0.0)
+    task, saved, reports = TASKS["classification"], [], [{}, {}]
+
+    def report(folder, job, evaluator, writes, models):
+        assert (models, writes) == ([folder], True)
+        return reports.pop(0)
+
+    monkeypatch.setattr(multitask, "write_report", report)
+    monkeypatch.setattr(
+        multitask, "save_threshold", lambda *found: saved.append(found)
+    )
+    s = build(model_dir="m", output_dir=str(tmp_path), do_train=True)
+    jobs = dict.fromkeys("ab", Job(task, tiny.CONFIG, None, (), (), ()))
+    trainer = mock.Mock(strategy=ONE_DEVICE, model=model, step=3)
+    how = s, jobs, {"a": "of a", "b": "of b"}, trainer
+    assert multitask.finish(*how) == {}
+    assert not (tmp_path / "metrics.json").exists()
+    reports += [{"eval": {"loss": 1.0}}, {"predict": {"loss": 2.0}}]
+    values = {"a_eval": {"loss": 1.0}, "b_predict": {"loss": 2.0}}
+    assert multitask.finish(*how) == values
+    written = json.loads((tmp_path / "metrics.json").read_text())
+    assert written == {"task": "a,b"} | values
+    folders = [str(tmp_path / name) for name in "ab"]
+    assert saved == 2 * list(zip(folders, ("of a", "of b"), strict=True))
+    for folder in folders:
+        prefix = checkpoints.for_inference(folder)
+        assert prefix.endswith("ckpt-3")
+        names = {*checkpoints.read_table(prefix)}
+        heads = {n for n in names if not n.startswith("albert/")}
+        assert heads == {"classifier/kernel", "classifier/bias"}
+        assert names - heads == model.encoder().keys()
 
 
 def equal_tasks(dropout):
@@ -324,9 +439,16 @@ def test_a_run_that_is_refused_changes_nothing(
         ({"task": "rte, RTE"}, "a task twice"),
         ({"do_train": False}, "do_train"),
         ({"train_file": "x.tsv"}, "train_file"),
+        ({"eval_file": "x.tsv"}, "eval_file"),
+        ({"predict_file": "x.tsv"}, "predict_file"),
+        ({"main_metric": "f1"}, "main_metric"),
+        ({"teacher": "t"}, "teacher"),
         ({"num_seeds": 2}, "num_seeds"),
         ({"task_weights": ("1",)}, "task_weights=1"),
         ({"task_weights": ("1", "-1")}, "task_weights=1,-1"),
+        ({"task_weights": ("1", "0")}, "task_weights=1,0"),
+        ({"task_weights": ("1", "x")}, "task_weights=1,x"),
+        ({"task_weights": ("1", "1", "1")}, "task_weights=1,1,1"),
         ({"train_batch_size": 1}, "train_batch_size=1"),
     ],
     ids=str,

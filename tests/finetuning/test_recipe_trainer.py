@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny
-from tiny_runs import eagerly, run, weights
+from tiny_runs import build, eagerly, run, weights
 
+from albert_tf.finetuning import finetuning_trainer
 from albert_tf.finetuning.evaluation import TaskEvaluator
 from albert_tf.finetuning.finetuning_trainer import (
     EarlyStopping,
@@ -236,6 +237,49 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
         assert run.ended_early is over
         rate = 0.5 if over else 1.0
         run.trainer.rate.factor.assign.assert_called_with(rate)
+    run.trainer.reset_mock()
+    for patience, over in ((0, False), (1, True)):
+        recipe = RecipeConfig(early_stopping=patience)
+        EarlyStopping(4, recipe, "accuracy").after(run, None)
+        assert run.ended_early is over
+    run.trainer.rate.factor.assign.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    ("run", "values", "over", "kept"),
+    [
+        ({}, {}, True, True),
+        ({"evaluated": 5}, {}, True, False),
+        ({"best": "o/ckpt-5"}, {}, True, False),
+        ({"best": "o/ckpt-5"}, {"ema_decay": 0.5}, True, True),
+        ({"chief": False}, {}, True, False),
+        ({"step": 4}, {}, False, False),
+        ({"step": 4, "ended_early": True}, {}, True, True),
+    ],
+)
+def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
+    """Last weights are kept if no evaluation or checkpoint has them.
+
+    A run that is not over keeps nothing, and its weights stay.
+    """
+    how = {"step": 5, "evaluated": 3, "best": "o/best/ckpt-3"} | run
+    how = {"ended_early": False, "chief": True, "last_good": "o/ckpt-5"} | how
+    rows = [{"step": how.pop("evaluated"), "split": "eval"}]
+    rows.append({"step": how["step"], "split": "train"})
+    trainer = mock.Mock(step=how["step"], strategy=tf.distribute.get_strategy())
+    made = mock.Mock(history=mock.Mock(rows=rows), **how)
+    restored, steps, keep = mock.Mock(), mock.Mock(), mock.Mock()
+    monkeypatch.setattr(finetuning_trainer, "Run", lambda *_: made)
+    monkeypatch.setattr(finetuning_trainer, "train_run", steps)
+    monkeypatch.setattr(checkpoints, "for_inference", lambda _: how["best"])
+    monkeypatch.setattr(checkpoints, "restore_weights", restored)
+    values = {"num_train_steps": 5, "do_train": True} | values
+    s = build(model_dir="m", output_dir="o", **values)
+    ended = finetuning_trainer.run_training(s, trainer, None, None, keep)
+    assert ended == over
+    steps.assert_called_once()
+    assert keep.keep.mock_calls == [mock.call(made)] * kept
+    assert restored.mock_calls == [mock.call(trainer.model, "o")] * over
 
 
 def rates(folder):

@@ -5,11 +5,15 @@ import dataclasses
 import pytest
 import tiny
 
+from albert_tf.base.errors import InputError
 from albert_tf.finetuning.recipe import (
+    RecipeConfig,
+    check_freeze,
     evaluations_without_gain,
     frozen,
     group_number,
     group_of,
+    named_weights,
     reductions,
 )
 from albert_tf.model.albert import AlbertForPretraining
@@ -81,6 +85,42 @@ def test_parts_that_are_frozen(freeze, prefixes):
     names = named_variables(AlbertForPretraining(c))
     found = {name for name in names if frozen(name, freeze, c)}
     assert found == {name for name in names if name.startswith(prefixes)}
+
+
+def test_groups_that_can_be_frozen():
+    """Only groups that the model has can be frozen."""
+    c = config(num_hidden_layers=4, sharing="none")
+    check_freeze(("embeddings", "encoder", "encoder_0", "encoder_3"), c)
+    for name in ("encoder_4", "encoder_5"):
+        with pytest.raises(InputError, match=f"below encoder_4.*{name}"):
+            check_freeze((name,), c)
+
+
+def test_recipes_that_suit_a_run():
+    """Reactions need evaluations; halving, a constant rate; freezing, weights.
+
+    Without these techniques, any run is legal.
+    """
+    RecipeConfig().check_run(False, "linear", "random")
+    both = RecipeConfig(early_stopping=1, plateau_patience=1)
+    both.check_run(True, "constant", "random")
+    RecipeConfig(early_stopping=1).check_run(True, "linear", "random")
+    RecipeConfig(freeze=("pooler",)).check_run(False, "linear", "model_dir")
+    for recipe, run in (
+        (RecipeConfig(early_stopping=1), (False, "constant", "random")),
+        (RecipeConfig(plateau_patience=1), (False, "constant", "random")),
+        (both, (True, "linear", "random")),
+        (RecipeConfig(freeze=("pooler",)), (True, "constant", "random")),
+    ):
+        with pytest.raises(InputError):
+            recipe.check_run(*run)
+
+
+def test_weights_of_named_classes():
+    """A weight may be 0, and a class may have a colon in its name."""
+    found = named_weights(("good : 0", "a:b:2.5"))
+    assert found == {"good": 0.0, "a:b": 2.5}
+    assert named_weights(("balanced",)) == named_weights(()) == {}
 
 
 def test_waiting_for_a_better_evaluation():

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def write(path, rows, names=NAMES):
 
 
 @pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
-def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
+def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
     """The accuracies in the file follow from the scores of the sentences."""
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     path = write(tmp_path / "x.jsonl", ROWS, names)
@@ -118,6 +119,20 @@ def test_files_are_scored(scorer, tmp_path, monkeypatch, names):
     right = [one_by_one(scorer, r[0]) > one_by_one(scorer, r[1]) for r in ROWS]
     assert summary["paradigm"]["number"]["accuracy"] == right[2]
     assert summary["paradigm"]["order"]["accuracy"] == np.mean(right[:2])
+    out = str(tmp_path / "again.json")
+    found = minimal_pairs.minimal_pairs(
+        model_dir="model", input_file=path, output_file=out
+    )
+    assert found == summary
+    header, *rows, mean, last = capsys.readouterr().out.splitlines()
+    assert header.split() == ["paradigm", "accuracy", "from", "to", "pairs"]
+    for row, (name, values) in zip(
+        rows, summary["paradigm"].items(), strict=True
+    ):
+        shares = [f"{values[k]:.1%}" for k in ("accuracy", "low", "high")]
+        assert row.split() == [name, *shares, str(values["pairs"])]
+    assert mean == f"mean over paradigms: {summary['accuracy']:.1%}"
+    assert last == f"Wrote {out}"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +173,30 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
     checkpoints.save(str(tmp_path), encoder)
     with pytest.raises(InputError, match=f"masked-word head.*{tmp_path}"):
         load_scorer(str(tmp_path))
+
+
+def test_a_scorer_has_the_weights_of_its_model(pretrained):
+    """The encoder and the masked-word head have the weights of the folder."""
+    found = checkpoints.named_variables(load_scorer(pretrained).model)
+    read = checkpoints.reader(checkpoints.for_inference(pretrained))
+    names = [n for n in found if n.startswith(("albert/", "mlm/"))]
+    assert any(name.startswith("mlm/") for name in names)
+    for name in names:
+        np.testing.assert_array_equal(found[name], read(name))
+
+
+def test_a_row_has_one_piece_or_as_many_as_fit():
+    """A row has all pieces between the special ones, and at least one."""
+    tokenizer = mock.Mock(encode=lambda text: [7] * len(text), cls_id=2)
+    own = mock.Mock(tokenizer=tokenizer)
+    tokenizer.sep_id, own.model.config.max_position_embeddings = 3, 16
+    for number in (1, 14):
+        row = Scorer.row(own, "x" * number)
+        assert row.tolist() == [2, *[7] * number, 3]
+    for text, shown in (("", "''"), ("x" * 15, f"'{'x' * 15}'")):
+        wanted = f"^A sentence .* 1 to 14 .*={shown}, {len(text)} pieces"
+        with pytest.raises(InputError, match=wanted):
+            Scorer.row(own, text)
 
 
 def test_a_sentence_must_fit_the_model(scorer):

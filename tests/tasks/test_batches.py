@@ -5,10 +5,12 @@ import pytest
 
 from albert_tf.tasks.batches import (
     batcher,
+    bucketed_order,
     evaluation_batches,
     example_lengths,
     length_step,
     training_batches,
+    training_order,
 )
 from albert_tf.tasks.features import Features
 
@@ -72,6 +74,9 @@ def test_an_epoch_has_every_example_once(features, group):
     assert sorted(first) == sorted(second) == everything
     assert first.tolist() != second.tolist() and first.tolist() != everything
     assert labels(train(features, 3, group)) == batches[:3]
+    if not group:  # by default
+        plain = training_batches(features, batch_size=10, seed=3).take(3)
+        assert labels(plain.as_numpy_iterator()) == batches[:3]
     assert labels(train(features, 3, group, seed=4)) != batches[:3]
 
 
@@ -131,6 +136,8 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
     )
     assert len(weights) % size == 0 and weights.sum() == NUMBER
     assert numbers[weights > 0].tolist() == found[weights > 0].tolist()
+    assert set(numbers[weights == 0]) <= {-1}
+    assert set(found[weights == 0]) <= {0}  # padding repeats the first example
     begin, end = features.row_splits[:-1], features.row_splits[1:]
     assert rows_of(batches) == {
         i: [
@@ -172,6 +179,32 @@ def test_rounded_lengths_are_few_and_fit(features):
     longest = features.lengths.argmax()
     batch = batcher(features, step=8)(np.full(2, longest, np.int64))
     assert batch["input_ids"].shape == (2, LENGTH)
+
+
+@pytest.mark.parametrize(("number", "pool"), [(200, 64), (50, 50)])
+def test_pools_are_parts_of_the_stream(number, pool):
+    """A pool of 64 batches, or of an epoch, has the examples of its place."""
+    lengths = np.arange(number)[::-1]
+    plain = training_order(number, 3, 0).take(2 * pool)
+    plain, found = (
+        np.array([*order.as_numpy_iterator()]).reshape(2, pool)
+        for order in (plain, bucketed_order(lengths, 1, 3, 0).take(2 * pool))
+    )
+    np.testing.assert_array_equal(np.sort(plain), np.sort(found))
+    assert np.any(plain != found)
+
+
+def test_a_batch_may_be_larger_than_the_data():
+    """If a batch has more than all examples, a pool is a single batch."""
+    lengths = np.array([3, 1, 2])
+    plain, found = (
+        [*order.take(10).as_numpy_iterator()]
+        for order in (training_order(3, 3, 0), bucketed_order(lengths, 5, 3, 0))
+    )
+    for i in (0, 5):
+        batch = found[i : i + 5]
+        assert sorted(batch) == sorted(plain[i : i + 5])
+        assert lengths[batch].tolist() == sorted(lengths[batch])
 
 
 def test_bucketed_training_saves_padding(features):

@@ -12,7 +12,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import InMemoryTable
 from albert_tf.tasks.classification import Example
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import Columns, read_rows
+from albert_tf.tasks.tables import LARGEST, Columns, read_rows
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
@@ -86,6 +86,7 @@ def test_squared_error(tmp_path):
     assert losses.numpy().tolist() == [0.0625, 6.25, 7.5625]
     predictions = task.predictions(examples, {"logits": logits}, None)
     assert [p.label for p in predictions] == [1.25, 0.5, 2.75]
+    assert not any(p.probabilities.size for p in predictions)
     score = task.score(examples, predictions)
     assert score["negative_mse"] == pytest.approx(-13.875 / 3)
     base = str(tmp_path / "eval_predictions")
@@ -100,6 +101,8 @@ def test_a_number_is_finite(tmp_path, label):
     """The error for a label beyond float32 states its line."""
     with pytest.raises(InputError, match=f"t.tsv:3: .*finite.*'{label}'"):
         read(tmp_path, own("regression"), ("a", 1), ("b", label))
+    (found,) = read(tmp_path, own("regression"), ("a", -LARGEST))
+    assert found.label == -LARGEST
 
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
@@ -161,6 +164,9 @@ def test_sets_of_classes(tmp_path):
     assert hits.numpy().tolist() == [0.0, 1.0, 1.0]
     predictions = task.predictions(examples, {"logits": logits}, None)
     assert [p.label for p in predictions] == [("x", "z"), (), ("x", "z")]
+    even = task.predictions([], {"logits": np.zeros([1, 3], np.float32)}, None)
+    assert even[0].label == ()  # a class must be more likely than not
+    assert task.table_labels([[0.5, 0.75, 0.25]]) == [[0, 1, 0]]
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):

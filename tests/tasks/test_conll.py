@@ -204,6 +204,7 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
         ("EU B-ORG\n\n# two\nis O\n", "EU is"),
         ("#begin document 1\nEU O\n\n#end document\nis O\n", "EU is"),
         ("#begin document 1\nEU O\n\n#end B-LOC\nis O\n", "EU #end is"),
+        ("EU O\n\n#doc\nis O\n\n#end document\nso O\n", "EU is so"),
     ],
 )
 def test_a_hashtag_is_a_word(tmp_path, text, words):
@@ -239,7 +240,70 @@ def test_long_numbers_are_no_word_numbers(first):
     assert not conll.have_ids([lines])
 
 
+@pytest.mark.parametrize(
+    ("text", "numbered"),
+    [
+        ("1 the O|2 dog O", True),
+        ("0 the O|1 dog O", True),
+        ("2 the O|3 dog O", False),
+        ("1 the O|3 dog O", False),
+        ("1 the|2 dog", False),
+        ("1-2 du O|1 de O|2 le O|2.1 x O", True),
+        ("1.1 x O", False),
+        ("1 the O||1 dog O", True),
+        ("1 the O||2 dog O", False),
+        ("1 the O||the dog O", False),
+    ],
+)
+def test_words_are_numbered_in_every_sentence(text, numbered):
+    """Numbers of words are consecutive, and begin at 0 or 1."""
+    sentences = [
+        [conll.Line(1, "", row.split()) for row in sentence.split("|")]
+        for sentence in text.split("||")
+    ]
+    assert conll.have_ids(sentences) == numbered
+    assert not conll.have_ids([])
+
+
+def test_a_tag_is_in_the_last_of_several_columns():
+    """For prediction, a column beyond the line means that there is no tag."""
+    assert conll.tag_of(["a", "B", "C"], "", True, "") == "C"
+    for number, tag in (("2", "B"), ("3", None)):
+        assert conll.tag_of(["a", " B "], number, False, "") == tag
+    assert conll.tag_of(["a"], "", False, "") is None
+    with pytest.raises(InputError, match="f:1: a line must.*line='x{60}'$"):
+        conll.tag_of(["x" * 61], "", True, "f:1")
+
+
+def test_lines_of_a_table_have_all_columns():
+    """The error for a line with too few or too many cells names the line."""
+    for cells in (["x"], ["x", "y", "z"]):
+        line = conll.Line(3, "", cells)
+        with pytest.raises(InputError, match=f"f:3: .* 2 .*={len(cells)}$"):
+            conll.named_rows("f", ["a", "b"], [line])
+
+
+def test_several_words_with_one_tag_are_one_word(tmp_path):
+    """A line is a sentence only if it has several words and several tags."""
+    lines = "word\ttag\nNew York\tB-LOC\nis\tO\n"
+    (found,) = read(tmp_path, lines)
+    assert found.words == ("New York", "is")
+
+
+def test_the_number_of_a_column():
+    """A column has a number, a name, or the last of the usual names."""
+    header = ["Word", "TAG", "x", "pos"]
+    for name, number in (("7", "7"), ("x", "3"), ("", "4")):
+        assert conll.number_of(name, header, {"tag", "pos"}) == number
+    assert conll.number_of("", header, {"iob"}) == ""
+
+
 def test_a_column_number_is_decimal():
     """A superscript is a digit, but not the number of a column."""
+    cells = [conll.column(["a", "b"], x, "text_column", "") for x in "12"]
+    assert cells == ["a", "b"]
+    for number in "03":
+        with pytest.raises(InputError, match=f"2 columns.*={number}"):
+            conll.column(["a", "b"], number, "text_column", "t.conll:1")
     with pytest.raises(InputError, match="number of one of 2 columns"):
         conll.column(["a", "b"], "\u00b2", "text_column", "t.conll:1")

@@ -3,11 +3,19 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import ClassSet, class_named, label_text, named_sets
+from albert_tf.tasks.tables import (
+    ClassSet,
+    class_named,
+    label_text,
+    named_sets,
+    shares_in,
+    shown,
+)
 from albert_tf.tasks.task import with_settings
 from albert_tf.tasks.task_config import DataConfig
 
@@ -101,7 +109,9 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     [
         ("classification", ["x"], "a text, a number or a boolean.*'x'"),
         ("classification", {"a": 1}, "a text, a number or a boolean"),
+        ("classification", ["x" * 99], r"boolean.*label=\['x{58}$"),
         ("regression", True, "finite number. Received: label=True"),
+        ("regression", [1.5], "a text, a number or a boolean"),
         ("regression", "inf", "finite number. Received: label='inf'"),
         ("multilabel", ["x", None], "contain an empty class.*None"),
         ("multilabel", ["x", ["y"]], "a text, a number or a boolean"),
@@ -276,3 +286,48 @@ def test_numbers_of_a_set_of_classes(names, rows, wanted):
         return
     with pytest.raises(InputError, match=r"^f:0: .*Received: label="):
         named_sets(sets, tuple(names))
+
+
+@pytest.mark.parametrize(
+    ("labels", "are_sets", "legal"),
+    [
+        ([[0.5, 0.5], [1, 0]], False, True),
+        ([[0, 1], [1.0, 0.0]], False, True),
+        ([[0.5, 0.5005]], False, True),
+        ([[0.5, 0.502]], False, False),
+        ([[0.498, 0.5]], False, False),
+        ([[1.5, -0.5]], False, False),
+        ([[0.5, 0.25, 0.25]], False, False),
+        ([[0.5, 0.5], "a"], False, False),
+        ([[0.5, 0.5], [1.0]], False, False),
+        ([["a", "b"]], False, None),
+        ([["a", 0.5]], False, None),
+        ([["a"], [0.5]], False, None),
+        ([["a", "b"]], True, None),
+        ([[0, 1], [1, 1.0]], True, None),
+        ([[2, 3]], True, None),
+        ([[0.5, 0.9], [0, 0]], True, True),
+        ([[0.5, 1.5]], True, False),
+        ([[0.5, -0.5]], True, False),
+    ],
+)
+def test_lists_of_numbers_are_shares(labels, are_sets, legal):
+    """Shares are from 0 to 1, and add up to 1 unless classes are in sets."""
+    if legal is False:
+        rule = "of a, b. R" if are_sets else "of a, b, and add up to 1. R"
+        with pytest.raises(InputError, match=f"shar.* {rule}.*: y=.*5"):
+            shares_in(labels, ("a", "b"), are_sets)
+        return
+    found = shares_in(labels, ("a", "b"), are_sets)
+    assert (found is None) == (legal is None)
+    if legal:
+        np.testing.assert_array_equal(found, labels)
+
+
+def test_a_message_lists_at_most_twenty_labels():
+    """Of more than twenty labels, a message states the number of the others."""
+    labels = [str(i) for i in range(22)]
+    twenty = ", ".join(labels[:20])
+    assert shown(labels[:20]) == twenty
+    assert shown(labels[:21]) == f"{twenty} and 1 more"
+    assert shown(labels) == f"{twenty} and 2 more"

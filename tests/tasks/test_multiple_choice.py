@@ -1,5 +1,6 @@
 """Multiple choice: released rows, RACE folders, tables, predictions."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,7 +10,12 @@ import tiny
 from albert_tf.base.errors import InputError
 from albert_tf.data.table_sources import as_source
 from albert_tf.tasks.batches import evaluation_batches
-from albert_tf.tasks.multiple_choice import Choices, with_choice
+from albert_tf.tasks.multiple_choice import (
+    Choices,
+    check_choices,
+    parse_choice,
+    with_choice,
+)
 from albert_tf.tasks.registry import find
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
@@ -31,6 +37,40 @@ def test_where_a_choice_belongs():
     assert with_choice("a _ b _?", "X") == "a X b X?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"
+
+
+def test_the_number_of_choices():
+    """An example has 2 to 26 choices, and a model at most 1000."""
+    for number in (2, 26):
+        assert len(check_choices([1] * number, "")) == number
+    for number in (1, 27):
+        with pytest.raises(InputError, match="f:1: .* list of 2 to 26 choices"):
+            check_choices([1] * number, "f:1")
+    task = find("multiple_choice")
+    assert dataclasses.replace(task, number=1000).number == 1000
+    for number in (-1, 1001):
+        with pytest.raises(InputError, match=f"from 0 to 1000.*={number}"):
+            dataclasses.replace(task, number=number)
+
+
+def test_the_label_of_a_choice():
+    """A letter or a number from 0 names one of the choices."""
+    found = [parse_choice(x, 3, "train", "") for x in ("A", "C", 0, "2")]
+    assert found == [0, 2, 0, 2]
+    for label in ("D", "AB", 3, -1):
+        with pytest.raises(InputError, match="A, B, C, or .* 0 to 2. Rec"):
+            parse_choice(label, 3, "train", "f:1")
+
+
+def test_scores_of_groups():
+    """Each group has an accuracy if there are several groups."""
+    task, found = scored([2.0, 1.0, -1e4], [5.0, 1.0, 2.0])
+    assert task.score(EXAMPLES, found) == {
+        "accuracy": 0.5,
+        "x_accuracy": 1.0,
+        "y_accuracy": 0.0,
+    }
+    assert task.score(EXAMPLES[:1], found[:1]) == {"accuracy": 1.0}
 
 
 def test_rows_are_the_released_ones(words):

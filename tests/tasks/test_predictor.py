@@ -80,6 +80,7 @@ def test_the_number_of_answers_is_limited(words):
     (answer,) = predictor([query], top=2)
     assert [x["text"] for x in answer["answers"]][0] == "film"
     assert len(answer["answers"]) == 2
+    assert len(predictor([query])[0]["answers"]) == 5  # of six spans
     assert (answer["answer"], answer["null_odds"]) == ("film", -6.0)
     predictor.task = task.updated(null_score_diff_threshold=-7.0)
     assert predictor([query])[0]["answer"] == ""

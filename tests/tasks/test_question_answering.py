@@ -114,6 +114,9 @@ def test_answers_are_slices_of_the_context(words):
         texts = [answer.text for answer in prediction.best]
         assert len(set(texts)) == len(texts) <= 20
     assert task.score(EXAMPLES, found)["f1"] == 1.0
+    for number in (1, 3):
+        _, found = answered(words, n_best_size=number)
+        assert {len(prediction.best) for prediction in found} == {number}
 
 
 def test_answers_against_all_pairs(words):
@@ -283,6 +286,14 @@ def test_models_of_one_task_on_another():
     assert (own.impossible, own.scoring) == (True, "squad2")
     with pytest.raises(InputError, match="unanswerable"):
         learnt.for_model(find("squad-1.1"))
+
+
+def test_models_that_may_learn_to_withhold_answers():
+    """Only a task scored as SQuAD 1.1 depends on further examples."""
+    task = find("squad-1.1").reopened()
+    assert (task.impossible, task.scoring) == (None, "")
+    for name in ("squad-2.0", "cmrc2018", "question_answering"):
+        assert find(name).reopened() == find(name)
 
 
 def test_the_loss_reaches_every_variable(words):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.task_heads import two_crops
-from albert_tf.tasks.embedding import Texts
+from albert_tf.tasks.embedding import Texts, cosines
 from albert_tf.tasks.registry import find
 
 TASK = find("embedding")
@@ -117,6 +117,62 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
     features = TASK.features(examples, tokenizer)
     np.testing.assert_allclose(features.arrays["labels"], [0, 0.4, 1])
     assert len(features) == 3 and len(features.lengths) == 6
+    zeros = [Texts("", ("a", "b"), 0.0, True)] * 2
+    assert TASK.features(zeros, tokenizer).arrays["labels"].tolist() == [0, 0]
+
+
+def test_columns_of_texts_in_memory():
+    """Two lists of texts may have scores; other numbers of lists have none."""
+    names = ("text", "text_pair", "negative")
+    for width in (1, 2, 3):
+        assert TASK.table(width).texts == names[:width]
+    assert TASK.table().texts == names
+    assert TASK.table(2, True) == (names[:2], "score", ())
+    for width, labelled in ((4, False), (1, True), (3, True), (None, True)):
+        with pytest.raises(InputError, match=f"tuple of two.*={width}"):
+            TASK.table(width, labelled)
+
+
+def test_how_vectors_are_made():
+    """By default, vectors are means of length one."""
+    assert TASK.head_arguments == ("mean", True)
+    for unit in (True, False):
+        task = TASK.updated(pooling="cls", unit_length=unit)
+        assert task.head_arguments == ("cls", unit)
+
+
+def test_which_texts_must_differ():
+    """Pairs without scores must differ, and only triplets learn alone."""
+    for texts, score, apart, alone in (
+        (("a",), None, None, False),
+        (("a", "b"), None, [("a", "b")], False),
+        (("a", "b", "c"), None, [("a", "b", "c")], True),
+        (("a", "b"), 0.0, None, True),
+    ):
+        examples = [Texts("", texts, score)]
+        assert TASK.texts_apart(examples) == apart
+        assert TASK.learns_alone(examples) == alone
+
+
+def test_files_of_vectors(tmp_path):
+    """Pairs have a table of cosines, with their scores if these are known."""
+    vectors = np.array([[[3.0, 4.0], [4.0, 3.0]], [[1.0, 0.0], [0.0, 0.0]]])
+    assert cosines(vectors).tolist() == pytest.approx([0.96, 0.0])
+    path = str(tmp_path / "predictions")
+    for scores, header in (
+        ((1.5, 2.0), "id\tprediction\tlabel"),
+        ((1.5, None), "id\tprediction"),
+    ):
+        examples = [Texts(f"n{x}", ("a", "b"), x) for x in scores]
+        written = TASK.write_predictions(path, examples, vectors)
+        assert written == [f"{path}.npy", f"{path}.tsv"]
+        lines = (tmp_path / "predictions.tsv").read_text().splitlines()
+        assert lines[0] == header
+        label = "\t1.5" if "label" in header else ""
+        assert lines[1] == f"n1.5\t0.960000{label}"
+    np.testing.assert_array_equal(np.load(f"{path}.npy"), vectors)
+    single = [Texts("", ("a",))] * 2
+    assert TASK.write_predictions(path, single, vectors) == [f"{path}.npy"]
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])

@@ -4,10 +4,21 @@ import csv
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 from albert_tf.base.errors import InputError
-from albert_tf.tasks.squad import Reader, entries, find_answer
+from albert_tf.tasks.squad import (
+    Answer,
+    AnswerPrediction,
+    Question,
+    Reader,
+    Window,
+    entries,
+    error_table,
+    find_answer,
+    text_answer,
+)
 
 CONTEXT = "A cat saw a cat. The dog slept."
 
@@ -176,7 +187,7 @@ WAYS = [
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
 @pytest.mark.parametrize("answers", WAYS)
-def test_questions_of_a_table(tmp_path, ending, answers):
+def test_questions_of_a_table(tmp_path, ending, answers, capsys):
     """Each row is a question; answers are JSON, or texts and their offsets."""
     path = tmp_path / f"t{ending}"
     row = {"question": "Who?", "context": CONTEXT, "answers": answers}
@@ -200,6 +211,7 @@ def test_questions_of_a_table(tmp_path, ending, answers):
     first, second = Reader(str(path), "train", True).questions()
     assert first.answers == ("cat",) and first.span == (2, 5)
     assert (first.id, second.id, second.answers) == ("0", "1", ())
+    assert not capsys.readouterr().out  # an unknown start is not wrong
     path.write_text(text.replace(CONTEXT, "The dog slept."))
     with pytest.raises(InputError, match=rf"t\{ending}:[12]: an answer must"):
         Reader(str(path), "train", True).questions()
@@ -237,3 +249,41 @@ def test_compressed_questions(tmp_path):
         other.write_bytes(gzip.compress(data))
         found = [(x.context, x.qa) for x in entries(str(other))]
         assert found == wanted
+    row = {"context": "c", "question": "q", "answers": "c"}
+    other.write_text(json.dumps(row))  # a table, whatever its name
+    (found,) = entries(str(other))
+    assert found.qa == {"id": 0} | row
+
+
+def test_an_answer_has_no_spaces_at_its_ends():
+    """An answer's place in the context does not include outer spaces."""
+    starts, ends = np.array([0, 3, 6]), np.array([3, 6, 10])
+    window = Window(4, starts, ends, np.ones(3, bool))
+    found = text_answer("so  a b  x", window, 5, 6)
+    assert found == ("a b  x", (4, 10))
+    assert text_answer("so  a  b x", window, 4, 5) == ("so  a", (0, 5))
+
+
+def test_the_odds_must_exceed_the_threshold():
+    """An answer is withheld if the null odds exceed a known threshold."""
+    best = [Answer("x", 0.0, 0.0, (0, 1))]
+    for odds, threshold, text in (
+        (1.0, 1.0, "x"),
+        (1.0, 0.5, ""),
+        (-1.0, 0.0, "x"),
+        (1.0, None, "x"),
+        (None, 0.5, "x"),
+    ):
+        assert AnswerPrediction(best, odds).text(threshold) == text
+
+
+def test_the_table_of_errors():
+    """The table has the questions without an exact answer, and all answers."""
+    golds = (("x",), ("a y", "z", "a y"), (), (), ("x", "y"))
+    texts = ("X.", "b", "b", "", "y")
+    asked = [Question(f"q{i}", "?", "", x) for i, x in enumerate(golds)]
+    assert error_table(asked, texts) == [
+        ["id", "question", "prediction", "answers"],
+        ["q1", "?", "b", "a y | z"],
+        ["q2", "?", "b", ""],
+    ]

@@ -105,6 +105,10 @@ DOUBLED = '"he said ""no"" twice"'
             f"t.tsv:4, column 1: the quotes around {DOUBLED}",
         ),
         ([("a", "x"), ("b", '"y"')], "t.tsv:3, column 2: the quotes"),
+        (
+            [(f'"{"v" * 60}"', "x"), ("b", "y")],
+            f't.tsv:2, column 1: the quotes around "{"v" * 39} are kept',
+        ),
         ([('"No," she said.', "x"), ('"', "y"), ('"a" and "b"', "x")], ""),
     ],
 )

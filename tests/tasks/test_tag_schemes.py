@@ -32,6 +32,8 @@ from albert_tf.tasks.conll import (
         (CLASSES, "person O time", "O person time"),
         (CLASSES, "art-film O event-war", "O art-film event-war"),
         (CLASSES, "0 1 2", "0 1 2"),
+        (CLASSES, "B-A X O", "O B-A X"),  # half of the tags are classes
+        (CLASSES, "O", "O"),
     ],
 )
 def test_the_scheme_follows_from_the_set_of_tags(scheme, tags, completed):
@@ -93,3 +95,5 @@ def test_tags_that_begin_entities_as_iob1_does():
     """In IOB1, a B occurs only between two entities of the same type."""
     assert only_separates("I-A B-A I-A O I-B".split())
     assert not only_separates("I-A O B-A".split())
+    assert not only_separates("I-A B-B".split())
+    assert not only_separates("I-B B-A".split())

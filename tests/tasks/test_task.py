@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.model.task_heads import EXCLUDED
+from albert_tf.tasks.losses import HEADS
 from albert_tf.tasks.registry import TASKS, find, load_task
 from albert_tf.tasks.task_config import TaskConfig
 
@@ -20,6 +22,55 @@ def test_writings_of_a_name():
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("classification", (True, 2, False, False, 0, False)),
+        ("multilabel", (True, 2, True, False, 0, False)),
+        ("regression", (False, 1, True, False, 0, False)),
+        ("multiple_choice", (False, 2, False, False, 0, False)),
+        ("question_answering", (False, 2, False, False, 0, False)),
+        ("token_classification", (True, 2, False, False, 1, False)),
+        ("embedding", (False, 2, False, False, 0, True)),
+        ("rte", (True, 2, False, True, 0, False)),
+    ],
+)
+def test_what_labels_and_texts_of_a_kind_are(name, expected):
+    """Each kind states what its labels may be and whether it needs them."""
+    task = find(name)
+    labels = task.has_classes, task.fewest_labels, task.many_label_columns
+    texts = task.is_pair, task.text_rank, task.unlabelled
+    assert labels + texts == expected
+
+
+SPANS = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
+
+
+@pytest.mark.parametrize(
+    ("kind", "techniques", "labels", "tokens"),
+    [
+        ("classification", (True, True), ("int32", 1), {}),
+        ("multilabel", (True, True), ("float32", 2), {}),
+        ("regression", (False, True), ("float32", 1), {}),
+        ("multiple_choice", (True, True), ("int32", 1), {}),
+        ("token_classification", (True, True), ("int32", 2), {"logits": 0.0}),
+        ("question_answering", (False, True), ("int32", 2), SPANS),
+        ("beam", (False, False), ("int32", 2), {}),
+        ("embedding", (False, False), ("float32", 1), {}),
+    ],
+)
+def test_what_a_head_supports(kind, techniques, labels, tokens):
+    """Each head states whether labels can be smoothed and outputs averaged.
+
+    Only heads that can smooth labels show an accuracy.
+    """
+    head = HEADS[kind](TASKS.get(kind))
+    assert (head.smooths, head.averages) == techniques
+    assert (head.label_dtype, head.label_rank) == labels
+    assert head.token_outputs == tokens
+    assert head.metrics == (("accuracy",) if head.smooths else ())
 
 
 LONG = {"max_seq_length": 16, "max_query_length": 4}
@@ -102,6 +153,13 @@ def test_lengths_that_are_given_stay():
     assert (c.max_query_length, c.doc_stride) == (8, 5)
     with pytest.raises(InputError, match="doc_stride=22"):
         shorter(doc_stride=22)
+    for length, lengths in ((5, (1, 1, 1)), (7, (1, 3, 3)), (8, (2, 3, 3))):
+        c = find("squad-1.1").updated(max_seq_length=length).config
+        found = c.max_query_length, c.doc_stride, c.max_answer_length
+        assert found == lengths
+    for length, most in ((4, 1), (5, 2), (6, 3), (20, 10)):
+        c = find("multiple_choice").updated(max_seq_length=length).config
+        assert c.max_qa_length == most
     with pytest.raises(InputError, match="at least 5.*max_seq_length=4"):
         find("squad-1.1").updated(max_seq_length=4)
 
@@ -205,6 +263,24 @@ def test_a_field_of_another_type(tmp_path, name, changes):
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):
         load_task(str(tmp_path))
+
+
+def test_a_setting_that_a_kind_needs(tmp_path):
+    """Only settings without a default may be absent from `task.json`."""
+    task, path = WRITTEN["squad-2.0"], tmp_path / "task.json"
+    for name in ("null_score_diff_threshold", "pooling", "doc_stride"):
+        config = task["config"] | {name: None}
+        path.write_text(json.dumps(task | {"config": config}))
+        if name != "doc_stride":
+            assert getattr(load_task(str(tmp_path)).config, name) is None
+    with pytest.raises(InputError, match="ValueError `doc_stride` is missing"):
+        load_task(str(tmp_path))
+
+
+def test_a_label_in_a_list():
+    """In a column of labels, a list with one item counts as its item."""
+    labels = find("multiple_choice").table_labels([[1], 2, [1, 2], [], "x"])
+    assert labels == [1, 2, [1, 2], [], "x"]
 
 
 def test_the_task_of_another_model():

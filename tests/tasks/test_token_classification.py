@@ -19,6 +19,7 @@ from albert_tf.tasks.registry import find
 from albert_tf.tasks.tagged_words import Sentence
 from albert_tf.tasks.task import with_settings
 from albert_tf.tasks.task_config import DataConfig, TaskConfig
+from albert_tf.tasks.token_classification import usual_stride
 from albert_tf.training.evaluator import Evaluator
 
 WORDS = "so the film good plot of \u200b this one and very bad it is".split(" ")
@@ -33,6 +34,12 @@ def make_task(length=8, **config):
     task = find("token_classification")
     settings = TaskConfig(max_seq_length=length, **config)
     return task.updated(**vars(settings)).fitted(EXAMPLES)
+
+
+def test_the_usual_stride_is_three_quarters():
+    """By default, windows overlap by a quarter, and a stride is at least 1."""
+    strides = [usual_stride(size) for size in (1, 2, 3, 8, 126)]
+    assert strides == [1, 1, 2, 6, 94]
 
 
 @pytest.mark.parametrize("length", [4, 5, 8, 16])
@@ -148,7 +155,8 @@ def test_the_loss_of_an_evaluation_is_the_mean_over_words(words):
     losses = -log_p[inside][np.arange(len(labels)), labels][labels >= 0]
     assert len(losses) == 17
     split = Split("eval", EXAMPLES, features)
-    found, predictions = TaskEvaluator(evaluator, task).evaluate(split)
+    measured = TaskEvaluator(evaluator, task, bucketed=False)
+    found, predictions = measured.evaluate(split)
     assert [len(p.tags) for p in predictions] == [14, 3]
     assert found["loss"] == pytest.approx(losses.mean(), rel=1e-5)
     assert evaluator.evaluate(batches)["loss"] == pytest.approx(found["loss"])
@@ -221,6 +229,9 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
     for legal in ("a I-A\nb B-A\n", "a B-A\nb M-A\nc E-A\nd S-B\n", "a NN\n"):
         read(tmp_path, legal, fresh)
         assert not capsys.readouterr().out
+    read(tmp_path, "a B-A\nb E-A\nc S-A\n\nd B-A\n\ne S-A\n", fresh)
+    assert "BIOES, the first at " in (note := capsys.readouterr().out)
+    assert "t.txt:5; " in note  # the entity's last word
     read(tmp_path, "a B-A\nb I-A\nc X\nd O\n", fresh)
     assert "1 tags mark no entity; the first is X at" in capsys.readouterr().out
 

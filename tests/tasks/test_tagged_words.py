@@ -1,0 +1,158 @@
+"""Tables of words and tags, with a sentence or a word in each row."""
+
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.row_files import Row
+from albert_tf.tasks.tagged_words import (
+    WORD_NAMES,
+    column_in,
+    have_words,
+    joined,
+    rows_of_words,
+    sentence_in,
+    tags_in,
+    words_in,
+)
+
+
+def rows_of(**columns):
+    """Return the rows of a table with these columns."""
+    return [
+        Row(f"f:{i}", dict(zip(columns, cells, strict=True)))
+        for i, cells in enumerate(zip(*columns.values(), strict=True), 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "number", "words"),
+    [
+        ("it's so", None, "it ' s so"),
+        ("it's so", 2, "it's so"),
+        ("it's so", 3, "it ' s so"),
+        ("it's so", 4, "it ' s so"),
+        (["it's", "so"], 3, "it's so"),
+        (' ["it\'s", "so"]', None, "it's so"),
+        ("[1] so", None, "[ 1 ] so"),
+        ("[1]", None, "[ 1 ]"),
+        ("", None, ""),
+    ],
+)
+def test_words_of_a_cell(cell, number, words):
+    """A text is split at spaces only if this results in a word per tag."""
+    (row,) = rows_of(w=[cell])
+    tags = None if number is None else ["O"] * number
+    assert words_in(row, "w", tags) == tuple(words.split())
+
+
+@pytest.mark.parametrize(
+    ("cell", "tags"),
+    [
+        ("O B-X", ["O", "B-X"]),
+        (" O, B-X ", ["O", "B-X"]),
+        ("O", ["O"]),
+        (" ", []),
+        (["O", None, 1], ["O", None, "1"]),
+        ('["O", "B-X"]', ["O", "B-X"]),
+    ],
+)
+def test_tags_of_a_cell(cell, tags):
+    """Tags are a list, possibly as JSON, or a text with commas or spaces."""
+    (row,) = rows_of(g=[cell])
+    assert tags_in(row, "g") == tags
+
+
+def test_cells_without_words_or_tags():
+    """The error names the column and the beginning of the wrong value."""
+    for value in (3, ["a", 1], {"a": 1}, [0] * 99):
+        (row,) = rows_of(w=[value])
+        with pytest.raises(InputError, match="f:1: .* a list of texts, or a"):
+            words_in(row, "w", None)
+        if isinstance(value, list):
+            continue
+        with pytest.raises(InputError, match="f:1: .* w must be a list of ta"):
+            tags_in(row, "w")
+
+
+def test_a_sentence_in_a_row():
+    """Tags are optional for prediction, but are never too few."""
+    (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], none=[None])
+    for tags in ("g", "none", "absent"):
+        sentence = sentence_in(row, "w", tags, False)
+        assert (sentence.words, sentence.tags) == (("a", "b"), None)
+    with pytest.raises(InputError, match="f:1: every word.*: tag 1=None"):
+        sentence_in(row, "w", "g", True)
+    for tagged in (True, False):
+        with pytest.raises(InputError, match="f:1: every .* words=2, tags=1"):
+            sentence_in(row, "w", "short", tagged)
+
+
+def test_words_are_joined_to_sentences():
+    """An empty cell repeats the name of the sentence."""
+    rows = rows_of(n=[1, None, "", 1, 2, 1], w=list("abcdef"))
+    found = [(row.where, row.values) for row in joined(rows, "n")]
+    assert found == [
+        ("f:1", {"n": [1, None, "", 1], "w": ["a", "b", "c", "d"]}),
+        ("f:5", {"n": [2], "w": ["e"]}),
+        ("f:6", {"n": [1], "w": ["f"]}),
+    ]
+    assert not list(joined([], "n"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "names", "column", "expected"),
+    [
+        (["a", "b"], [1, 2], "", True),
+        (["a", None], [1, 2], "", True),
+        (["a b", "c"], [1, 2], "", False),
+        (["a b", "c"], [1, 1], "", False),
+        (["a b", "c"], [1, 1], "n", True),
+        (["a b", "c"], [1, ""], "n", True),
+        (["a b", "c"], [1, None], "n", True),
+        (["a b", "c"], [1, 2], "n", False),
+        (["a b", "c", "d"], [1, 2, 1], "n", False),
+        ([["a"], "b"], [1, 1], "n", False),
+        (['["a"]', "b"], [1, 1], "n", False),
+    ],
+)
+def test_rows_with_a_word_each(cells, names, column, expected):
+    """Rows have words unless any has several words, or all differ in name."""
+    rows = rows_of(w=cells, n=names)
+    assert have_words(rows, "w", column) == expected
+
+
+def test_rows_without_words():
+    """Sentences without words are kept only for prediction."""
+    rows = rows_of(tokens=["", "a b"], ner_tags=[[], ["O", "O"]])
+    for tagged, found in ((True, [("a", "b")]), (False, [(), ("a", "b")])):
+        sentences = rows_of_words(rows, "", "", tagged)
+        assert [s.words for s in sentences] == found
+    for tagged in (True, False):
+        assert rows_of_words(rows[:1], "", "", tagged) == []
+        assert rows_of_words([], "", "", tagged) == []
+
+
+def test_single_words_are_texts_to_predict():
+    """Without a column of sentences, each word to predict is a sentence."""
+    rows = rows_of(tokens=["a", "b"])
+    found = rows_of_words(rows, "", "", False)
+    assert [s.words for s in found] == [("a",), ("b",)]
+    (found,) = rows_of_words(rows_of(tokens=["a"], tags=["O"]), "", "", True)
+    assert (found.words, found.tags) == (("a",), ("O",))
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "found"),
+    [
+        (["Words", "x"], "", "Words"),
+        (["Words", "x"], "2", "Words"),
+        (["Words", "x"], "x", "x"),
+        (["Words", "x"], "y", "y"),
+        (["Words", "tokens"], "", "tokens"),
+        (["Words", "text"], "", "tokens"),
+        (["x"], "", "tokens"),
+    ],
+)
+def test_the_column_of_words(names, asked, found):
+    """A column is the one that is asked for, the default, or the only one."""
+    assert column_in(names, asked, "tokens", WORD_NAMES) == found
