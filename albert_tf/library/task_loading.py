@@ -85,7 +85,7 @@ def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
     learnt = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
     for name, value in options.items():
         rule = f"`{name}` must be the setting the model was fine-tuned with."
-        require(value in (None, learnt[name]), rule, **{name: value})
+        require(value == learnt[name], rule, **{name: value})
     return task
 
 

@@ -1,7 +1,4 @@
-"""Task models that accept strings in `fit`, `evaluate` and `predict`.
-
-The task's code makes the features and the predictions, as in `finetune.py`.
-"""
+"""Task models that accept strings in `fit`, `evaluate` and `predict`."""
 
 import contextlib
 import dataclasses
@@ -92,17 +89,16 @@ class TaskModel(NetworkModel):
         """
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
-        how = Reading(pairs=settings.get("pairs", False))
-        opened = open_model(path, how, added_pieces)
+        reading = Reading(pairs=settings.get("pairs", False))
+        opened = open_model(path, reading, added_pieces)
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         new_head = as_type("new_head", new_head, bool)
         learnt = opened.task is not None and not new_head
         known = getattr(opened.task, "labels", ()) if learnt else ()
         number = num_labels, known, find(cls.kinds[0]).fewest_labels
         labels = task_loading.counted(labels, *number)
-        task = task_loading.task_of_class(
-            cls, opened, labels, max_length, learnt, settings
-        )
+        how = labels, max_length, learnt, settings
+        task = task_loading.task_of_class(cls, opened, *how)
         config = task_loading.with_dropout(opened.config, settings)
         model = cls(config, task, opened.tokenizer, **keras_settings)
         weights = model.named_weights().items()
