@@ -1,5 +1,7 @@
 """The step that is compiled for a TPU, and the largest batch size."""
 
+import types
+
 import pytest
 import tiny
 
@@ -60,6 +62,15 @@ def test_the_loop_is_the_default_of_tpus_unless_given():
     """`auto` selects the loop that a run with TPUStrategy has."""
     assert plan().loop.form == "while" and plan().loop.rematerialize
     assert plan(encoder_loop="unrolled").loop.form == "unrolled"
+
+
+def test_a_replica_gets_all_of_its_micro_batches():
+    """A replica's batch is the micro-batch times the accumulated steps."""
+    made = plan(gradient_accumulation_steps=2, train_batch_size=48)
+    assert made.micro_batch(8) == 3
+    specs = Step.specs(types.SimpleNamespace(plan=made), 3)
+    assert specs["input_ids"].shape == (6, 8)
+    assert specs["masked_lm_ids"].shape == (6, 3)
 
 
 def test_sizes_grow_by_an_eighth_at_most():

@@ -1,6 +1,8 @@
 """The TPU compiler: its input, its messages and its versions."""
 
+import contextlib
 import importlib.metadata
+import types
 
 import pytest
 import tensorflow as tf
@@ -8,11 +10,14 @@ from lowered_function import lower
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.ops import dropout, fold_in
+from albert_tf.tpu import compiler as compiler_module
 from albert_tf.tpu.chips import parse
 from albert_tf.tpu.compiler import (
     VERSIONS,
+    Compiled,
     CompileOnlyStrategy,
     Compiler,
+    ReplicaContext,
     needed_and_there,
     require_versions,
     stablehlo,
@@ -34,6 +39,8 @@ GIB = 1 << 30
             "available HBM (7.5G).",
             (512 * GIB, 7.5 * GIB),
         ),
+        ("Used 512.0K of 2.5M hbm", (512 << 10, 2.5 * (1 << 20))),
+        ("Used 1.5T of 100 hbm", (1536 * GIB, 100)),
         ("RESOURCE_EXHAUSTED: out of vmem", None),
     ],
 )
@@ -65,6 +72,116 @@ def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
         require_versions("tpu-check")
     assert "pip install 'albert-tf[tpu-check]'" in str(error.value)
     assert str(error.value).endswith(f"Received: {received}")
+
+
+def test_the_supported_versions_are_taken(monkeypatch):
+    """Any build of libtpu's version is supported; a step file needs none."""
+    found = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
+    monkeypatch.setattr(importlib.metadata, "version", found.__getitem__)
+    require_versions("tpu-check")
+    del found["libtpu"]
+    require_versions("step-file")
+    found["jaxlib"] = "0.10.3"
+    with pytest.raises(InputError, match="jax 0.10.2, jaxlib 0.10.3$"):
+        require_versions("step-file")
+
+
+class Simulated(Compiler):
+    """A compiler that answers as it is told.
+
+    Args:
+      answer: an error's message, or the program's memory statistics.
+    """
+
+    def __init__(self, answer):
+        self.answer, self.compiled = answer, []
+        self.mlir = types.SimpleNamespace(
+            make_ir_context=contextlib.nullcontext
+        )
+        module = types.SimpleNamespace(parse=lambda text: text)
+        self.ir = types.SimpleNamespace(Module=module)
+        self.devices = ["device"] * 8
+
+    def _executable(self, module, replicas):
+        self.compiled.append((module, replicas))
+        if isinstance(self.answer, str):
+            raise RuntimeError(self.answer)
+        return types.SimpleNamespace(
+            get_compiled_memory_stats=lambda: self.answer
+        )
+
+
+FULL = "RESOURCE_EXHAUSTED: Used 17.5G of 15.75G hbm"
+
+
+def test_the_memory_is_read_from_an_error():
+    """The probe is for one replica; any other answer is raised."""
+    compiler = Simulated(FULL)
+    assert compiler.memory() == 15.75 * GIB
+    ((probe, replicas),) = compiler.compiled
+    assert "68719476736xf32" in probe and replicas == 1
+    with pytest.raises(RuntimeError, match="^another$"):
+        Simulated("another").memory()
+    with pytest.raises(RuntimeError, match="accepted a program"):
+        Simulated(None).memory()
+
+
+def test_a_result_has_the_parts_of_the_memory(monkeypatch):
+    """Only insufficient memory is a result; other errors are raised."""
+    monkeypatch.setattr(compiler_module, "stablehlo", lambda hlo: hlo + b"!")
+    ticks = iter([1.0, 3.5] * 4)
+    clock = types.SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr(compiler_module, "time", clock)
+    stats = types.SimpleNamespace(
+        argument_size_in_bytes=5,
+        peak_memory_in_bytes=7,
+        generated_code_size_in_bytes=11,
+    )
+    compiler = Simulated(stats)
+    parts = {"arguments": 5, "temporaries": 2, "code": 11}
+    assert compiler.compile(b"x") == Compiled(True, 2.5, 18, parts)
+    assert compiler.compiled == [(b"x!", 8)]
+    needed = int(17.5 * GIB)
+    found = Simulated(FULL).compile(b"x")
+    assert found == Compiled(False, 2.5, needed, {})
+    found = Simulated("RESOURCE_EXHAUSTED").compile(b"x")
+    assert found == Compiled(False, 2.5, None, {})
+    with pytest.raises(RuntimeError, match="^another$"):
+        Simulated("another").compile(b"x")
+
+
+@pytest.mark.parametrize(
+    "name, slice, options",
+    [
+        ("v5e-1", "v5e:1x1", {"chips_per_host_bounds": (1, 1, 1)}),
+        ("v5e-8", "v5e:2x4", {}),
+        ("v4-8", "v4:2x2x1", {"chip_config_name": "megacore"}),
+        ("v5p-8", "v5:2x2x1", {}),
+    ],
+)
+def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
+    """A single chip and a chip of two cores need options."""
+    asked = []
+
+    def described(**values):
+        asked.append(values)
+        return types.SimpleNamespace(devices=["device"])
+
+    topologies = types.SimpleNamespace(get_topology_desc=described)
+    extras = "mlir", "_jax", "xla", topologies, "ir", "stablehlo"
+    monkeypatch.setattr(compiler_module, "require_versions", lambda _: None)
+    monkeypatch.setattr(compiler_module, "libraries", lambda: extras)
+    compiler = Compiler(parse(name))
+    assert (compiler.mlir, compiler.xla, compiler.ir) == ("mlir", "xla", "ir")
+    assert compiler.devices == ["device"]
+    assert asked == [{"platform": "tpu", "topology_name": slice} | options]
+
+
+def test_other_reductions_than_sums_are_refused():
+    """No other reduction is compiled for a TPU."""
+    context = ReplicaContext(CompileOnlyStrategy(2), 0)
+    with pytest.raises(NotImplementedError, match="MEAN on a TPU"):
+        context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.constant(1.0))
 
 
 def summed(replicas):

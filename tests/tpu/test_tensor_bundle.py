@@ -21,7 +21,10 @@ def variables(seed):
         for i in range(20)
     }
     table = {n: tf.Variable(x, dtype=tf.float32) for n, x in values.items()}
-    return table | {"optimizer/iterations": tf.Variable(seed, dtype=tf.int64)}
+    return table | {
+        "optimizer/iterations": tf.Variable(seed, dtype=tf.int64),
+        "counts": tf.Variable([seed, -seed], dtype=tf.int32),
+    }
 
 
 def numpy(table):

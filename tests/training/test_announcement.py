@@ -1,5 +1,7 @@
 """The summary that a run prints before its first step."""
 
+import dataclasses
+
 import pytest
 import tiny
 
@@ -29,9 +31,20 @@ def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
     trainer = tiny.new_trainer(replicas, optimizer=config)
     describe_run(trainer, PHASES)
     first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith(f" parameters, {said}")
+    size = sum(weight.numpy().size for weight in trainer.weights.values())
+    assert first == f"{size:,} parameters, {said}"
     assert second.startswith("Without weight decay")
     assert ("trust ratio" in second) == (name == "lamb")
+    count, names = second.split(": ")[1:]
+    names = names.split(", ")
+    assert count == f"{len(names)} of {len(trainer.trained)} variables"
+    for more in (
+        PHASES * 2,
+        [dataclasses.replace(*PHASES, masked_lm_prob=0.1)],
+    ):
+        describe_run(trainer, more)
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 3 + len(more)
 
 
 @pytest.mark.slow_after(2)

@@ -43,7 +43,7 @@ def test_where_the_trials_were_their_numbers_are_chosen():
     assert values["beta_2"] == 0.98
     assert values["weight_decay_rate"] == 0.1
     assert values["num_warmup_steps"] == 120
-    assert values["save_checkpoints_steps"] == 240
+    assert values["save_checkpoints_steps"] == values["eval_steps"] == 240
 
 
 def test_what_is_said_stays_and_the_rest_follows():
@@ -57,8 +57,39 @@ def test_what_is_said_stays_and_the_rest_follows():
     assert values["num_train_steps"] == 4800
     assert values["learning_rate"] == pytest.approx(0.02 / 2**0.5, rel=0.02)
     assert values["beta_2"] == pytest.approx(0.98**0.5, abs=1e-4)
+    assert values["weight_decay_rate"] == 0.01
+    other = choose(learning_rate=0.5, optimizer="sgd")
+    assert other["weight_decay_rate"] == 0.1
     values = choose(learning_rate=0.5, beta_2=0.9)
     assert (values["learning_rate"], values["beta_2"]) == (0.5, 0.9)
+
+
+def test_the_rate_falls_with_the_width_and_rises_with_the_batch():
+    """Rate and width or batch are related by square roots."""
+    wide = dataclasses.replace(TRIAL, hidden_size=512)
+    assert choose(wide)["learning_rate"] == 1e-3
+    assert choose(train_batch_size=16)["learning_rate"] == 1e-3
+    values = DEFAULTS | {"optimizer": "lamb", "train_batch_size": 256}
+    found = budget_rules.learning_rate(wide, values)
+    said = "0.02 of the trials x 0.50 for the width x 2.00 for the batch"
+    assert found == (0.02, said)
+
+
+@pytest.mark.parametrize(
+    "seconds, steps, between",
+    [(100, 500, 50), (300, 200, 60), (6000, 100, 600), (20_000, 45, 900)],
+)
+def test_checkpoints_are_a_minute_to_a_quarter_of_an_hour_apart(
+    seconds, steps, between
+):
+    """Ten checkpoints are saved if they are that far apart, else two or more.
+
+    The reason states the time between them.
+    """
+    means = dataclasses.replace(TRIAL, seconds=float(seconds))
+    found = budget_rules.checkpoint_steps(means, {"num_train_steps": 1000})
+    said = f"one in {between} s, the most that a kill costs"
+    assert found == (steps, said)
 
 
 def test_the_precision_is_the_faster_one():
@@ -74,12 +105,14 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
     values = choose(fast)  # sqrt(1.6e12 / 1e8) is 126
     assert values["train_batch_size"] == 8192
-    assert values["beta_2"] == budget_rules.SMALLEST_BETA_2
+    assert values["beta_2"] == 0.95
     assert values["num_train_steps"] == int(25e9 / 8192)
     three = dataclasses.replace(fast, replicas=3)
     assert choose(three)["train_batch_size"] == 8190
     longer = dataclasses.replace(TRIAL, tokens=512)
     assert choose(longer)["train_batch_size"] == 8
+    longest = dataclasses.replace(TRIAL, tokens=8192, seconds=60.0)
+    assert choose(longest)["train_batch_size"] == 1
     several = dataclasses.replace(longer, replicas=8)
     cut = choose(several, gradient_accumulation_steps=2)
     assert cut["train_batch_size"] == 16
@@ -139,6 +172,7 @@ def test_masks_change_only_where_they_are_made_while_reading():
 def test_the_shortest_budget_gives_each_phase_a_step():
     """Even if only a few steps fit, the chosen schedules are valid."""
     values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
+    assert (values["num_train_steps"], values["num_warmup_steps"]) == (10, 1)
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
     values |= values_of(budget_rules.choose_start(config, dynamic=True))
     records = {"x": Metadata(64, 9, 50, "", {}, {"masking": "dynamic"})}
@@ -160,6 +194,15 @@ def test_choices_are_shown_as_flags_with_reasons():
     assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
     assert "--beta_2=0.98  " in lines[5] and "half-life" in lines[5]
     assert not any("optimizer" in line or "e+" in line for line in lines)
+    assert choices["train_batch_size"].reason == (
+        "4,096 tokens, for a run of 9,800,000"
+    )
+    assert choices["num_train_steps"].reason == (
+        "600 s at 0.25 s a step; follows the pace"
+    )
+    evaluated = dataclasses.replace(TRIAL, eval_examples=3000)
+    found = budget_rules.eval_steps(evaluated, {"num_train_steps": 7})
+    assert found == (2, "6 evaluations of about 4.7 s")
 
 
 @pytest.mark.parametrize(
@@ -178,5 +221,7 @@ def test_what_a_budget_cannot_go_with_is_refused(values, named):
 
 def test_settings_that_leave_nothing_open_are_taken():
     """Other optimizers need a learning rate; the default does not."""
+    check_budget(set(), "weights", "sgd")
+    check_budget({"optimizer"}, "transplant", "adamw")
     check_budget({"optimizer", "learning_rate"}, "weights", "sgd")
     check_budget(set(), "weights", "lamb")

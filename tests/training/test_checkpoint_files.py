@@ -79,6 +79,30 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
         checkpoints.restore_latest(str(folder), {"b": state["a/kernel"]})
 
 
+def test_a_name_without_a_step_has_none():
+    """The step is the number at the end of a checkpoint's name."""
+    prefixes = ("a/ckpt-12", "a/ckpt-0", "a/ckpt", "ckpt-3/a")
+    assert [*map(checkpoint_files.number, prefixes)] == [12, 0, -1, -1]
+
+
+def test_a_list_with_other_names_keeps_the_checkpoints_steps(folder):
+    """Names without a step in the list are not kept."""
+    (folder / "checkpoint").write_text(
+        'model_checkpoint_path: "ckpt-2"\n'
+        'all_model_checkpoint_paths: "/elsewhere/ckpt-2"\n'
+        'all_model_checkpoint_paths: "/elsewhere/model"\n'
+    )
+    checkpoint_files.adopt(str(folder), 3, 5)
+    lines = (folder / "checkpoint").read_text().splitlines()
+    assert [line.split()[1] for line in lines] == [
+        *('"ckpt-3"', '"ckpt-2"', '"ckpt-3"')
+    ]
+    assert checkpoint_files.reason(ValueError("x {{node a}} y [Op:R]\nz")) == (
+        "x y"
+    )
+    assert checkpoint_files.reason(KeyError()) == "KeyError"
+
+
 def test_no_whole_checkpoint_is_an_error(folder):
     """If all checkpoints are damaged, a run does not start from scratch."""
     for path in folder.glob("ckpt-*.data*"):

@@ -2,6 +2,7 @@
 
 import pathlib
 import resource
+import zlib
 
 import numpy as np
 import pytest
@@ -44,6 +45,15 @@ def test_names_may_hold_any_mark(tmp_path):
     checkpoints.restore(prefix, found)
     assert [float(v) for v in found.values()] == [1.0, 2.0, 3.0, 4.0]
     assert checkpoints.reader(prefix)("a.S/..c") == 3.0
+    checkpoints.save(str(tmp_path), saved, 1)  # by default, only the newest
+    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
+    assert names == {"ckpt-1", "checkpoint"}
+
+
+def test_a_fingerprint_is_of_the_step_and_the_weights(saved):
+    """The checksum of the index covers all variables."""
+    crc = zlib.crc32(pathlib.Path(saved[0], "ckpt-5.index").read_bytes())
+    assert checkpoints.fingerprint(saved[0]) == f"step 5, {crc:08x}"
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):

@@ -279,6 +279,47 @@ def test_a_budget_counts_what_is_due():
     assert clock.steps_to(1000, 30) == steps and clock.most(30) == steps / 2
 
 
+@pytest.mark.parametrize("left", [49, 50])
+def test_nothing_is_due_shortly_before_the_end(left):
+    """With a budget, half of an interval must remain, except at the end."""
+    phases = (Phase(0, 1000, 16),)
+    clock = BudgetClock(1000, 100, 900.0, 100 / left)
+    run = SimulatedRun(clock, phases, 100)
+    assert run.last == 100 + left
+    assert run.due(100) is (left == 50)
+    assert run.due(0) and not run.due(30)
+    assert SimulatedRun(Clock(100 + left), phases, 100).due(100)
+    assert SimulatedRun(BudgetClock(1000, 99, 1000.0), phases, 99).due(100)
+
+
+@pytest.mark.parametrize(
+    "seconds, memory", [(100.0, 20.0), (11.0, 5.0), (1.5, 0.5)]
+)
+def test_the_pace_is_averaged_over_what_is_left(seconds, memory):
+    """The average has a memory of 20 s, or of half the time that is left."""
+    clock = BudgetClock(1000, seconds=seconds, now=lambda: 0.0)
+    assert clock.closing == 1.0
+    clock.measure(10, 20.0, fresh=True, compiles=False)
+    assert (clock.step_seconds, clock.compiling) == (1.0, 0.0)
+    clock.measure(10, 20.0, fresh=False, compiles=False)
+    weight = 1 - np.exp(-20.0 / memory)
+    assert clock.step_seconds == pytest.approx(1 + weight)
+
+
+def test_a_resumed_run_begins_when_its_steps_are_compiled():
+    """Time before the first steps of a process does not count."""
+    clock = BudgetClock(1000, 7, seconds=100.0, kept=30.0, now=lambda: 500.0)
+    clock.checkpoint = 2.0
+    assert clock.used() == 30.0
+    assert clock.state()["budget"]["seconds"] == 32.0
+    clock.measure(10, 25.0, fresh=True, compiles=True)
+    assert (clock.used(), clock.kept, clock.compiling) == (40.0, None, 15.0)
+    assert clock.step_seconds == 1.0
+    clock.measure(10, 5.0, fresh=True, compiles=True)
+    assert clock.compiling == 0.0
+    assert clock.state()["budget"]["course"] == [7, 0.0, 1.0]
+
+
 def test_a_run_out_of_time_lets_the_rate_decay():
     """After the time limit, each step covers a hundredth of the schedule.
 

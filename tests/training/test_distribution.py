@@ -2,19 +2,31 @@
 
 import json
 import logging
+import types
 
 import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
+from albert_tf.training import distribution
 from albert_tf.training.distribution import (
     STRATEGIES,
     DistributionConfig,
+    any_process,
+    broadcast,
     distribute,
+    hosts,
     is_chief,
     make_strategy,
+    of_chief,
+    of_processes,
     on_devices,
+    peak_flops,
     prepare_devices,
+    processes,
+    raise_everywhere,
+    reads_remotely,
+    require_alike,
     strategy_name,
 )
 
@@ -42,7 +54,51 @@ def test_many_compiled_functions_are_no_warning(caplog):
 )
 def test_auto_takes_what_is_there(values, chosen):
     """`auto` selects a named TPU, else replicas, else a single device."""
-    assert strategy_name(DistributionConfig(**values)) == chosen
+    config = DistributionConfig(**values)
+    assert strategy_name(config) == chosen
+    assert not reads_remotely(config)
+
+
+def list_gpus(monkeypatch, number, **details):
+    """Let TensorFlow find a number of GPUs with these details."""
+    found = {"GPU": ["gpu"] * number, "CPU": ["cpu"]}
+    monkeypatch.setattr(tf.config, "list_physical_devices", found.get)
+    monkeypatch.setattr(
+        tf.config.experimental, "get_device_details", lambda _: details
+    )
+
+
+@pytest.mark.parametrize("number, chosen", [(1, "one_device"), (2, "mirrored")])
+def test_auto_takes_several_gpus(monkeypatch, number, chosen):
+    """`auto` mirrors over several GPUs, and uses one GPU alone."""
+    list_gpus(monkeypatch, number)
+    assert strategy_name(DistributionConfig()) == chosen
+
+
+@pytest.mark.parametrize(
+    "name, peak",
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L4", 121),
+        ("Tesla V100-SXM2-16GB", 125),
+        ("Tesla T4", 65),
+        ("another", None),
+    ],
+)
+def test_the_peak_is_known_of_common_gpus(monkeypatch, name, peak):
+    """The peak is that of the first GPU times the replicas, unless it is set.
+
+    Without a GPU, it is unknown.
+    """
+    two = types.SimpleNamespace(num_replicas_in_sync=2)
+    assert peak_flops(DistributionConfig(), two) is None
+    list_gpus(monkeypatch, 1, device_name=name)
+    found = peak_flops(DistributionConfig(), two)
+    assert found == (peak and peak * 2e12)
+    assert peak_flops(DistributionConfig(peak_tflops=1.5), two) == 3e12
 
 
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
@@ -59,18 +115,59 @@ def test_a_tpu_must_be_named():
         DistributionConfig(distribution_strategy="tpu")
 
 
-def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch):
+@pytest.mark.parametrize(
+    "error, reason",
+    [
+        (ValueError("no TPU called mine\nmore lines"), "no TPU called mine"),
+        (RuntimeError("not initialised"), "not initialised"),
+        (OSError(), "OSError"),
+        (tf.errors.NotFoundError(None, None, "no zone"), "no zone"),
+    ],
+    ids=repr,
+)
+def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch, error, reason):
     """The error states the reason from the resolver and the TPU's name."""
 
     def resolver(name, **_):
-        raise ValueError(f"no TPU called {name}\nmore lines")
+        raise error
 
     monkeypatch.setattr(
         tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
     )
-    said = "no TPU called mine. Received: tpu_name=mine$"
+    said = f"{reason}. Received: tpu_name=mine$"
+    config = DistributionConfig(tpu_name="mine")
+    assert reads_remotely(config)
     with pytest.raises(InputError, match=said):
-        make_strategy(DistributionConfig(tpu_name="mine"))
+        make_strategy(config)
+
+
+@pytest.mark.parametrize("name, connected", [("local", 0), ("mine", 1)])
+def test_only_a_remote_tpu_is_connected(monkeypatch, name, connected):
+    """A TPU of another machine must answer before TensorFlow connects to it."""
+    calls = []
+
+    def resolver(*place, **more):
+        assert place == (name,) and more == {"zone": "z", "project": None}
+        return types.SimpleNamespace(master=lambda: "grpc://x")
+
+    def record(what):
+        return lambda *x: calls.append(what) or what
+
+    monkeypatch.setattr(
+        tf.distribute.cluster_resolver, "TPUClusterResolver", resolver
+    )
+    for owner, function in (
+        (distribution, "check_reachable"),
+        (tf.config, "experimental_connect_to_cluster"),
+        (tf.tpu.experimental, "initialize_tpu_system"),
+        (tf.distribute, "TPUStrategy"),
+    ):
+        monkeypatch.setattr(owner, function, record(function))
+    config = DistributionConfig(tpu_name=name, tpu_zone="z")
+    assert make_strategy(config) == "TPUStrategy"
+    remote = ["check_reachable", "experimental_connect_to_cluster"]
+    last = ["initialize_tpu_system", "TPUStrategy"]
+    assert calls == remote * connected + last
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -122,11 +219,90 @@ def test_one_process_is_the_chief(jobs, task, expected):
             )
 
     assert is_chief(Strategy()) is expected
+    assert processes(Strategy()) == sum(map(len, jobs.values()))
+
+
+@pytest.fixture
+def four(monkeypatch):
+    """Return a strategy of four replicas, which count as two processes."""
+    strategy = make_strategy(DistributionConfig(num_cpu_replicas=4))
+    assert processes(strategy) == hosts(strategy) == 1
+    monkeypatch.setattr(distribution, "processes", lambda _: 2)
+    return strategy
+
+
+def test_every_process_learns_the_number_of_each(four):
+    """Numbers are in the order of the processes, each with two replicas."""
+    assert of_processes(four, 7) == [7, 7]
+    numbers = four.experimental_distribute_values_from_function(
+        lambda x: tf.constant(10 + x.replica_id_in_sync_group // 2, tf.int64)
+    )
+    found = distribution._numbers_of(four, 2)(numbers)
+    assert found.numpy().tolist() == [10, 11]
+
+
+def test_the_variables_of_the_first_replica_are_copied(four, monkeypatch):
+    """All replicas get the first one's values, unless there is one process."""
+    with four.scope():
+        variable = tf.Variable([0.0, 0.0])
+
+    def values():
+        return [x.numpy().tolist() for x in variable.values]
+
+    for number, x in enumerate(variable.values, 1):
+        x.assign([number, 10.0 * number])
+    before = values()
+    with monkeypatch.context() as patch:
+        patch.setattr(distribution, "processes", lambda _: 1)
+        broadcast(four, [variable])
+    assert values() == before
+    broadcast(four, [variable])
+    assert values() == [[1.0, 10.0]] * 4
+
+
+def test_processes_decide_together(monkeypatch):
+    """A flag or an error of one process counts in all."""
+    answers = []
+    monkeypatch.setattr(distribution, "of_processes", lambda *_: answers)
+    for answers[:], said in (([0, 0], False), ([0, 1], True), ([1, 0], True)):
+        assert any_process(None, True) is said
+    assert of_chief(None, 5) == 1
+    one = tf.distribute.get_strategy()
+    with pytest.raises(InputError, match="Another worker failed"):
+        with raise_everywhere(one):
+            pass
+    for strategy in (one, None):
+        with pytest.raises(InputError, match="^mine$"):
+            with raise_everywhere(strategy):
+                raise InputError("mine")
+    with raise_everywhere(None):
+        pass
+    answers[:] = [0, 0]
+    with raise_everywhere(one):
+        pass
+
+
+def test_workers_with_other_values_are_named(monkeypatch):
+    """The error names the value here, and the workers that have another."""
+    marks = []
+
+    def of_all(strategy, mark):
+        marks.append(mark)
+        return [mark, mark + 1, mark, mark - 1]
+
+    monkeypatch.setattr(distribution, "of_processes", of_all)
+    said = "same `seed`. Received: seed=5, another in worker 1, worker 3$"
+    with pytest.raises(InputError, match=said):
+        require_alike(tf.distribute.get_strategy(), {"seed": 5})
+    require_alike(None, {"seed": 5})
+    monkeypatch.setattr(distribution, "of_processes", lambda _, mark: [mark])
+    require_alike(tf.distribute.get_strategy(), {"seed": 5})
 
 
 def test_the_end_of_an_iteration_waits_for_no_tuning():
     """On a CPU, data sets are iterated directly and without autotuning."""
     strategy = make_strategy(DistributionConfig())
+    assert strategy is tf.distribute.get_strategy()
     found = distribute(strategy, lambda _: tf.data.Dataset.range(3).prefetch(1))
     assert found.options().autotune.enabled is False
     assert [int(x) for x in found] == [0, 1, 2]

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import types
 
 import keras
 import numpy as np
@@ -121,6 +122,18 @@ def padded_batches(examples=20):
     for name in ("masked_lm_weights", "example_weights"):
         data[name][examples:] = 0.0
     return tf.data.Dataset.from_tensor_slices(data).batch(16)
+
+
+def test_a_report_is_summarized_as_means():
+    """Weights may be below 1; a mean without weight is 0, and not NaN."""
+    evaluator = types.SimpleNamespace(
+        objective=types.SimpleNamespace(terms=("mlm", "sop")),
+        names=("mlm_loss", "sop_loss", "accuracy"),
+    )
+    report = np.array([[1.0, 3.0, 0.0], [0.5, 4.0, 0.0]])
+    found = Evaluator.summarize(evaluator, report)
+    means = {"mlm_loss": 2.0, "sop_loss": 0.75, "accuracy": 0.0}
+    assert found == {"loss": 2.75} | means and [*found][0] == "loss"
 
 
 @eagerly()

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from albert_tf.training.health import Monitor, masked_spread, mean, windows
+from albert_tf.training.health import (
+    COLLAPSED_SPREAD,
+    Monitor,
+    masked_spread,
+    mean,
+    windows,
+)
 
 
 def monitor(**kwargs):
@@ -51,6 +57,9 @@ def falling(x):
         (rows(falling, lambda x: 0.9 if x < 0.7 else 0.505), {"sop_chance"}),
         (rows(7.0, 0.5, accuracy=0.06, count=10), set()),  # too early to judge
         (rows(7.0, 0.5, accuracy=0.06, count=0), set()),
+        (rows(falling, 0.8, accuracy=0.06), set()),
+        (rows(7.0, 0.5, steps=999, count=1), set()),
+        (rows(7.0, 0.5, steps=1000, count=1), {"sop_chance"}),
     ],
 )
 def test_warnings_fit_the_course(history, kinds):
@@ -71,6 +80,9 @@ def test_small_batches_need_more_steps():
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)
+    for steps in (9999, 10000):
+        sick = rows(falling, 0.5, steps=steps, count=1)
+        assert bool(monitor(batch=1).notes(sick)) == (steps == 10000)
 
 
 def test_other_rows_are_not_training():
@@ -83,7 +95,11 @@ def test_other_rows_are_not_training():
 
 
 @pytest.mark.parametrize(
-    "share, warned", [(0.15, False), (0.039, True), (0.4, True), (None, False)]
+    "share, warned",
+    [
+        *((0.15, False), (0.039, True), (0.4, True), (None, False)),
+        *((0.1, False), (0.25, False)),
+    ],
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
     """A low mask rate, such as 20 of 512 tokens, is reported at once."""
@@ -129,10 +145,11 @@ def test_the_spread_is_that_within_texts_at_masks():
 
 def test_a_collapse_is_told_by_the_last_spread():
     """A collapse is reported unless the model has since recovered."""
-    early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=2)]
+    early = [row | {"masked_spread": 1e-5} for row in rows(7.0, 0.5, count=3)]
     notes = monitor().notes(early)
     assert set(notes) == {"collapsed"}
     for remedy in ("learning_rate", "bias_correction", "warmup", "beta_2"):
         assert remedy in notes["collapsed"]
-    early[-1]["masked_spread"] = 0.3
-    assert not monitor().notes(early)
+    for healthy in (0.3, COLLAPSED_SPREAD):
+        early[-1]["masked_spread"] = healthy
+        assert not monitor().notes(early)

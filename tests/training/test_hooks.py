@@ -201,7 +201,7 @@ def test_the_best_weights_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.4), 10)]
+    "scores, best", [((0.5, 0.9, 0.7), 20), ((0.5, 0.9, 0.5), 10)]
 )
 def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
     """An evaluation at a stop does not affect `best/`."""

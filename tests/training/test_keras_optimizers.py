@@ -120,6 +120,39 @@ def test_two_replicas_learn_as_one():
     assert np.abs(kernels[0] - 1.0).max() > 0.05
 
 
+def test_defaults_are_the_released_ones():
+    """Only the rate differs between the rules; clipping can be turned off."""
+    released = {
+        "weight_decay": 0.01,
+        "beta_1": 0.9,
+        "beta_2": 0.999,
+        "epsilon": 1e-6,
+        "bias_correction": False,
+        "global_clipnorm": 1.0,
+    }
+    for rule, rate in ((Lamb, 0.00176), (AdamW, 2e-5)):
+        optimizer = rule()
+        found = optimizer.get_config()
+        assert {name: found[name] for name in released} == released
+        assert found["learning_rate"] == pytest.approx(rate)
+        assert optimizer.compiled and not optimizer.per_replica
+    free = Lamb(1, global_clipnorm=None)
+    assert free.config.clip_norm == 0.0
+    assert free.get_config()["global_clipnorm"] is None
+    assert free.get_config()["learning_rate"] == 1.0
+    with pytest.raises(InputError, match="settings=.*clipvalue"):
+        Lamb(clipvalue=0.5, use_ema=False)
+
+
+def test_a_schedule_has_a_step():
+    """A schedule without warm-up may have one step, but not none."""
+    found = WarmupDecay(0.1, 1).get_config()
+    expected = {"learning_rate": 0.1, "num_warmup_steps": 0}
+    assert found == expected | {"num_train_steps": 1}
+    with pytest.raises(InputError, match="at least 1.*num_train_steps=0"):
+        WarmupDecay(0.1, 0)
+
+
 def test_files_of_earlier_releases_load():
     """Old files load if the placement of weight decay is still legal."""
     config = Lamb().get_config()

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from albert_tf.training.model_card import CARD, MARK, number, write_card
+from albert_tf.text.symbols import SymbolTable
+from albert_tf.training.model_card import CARD, MARK, card, number, write_card
 
 
 def model(folder, **files):
@@ -31,10 +32,11 @@ def test_a_card_says_where_a_model_comes_from(tmp_path):
     for said in (
         *("bad, good", "- Examples: reviews.tsv", "- First weights: base"),
         *("| eval | accuracy | 0.875 |", "| eval | examples | 1,200 |"),
-        *("albert_tf.export --model_dir=", flags.strip()),
+        *("albert_tf.export --model_dir=", flags.strip(), "```bash\n"),
+        "for the task reviews (classification). Its labels: bad, good.\n",
     ):
         assert said in text
-    assert "- Data" not in text
+    assert "- Data" not in text and "## Flags of the run" in text
 
 
 def test_a_card_of_a_pretrained_model(tmp_path):
@@ -47,7 +49,7 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     statistics = {"documents": 7, "sentences": 4321}
     model(records, metadata_json={"statistics": statistics})
     folder = model(tmp_path)
-    (tmp_path / "run.flags").write_text(f"--data_dir={records}\n")
+    (tmp_path / "run.flags").write_text(f"--data_dir=other:0.5,{records}\n")
     rows = [{"step": 5, "split": "eval", "loss": 3.0}]
     rows += [{"step": 9, "split": "eval", "loss": 2.5}]
     rows += [{"step": 9, "split": "train", "loss": 1.0}]
@@ -58,7 +60,9 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     assert "- Text: 7 documents, 4,321 sentences" in text
     metrics = [line for line in text.splitlines() if line.startswith("| eval")]
     assert metrics == ["| eval | loss | 2.5 |"]
-    assert "fill-mask" in text and "albert_tf.load(" in text
+    assert "fill-mask" in text and "```python\nimport albert_tf\n" in text
+    assert f'albert = albert_tf.load("{tmp_path.name}")' in text
+    assert ", pretrained with masked words and the order" in text
 
 
 def test_the_users_own_card_stays(tmp_path):
@@ -72,10 +76,50 @@ def test_the_users_own_card_stays(tmp_path):
     assert path.read_text("utf-8") == "mine\n"
 
 
+def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
+    """A folder without files has no flags and no metrics."""
+    text = card(str(tmp_path), "", "model_dir")
+    assert "\n# albert\n" in text and "Not known: the model was" in text
+    assert "None were measured." in text and "Flags" not in text
+    assert "library_name: albert_tf\n" in text
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "said"),
+    [
+        ("huggingface", "classification", "ForSequenceClassification"),
+        ("huggingface", "question_answering", "ForQuestionAnswering"),
+        ("sentence_transformers", "embedding", "import SentenceTransformer\n"),
+    ],
+)
+def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, said):
+    """The library and the code are those of the form."""
+    task = {"name": "x", "kind": kind}
+    text = card("", model(tmp_path, task_json=task), form)
+    assert said in text and "```python\n" in text
+    sentences = form == "sentence_transformers"
+    assert ("\n- sentence-transformers\n- feature-ex" in text) == sentences
+    library = "sentence-transformers" if sentences else "transformers"
+    assert f"library_name: {library}\n" in text
+    assert f"for the task x ({kind}).\n" in text
+
+
+def test_a_card_of_a_phoneme_model(tmp_path):
+    """A model with a table of symbols is converted to be loaded."""
+    SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3}).save(str(tmp_path))
+    text = card("", str(tmp_path), "model_dir")
+    assert "masked phonemes" in text and "pipeline_tag: feature-extr" in text
+    said = "```bash\npython -m albert_tf.convert_checkpoint --input="
+    assert f"{said}{tmp_path.name} " in text
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
         (1250000, "1,250,000"),
+        (1234.4, "1234"),
+        (10000.0, "10,000"),
+        ("words", "words"),
         (0.001761234, "0.001761"),
         (45678.9, "45,679"),
         (True, "True"),

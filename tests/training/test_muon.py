@@ -65,6 +65,15 @@ def test_three_steps_equal_keras(shape):
     np.testing.assert_allclose(w, theirs.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_the_size_of_an_update_does_not_depend_on_the_shape():
+    """The root mean square of an update is about 0.4."""
+    for shape in ((64, 96), (96, 64)):
+        g = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+        config, zero = OptimizerConfig(optimizer="muon"), tf.zeros(shape)
+        w, _, _ = muon_rule(zero, g, zero, None, 1.0, 1, False, config)
+        assert np.mean(w.numpy() ** 2) ** 0.5 == pytest.approx(0.4, rel=0.2)
+
+
 def stepped(name, weights, dtype="float32"):
     """Return the weights after an optimizer step with random gradients."""
     rng = np.random.default_rng(2)

@@ -1,11 +1,15 @@
 """Heads of a new model that attend to useful positions."""
 
 import dataclasses
+import types
 
+import keras
+import numpy as np
 import pytest
 import tiny
 
 from albert_tf.model.albert import AlbertModel
+from albert_tf.training.pretraining import informed_start
 from albert_tf.training.pretraining.informed_start import start_heads
 
 WIDE = dataclasses.replace(
@@ -15,17 +19,29 @@ WIDE = dataclasses.replace(
     hidden_size=96,
     num_attention_heads=4,
 )
+FLAT = {"hidden_size": 64}  # no projection
+HIDDEN = {"embedding_norm": "hidden"}
+SEP = 3
+
+
+def build(**changes):
+    """Return a new model; its initial weights are always the same."""
+    keras.utils.set_random_seed(2)
+    model = AlbertModel(dataclasses.replace(WIDE, **changes))
+    model.build()
+    return model
 
 
 @pytest.mark.parametrize(
     "known, changes, repeats",
     [
         (True, {}, True),
+        (True, {"num_attention_heads": 3}, True),
         (False, {}, False),
         (True, {"embedding_size": 40}, False),
         (True, {"hidden_size": 32, "num_attention_heads": 1}, False),
     ],
-    ids=["as built", "no tokenizer", "too narrow", "one head"],
+    ids=["as built", "three", "no tokenizer", "too narrow", "one head"],
 )
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     known, changes, repeats, tokenizer_dir, tmp_path
@@ -34,11 +50,167 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
 
     Only this head has a query bias.
     """
-    model = AlbertModel(dataclasses.replace(WIDE, **changes))
-    model.build()
+    model = build(**changes)
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))
-    assert ("same word elsewhere" in said) == repeats
+    more = ", one at the same word elsewhere" if repeats else ""
+    heads = {4: 2, 3: 2, 1: 1}[model.config.num_attention_heads]
+    assert said == f"{heads} heads at a word's neighbours{more}"
     (attention,) = model.encoder.attentions.values()
     size = model.config.head_size
     marked = attention.query.bias.numpy().nonzero()[0].tolist()
     assert marked == ([3 * size - 1] if repeats else [])
+    table = model.embeddings.position_embeddings.numpy()
+    size = 1 - (size / 2 - 1) / 64 if repeats else 1  # words' dimensions are 0
+    assert np.mean(table**2) == pytest.approx(0.01 * size, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "width, size, first, wide",
+    [
+        (64, 32, True, True),
+        (63, 32, True, False),
+        (16, 8, True, True),
+        (16, 7, True, False),
+        (64, 32, False, False),
+    ],
+)
+def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
+    """Embeddings need twice the width of a head, and 16 at least."""
+    config = types.SimpleNamespace(embedding_size=width, head_size=size)
+    embeddings = types.SimpleNamespace(norm_first=first)
+    albert = types.SimpleNamespace(config=config, embeddings=embeddings)
+    assert informed_start.has_room_for_repeats(albert) is wide
+
+
+def test_frequencies_are_one_in_each_interval_and_long_waves():
+    """Half of the frequencies are spread up to pi, half are long waves."""
+    found = informed_start.frequencies(9, seed=0)
+    short, long = found[:4], found[4:]
+    places = short[::-1] * 4 / np.pi
+    np.testing.assert_array_equal(np.floor(places), [0, 1, 2, 3])
+    drawn = np.random.default_rng(0).uniform(size=4)
+    np.testing.assert_allclose(places - np.arange(4), drawn)
+    assert (long[0], long[-1]) == pytest.approx((0.5, 2 * np.pi / 1024))
+    np.testing.assert_allclose(long[1:] / long[:-1], long[1] / long[0])
+    other = informed_start.frequencies(9, seed=1)
+    assert (other[:4] != short).all() and (other[4:] == long).all()
+
+
+def test_a_table_of_waves_has_a_mean_square_of_one():
+    """Cosines and sines alternate, for one position in each row."""
+    table = informed_start.waves(5, np.array([0.3, 2.0]))
+    angles = 0.3 * np.arange(5), 2.0 * np.arange(5)
+    columns = [f(x) for x in angles for f in (np.cos, np.sin)]
+    np.testing.assert_allclose(table, 2**0.5 * np.stack(columns, axis=1))
+    np.testing.assert_allclose(np.mean(table**2, axis=1), 1)
+
+
+@pytest.mark.parametrize("changes", [{}, HIDDEN])
+def test_positions_are_waves_in_tables_of_known_sizes(changes):
+    """Positions have the given size; a projection keeps the norms."""
+    model = build(embedding_size=63, **changes)
+    tables = model.embeddings
+    before = tables.position_embeddings.numpy()
+    width = before.shape[1]
+    kernel = tables.projection.kernel.numpy()
+    radians = informed_start.start_positions(tables, 0.3)
+    assert len(radians) == width // 2
+    known = informed_start.frequencies(width // 2, seed=0)
+    np.testing.assert_array_equal(radians, known)
+    table = tables.position_embeddings.numpy()
+    even = width // 2 * 2
+    waves = 0.3 * informed_start.waves(len(table), radians)
+    np.testing.assert_allclose(table[:, :even], waves, atol=1e-6)
+    np.testing.assert_array_equal(table[:, even:], before[:, even:])
+    scaled = tables.projection.kernel.numpy()
+    read = informed_start.readout(tables)
+    squares = np.var(tables.word_embeddings.numpy())
+    if tables.norm_first:
+        assert width * np.var(scaled) == pytest.approx(1, rel=1e-5)
+        np.testing.assert_allclose(scaled @ read, np.eye(63), atol=1e-4)
+    else:
+        np.testing.assert_array_equal(scaled, kernel)
+        np.testing.assert_array_equal(read, np.eye(width))
+        squares *= 63 * np.var(kernel)
+    squares += np.var(tables.token_type_embeddings.numpy())
+    gain = informed_start.position_gain(tables)
+    assert gain == pytest.approx((squares + np.mean(table**2)) ** -0.5)
+
+
+def kernels_of(attention):
+    return attention.query.kernel.numpy(), attention.key.kernel.numpy()
+
+
+def scores_of(attention, before, states, columns):
+    """Return the scores [n, n] that changes of a head's kernels add."""
+    query, key = (
+        states @ (kernel - old)[:, columns]
+        for kernel, old in zip(kernels_of(attention), before, strict=True)
+    )
+    return query @ key.T / 4  # the root of the head's size
+
+
+def test_scores_are_those_of_the_constants():
+    """A neighbour scores 6, an equal word 9, its own place -14, [SEP] 7."""
+    model = build(**FLAT)
+    (attention,) = model.encoder.attentions.values()
+    tables, size = model.embeddings, model.config.head_size
+    assert tables.projection is None and size == 16
+    radians = informed_start.start_positions(tables, 0.2)
+    informed_start.reserve_dimensions(tables, size)
+    before = kernels_of(attention)
+    informed_start.look_at_neighbours(model, 3, radians, 0.2)
+    gain = informed_start.position_gain(tables)
+    waves = 0.2 * gain * informed_start.waves(16, radians)
+    for head, offset in enumerate((-1, 1, -2)):
+        columns = np.s_[16 * head : 16 * head + 16]
+        scores = scores_of(attention, before, waves, columns)
+        np.testing.assert_allclose(np.diagonal(scores, offset), 6, rtol=1e-4)
+    last = np.s_[48:64]
+    assert not scores_of(attention, before, waves, last).any()
+    before = kernels_of(attention)
+    value, output = attention.value.kernel, attention.output_projection.kernel
+    old_value, old_output = value.numpy(), output.numpy()
+    informed_start.look_at_repeats(model, 3, SEP, 0.2)
+    words = gain * tables.word_embeddings.numpy()
+    places = gain * tables.position_embeddings.numpy()
+    for states, score in ((words, 9), (places, -14)):
+        scores = np.diagonal(scores_of(attention, before, states, last))
+        np.testing.assert_allclose(scores, score, rtol=1e-3)
+    bias = attention.query.bias.numpy()
+    keys = words @ (attention.key.kernel.numpy() - before[1])
+    assert bias[-1] * keys[SEP, -1] / 4 == pytest.approx(7, rel=1e-4)
+    assert not bias[:-1].any()
+    value, output = value.numpy() - old_value, output.numpy() - old_output
+    assert words[SEP] @ value[:, 48] == pytest.approx(1, rel=1e-4)
+    assert not np.delete(value, 48, axis=1).any()
+    mark = np.random.default_rng(0).normal(size=64)
+    mark *= 4 / np.linalg.norm(mark)
+    np.testing.assert_allclose(output[48], mark, atol=1e-5)
+    assert not np.delete(output, 48, axis=0).any()
+
+
+def test_reserved_dimensions_leave_the_sizes_of_the_others():
+    """Words have equal norms in their own and in the shared dimensions."""
+    places, words = informed_start.kept_apart(20, 8)
+    assert (places.tolist(), words.tolist()) == ([0, 1, 4, 5], [17, 18, 19])
+    model = build(**FLAT)
+    tables = model.embeddings
+    rows = tables.word_embeddings.numpy()
+    rows[7] = 0.0
+    rows[:, 60:] *= 3
+    tables.word_embeddings.assign(rows)
+    informed_start.reserve_dimensions(tables, 16)
+    places, words = informed_start.kept_apart(64, 16)
+    others = np.setdiff1d(np.arange(64), [*places, *words])
+    found = tables.word_embeddings.numpy()
+    assert not found[7].any() and not found[:, places].any()
+    assert np.mean(found**2) == pytest.approx(np.mean(rows**2), rel=1e-5)
+    known = np.arange(60) != 7
+    found, parts = found[known], (words, others)
+    norms = [np.linalg.norm(found[:, x], axis=1) for x in parts]
+    for norm in norms:
+        np.testing.assert_allclose(norm, norm[0], rtol=1e-4)
+    squares = [np.sum(rows[:, x] ** 2) for x in parts]
+    ratio = (squares[0] / squares[1]) ** 0.5
+    assert norms[0][0] / norms[1][0] == pytest.approx(ratio, rel=1e-4)

@@ -1,5 +1,6 @@
 """LAMB, AdamW and schedules equal NumPy's and recorded values."""
 
+import functools
 import json
 import pathlib
 
@@ -12,8 +13,11 @@ from tiny_runs import eagerly
 
 from albert_tf.training.optimizer import (
     FUSED_SIZE,
+    Optimizer,
     OptimizerConfig,
+    WeightAverage,
     clip,
+    debias,
     update_rule,
 )
 from albert_tf.training.pretraining.pretraining_settings import with_compat
@@ -106,6 +110,56 @@ def test_clipping_scales_only_above_the_limit():
     np.testing.assert_array_equal(clip(gradients, 6.0)[0][0], [3.0])
     np.testing.assert_array_equal(clip(gradients, 0.0)[0][0], [3.0])
     assert np.isnan(clip([tf.constant([np.nan])], 1.0)[1])
+
+
+def test_each_replica_may_clip_its_own_share():
+    """As released, each replica's gradient is clipped before the mean."""
+    strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
+    for own, limit, sums, norm in (
+        (True, 1.0, [0.6, 0.8], 1.0),
+        (True, 20.0, [6.0, 8.0], 10.0),
+        (False, 5.0, [3.0, 4.0], 10.0),
+    ):
+        optimizer = Optimizer(OptimizerConfig(clip_norm=limit), 0.1)
+        assert optimizer.per_replica is False
+        optimizer.per_replica = own
+
+        def share(optimizer=optimizer):
+            return optimizer.reduce([tf.constant([3.0]), tf.constant([4.0])])
+
+        reduced = tf.function(
+            functools.partial(strategy.run, share), autograph=False
+        )()
+        found, size = tf.nest.map_structure(
+            lambda x: strategy.experimental_local_results(x)[1], reduced
+        )
+        np.testing.assert_allclose(np.concatenate(found), sums, rtol=1e-6)
+        assert float(size) == pytest.approx(norm)
+
+
+def test_an_average_follows_the_weights():
+    """At step t, (t - 1) / (t + 9) of an average is kept, up to the decay."""
+    strategy = tf.distribute.get_strategy()
+    weights = {"w": tf.Variable([2.0, 4.0])}
+    average = WeightAverage(0.5, weights)
+    expected = np.zeros(2)
+    for t, kept in ((1, 0), (2, 1 / 11), (7, 6 / 16), (100, 0.5)):
+        weights["w"].assign_add([1.0, -3.0])
+        average.move(strategy, tf.constant(float(t)))
+        expected = kept * expected + (1 - kept) * weights["w"].numpy()
+        (mean,) = average.state().values()
+        np.testing.assert_allclose(mean, expected, rtol=1e-6)
+    current = weights["w"].numpy()
+    with average.in_place():
+        np.testing.assert_allclose(weights["w"], expected, rtol=1e-6)
+    np.testing.assert_array_equal(weights["w"], current)
+    assert WeightAverage(0.0, weights).state() == {}
+
+
+def test_a_moment_without_memory_needs_no_correction():
+    """The divisor is 1 - beta^t, and 1 for a beta of 0."""
+    assert debias(0.0, tf.constant(1.0)) == 1.0
+    assert float(debias(0.5, tf.constant(2.0))) == pytest.approx(0.75)
 
 
 def rates_of(schedule, steps, total, warmup, rate=1.0, **values):

@@ -7,10 +7,14 @@ import tiny
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.records.metadata import Metadata
+from albert_tf.model.config import training_flops
 from albert_tf.training.phases import (
+    Phase,
+    batch_in_tokens,
     check_mask_schedule,
     folders,
     make_phases,
+    mean_work,
     read_schedule,
     read_schedules,
     table_of,
@@ -85,6 +89,9 @@ def test_a_batch_keeps_its_tokens():
     assert sizes == [64, 32, 8]
     made = phases("a:0.7,b:0.2,c", batch_size=60, unit=12)
     assert [p.batch_size for p in made] == [60, 24, 12]
+    assert phases(batch_size=63)[0].batch_size == 63
+    assert batch_in_tokens(1, 64, 512, 2) == 2
+    assert [p.tokens for p in made] == [60 * 64, 24 * 128, 12 * 512]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +126,39 @@ def test_records_with_masks_have_no_schedule_of_them():
         check_mask_schedule("0.3:0.5,0.15", static)
 
 
+def test_work_is_the_mean_over_the_time_of_the_phases():
+    """A phase's FLOPs per example count by its share of the run."""
+    made = phases("a:0.25,c", "2:0.25,6")
+    first, second = (
+        training_flops(DEEP.with_layers(layers), tokens, round(0.15 * tokens))
+        for layers, tokens in ((2, 64), (6, 512))
+    )
+    expected = 1 / (0.25 / first + 0.75 / second)
+    assert mean_work(made, DEEP) == pytest.approx(expected)
+
+
+def test_equal_steps_share_a_compilation():
+    """Phases with the same batch, depth and lengths have the same shape."""
+    first, second, third = phases("a:0.2,b:0.3,a")
+    assert first.shape == third.shape == (64, 6, (64, 10))
+    assert second.shape == (32, 6, (128, 19))
+    assert Phase(0, 5, 8).shape == (8, None, None)
+
+
+def test_a_phase_says_what_its_steps_are():
+    """The rate of masks is mentioned only if it is scheduled."""
+    first, second = phases(masks="0.3:0.5,0.15")
+    said = "batches of 64 x 64 tokens of a, 6 layers"
+    assert first.summary() == f"{said}, masks 0.3"
+    assert second.summary() == f"{said}, masks 0.15"
+    assert phases()[0].summary() == said
+
+
 def test_the_phases_are_a_table():
     """The table has a line for each phase."""
+    masked = table_of(phases(masks="0.3:0.5,0.15", steps=4000))
+    row = "0 to 2,000 6 64 64 19 0.3 a"
+    assert masked.splitlines()[1].split() == row.split()
     head, first, last = table_of(phases("a:0.5,c", "2:0.5,6")).splitlines()
     assert head.split()[:4] == ["steps", "layers", "batch", "tokens"]
     assert first.split() == "0 to 50 2 64 64 10 a".split()

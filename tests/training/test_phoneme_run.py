@@ -288,6 +288,13 @@ def rows(count=100, **changes):
             {"symbols_loss": 3.0, "masked_symbol_accuracy": 0.1},
             {"flat_loss"},
         ),
+        (
+            {"symbols_loss": 3.0, "masked_symbol_accuracy": 0.11},
+            {"flat_loss"},
+        ),
+        ({"symbols_loss": 3.0, "masked_symbol_accuracy": 0.13}, set()),
+        ({"word_accuracy": lambda x: 0.999 * (x > 0.98)}, {"labels_alike"}),
+        ({"trained_share": lambda x: x < 0.98}, {"nothing_trained"}),
         ({"loss": lambda x: 5 + 3 * x}, {"diverged"}),
         ({"masked_spread": 1e-5}, {"collapsed"}),
     ],
@@ -298,6 +305,7 @@ def test_each_fault_has_its_warning(changes, kinds):
         256, 1e9, 64, by_frequency={"masked_symbol_accuracy": 0.1}
     )
     assert set(monitor.notes(rows(**changes))) == kinds
+    assert monitor.notes([]) == {}
 
 
 def test_a_run_warns_of_records_without_masks(records, tmp_path, monkeypatch):

@@ -36,21 +36,24 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
     strategy = tf.distribute.get_strategy()
     chosen = distribution.with_dtype(AUTO, strategy)
     assert chosen == dataclasses.replace(AUTO, dtype=dtype)
+    policies = {"bfloat16": "mixed_bfloat16", "float32": "float32"}
+    assert chosen.dtype_policy == policies[dtype]
     assert f"--dtype=auto is {dtype}: a CPU with" in capsys.readouterr().out
     said = distribution.with_dtype(TrainingConfig(), strategy)
     assert said == TrainingConfig()
 
 
-@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (10, 0)])
+@pytest.mark.parametrize("capability", [None, (7, 5), (8, 0), (10, 0)])
 def test_auto_on_accelerators(monkeypatch, capability):
     """TPUs always use bfloat16, and GPUs from compute capability 8.0 on."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["x"])
     monkeypatch.setattr(
         tf.config.experimental,
         "get_device_details",
-        lambda _: {"compute_capability": capability},
+        lambda _: {"compute_capability": capability} if capability else {},
     )
     here = distribution.with_dtype(AUTO, tf.distribute.get_strategy())
-    assert here.dtype == ("float32" if capability < (8,) else "bfloat16")
+    slow = capability is None or capability < (8,)
+    assert here.dtype == ("float32" if slow else "bfloat16")
     on_tpu = distribution.with_dtype(AUTO, CompiledForTpu())
     assert on_tpu.dtype == "bfloat16"

@@ -41,6 +41,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     assert checkpoints.for_inference(str(output)).endswith("ckpt-4")
     flags = (output / "run.flags").read_text().splitlines()
     assert f"--data_dir={data_dir}" in flags and "--optimizer=lamb" in flags
+    assert "--budget_hours=0.0" in flags
     assert "mlm_accuracy" in (output / "curves.png").read_text()
     facts = checkpoint_files.read_facts(checkpoint_files.latest(str(output)))
     paths = tf.io.gfile.glob(f"{data_dir}/train-*.tfrecord")
@@ -57,7 +58,7 @@ def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
     ],
 )
 def test_a_new_model_begins_with_what_the_records_tell(
-    data_dir, config, tmp_path, flags
+    data_dir, config, tmp_path, flags, capsys
 ):
     """A new model uses piece counts only if they exist and are requested.
 
@@ -77,6 +78,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
         tables = run.trainer.model.albert.embeddings
         seen["places"] = tables.position_embeddings.numpy()
         seen["words"] = tables.word_embeddings.numpy()
+        seen["types"] = tables.token_type_embeddings.numpy()
 
     for name, counts in (("none", None), ("counted", range(len(bias)))):
         path = records_dir / "piece_counts.json"
@@ -92,6 +94,12 @@ def test_a_new_model_begins_with_what_the_records_tell(
         alike = np.isclose(mean_squares, informed_start.SCALE**2)
         assert (np.mean(alike) > 0.8) == informed
         assert not alike[special].any()
+        for name in ("words", "types"):
+            rows = seen[name][special] if name == "words" else seen[name]
+            size = informed_start.SCALE if informed else 0.02
+            assert np.mean(rows**2) ** 0.5 == pytest.approx(size, rel=0.6)
+        said = capsys.readouterr().out
+        assert ("log frequencies" in said) == (informed and counts is not None)
         moved = seen["bias"] - seen["bias"].mean()
         np.testing.assert_allclose(moved, started - started.mean(), atol=1e-5)
 

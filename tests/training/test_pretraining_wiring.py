@@ -1,11 +1,14 @@
 """The values that `pretrain` passes to other parts of a run."""
 
 import dataclasses
+import types
 
 import pytest
 import tensorflow as tf
 import tiny
 import tiny_pretraining
+import vocabularies
+from test_budget_start import make_setup
 from tiny_pretraining import run, values
 from tiny_records import example, write
 
@@ -62,14 +65,24 @@ def test_the_monitor_knows_the_phase(tmp_path):
         Phase(5, 10, 4, metadata=short, layers=1),
         Phase(10, 20, 2, metadata=long, layers=2, masked_lm_prob=0.4),
     )
-    made = Run(trainer(), str(tmp_path), phases=course)
+
+    def batches(*place, batch_size):
+        return types.SimpleNamespace(take=lambda n: (*place, batch_size, n))
+
+    model = trainer()
+    for step, number in ((11, 2), (10, 1), (6, 1), (5, 0), (0, 0)):
+        model.optimizer.iterations.assign(step)
+        made = Run(model, str(tmp_path), phases=course)
+        assert made.phase is course[number]  # of the last update
+        assert made.phase_begun == course[number].begin
     monitors, looks = [], []
     for phase, begun in zip(course, (0, 5, 10), strict=True):
         made.phase, made.phase_begun = phase, begun
         monitors.append(make_monitor(made))
-        hooks = pretraining_hooks(made, make_monitor, dict, None, [])
-        looks += [x.every for x in hooks if isinstance(x, MeasureSpread)]
-    assert looks == [107] * 3  # in every resumed run
+        hooks = pretraining_hooks(made, make_monitor, batches, None, [])
+        looks += [x for x in hooks if isinstance(x, MeasureSpread)]
+    assert [x.every for x in looks] == [107] * 3  # in every resumed run
+    assert looks[0].batches() == ("", short, 4, 8)  # 32 texts
     assert [(m.tokens, m.batch) for m in monitors] == [(8, 4), (8, 4), (16, 2)]
     assert [m.num_warmup_steps for m in monitors] == [7, 7, 10]
     assert [m.masked_share for m in monitors] == [0.04, 0.04, None]
@@ -97,6 +110,56 @@ def test_ids_beyond_the_vocabulary(tmp_path):
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 50)))
     with pytest.raises(InputError, match="record 2: `input_ids` .* 50, .* 50"):
         run_setup.read(str(tmp_path), tiny.CONFIG, True)
+
+
+@pytest.mark.parametrize("do_train, layers", [(True, [1, 2]), (False, [2])])
+def test_only_training_follows_the_schedules(do_train, layers):
+    """An evaluation without training runs all layers."""
+    folders = {"records": metadata.Metadata(16, 3, 50, "", {})}
+    how = {"do_train": do_train, "do_eval": True}
+    setup = make_setup(tiny.CONFIG, folders, depth_schedule="1:0.5,2", **how)
+    assert [phase.layers for phase in setup.phases()] == layers
+    assert setup.phases()[0].batch_size == 4096
+    assert setup.held_out == 0 and setup.writes is do_train
+
+
+def test_workers_compare_what_determines_the_run(monkeypatch):
+    """Paths and devices may differ, but not what the files contain."""
+    compared = []
+    monkeypatch.setattr(
+        run_setup.distribution,
+        "require_alike",
+        lambda strategy, values: compared.append((strategy, values)),
+    )
+    folders = {"records": metadata.Metadata(16, 3, 50, "", {})}
+    setup = make_setup(tiny.CONFIG, folders)
+    connected = run_setup.connect_devices(setup, None)
+    assert connected.strategy is tf.distribute.get_strategy()
+    ((strategy, values),) = compared
+    assert strategy is None
+    assert values["random_seed"] == 12345 and values["do_train"] is True
+    assert values["albert_config_file"] == tiny.CONFIG
+    assert values["data_dir"].startswith("0 records of 16 tokens, ")
+    assert values["shares of data_dir"] == [1.0]
+    assert values["held-out records"] == [0]
+    assert not {"output_dir", "init_checkpoint", "tpu_name"} & values.keys()
+
+
+def test_records_without_a_tokenizer_are_noted(tmp_path, capsys):
+    """The vocabulary beside the records is used, or else the source's."""
+    records, source = tmp_path / "records", tmp_path / "source"
+    records.mkdir()
+    source.mkdir()
+    folders = str(records), str(source)
+    assert run_setup.vocabulary_of(folders[0], None) is None
+    assert "no tokenizer is known" in capsys.readouterr().out
+    vocabularies.english().save(folders[1])
+    found = run_setup.vocabulary_of(*folders)
+    assert found.vocab_size == vocabularies.english().vocab_size
+    vocabularies.chinese().save(folders[0])
+    found = run_setup.vocabulary_of(*folders)
+    assert found.vocab_size == vocabularies.chinese().vocab_size
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow

@@ -38,6 +38,8 @@ def test_pace_aims_at_seconds():
     assert pace.steps() == 50
     pace.measure(1000, 0.1)
     assert pace.steps() == 1000  # SIGTERM is not handled during these
+    pace.measure(2, 20.0)
+    assert pace.steps() == 1
 
 
 @pytest.mark.parametrize("save, steps", [(3, 50), (27, 30), (28, 20), (60, 10)])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tiny_runs import eagerly
 from albert_tf.base.errors import InputError
 from albert_tf.training import optimizer
 from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.trainer import Trainer, cut
 
 
 def trained(steps=6, **kwargs):
@@ -170,18 +172,68 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
     Workers therefore do not ask one another whether the data have ended.
     """
-    made = []
+    made, places = [], []
 
     def distribute(strategy, batches):
         made.append(batches(tf.distribute.InputContext()))
         return made
 
     def unknown(**place):
+        places.append(place)
         return tiny.train_batches(**place).filter(lambda _: True)
 
     monkeypatch.setattr("albert_tf.training.trainer.distribute", distribute)
-    tiny.new_trainer().iterator(unknown, 0)
+    trainer = tiny.new_trainer()
+    trainer.iterator(unknown, 0)
     assert made[0].cardinality() == tf.data.INFINITE_CARDINALITY
+    trainer.iterator(unknown, 3, 8)
+    alone = {"num_shards": 1, "shard": 0}
+    assert places == [
+        {"start": 0, "batch_size": 16} | alone,
+        {"start": 3, "batch_size": 8} | alone,
+    ]
+
+
+def test_a_micro_batch_is_a_part_of_each_tensor():
+    """Parts follow each other, even if a length is not known in a graph."""
+    batch = {"x": tf.reshape(tf.range(24), [6, 4]), "y": tf.range(6)}
+    specs = {
+        "x": tf.TensorSpec([6, None], tf.int32),
+        "y": tf.TensorSpec([6], tf.int32),
+    }
+    part = tf.function(
+        lambda batch: cut(batch, 3, tf.constant(1)), input_signature=[specs]
+    )(batch)
+    for name, value in batch.items():
+        np.testing.assert_array_equal(part[name], value[2:4])
+
+
+def test_the_released_divisor_is_that_of_a_replica():
+    """With `per_replica`, a replica's weights count, times the replicas."""
+    weights = {"mlm": 3.0, "sop": 0.0}
+    trainer = types.SimpleNamespace(
+        objective=types.SimpleNamespace(weights=lambda batch: weights),
+        per_replica=True,
+        strategy=types.SimpleNamespace(num_replicas_in_sync=2),
+    )
+    found = Trainer._divisors(trainer, {})
+    assert found == pytest.approx({"mlm": 6.00002, "sop": 2e-5})
+
+
+def test_a_trainer_of_a_depth_shares_the_state():
+    """Each depth has one trainer, whose objective runs that many layers."""
+    trainer = tiny.make_trainer(config=tiny.CONFIG)
+    for layers in (None, 2):
+        assert trainer.at_depth(layers) is trainer
+    whole = trainer.run_steps
+    other = trainer.at_depth(1)
+    assert other is trainer.at_depth(1) is not trainer
+    assert other.at_depth(2) is trainer
+    assert (other.objective.layers, trainer.objective.layers) == (1, None)
+    assert other.evaluator.objective.layers == 1
+    assert other.model is trainer.model and other.weights is trainer.weights
+    assert other.run_steps is not whole is trainer.run_steps
+    assert other._gradients is not trainer._gradients
 
 
 @pytest.mark.slow

@@ -97,6 +97,9 @@ def test_rows_are_kept_meant_or_new():
     """A row is an old row, a mean of old rows, or random."""
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
+    assert Transplant([*ORIGINS, [1]], None).describe() == (
+        "4 pieces: 2 are the old vocabulary's, 1 composed of its pieces, 1 new"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,6 +109,7 @@ def test_rows_are_kept_meant_or_new():
         # The kept bias is 8 - log(7 / 13) above its log frequency.
         ([6, 3, 1], [8, 8 + np.log(4 / 7), 8 + np.log(2 / 7)]),
         ([1, 3, 6], np.log([2 / 13, 4 / 13, 7 / 13])),
+        ([5, 3, 2], np.log([6 / 13, 4 / 13, 3 / 13])),
     ],
 )
 def test_biases_follow_frequencies(counts, expected):

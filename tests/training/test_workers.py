@@ -37,6 +37,7 @@ TASK = {"type": "worker", "index": 0}
         {"cluster": {"worker": "localhost:1"}, "task": TASK},
         {"cluster": {"worker": ["localhost"]}, "task": TASK},
         {"cluster": {"worker": ["localhost:65536"]}, "task": TASK},
+        {"cluster": {"worker": ["localhost:0"]}, "task": TASK},
     ],
     ids=str,
 )
@@ -57,10 +58,14 @@ def test_a_wrong_tf_config_is_refused(config, monkeypatch):
 def test_a_cluster_may_have_a_chief(monkeypatch):
     """Addresses are returned by job; without TF_CONFIG, the result is empty."""
     assert read_cluster() == {}
-    cluster = {**WORKERS, "chief": ["[::1]:3"]}
-    config = json.dumps({"cluster": cluster, "task": TASK})
-    monkeypatch.setenv("TF_CONFIG", config)
-    assert read_cluster() == cluster
+    cluster = {"worker": ["localhost:1", "h:65535"], "chief": ["[::1]:3"]}
+    for index in (0, 1):
+        task = {"type": "worker", "index": index}
+        config = json.dumps({"cluster": cluster, "task": task})
+        monkeypatch.setenv("TF_CONFIG", config)
+        assert read_cluster() == cluster
+    monkeypatch.setenv("TF_CONFIG", "")
+    assert read_cluster() == {}
 
 
 def test_an_empty_tf_config_is_none(monkeypatch):
@@ -90,6 +95,18 @@ def test_workers_must_meet_first(monkeypatch):
         prepare_devices(DistributionConfig())
 
 
+def test_workers_that_cannot_be_connected_are_one_error(monkeypatch):
+    """The error has the first line of TensorFlow's message."""
+
+    def fail():
+        raise tf.errors.UnavailableError(None, None, "no answer\nmore lines")
+
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", fail)
+    workers.multi_worker_strategy.cache_clear()
+    with pytest.raises(InputError, match="within 300 s.*Received: no answer$"):
+        workers.multi_worker_strategy()
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("localhost", 0))
@@ -111,11 +128,14 @@ def test_a_missing_worker_is_named(address, reason, monkeypatch, capfd):
     with socket.create_server(("localhost", 0)) as server:
         present = f"localhost:{server.getsockname()[1]}"
         wait_for_workers({"worker 0": present})
+        workers.check_reachable(f"grpc://{present}")
         assert capfd.readouterr().err == ""
         missing = rf"worker 2 at {re.escape(address)} \(({reason})\)"
         error = rf"must start within 1.5 s\. Missing: {missing}$"
         with pytest.raises(InputError, match=error):
             wait_for_workers({"worker 0": present, "worker 2": address})
+        with pytest.raises(OSError, match=f"does not answer \\(({reason})"):
+            workers.check_reachable(address)
     told = capfd.readouterr().err
     assert re.fullmatch(rf"(Waiting for {missing}\n)+", told)
 
@@ -255,6 +275,15 @@ def test_a_vanished_worker_is_named(message, named, monkeypatch):
     with pytest.raises(InputError, match=f"^{named} has ended or"):
         with explaining_lost_workers():
             raise tf.errors.UnavailableError(None, None, message)
+
+
+def test_the_chief_has_the_service_of_all_workers(monkeypatch):
+    """If there is a chief, it is lost when its service does not answer."""
+    cluster = {**WORKERS, "chief": ["localhost:3"]}
+    config = json.dumps({"cluster": cluster, "task": TASK})
+    monkeypatch.setenv("TF_CONFIG", config)
+    message = f"RPC: {workers.COORDINATION}Heartbeat"
+    assert workers.vanished(message) == "chief 0 at localhost:3"
 
 
 def test_other_errors_stay_what_they_are():

@@ -1,0 +1,155 @@
+"""The parts of `tpu_check` that need no compiler."""
+
+import types
+
+import pytest
+import tiny
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.records.metadata import Metadata
+from albert_tf.tpu import tpu_check
+from albert_tf.tpu.chips import parse
+from albert_tf.tpu.compiler import GIB, Compiled
+from albert_tf.tpu.tpu_check import (
+    TpuCheckConfig,
+    compile_and_report,
+    export,
+    lengths,
+    make_plan,
+    plan_lines,
+    search,
+)
+from albert_tf.training.distribution import DistributionConfig
+from albert_tf.training.optimizer import OptimizerConfig
+from albert_tf.training.pretraining.pretraining_settings import (
+    PretrainingConfig,
+)
+from albert_tf.training.training_config import TrainingConfig
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Return the path of the tiny model's config."""
+    tiny.CONFIG.save(str(tmp_path))
+    return str(tmp_path / "albert_config.json")
+
+
+@pytest.mark.parametrize(
+    "values, found",
+    [
+        ({"max_seq_length": 8}, (8, 1)),
+        ({"max_seq_length": 16, "max_predictions_per_seq": 16}, (16, 16)),
+        ({"max_predictions_per_seq": 17}, None),
+    ],
+)
+def test_all_tokens_may_be_predicted(values, found):
+    """By default, 15 % of the tokens are predicted; the most are all."""
+    check = TpuCheckConfig(**values)
+    if found:
+        assert lengths(check, None, tiny.CONFIG) == found
+        return
+    with pytest.raises(InputError, match="max_predictions_per_seq=17"):
+        lengths(check, None, tiny.CONFIG)
+
+
+def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
+    """The last folder's batch is a multiple of replicas and micro-batches.
+
+    A single folder keeps the batch.
+    """
+    for name, tokens in (("short", 4), ("long", 16)):
+        (tmp_path / name).mkdir()
+        metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
+        metadata.write(str(tmp_path / name))
+    several = f"{tmp_path}/short:0.5,{tmp_path}/long"
+    for data_dir, pieces, batch in (
+        (several, 1, 24),
+        (several, 2, 32),
+        (f"{tmp_path}/short", 2, 96),
+    ):
+        run = PretrainingConfig(
+            albert_config_file=config_file, data_dir=data_dir
+        )
+        training = TrainingConfig(
+            train_batch_size=96,
+            gradient_accumulation_steps=pieces,
+            encoder_loop="unrolled",
+            rematerialize="none",
+            dtype="auto",
+        )
+        plan = make_plan(TpuCheckConfig(), run, OptimizerConfig(), training)
+        assert plan.training.train_batch_size == batch
+        assert plan.training.dtype == "bfloat16"
+    loop = plan_lines(plan, parse("v5e-8"))[-1]
+    assert loop == "encoder loop: unrolled, nothing rematerialized"
+
+
+class FakeStep:
+    """A step of which 16 examples fit into 16 GiB."""
+
+    def __init__(self, plan, topology):
+        self.plan, self.topology = plan, topology
+        self.compiler = types.SimpleNamespace(memory=lambda: 16 * GIB)
+
+    def compile(self, size):
+        parts = {"arguments": 0} if size <= 16 else {}
+        return Compiled(size <= 16, 2.0, size * GIB, parts)
+
+
+def test_the_search_prints_each_size(capsys):
+    """The last line states the largest micro-batch that fits."""
+    step = FakeStep(None, parse("v5e-8"))
+    search(step, {8: step.compile(8)}, 16 * GIB)
+    said = "according to the TPU compiler (2 s)"
+    assert capsys.readouterr().out.splitlines() == [
+        f"micro-batch of 16: compiles for v5e and fits, {said}",
+        "micro-batch of 18: does not fit v5e: needs 18.00 GiB of 16.00 GiB, "
+        f"{said}",
+        "largest micro-batch of a replica that fits: 16",
+    ]
+
+
+@pytest.mark.parametrize("find", [False, True])
+def test_the_largest_batch_is_found_on_request(
+    config_file, monkeypatch, capsys, find
+):
+    """The report has the plan, the memory and, on request, the largest."""
+    monkeypatch.setattr(tpu_check, "require_versions", lambda extra: None)
+    monkeypatch.setattr(tpu_check, "Step", FakeStep)
+    run = PretrainingConfig(albert_config_file=config_file)
+    training = TrainingConfig(train_batch_size=64)
+    config = TpuCheckConfig(find_largest_batch=find)
+    plan = make_plan(config, run, OptimizerConfig(), training)
+    compile_and_report(config, plan)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].startswith("compiles for v5e and fits")
+    assert lines[4].startswith("peak memory of a replica: 8.00 GiB of 16.00")
+    largest = "largest micro-batch of a replica that fits: 16"
+    assert lines[5:][-1:] == [largest] * find
+
+
+def test_a_step_file_has_the_flags_without_the_folders(
+    config_file, monkeypatch
+):
+    """Without records, a step file can have only random weights."""
+    written = []
+    monkeypatch.setattr(tpu_check, "write_step", lambda *x: written.append(x))
+    others = OptimizerConfig(), TrainingConfig(), DistributionConfig()
+    config = TpuCheckConfig(step_file="step.zip")
+    run = PretrainingConfig(
+        albert_config_file=config_file, output_dir="somewhere"
+    )
+    export(config, "step", run, *others)
+    ((path, step, flags),) = written
+    assert (path, step) == ("step.zip", "step")
+    names = [line.partition("=")[0] for line in flags.splitlines()]
+    assert "--albert_config_file" in names and "--optimizer" in names
+    assert not {"--data_dir", "--output_dir"} & {*names}
+    for values in (
+        {"init_checkpoint": "model"},
+        {"initial_weights": "informed"},
+    ):
+        run = PretrainingConfig(albert_config_file=config_file, **values)
+        with pytest.raises(InputError, match="needs `data_dir`"):
+            export(config, "step", run, *others)
+    assert len(written) == 1

@@ -1,0 +1,420 @@
+"""A run of a step file, with a stand-in for JAX and for both programs."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import sys
+import types
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import vocabularies
+from tiny_records import write_records
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.records.metadata import Metadata, read_metadata
+from albert_tf.text.tokenizers import tokenizer_in
+from albert_tf.tpu import run_step as run_step_module
+from albert_tf.tpu import tensor_bundle
+from albert_tf.tpu.run_step import (
+    Run,
+    RunStepConfig,
+    StepFile,
+    jax_for_steps,
+    records_of,
+    run_step,
+)
+from albert_tf.training import checkpoint_files, checkpoints
+from albert_tf.training.history import History
+
+AVERAGE, ITERATIONS = "optimizer/average/w", "optimizer/iterations"
+ARGUMENTS = {
+    "input_ids": [4, 8],
+    "masked_lm_ids": [4, 3],
+    "masked_lm_weights": [4, 3],
+    "w": [2],
+    AVERAGE: [2],
+    ITERATIONS: [],
+    "optimizer/clock": [3],
+}
+TRAINING = {
+    "num_train_steps": 5,
+    "random_seed": 7,
+    "eval_batch_size": 4,
+    "on_nonfinite": "stop",
+    "save_checkpoints_steps": 2,
+    "keep_checkpoint_max": 2,
+    "eval_steps": 3,
+    "steps_per_loop": 2,
+    "dtype": "float32",
+}
+
+
+class Programs:
+    """Both programs of a step file, and the JAX that runs them.
+
+    Attributes:
+      read: the first ids of the training batches.
+      faults: {step, counted from 0: function that changes (report, norm)}.
+    """
+
+    def __init__(self):
+        self.read, self.faults = [], {}
+
+    def step(self, ids, _, weights, w, average, step, clock):
+        """Add 1 to both weights; the average is half of them."""
+        assert weights.shape == (4, 3) and not weights[:, 2].any()
+        assert clock.tolist() == [0, 0, 1] and clock.dtype == np.float32
+        self.read.append(ids[:, 0].tolist())
+        report = np.array([[6, 0.5, 1], [2, 0.5, 4]], np.float32)
+        made = report, np.float32(step + 1)
+        made = self.faults.get(int(step), lambda *x: x)(*made)
+        return *made, w + 1, (w + 1) / 2, step + 1
+
+    def evaluation(self, w, ids, weights):
+        """Report a weight, a loss without examples, and the first ids."""
+        number = weights.sum()
+        sums = [number * w[0], 0, (weights * ids[:, 0]).sum()]
+        return (np.array([sums, [number, 0, number]], np.float32),)
+
+    def jit(self, function, donate_argnums=()):
+        """Return the function, which NumPy can run."""
+        assert donate_argnums in ((), (0, 1))
+        return function
+
+    def deserialize(self, content):
+        """Return the program of a name."""
+        return types.SimpleNamespace(call=getattr(self, content.decode()))
+
+    def jax(self):
+        """Return a module with what a run uses of JAX."""
+        jax = types.ModuleType("jax")
+        jax.numpy, jax.jit, jax.device_put = np, self.jit, lambda x: x
+        device = types.SimpleNamespace(device_kind="a stand-in")
+        jax.devices = lambda: [device, None]
+        jax.options = {}
+        jax.config = types.SimpleNamespace(update=jax.options.__setitem__)
+        jax.export = types.ModuleType("jax.export")
+        jax.export.deserialize = self.deserialize
+        return jax
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch):
+    """Replace JAX, and let each reading of the clock take half a second."""
+    made = Programs()
+    jax = made.jax()
+    monkeypatch.setitem(sys.modules, "jax", jax)
+    monkeypatch.setitem(sys.modules, "jax.export", jax.export)
+    ticks = iter(np.arange(0, 1000, 0.5))
+    clock = types.SimpleNamespace(monotonic=lambda: next(ticks))
+    monkeypatch.setattr(run_step_module, "time", clock)
+    return made
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Return a folder of 93 training and 11 held-out records."""
+    folder = tmp_path_factory.mktemp("records")
+    write_records(folder)
+    vocabularies.english().save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    """Return a folder with the checkpoint of the first state."""
+    folder = tmp_path_factory.mktemp("bundle")
+    zeros = tf.zeros([2])
+    state = {"w": tf.Variable(zeros), AVERAGE: tf.Variable(zeros)}
+    state[ITERATIONS] = tf.Variable(0, dtype=tf.int64)
+    checkpoints.save(str(folder), state)
+    return folder
+
+
+@pytest.fixture
+def make(bundle, records, tmp_path):
+    """Return a function that writes a step file and returns its settings."""
+
+    def make(output="model", arguments=ARGUMENTS, tokens=8, **training):
+        about = {
+            "config": {"vocab_size": 128},
+            "optimizer": {"optimizer": "lamb", "learning_rate": 0.5},
+            "training": TRAINING | training,
+            "examples": 4,
+            "tokens": tokens,
+            "arguments": [
+                {"name": name, "shape": shape, "dtype": "float32"}
+                for name, shape in arguments.items()
+            ],
+            "outputs": ["report", "norm", "w", AVERAGE, ITERATIONS],
+            "evaluation": ["w", "input_ids", "example_weights"],
+            "names": ["mlm_loss", "sop_loss", "accuracy"],
+            "constants": {"optimizer/clock": [0.0, 0.0, 1.0]},
+            "averages": {"w": AVERAGE},
+            "facts": {"seed": [training.get("random_seed", 7), "other data"]},
+            "flags": "--seed=7\n",
+        }
+        path = tmp_path / "step.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("step.jax", "step")
+            archive.writestr("evaluation.jax", "evaluation")
+            archive.writestr("step.json", json.dumps(about))
+            for file in bundle.glob("ckpt-0.*"):
+                archive.write(file, file.name)
+        return {
+            "step_file": str(path),
+            "data_dir": str(records),
+            "output_dir": str(tmp_path / output),
+        }
+
+    return make
+
+
+def state_of(folder):
+    """Return the newest checkpoint's variables as lists."""
+    prefix = checkpoint_files.latest(str(folder))
+    values = tensor_bundle.read(prefix).items()
+    return {name: value.tolist() for name, value in values}
+
+
+def test_a_run_saves_evaluates_and_describes_itself(
+    make, programs, tmp_path, capsys, records
+):
+    """A run writes a model directory with averages, history and settings."""
+    settings = make()
+    result = run_step(**settings)
+    folder = tmp_path / "model"
+    rows = History.read(str(folder)).rows
+    # The average is half of the weights after 3 or 5 steps.
+    held_out = [
+        {"loss": x, "mlm_loss": x, "sop_loss": 0.0, "accuracy": 98.0}
+        for x in (1.5, 2.5)
+    ]
+    found = [row for row in rows if row["split"] == "eval"]
+    assert found == [
+        {"step": step, "split": "eval"} | values
+        for step, values in zip((3, 5), held_out, strict=True)
+    ]
+    assert result.metrics == {"eval": held_out[1]}
+    train = [row for row in rows if row["split"] == "train"]
+    assert [row["step"] for row in train] == [2, 3, 4, 5]
+    assert [row["steps"] for row in train] == [2, 1, 1, 1]
+    means = {"loss": 4.0, "mlm_loss": 3.0, "sop_loss": 1.0, "accuracy": 0.25}
+    speed = {"gradient_norm": 2.0, "examples_per_second": 16.0}
+    first = {"step": 2, "split": "train", "steps": 2}
+    assert train[0] == first | means | speed
+    assert [row["gradient_norm"] for row in train] == [2, 3, 4, 5]
+    names = {p.name for p in folder.glob("ckpt-*.index")}
+    assert names == {"ckpt-4.index", "ckpt-5.index"}
+    assert state_of(folder) == {"w": [5, 5], AVERAGE: [2.5, 2.5], ITERATIONS: 5}
+    (best,) = (folder / "best").glob("ckpt-*.index")
+    assert best.name == "ckpt-5.index"
+    assert state_of(folder / "best")["w"] == [2.5, 2.5]
+    facts = checkpoint_files.read_facts(str(folder / "ckpt-5"))
+    fingerprint = read_metadata(str(records)).fingerprint()
+    assert facts == {"seed": 7, "read": {fingerprint: 20, str(records): 20}}
+    config = json.loads((folder / "albert_config.json").read_text())
+    assert config == {"vocab_size": 128} and tokenizer_in(str(folder))
+    flags = f"--data_dir={records}\n--output_dir={folder}\n--seed=7\n"
+    assert (folder / "run.flags").read_text() == flags
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "4 examples of 8 tokens a step, float32, lamb at 0.5, on a stand-in",
+        *("loss = 2.5000", "mlm_loss = 2.5000", "sop_loss = 0.0000"),
+        "accuracy = 98.0000",
+    ]
+    first, *_, last = told.err.splitlines()
+    assert first.startswith("step 3: loss 1.5000, mlm_loss 1.5000, sop_loss")
+    assert "5/5 loss 4.000 (mean of 1), 8.0 examples/s" in told.err
+    assert last.startswith("step 5: loss 2.5000")
+    assert len({number for batch in programs.read for number in batch}) == 20
+
+
+def test_a_stopped_run_resumes_where_it_was(make, programs, tmp_path, capsys):
+    """A resumed run reads on, and ends as an unbroken run does."""
+    run_step(**make("whole"))
+    whole = programs.read.copy()
+    programs.read.clear()
+    run_step(**make("broken"), stop_step=3)
+    assert state_of(tmp_path / "broken")["w"] == [3, 3]
+    capsys.readouterr()
+    run_step(**make("broken"))
+    assert programs.read == whole
+    assert state_of(tmp_path / "broken") == state_of(tmp_path / "whole")
+    (told,) = (
+        line
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("Resuming")
+    )
+    assert "at step 3 from" in told and "broken/ckpt-3, at example 12" in told
+    rows = History.read(str(tmp_path / "broken")).rows
+    assert [row["step"] for row in rows if row["split"] == "eval"] == [3, 5]
+    made = len(programs.read)
+    run_step(**make("broken", random_seed=8), stop_step=9)
+    assert len(programs.read) == made  # nothing is left to train
+    told = capsys.readouterr()
+    assert "Note: seed was 7 and is 8: other data\n" in told.err
+    assert "Stopped" not in told.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(make, programs, tmp_path, capsys, number):
+    """After a signal, a run saves and prints how to resume it."""
+    before = [signal.getsignal(n) for n in run_step_module.SIGNALS]
+
+    def stop(*made):
+        os.kill(os.getpid(), number)
+        return made
+
+    programs.faults[2] = stop
+    settings = make(steps_per_loop=1)
+    if number == signal.SIGINT:
+        with pytest.raises(KeyboardInterrupt):
+            run_step(**settings)
+    else:
+        run_step(**settings)
+    assert [signal.getsignal(n) for n in run_step_module.SIGNALS] == before
+    assert state_of(tmp_path / "model")["w"] == [3, 3]
+    said = f"Stopped at step 3 of 5; the same command resumes from {tmp_path}"
+    assert said in capsys.readouterr().out
+
+
+FAULTS = {
+    "report": lambda report, norm: (report * np.float32("inf"), norm),
+    "norm": lambda report, norm: (report, np.float32("nan")),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_step_that_is_not_finite_stops_or_is_skipped(
+    make, programs, tmp_path, fault
+):
+    """An error names the steps; a skipped step does not affect the means."""
+    programs.faults[1] = fault
+    with pytest.raises(InputError, match="in steps 1 to 2; .*: none yet$"):
+        run_step(**make())
+    skips = make("skips", on_nonfinite="skip")
+    run_step(**skips, stop_step=2)
+    row = History.read(str(tmp_path / "skips")).rows[0]
+    assert row["skipped_updates"] == 1 and row["gradient_norm"] == 1.0
+    assert (row["loss"], row["accuracy"]) == (4.0, 0.25)
+    programs.faults[2] = fault
+    with pytest.raises(InputError, match="in steps 3 to 3; .*skips/ckpt-2$"):
+        run_step(**skips)
+
+
+def opened(settings, **more):
+    """Return a run that has not trained yet."""
+    config = RunStepConfig(**settings | more)
+    step = StepFile(config.step_file)
+    return Run(config, step, records_of(config, step))
+
+
+def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
+    """Records are recognised by path or fingerprint; others begin at 0.
+
+    A checkpoint without such facts has read the same records all along.
+    """
+    settings = make()
+    run_step(**settings, stop_step=2)
+    prefix = str(tmp_path / "model" / "ckpt-2")
+    assert opened(settings).position == 8
+    copy = shutil.copytree(records, tmp_path / "copy")
+    assert opened(settings, data_dir=str(copy)).position == 8
+    for read, position in (({str(copy): 3}, 3), ({"x": 9}, 0), ({}, 8)):
+        checkpoint_files.write_about(prefix, {"read": read})
+        assert opened(settings, data_dir=str(copy)).position == position
+
+
+def test_a_run_without_held_out_records_has_no_metrics(
+    make, records, tmp_path, capsys
+):
+    """Without held-out records and a tokenizer, a run only trains."""
+    folder = shutil.copytree(records, tmp_path / "records")
+    (folder / "tokenizer.json").unlink()
+    metadata = read_metadata(str(records))
+    splits = metadata.splits | {"eval": ()}
+    dataclasses.replace(metadata, splits=splits).write(str(folder))
+    result = run_step(**make() | {"data_dir": str(folder)}, stop_step=1)
+    assert result.metrics == {} and "=" not in capsys.readouterr().out
+    assert state_of(tmp_path / "model")["w"] == [1, 1]
+    assert not tokenizer_in(str(tmp_path / "model"))
+
+
+def test_a_run_of_another_model_is_refused(make, tmp_path):
+    """The error names the first variables that differ."""
+    other = {"w": tf.zeros([3]), "a": tf.zeros([]), "b": tf.zeros([])}
+    table = {name: tf.Variable(value) for name, value in other.items()}
+    checkpoints.save(str(tmp_path / "model"), table)
+    differs = f"model/ckpt-0, which differs in a, b, {AVERAGE}$"
+    with pytest.raises(InputError, match=differs):
+        run_step(**make())
+
+
+@pytest.mark.parametrize(
+    "slots, tokens, said",
+    [(2, 8, None), (1, 8, "8 tokens, 2 predictions"), (3, 9, "8 tokens, 2")],
+)
+def test_records_must_fit_the_step(make, slots, tokens, said):
+    """Records may have all of a step's predictions, but no more."""
+    sizes = {"masked_lm_ids": [4, slots]}
+    settings = make(arguments=ARGUMENTS | sizes, tokens=tokens)
+    step = StepFile(settings["step_file"])
+    batch = {
+        "input_ids": np.ones([4, 8], np.int32),
+        "masked_lm_ids": np.ones([4, 2], np.int32),
+    }
+    if said:
+        rule = f"tokens, {tokens}, and at most its {slots} pred.*records={said}"
+        with pytest.raises(InputError, match=rule):
+            step.fitted(batch)
+        return
+    for name, value in step.fitted(batch).items():
+        np.testing.assert_array_equal(value, batch[name], strict=True)
+
+
+def test_masks_and_vocabulary_must_suit_the_step(tmp_path, records):
+    """Only dynamic records have another rate; ids must be the model's."""
+    folder = tmp_path / "dynamic"
+    folder.mkdir()
+    dynamic = {"masking": "dynamic"}
+    Metadata(64, 9, 50, "", {"train": (), "eval": ()}, dynamic).write(
+        str(folder)
+    )
+    paths = {"step_file": "x", "output_dir": "x"}
+    config = RunStepConfig(data_dir=str(folder), masked_lm_prob=0.3, **paths)
+    step = types.SimpleNamespace(about={"config": {"vocab_size": 50}})
+    assert records_of(config, step).max_predictions_per_seq == 19
+    config = dataclasses.replace(config, masked_lm_prob=0.0)
+    assert records_of(config, step).max_predictions_per_seq == 9
+    step.about["config"]["vocab_size"] = 49
+    with pytest.raises(InputError, match="`vocab_size`, 49.*vocab_size=50$"):
+        records_of(config, step)
+    static = RunStepConfig(data_dir=str(records), masked_lm_prob=0.3, **paths)
+    with pytest.raises(InputError, match=f"data_dir={records}, static$"):
+        records_of(static, step)
+
+
+def test_what_is_no_step_file_is_one_error(make, tmp_path):
+    """The error names the file, whether it is no archive or lacks a part."""
+    path = tmp_path / "step.zip"
+    path.write_text("no archive")
+    with pytest.raises(InputError, match=f"must be a file .*{path}$"):
+        StepFile(str(path))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("step.jax", "step")
+    with pytest.raises(InputError, match=f"'step.json'.*{path}$"):
+        StepFile(str(path))
+
+
+def test_jax_is_imported_with_long_integers(monkeypatch):
+    """JAX uses 64 bits; an error says how to install JAX."""
+    assert jax_for_steps().options == {"jax_enable_x64": True}
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(InputError, match="install `flatbuffers` and `jax`"):
+        jax_for_steps()

@@ -1,0 +1,263 @@
+"""Each standard hook alone, with a stand-in for the run."""
+
+import contextlib
+import types
+
+import matplotlib.figure
+import pytest
+
+from albert_tf.base.errors import InputError
+from albert_tf.training import history, hooks
+from albert_tf.training.history import History, draw_curves
+from albert_tf.training.hooks import (
+    Draw,
+    Evaluate,
+    KeepAverage,
+    Log,
+    RequireFinite,
+    Save,
+    StopInTime,
+    standard,
+)
+from albert_tf.training.run import SIGTERM, Hook, Window
+from albert_tf.training.training_config import TrainingConfig
+
+
+def window(steps, bad=0, first_bad=0):
+    """Return a window of steps that took two seconds."""
+    values = {"loss": 1.5, "learning_rate": 0.25, "examples_per_second": 8.0}
+    return Window(steps, 2.0, values, bad, first_bad)
+
+
+class FakeRun:
+    """A run whose messages and calls are recorded."""
+
+    def __init__(self, **values):
+        self.told, self.rows, self.seconds, self.stops = [], [], {}, []
+        self.progress = types.SimpleNamespace(
+            advance=lambda *x: self.told.append(x), message=self.told.append
+        )
+        self.step, self.chief, self.stopped_by = 6, True, ""
+        vars(self).update(values)
+
+    def record(self, split, values, **columns):
+        self.rows.append((split, columns))
+
+    def stop(self, reason):
+        self.stops.append(reason)
+
+    def in_any_process(self, flag):
+        return flag
+
+
+def test_a_hundred_bad_steps_in_a_row_end_a_run():
+    """Steps count only from the last window that had a good step."""
+    skips = RequireFinite(True)
+    skips.after(None, window(70, 70))
+    skips.after(None, window(70, 69))
+    skips.after(None, window(60, 60))
+    last = window(39, 39)
+    skips.after(None, last)
+    assert last.values["skipped_updates"] == 39.0
+    with pytest.raises(InputError, match="in all of the last 100 steps"):
+        skips.after(None, window(1, 1))
+
+
+def test_one_bad_step_ends_a_run_that_skips_none():
+    """The error names the step."""
+    stops, good = RequireFinite(False), window(3)
+    stops.after(None, good)
+    assert "skipped_updates" not in good.values
+    with pytest.raises(InputError, match="finite at step 9;"):
+        stops.after(None, window(3, 1, 9))
+
+
+def test_steps_are_shown_and_kept_unless_all_were_skipped():
+    """Without a good step, there are no values to record."""
+    run = FakeRun()
+    for bad in (0, 2, 3):
+        Log().after(run, window(3, bad))
+    shown = "loss 1.500 (mean of 3), rate 2.50e-01, 8.0 examples/s"
+    skipped = "3 updates skipped: not finite"
+    assert run.told == [(3, shown), (3, shown), (3, skipped)]
+    assert run.rows == [("train", {"steps": 3})] * 2
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return the clock that the hooks read."""
+    clock = types.SimpleNamespace(now=1000.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(hooks, "time", clock)
+    return clock
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_an_evaluation_is_timed_and_told(clock, chief):
+    """Only the first process writes the history."""
+    saved = []
+
+    def evaluate():
+        clock.now += 3.0
+        return {"loss": 2.5, "accuracy": 0.25}
+
+    run = FakeRun(chief=chief)
+    run.trainer = types.SimpleNamespace(
+        evaluated_weights=contextlib.nullcontext
+    )
+    run.history = types.SimpleNamespace(save=lambda: saved.append("history"))
+    run.scalars = types.SimpleNamespace(flush=lambda: saved.append("scalars"))
+    Evaluate(5, evaluate).after(run, None)
+    assert run.seconds == {"evaluation": 3.0}
+    assert run.told == ["step 6: loss 2.5000, accuracy 0.2500"]
+    assert run.rows == [("eval", {})]
+    assert saved == ["history"] * chief + ["scalars"]
+
+
+def test_an_average_is_kept_once_per_step(monkeypatch):
+    """The first process keeps it, also at the end unless there is a hurry."""
+    kept = []
+    monkeypatch.setattr(hooks, "keep_evaluated", lambda run: kept.append(run))
+    keep, run = KeepAverage(3), FakeRun()
+    keep.after(run, None)
+    keep.end(run)
+    assert kept == [run]
+    for values in ({"chief": False}, {"stopped_by": SIGTERM}, {"step": 0}):
+        KeepAverage(3).end(FakeRun(**values))
+    assert kept == [run]
+    KeepAverage(3).end(run)
+    assert kept == [run, run]
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_a_checkpoint_is_saved_once_and_timed(clock, monkeypatch, chief):
+    """A run's last step is not saved again; step 0 is never saved."""
+    saved = []
+
+    def save(*arguments):
+        clock.now += 4.0
+        saved.append(arguments)
+
+    monkeypatch.setattr(hooks.checkpoints, "save", save)
+    run = FakeRun(chief=chief, output_dir="x", last_good=None)
+    run.trainer = types.SimpleNamespace(state=lambda: {"w": 1})
+    run.state = lambda: {"read": 3}
+    run.history = types.SimpleNamespace(save=lambda: saved.append("history"))
+    run.scalars = types.SimpleNamespace(flush=lambda: saved.append("scalars"))
+    hook = Save(5, 2)
+    hook.after(run, None)
+    hook.end(run)
+    all_of_it = [("x", {"w": 1}, 6, 2, {"read": 3}), "history", "scalars"]
+    assert saved == all_of_it * chief and run.last_good == "x/ckpt-6"
+    assert run.seconds == ({"checkpoint": 4.0} if chief else {})
+    run.step = 0
+    hook.end(run)
+    assert run.last_good == "x/ckpt-6"
+
+
+def test_time_ends_before_the_next_steps_and_saves_would_pass_it(clock):
+    """The longest steps and two of the last checkpoints must still fit."""
+    limit, free = StopInTime(1.0), StopInTime(0.0)
+    run = FakeRun(seconds={"checkpoint": 20.0})
+    for hook in (limit, free):
+        hook.after(run, window(1))
+        assert (hook.longest, hook.saving) == (2.0, 20.0)
+        hook.longest = 30.0
+        clock.now = 4529.5
+        hook.after(run, window(1))
+        assert hook.longest == 30.0 and not run.stops
+        hook.end(run)
+        assert hook.stopped is False
+    clock.now = 4530.0
+    free.after(run, window(1))
+    assert run.stops == []
+    limit.after(run, window(1))
+    assert run.stops == ["max_hours=1"]
+    limit.after(FakeRun(), window(1))
+    assert limit.saving == 0.0
+    limit.end(FakeRun(stopped_by="a test"))
+    assert limit.stopped is True
+
+
+ROWS = [
+    {"step": 1, "split": "health", "kind": "x", "note": "y"},
+    {"step": 2, "split": "train", "steps": 2, "loss": 1.0},
+    {"step": 2, "split": "eval", "accuracy": 0.5, "loss": 1.0},
+]
+
+
+@pytest.mark.parametrize(
+    "rows, names",
+    [
+        (ROWS, [["accuracy", "loss"]]),
+        (ROWS[:2], [["loss"]]),
+        (ROWS[:1], []),
+    ],
+)
+@pytest.mark.parametrize("chief", [True, False])
+def test_the_metrics_of_the_evaluation_are_drawn(
+    monkeypatch, capsys, rows, names, chief
+):
+    """Without evaluations, training metrics are drawn; notes are not."""
+    drawn = []
+    monkeypatch.setattr(history, "draw_curves", lambda *x: drawn.append(x[2]))
+    monkeypatch.setattr(hooks, "lacking", lambda *_: "no matplotlib")
+    kept = types.SimpleNamespace(rows=rows)
+    run = FakeRun(chief=chief, history=kept, output_dir="x")
+    Draw().begin(run)
+    Draw().end(run)
+    assert drawn == names * chief
+    said = capsys.readouterr().out
+    assert said == "Note: no matplotlib\n" * chief
+    monkeypatch.setattr(hooks, "lacking", lambda *_: "")
+    Draw().begin(run)
+    assert capsys.readouterr().out == ""
+
+
+def test_users_hooks_are_between_evaluations_and_checkpoints():
+    """Evaluations and limits have hooks only if they are asked for."""
+    training = TrainingConfig(eval_steps=3, save_checkpoints_steps=4)
+    mine = Hook()
+    made = standard(training, None, mine)
+    kinds = [RequireFinite, Log, Hook, Save, Draw]
+    assert [type(hook) for hook in made] == kinds
+    assert not made[0].skips and made[2] is mine
+    assert (made[3].every, made[3].keep) == (4, 5)
+    training = TrainingConfig(max_hours=2.0, on_nonfinite="skip", eval_steps=3)
+    made = standard(training, print, mine)
+    kinds = [RequireFinite, Log, Evaluate, Hook, Save, StopInTime, Draw]
+    assert [type(hook) for hook in made] == kinds
+    assert made[0].skips and made[2].every == 3 and made[5].hours == 2.0
+
+
+@pytest.mark.parametrize(
+    "number, axes, size",
+    [(1, 1, (4.2, 3.2)), (3, 3, (12.6, 3.2)), (4, 6, (12.6, 6.4))],
+)
+def test_each_metric_has_its_plot(tmp_path, monkeypatch, number, axes, size):
+    """Three plots are side by side; a rest of a row stays empty."""
+    figures = []
+
+    def savefig(figure, file, **kwargs):
+        figures.append(figure)
+        assert kwargs == {"format": "png", "dpi": 110}
+
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", savefig)
+    kept, names = History(str(tmp_path)), tuple("abcd"[:number])
+    for split in ("train", "eval"):
+        for step in (2, 4):
+            kept.add(step, split, {name: step / 2 for name in names})
+    draw_curves(kept, str(tmp_path), names)
+    (figure,) = figures
+    assert tuple(figure.get_size_inches()) == pytest.approx(size)
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    assert len(figure.axes) == axes
+    assert [axis.get_title() for axis in shown] == list(names)
+    for axis in shown:
+        labels = [line.get_label() for line in axis.lines]
+        assert labels == ["train", "eval"] and axis.get_legend()
+        for line in axis.lines:
+            assert [*map(list, line.get_data())] == [[2, 4], [1, 2]]
+    monkeypatch.setattr(history, "is_installed", lambda _: False)
+    draw_curves(kept, str(tmp_path), names)
+    assert len(figures) == 1
