@@ -14,7 +14,7 @@ from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
 from albert_tf.text.sentencepiece_models import (
     charsmap_keys,
     charsmap_of,
-    check_model,
+    read_model,
     piece_shares,
 )
 from albert_tf.text.tokenizers import tokenizer_of
@@ -149,10 +149,10 @@ def test_the_map_for_decoding_must_be_intact():
     """A damaged map in the denormalizer is an error, too."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
     proto.denormalizer_spec.precompiled_charsmap = MAP
-    check_model(proto.SerializeToString())
+    read_model(proto.SerializeToString())
     proto.denormalizer_spec.precompiled_charsmap = MAP[:-1]
     with pytest.raises(InputError, match="must be intact"):
-        check_model(proto.SerializeToString())
+        read_model(proto.SerializeToString())
 
 
 class Scores(list):
