@@ -14,8 +14,8 @@ from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
 from albert_tf.text.sentencepiece_models import (
     charsmap_keys,
     charsmap_of,
-    read_model,
     piece_shares,
+    read_model,
 )
 from albert_tf.text.tokenizers import tokenizer_of
 from albert_tf.text.wordpiece import is_punctuation
