@@ -1,16 +1,11 @@
-"""Builders do not import TensorFlow, and pass on data that never change."""
+"""Builders do not import TensorFlow, which costs time and memory."""
 
-import importlib
 import os
-import pkgutil
 import subprocess
 import sys
 
 import pytest
-import tiny_beam
 from tiny_corpus import ROOT, command, write_corpus
-
-import albert_tf.data
 
 # Replaces TensorFlow, and records the processes that import it.
 TENSORFLOW = """
@@ -47,10 +42,7 @@ def without_tensorflow(tmp_path):
 def test_no_process_of_a_build_imports_tensorflow(
     tmp_path, without_tensorflow, flags
 ):
-    """Building and inspecting records do not import TensorFlow.
-
-    It would cost time and memory.
-    """
+    """Building and inspecting records do not import TensorFlow."""
     write_corpus(tmp_path)
     build = command(
         tmp_path,
@@ -82,20 +74,3 @@ def test_workers_import_little(without_tensorflow):
     ).split()
     assert not {"tensorflow", "keras", "sklearn", "scipy"} & set(names)
     assert {"numpy", "sentencepiece", "google_crc32c"} <= set(names)
-
-
-def test_data_classes_are_constant(monkeypatch):
-    """Instances can be shared and passed on, because they never change."""
-    tiny_beam.install(monkeypatch)
-    names = pkgutil.walk_packages(albert_tf.data.__path__, "albert_tf.data.")
-    classes = {
-        value
-        for _, name, _ in names
-        for value in vars(importlib.import_module(name)).values()
-        if isinstance(value, type) and value.__module__ == name
-    }
-    found = [
-        value for value in classes if "__dataclass_params__" in vars(value)
-    ]
-    assert len(found) > 20
-    assert all(value.__dataclass_params__.frozen for value in found)
