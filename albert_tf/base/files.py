@@ -341,6 +341,7 @@ def write_json(path: str, value: Any) -> None:
 
 
 JSON_LEVELS = 100  # functions that convert a value recurse into it
+TOO_DEEP = "too many levels"
 
 
 def json_value(text: str | bytes) -> Any:
@@ -352,7 +353,7 @@ def json_value(text: str | bytes) -> Any:
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError("too many levels") from None
+        raise ValueError(TOO_DEEP) from None
     level = [value]
     for _ in range(JSON_LEVELS):
         nested = (x for x in level if isinstance(x, dict | list))
@@ -360,7 +361,7 @@ def json_value(text: str | bytes) -> Any:
         level = list(itertools.chain.from_iterable(parts))
         if not level:
             return value
-    raise ValueError("too many levels")
+    raise ValueError(TOO_DEEP)
 
 
 def parse_json(text: str, path: str, what: str) -> Any:

@@ -206,10 +206,18 @@ class RunnerConfig(Validated):
 
 
 def fields_of(line: str, fields: dict[str, type]) -> dict:
-    """Return the fields of a query, which is a JSON object or plain text."""
+    """Return the fields of a query, which is a JSON object or plain text.
+
+    A line that begins as an object, or as a value of too many levels, is not
+    taken for plain text.
+    """
     try:
         values = files.json_value(line)
-    except ValueError:
+    except ValueError as error:
+        is_text = not line.startswith("{") and str(error) != files.TOO_DEEP
+        require(
+            is_text, f"A query must be valid JSON: {error}.", text=line[:80]
+        )
         values = None
     if not isinstance(values, dict):
         values = {"text": line} if "text" in fields else {}

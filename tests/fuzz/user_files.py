@@ -207,12 +207,12 @@ def _read_requests(folder, name):
     """Read queries of one kind, which the length of the file chooses."""
     text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
     kind = [*KINDS.values()][len(text) % len(KINDS)]
+    task = find(kind.kind).updated(max_seq_length=16)
     for line in text.splitlines():
         try:
             query = fields_of(line, kind.fields)
         except albert_tf.InputError:
             continue
-        task = find(kind.kind).updated(max_seq_length=16)
         task.features([task.example(**query)], words())
 
 

@@ -363,7 +363,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
 def test_a_plain_text_is_a_query():
     """A query that is not a JSON object is the text; errors quote its start."""
     fields = KINDS["regression"].fields
-    for line in ("a good film", "[1]"):
+    for line in ("a good film", "[1]", "[[links]] {in} a text", "12"):
         wanted = {"text": line, "text_pair": ""}
         assert litert_runner.fields_of(line, fields) == wanted
     fields = KINDS["question_answering"].fields
@@ -371,6 +371,21 @@ def test_a_plain_text_is_a_query():
         InputError, match=f"context. Received: text={'x' * 80}$"
     ):
         litert_runner.fields_of("x" * 99, fields)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"text": "a"', "Expecting ',' delimiter"),
+        ("{good film}", "Expecting property name"),
+        ("[" * 101 + "]" * 101, "too many levels"),
+        ("[" * 100_000, "too many levels"),
+    ],
+)
+def test_damaged_json_is_no_text(line, reason):
+    """A query that begins as an object, or is nested deeply, must be JSON."""
+    with pytest.raises(InputError, match=f"valid JSON: {reason}"):
+        litert_runner.fields_of(line, KINDS["regression"].fields)
 
 
 @pytest.mark.parametrize(
