@@ -6,6 +6,7 @@ browsers enforce this.
 
 import math
 from collections.abc import Callable
+from numbers import Real
 
 import gradio as gr
 from starlette.middleware import Middleware
@@ -129,14 +130,18 @@ class Page(gr.Blocks):
             raise VisitorError(message) from None
 
 
+NUMBERS = {"attention": 3}  # how many follow the texts in a form
+
+
 def make_ask(model: ExportedModel, name: str, fields: dict):
     """Return a button's function, which maps a form's values to the answer."""
+    size = len(fields) + NUMBERS.get(name, 0)
 
     def ask(*values):
         texts = dict(zip(fields, values, strict=False))
         try:
             rule = "A value is missing from the form."
-            require(len(texts) == len(fields), rule, values=len(values))
+            require(len(values) >= size, rule, values=len(values))
             for field, text in texts.items():
                 rule = f"`{field}` must be text."
                 require(isinstance(text, str), rule, type=type(text).__name__)
@@ -146,9 +151,10 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
                 optional = field == "text_pair" and name in OPTIONAL
                 rule = f"`{field}` must not be empty."
                 require(text.strip() or optional, rule)
-            numbers = values[len(texts) :]
+            numbers = values[len(texts) : size]
             rule = "Numbers must be finite."
-            require(all(map(math.isfinite, numbers)), rule)
+            legal = (isinstance(x, Real) and math.isfinite(x) for x in numbers)
+            require(all(legal), rule)
             return model.ask(name, texts, *numbers)
         except InputError as error:
             raise VisitorError(str(error)) from None

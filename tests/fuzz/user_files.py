@@ -274,7 +274,7 @@ def _read_signature_request(folder, name):
 
 
 def _read_page_request(folder, name):
-    from albert_tf.serving.playground_page import VisitorError, make_ask
+    from albert_tf.serving.playground_page import TOOLS, VisitorError, make_ask
 
     _signatures(folder)
     try:
@@ -283,11 +283,14 @@ def _read_page_request(folder, name):
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise Refused("no JSON") from error
     page = _LOADED["page"]
-    if not isinstance(asked, str) or asked not in page.inputs:
+    if not isinstance(asked, str) or asked not in page.inputs.keys() & TOOLS:
         raise Refused("no tool")
+    # The page has the names of the fields; a visitor sends only the values.
+    examples, known = TOOLS[asked][-1], page.inputs[asked]
+    fields = {k: v for k, v in examples.items() if k in known}
     cells = [x[0] if isinstance(x, list) and x else x for x in inputs.values()]
     try:
-        make_ask(page, asked, dict(inputs))(*cells)
+        make_ask(page, asked, fields)(*cells)
     except VisitorError as error:
         raise Refused(str(error)) from None
 

@@ -86,6 +86,8 @@ def test_a_request_may_have_the_largest_size(page, more):
         ("sentence_order", ("a", " "), "`text_pair` must not be empty"),
         ("attention", ("a", "", 1, 0, 2), None),
         ("attention", ("a", "", math.inf, 0, 2), "Numbers must be finite"),
+        ("attention", ("a", "", 1, "0", 2), "Numbers must be finite"),
+        ("attention", ("a", "", 1, 0), "A value is missing.*values=4"),
         ("score", ("x" * 20_000, "b"), None),
         ("score", ("x" * 20_001, "b"), "up to 20,000 .*characters=20001"),
         ("score", ("a", 7), "`text_pair` must be text. Received: type=int"),
