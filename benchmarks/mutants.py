@@ -6,8 +6,8 @@
 Lines of the package are drawn with equal probability, and for each line, one of
 Cosmic Ray's mutants (a changed number, comparison, operator, truth value, loop,
 exception or decorator). Mutants that have no effect on correct code are
-skipped: see `Bare`. Those of the package `tpu` are skipped where JAX, which its
-tests need, is not installed.
+skipped: see `Bare`. Those of the package `tpu` are skipped where JAX, which
+some of its tests need, is not installed.
 
 In a copy of the last commit, the default suite runs once under coverage, to
 find the tests that execute each line. The tests of the mutant's line then run
@@ -67,9 +67,9 @@ Covering = dict[Path, dict[int, set[str]]]
 class Bare(ast.NodeTransformer):
     """A transformer that removes what has no effect on correct code.
 
-    Annotations, `abstractmethod` and the argument `strict` of `zip` have none,
-    and the package defines no equality that differs from identity, except for
-    numbers and strings that Python does not intern.
+    Annotations, `abstractmethod` and the argument `strict` of `zip` have none.
+    A comparison with a constant means the same by identity as by equality,
+    unless the constant is a number or a text that Python does not intern.
     """
 
     def visit_arg(self, node):
@@ -87,7 +87,12 @@ class Bare(ast.NodeTransformer):
 
     def visit_Compare(self, node):
         same = {ast.Is: ast.Eq(), ast.IsNot: ast.NotEq()}
-        node.ops = [same.get(type(op), op) for op in node.ops]
+        compared = (node.left, *node.comparators)
+        if any(
+            isinstance(x, ast.Constant) or ast.unparse(x).isupper()
+            for x in compared
+        ):
+            node.ops = [same.get(type(op), op) for op in node.ops]
         return self.generic_visit(node)
 
     def visit_Call(self, node):

@@ -1,10 +1,20 @@
 """Tiny training runs with the usual hooks."""
 
+import types
+
 import tiny
 
 from albert_tf.training import run
 from albert_tf.training.hooks import KeepBest, standard
 from albert_tf.training.run import Run
+
+
+def stopped_clock(monkeypatch, module):
+    """Return the clock that a module reads, which only its `now` moves."""
+    clock = types.SimpleNamespace(now=1000.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(module, "time", clock)
+    return clock
 
 
 def make_run(output_dir, **kwargs):

@@ -181,8 +181,7 @@ def run_seeds(
         keras.backend.clear_session()
     if not all(runs.values()) or not distribution.is_chief(strategy):
         return {}
-    first = next(iter(job.eval or job.predict))
-    names = first.name, job.task.main_metric
+    names = (job.eval or job.predict)[0].name, job.task.main_metric
     return write_summary(s.run.output_dir, job.task.name, names, runs)
 
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny
 from test_budget_start import make_setup
+from tiny_training import stopped_clock
 
 from albert_tf.data.records.metadata import Metadata, RecordFile
 from albert_tf.training import checkpoints, history
@@ -43,10 +44,7 @@ def setup_with(optimizer=None, strategy=ONE, **training):
 @pytest.fixture
 def clock(monkeypatch):
     """Return the clock that the module reads, at 1000 seconds."""
-    clock = types.SimpleNamespace(now=1000.0)
-    clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(budget, "time", clock)
-    return clock
+    return stopped_clock(monkeypatch, budget)
 
 
 @pytest.mark.parametrize(

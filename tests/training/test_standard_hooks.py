@@ -5,6 +5,7 @@ import types
 
 import matplotlib.figure
 import pytest
+from tiny_training import stopped_clock
 
 from albert_tf.base.errors import InputError
 from albert_tf.training import history, hooks
@@ -86,10 +87,7 @@ def test_steps_are_shown_and_kept_unless_all_were_skipped():
 @pytest.fixture
 def clock(monkeypatch):
     """Return the clock that the hooks read."""
-    clock = types.SimpleNamespace(now=1000.0)
-    clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(hooks, "time", clock)
-    return clock
+    return stopped_clock(monkeypatch, hooks)
 
 
 @pytest.mark.parametrize("chief", [True, False])
