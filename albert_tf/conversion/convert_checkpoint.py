@@ -167,6 +167,7 @@ TARGETS = {
     "sentence_transformers": write_sentence_transformers,
     "styletts2": write_styletts2,
 }
+HALVED = ("huggingface", "sentence_transformers")
 OF_PHONEMES = ("model_dir", "huggingface", "styletts2")
 
 
@@ -200,6 +201,7 @@ def convert(
     input: str,
     output: str,
     to: str,
+    half_precision: bool = False,
     **how: bool | str | None,
 ) -> list[str]:
     """Convert a model; return the lines of a report.
@@ -208,6 +210,7 @@ def convert(
       input: a folder or a checkpoint prefix.
       output: a new or empty folder.
       to: a key of `TARGETS`.
+      half_precision: whether to store the weights as float16.
       **how: the fields of `Reading`.
 
     Raises:
@@ -215,10 +218,18 @@ def convert(
     """
     rule = "`output` must be a new or empty folder."
     require(files.is_free(output), rule, output=output)
+    require(
+        to in HALVED or not half_precision,
+        f"`half_precision` needs `to={'` or `to='.join(HALVED)}`.",
+        to=to,
+    )
     reading = Reading(**how)
     with files.atomic_folder(output) as temporary:
         source = open_source(input, reading)
         _check(source, to, reading.pairs)
+        if half_precision:
+            halved = source.tensors.as_float16()
+            source = dataclasses.replace(source, tensors=halved)
         try:
             count = TARGETS[to](temporary, source)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:
@@ -275,6 +286,11 @@ class ConversionConfig(Validated):
         "Keep only the encoder, without any head.",
         group=TASK,
     )
+    half_precision: bool = setting(
+        False,
+        "Store the weights of a Hugging Face or sentence-transformers folder "
+        "as float16, which halves the file; programs still compute in float32.",
+    )
     strict: bool = setting(
         False,
         "Fail, rather than warn, if a Hugging Face tokenizer has "
@@ -302,6 +318,7 @@ def convert_checkpoint(config: ConversionConfig) -> Converted:
         config.input,
         config.output,
         config.to,
+        config.half_precision,
         config_file=config.albert_config_file,
         pairs=config.pairs,
         encoder_only=config.encoder_only,

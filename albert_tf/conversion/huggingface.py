@@ -125,6 +125,7 @@ def config_json(config: AlbertConfig) -> dict:
         "model_type": "albert",
         **values,
         "hidden_act": names[config.hidden_act],
+        "dtype": "float32",  # also if the file contains float16
         "layer_norm_eps": 1e-12,
         "classifier_dropout_prob": 0.1,
         "pad_token_id": 0,
@@ -425,8 +426,8 @@ def with_projection(
     """Add an identity projection if both widths are equal."""
     if config.embedding_size != config.hidden_size:
         return arrays
-    width = config.hidden_size
-    identity = np.eye(width, dtype=np.float32), np.zeros(width, np.float32)
+    width, dtype = config.hidden_size, next(iter(arrays.values())).dtype
+    identity = np.eye(width, dtype=dtype), np.zeros(width, dtype)
     names = PROJECTION + "weight", PROJECTION + "bias"
     return arrays | dict(zip(names, identity, strict=True))
 

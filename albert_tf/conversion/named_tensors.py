@@ -46,6 +46,25 @@ class Tensors:
         shapes = {n: shape for n, shape in self.shapes.items() if keep(n)}
         return Tensors(shapes, self.read)
 
+    def as_float16(self) -> "Tensors":
+        """Return the tensors, rounded to float16.
+
+        A value beyond float16's range raises `InputError`.
+        """
+
+        def read(name: str) -> np.ndarray:
+            with np.errstate(over="ignore"):
+                array = self.read(name).astype(np.float16)
+            require(
+                np.isfinite(array).all(),
+                f"`{name}` must be finite and at most 65504 to be stored as "
+                "float16.",
+                half_precision=True,
+            )
+            return array
+
+        return Tensors(self.shapes, read)
+
     def read_all(self, convert: Callable = lambda array: array) -> dict:
         """Return {name: converted array} for all tensors.
 

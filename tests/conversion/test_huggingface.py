@@ -99,6 +99,38 @@ def test_half_precision_is_widened(golden, tmp_path):
     released_files.assert_same(found, wide)
 
 
+def test_weights_are_stored_in_half_precision(golden, tmp_path):
+    """`half_precision` rounds each weight to float16 and halves the file."""
+    folder, tensors = huggingface(tmp_path, golden)
+    out = tmp_path / "half"
+    convert(str(folder), str(out), "huggingface", half_precision=True)
+    found = safetensors.numpy.load_file(out / "model.safetensors")
+    half = {n: v.astype(np.float16) for n, v in tensors.items()}
+    assert {v.dtype for v in found.values()} == {np.dtype(np.float16)}
+    released_files.assert_same(found, half)
+    assert json.loads((out / "config.json").read_text())["dtype"] == "float32"
+    convert(str(out), str(tmp_path / "wide"), "huggingface")
+    wide = safetensors.numpy.load_file(tmp_path / "wide/model.safetensors")
+    assert {v.dtype for v in wide.values()} == {np.dtype(np.float32)}
+
+
+def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
+    """Other formats, and weights beyond float16, are errors without output."""
+    folder, tensors = huggingface(tmp_path, golden)
+    name = next(iter(tensors))
+    out = tmp_path / "half"
+    for to in "model_dir", "tf1":
+        with pytest.raises(InputError, match=f"needs `to=.*Received: to={to}"):
+            convert(str(folder), str(out), to, half_precision=True)
+    tensors[name] = np.full_like(tensors[name], 65504)
+    rewrite(folder, tensors)
+    convert(str(folder), str(out), "huggingface", half_precision=True)
+    rewrite(folder, tensors | {name: tensors[name] + 100})
+    with pytest.raises(InputError, match="at most 65504"):
+        convert(str(folder), f"{out}2", "huggingface", half_precision=True)
+    assert not (tmp_path / "half2").exists()
+
+
 def test_a_projection_between_equal_widths(tmp_path):
     """A projection between equal widths is accepted only as an identity."""
     folder, tensors = huggingface(tmp_path, goldens.load("g4"))
