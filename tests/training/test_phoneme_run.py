@@ -254,7 +254,7 @@ def test_tables_must_be_those_of_the_records(records, tmp_path):
     words = json.loads(path.read_text())
     path.write_text(json.dumps([*words[:-1], "another"]))
     shutil.copy(records / "model.json", tmp_path)
-    with pytest.raises(InputError, match=r"words.json, that made them"):
+    with pytest.raises(InputError, match=r"words.json, with which they"):
         pretrain(tmp_path, tmp_path / "model")
 
 
