@@ -320,7 +320,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def require_file(there: bool, what: str, path: str) -> None:
-    """Raise an error if a file is missing; list the files of a folder.
+    """Raise an error if a file is missing; if it is a folder, list its files.
 
     Args:
       there: whether the file exists.
@@ -351,7 +351,7 @@ def write_json(path: str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-JSON_LEVELS = 100  # limited, because functions that convert values recurse
+JSON_LEVELS = 100  # maximum depth, as functions that convert values recurse
 TOO_DEEP = "too many levels"
 
 

@@ -1,7 +1,7 @@
 """Immediate handling of signals.
 
 Python runs signal handlers in the main thread, and only after C++ code returns.
-A call of TensorFlow can take minutes, during which repeated signals are merged
+A call to TensorFlow can take minutes, during which repeated signals are merged
 into one.
 """
 

@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
-# Headings of `--help`, in order; each one names a purpose of the user.
+# Headings of `--help`, in order, which name the purposes of users.
 GROUPS = (
     FILES := "Inputs and outputs",
     ACTIONS := "What to do",
@@ -139,11 +139,13 @@ MODEL_DIR = setting(
     "", "Model directory, pretrained or fine-tuned.", required=True
 )
 OUTPUT_DIR = setting(
-    "", "Output folder; an interrupted run in it is resumed.", required=True
+    "",
+    "Output folder; if it contains an interrupted run, the run is resumed.",
+    required=True,
 )
 INPUT_FILE = setting(
     "",
-    "Text file with one text per line; - is standard input.",
+    "Text file with one text per line; - reads standard input.",
     required=True,
 )
 OUTPUT_FILE = setting("", "Output file.", required=True)
@@ -160,7 +162,7 @@ TOP_K = setting(
 )
 RANDOM_SEED = setting(
     12345,
-    "Seed of all randomness.",
+    "Seed for all random numbers.",
     minimum=0,
     maximum=2**31 - 1,
     group=REPRODUCING,

@@ -257,7 +257,7 @@ def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
 
 
 def _looks_16_bits_wide(head: bytes) -> bool:
-    """Return whether every other byte is 0, as in UTF-16 without a BOM."""
+    """Return whether bytes look like UTF-16 without a byte-order mark."""
     zeros = sorted(head[i::2].count(0) / max(len(head) // 2, 1) for i in (0, 1))
     return zeros[0] < 0.1 and zeros[1] > 0.5
 

@@ -69,11 +69,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return, for each position, the end of a word that begins there.
-
-    Returns:
-      int32 [B, T + 1], positions after the last token of the word.
-    """
+    """Return the end of the word that begins at each position, [B, T + 1]."""
     batch, tokens = starts.shape
     boundary = np.where(
         starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
@@ -301,10 +297,7 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return thresholds for uniform random numbers, float32 [N - 1].
-
-        A number that reaches k thresholds selects n = k + 1.
-        """
+        """Return thresholds [N - 1]; a draw that reaches k means n = k + 1."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 

@@ -32,7 +32,7 @@ def mask_words(
       draws: the source of randomness.
     """
     positions, is_symbol = ids.shape[1], labels != SEPARATOR_LABEL
-    word = np.cumsum(~is_symbol, axis=1) - ~is_symbol  # numbers
+    word = np.cumsum(~is_symbol, axis=1) - ~is_symbol  # index of the word
 
     def of_word() -> np.ndarray:
         """Draw a number for each word; return it at the word's symbols."""

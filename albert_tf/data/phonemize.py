@@ -146,7 +146,7 @@ def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
         code: name
         for code, name in voices.items()
         if wanted == code.partition("-")[0]
-        # The rest of the name is the reading of Latin letters.
+        # The rest of the name states how Latin letters are read.
         or wanted in re.findall(r"\w+", name.lower().partition(", latin")[0])
     }
 

@@ -301,7 +301,7 @@ OBJECTS: dict[tuple[str, str], Callable] = {
 
 
 def _reader(data: Any) -> Callable | None:
-    """Return the function that yields a table's rows, or None if no table."""
+    """Return the function that yields an object's rows, or None if unknown."""
     for (library, name), read in OBJECTS.items():
         kind = getattr(sys.modules.get(library), name, None)
         if kind and isinstance(data, kind):

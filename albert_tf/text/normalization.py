@@ -33,7 +33,7 @@ from albert_tf.text.sentencepiece_models import (
 # "none": keep the piece, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
-# This value of a setting means that the text or the vocabulary decides.
+# With this value, the text or the vocabulary determines a setting.
 AUTO = "auto"
 
 # Surrogates, the halves of UTF-16 pairs, are not characters, and UTF-8 cannot

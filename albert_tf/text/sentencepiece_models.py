@@ -97,7 +97,7 @@ def map_function(charsmap: bytes) -> Callable[[str], str]:
 
 
 def read_model(content: bytes) -> sentencepiece_model_pb2.ModelProto:
-    """Parse a SentencePiece model; reject a model that crashes SentencePiece.
+    """Parse a SentencePiece model; reject models that would crash the process.
 
     Raises:
       InputError: if a piece or the character map is damaged.

@@ -107,7 +107,7 @@ class SentencePieceGraph(tf.Module):
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] prepared for the model, of unchanged length."""
+        """Prepare strings [B] for the model without changing their lengths."""
         return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
@@ -150,7 +150,7 @@ class WordPieceGraph(tf.Module):
         )
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] prepared for the model, of unchanged length."""
+        """Prepare strings [B] for the model without changing their lengths."""
         strings = tf.strings.regex_replace(valid(strings), r"\x00", DROPPED)
         return with_final_sigma(strings, self._sigma)
 
@@ -260,7 +260,7 @@ class TextGraph(tf.Module):
           a: ids [B, N] of the first segments.
           b: ids [B, M] of the second segments. A row is empty if there is no
             second segment; `None` means that all rows are empty.
-          max_seq_length: largest number of tokens in a row.
+          max_seq_length: maximum number of tokens in a row.
           fixed: whether T is `max_seq_length`; otherwise T is the length of the
             longest row, or 1 if there is no row.
 
@@ -317,7 +317,7 @@ class TokenSpans(NamedTuple):
 
 
 def next_place(where: tf.Tensor) -> tf.Tensor:
-    """Return, for each index, the first index from it on with a true value.
+    """Return the first index with a true value at or after each index.
 
     If there is no such index, the entry is n, the number of values. The result
     has n + 1 entries, the last of which is n.
@@ -443,7 +443,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _word_starts(parts: tf.RaggedTensor, bounds: tf.Tensor) -> tf.Tensor:
-        """Return the byte offset at which each word starts, flat."""
+        """Return the byte offset of each word's start, as a flat tensor."""
         solid = parts.values != " "
         rows = parts.value_rowids()
         before = tf.concat([[False], solid], axis=0)[:-1]

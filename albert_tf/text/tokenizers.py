@@ -85,7 +85,8 @@ class Tokenizer(Vocabulary):
       encodes_with_rules: whether `encode_joined` uses `with_rules`.
       rules_file: the path at which `save` may have written `with_rules`.
       final_sigma: a regular expression for a capital sigma that ends a word.
-        No character map can express this rule. None without lower-casing.
+        No character map can express this rule. None if the tokenizer does not
+        lower-case text.
     """
 
     kind: str  # the `type` in `tokenizer.json`
@@ -404,7 +405,7 @@ TOKENIZERS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Create a tokenizer from its `get_config`; return None for None."""
+    """Create a tokenizer from the result of `get_config`, or None from None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
@@ -435,7 +436,7 @@ def description_beside(path: str, kind: str) -> dict:
 
 
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Return the tokenizer for the vocabulary in a config."""
+    """Return the tokenizer with the vocabulary and settings in a config."""
     require(
         bool(config.spm_model_file) != bool(config.vocab_file),
         "Set exactly one of `spm_model_file` and `vocab_file`.",

@@ -230,7 +230,7 @@ class WordPiece:
                 yield id, begin + first, begin + last
 
     def _greedy(self, word: str) -> list[tuple[int, int, int]]:
-        """Return the longest pieces from the left, or one unknown piece."""
+        """Return a word's longest pieces from the left, or an unknown piece."""
         unknown = [(self._unk_id, 0, len(word))]
         if len(word) > MAX_WORD_CHARACTERS:
             return unknown

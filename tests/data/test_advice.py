@@ -280,4 +280,4 @@ def test_released_predictions_at_512(do_permutation):
     )
     (warning,) = warnings(statistics(), config, 512)
     assert "predicts 3.9% of the tokens" in warning
-    assert "77 predicts all of these" in warning
+    assert "use 77 to reach" in warning

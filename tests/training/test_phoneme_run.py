@@ -242,7 +242,7 @@ def damaged(records, folder, name, value):
 def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
     """The error has the file, the record and the id."""
     path = damaged(records, tmp_path, name, value)
-    message = rf"{path}, record \d+.*`{name}` contains {value}, beyond"
+    message = rf"{path}, record \d+.*`{name}` contains {value}, but"
     with pytest.raises(InputError, match=message):
         pretrain(tmp_path, tmp_path / "model")
 

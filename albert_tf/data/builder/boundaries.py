@@ -321,7 +321,7 @@ def letter_warnings(dropped: float, beyond: float) -> Iterator[str]:
             f"{dropped:.1%} of the letters lose an accent or another mark, "
             "which distinguishes words in many languages; --nostrip_accents "
             "keeps marks, if the vocabulary was trained with the same flag "
-            "(--strip_accents=auto chooses)"
+            "(--strip_accents=auto chooses the value)"
         )
     if beyond > MANY_BEYOND:
         yield (

@@ -146,7 +146,7 @@ class HeldOut:
 
 
 def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
-    """Return the border between documents, and the tokens still `wanted`."""
+    """Return the border between documents, and the tokens still to hold out."""
     occupied = np.flatnonzero(tokens)
     if not len(occupied):
         return Border(0), 0

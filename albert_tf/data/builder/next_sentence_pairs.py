@@ -1,8 +1,8 @@
 """Create pairs for the next-sentence task: does B follow A?
 
-The task teaches a small model to compare two texts; masked words and sentence
-order do not. In half of the pairs, B is inserted from another document. Only
-the text may reveal the label, so
+The task teaches a small model to compare two texts, unlike the prediction of
+masked words or of sentence order. In half of the pairs, B is inserted from
+another document. Only the text may reveal the label, so
 
 - an inserted B has the length of the B that it replaces, and ends like any B;
 - before the exchange, some B are replaced with a piece of their own A. If such

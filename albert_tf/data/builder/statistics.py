@@ -193,7 +193,7 @@ def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
         yield (
             f"--max_predictions_per_seq={slots} at length {length} predicts "
             f"{slots / length:.1%} of the tokens of a full example instead of "
-            f"{config.masked_lm_prob:.1%}; {full} predicts all of these"
+            f"{config.masked_lm_prob:.1%}; use {full} to reach this share"
         )
 
 
@@ -255,7 +255,12 @@ def _room(statistics: dict) -> Iterator[str]:
 
 
 def few_held_out(records: int, share: float) -> Iterator[str]:
-    """Yield a warning if a share of the text makes too few records."""
+    """Yield a warning if too few records are held out.
+
+    Args:
+      records: the number of held-out records.
+      share: the held-out share of the text.
+    """
     if 0 < records < FEW_HELD_OUT:
         enough = share * FEW_HELD_OUT / records
         yield f"only {records} examples are held out; " + (

@@ -179,7 +179,7 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise the errors that the beginnings of files reveal.
+    """Raise errors that can be detected at the beginnings of files.
 
     Pipes can be read only once, so they are not checked.
     """

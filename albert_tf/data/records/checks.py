@@ -50,7 +50,7 @@ def _wrong_static(feature, metadata: Metadata) -> str:
         return wrong
     for name, size in id_limits(metadata).items():
         if 0 < size <= (highest := max(feature[name])):
-            return f"`{name}` contains {highest}, beyond a vocabulary of {size}"
+            return f"`{name}` contains {highest}, but ids must be below {size}"
     return ""
 
 

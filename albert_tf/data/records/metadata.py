@@ -140,7 +140,7 @@ def _entry(values: dict) -> RecordFile:
     return entry
 
 
-# Errors that values of wrong types or sizes cause.
+# Errors caused by values of wrong types or sizes.
 DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -270,7 +270,7 @@ def _lengths(path: str) -> tuple[int, int]:
 
 
 def _name(path: str, folder: str) -> str:
-    """Return a path relative to a folder, or the absolute path if none."""
+    """Return a path relative to a folder, or absolute if `folder` is empty."""
     if folder:
         return path.removeprefix(folder.rstrip("/") + "/")
     return path if files.is_remote(path) else os.path.abspath(path)

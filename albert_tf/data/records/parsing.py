@@ -71,8 +71,9 @@ def parse_examples(
     """
     # TensorFlow's own error would quote the record instead of naming it, and
     # would become a UnicodeDecodeError if the bytes are not text.
-    legal = _is_example(serialized)
-    whole = require_all(legal, names, "not a tf.train.Example")
+    whole = require_all(
+        _is_example(serialized), names, "not a tf.train.Example"
+    )
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
 
