@@ -110,7 +110,7 @@ def test_another_packing_is_named(change, tmp_path):
         assert read_tokenizer(folder, strict=True)[1] == []
     folder = write(tmp_path, usual | {"post_processor": change(rule)})
     _, warnings = read_tokenizer(folder)
-    assert len(warnings) == 1 and "packed as" in warnings[0]
+    assert len(warnings) == 1 and "packs them as" in warnings[0]
 
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
