@@ -67,8 +67,8 @@ def without_repeats(
 ) -> Iterator[list[int]]:
     """Yield batches of example numbers; no text repeats within a batch.
 
-    A batch is smaller if all examples in the next `LOOK_AHEAD` batches share a
-    text with it.
+    The search for the examples of a batch skips at most `LOOK_AHEAD * size`
+    examples, so a batch can be smaller than `size`.
 
     Args:
       order: the numbers of all examples.

@@ -71,7 +71,7 @@ def untrained(model, path):
         (load(LABELS, 99), "`max_length` must"),
         (load(LABELS, max_seq_length=99), "`max_seq_length` must"),
         (lambda m, path: Classifier.load("/no", LABELS), "`path` must be a"),
-        (untrained, "`compile` must come before"),
+        (untrained, "`compile` must be called before"),
     ],
 )
 def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
