@@ -105,8 +105,8 @@ class Entities:
         if task.marks_entities:
             split = list(map(parts, task.labels))
         kinds = sorted({kind for _, kind in split if kind})
-        # For each tag: its kind, from 1, and whether it begins or ends an
-        # entity.
+        # For each tag: its kind, counted from 1, and whether it begins or
+        # ends an entity.
         number = {kind: i for i, kind in enumerate(kinds, 1)}
         self.kinds = tf.constant(["", *kinds])
         self.kind_of = tf.constant([number.get(k, 0) for _, k in split])
@@ -150,7 +150,7 @@ class Entities:
 
     @staticmethod
     def _texts_of_words(text, starts, ends) -> tf.Tensor:
-        """Return the texts of words, flat."""
+        """Return the texts of words as a flat tensor."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         bounds = byte_bounds(text)
         return cut(text, bounds, rows, starts.values, ends.values)[0]
@@ -182,7 +182,7 @@ class Entities:
           words: the words of the request.
         """
         windows = words.windows
-        # The best row and position of each token.
+        # The row and position of each token in its best window.
         within = tf.ragged.range(windows.places.row_lengths()).values + 1
         rows = windows.places.value_rowids()
         best = windows.is_best.values

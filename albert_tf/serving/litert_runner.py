@@ -46,7 +46,7 @@ class Runner:
 
         require(
             files.exists(files.join(folder, TOKENIZER_FILE)),
-            "`model` must be a folder that the export wrote with --to=litert.",
+            "`model` must be a folder written by export with --to=litert.",
             model=f"{folder} without {TOKENIZER_FILE}",
         )
         self.tokenizer = load_tokenizer(folder)
@@ -208,8 +208,8 @@ class RunnerConfig(Validated):
 def fields_of(line: str, fields: dict[str, type]) -> dict:
     """Return the fields of a query, which is a JSON object or plain text.
 
-    A line that begins as an object, or as a value of too many levels, is not
-    taken for plain text.
+    A line that begins like an object, or that has too many nested levels, is
+    not treated as plain text.
     """
     try:
         values = files.json_value(line)
