@@ -316,7 +316,7 @@ class SentencePieceReader:
         )
 
     def _score_symbols(self) -> None:
-        """Make user-defined symbols scored pieces, as in `tokenizer.json`.
+        """Turn user-defined symbols into scored pieces, as in `tokenizer.json`.
 
         Otherwise, a SentencePiece model would match the symbols before it
         applies its character map.

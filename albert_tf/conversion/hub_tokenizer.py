@@ -94,7 +94,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         cannot = ["BertNormalizer without clean_text"] * unclean
         known = {
             "do_lower_case": flag_of(bert, "lowercase", True),
-            # By default, lower-cased text also loses its accents.
+            # By default, lower-casing also strips accents.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
         return known, bert, [*cannot, *sorted(others)]
@@ -152,7 +152,7 @@ def _other_splits(hub: HubFiles) -> list[str]:
 
 # {model type in `tokenizer.json`: kind of tokenizer}
 MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
-# Without a `tokenizer.json`: classes that process text as our tokenizers do.
+# Classes that, without a `tokenizer.json`, process text as our tokenizers do.
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
 # Our tokenizers always pad and truncate texts at the end.
@@ -167,7 +167,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return the packing in `tokenizer.json`, or None if it equals ours."""
+    """Return the packing rule in `tokenizer.json`; None if it equals ours."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]
@@ -213,7 +213,7 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
 
 
 def _note_layout(hub: HubFiles) -> None:
-    """Record whether the source packs, pads or truncates differently."""
+    """Record differences in packing, padding and truncation."""
     if packed := _packs_otherwise(hub):
         hub.differences.append(
             f"the source packs texts as {packed} but this package packs them "

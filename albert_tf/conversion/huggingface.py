@@ -43,7 +43,7 @@ ACTIVATIONS = {
     "linear": "linear",
 }
 
-# Required values of keys of `config.json`, if the keys are present.
+# {key of `config.json`: value that the key must have if it is present}
 FIXED = {
     "model_type": "albert",
     "layer_norm_eps": 1e-12,
@@ -198,7 +198,7 @@ def open_pickle(path: str, part: str | None = None) -> Tensors:
             file_copy.path,
             map_location="cpu",
             weights_only=True,
-            mmap=zipfile.is_zipfile(file_copy.path),  # older formats fail
+            mmap=zipfile.is_zipfile(file_copy.path),  # fails for older formats
         )
         return content[part] if part else content
 
@@ -375,7 +375,7 @@ def open_weights(
 
 
 def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
-    """Return the tensors with an untrained pooler added."""
+    """Add an untrained pooler to the tensors."""
     width, spread = config.hidden_size, config.initializer_range
     draw = keras.initializers.TruncatedNormal(stddev=spread, seed=0)
     pooler = {

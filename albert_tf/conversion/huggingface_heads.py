@@ -19,7 +19,7 @@ from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.tasks.task_config import POOLINGS
 from albert_tf.text.tokenizers import Tokenizer
 
-# {kind of task: (class with a head for it, name of the head)}
+# {kind of task: (class with a head for the task, name of the head)}
 HEADS = {
     "classification": ("AlbertForSequenceClassification", "classifier"),
     "multilabel": ("AlbertForSequenceClassification", "classifier"),

@@ -54,7 +54,7 @@ def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
 
 
 def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
-    """Return a folder's symbol table, or else PL-BERT's."""
+    """Return a folder's symbol table, or PL-BERT's table if it has none."""
     released = preset("plbert")
     table = table_in(folder) or released
     require(

@@ -280,7 +280,7 @@ FOLDERS = {
 
 
 def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
-    """Return the reader for another library's folder, or None otherwise."""
+    """Return the reader for a folder of another library, or None."""
     found = (reader for is_kind, reader in FOLDERS.items() if is_kind(path))
     return next(found, None)
 
@@ -325,7 +325,7 @@ def what_else(path: str) -> str:
 
 
 def open_source(path: str, how: Reading | None = None) -> Source:
-    """Open the model at a path, whatever its format.
+    """Open the model at a path, in any supported format.
 
     Args:
       path: a folder, or the prefix of a checkpoint.

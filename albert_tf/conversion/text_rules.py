@@ -30,7 +30,7 @@ except ImportError:  # Python 3.10
 
 
 MOST_TEXTS = 20_000  # maximum number of texts that one pattern can match
-MOST_SOURCES = 400  # maximum number of texts that become one text
+MOST_SOURCES = 400  # maximum number of source texts of one text
 # A pattern made up of these parts can only collapse or strip white space.
 OF_SPACES = re.compile(
     r"(?:\\[sAzZtnr]|\[ (?:\\s)?\]|[ ^$+*?|()\t\r\n]|\{\d*,?\d*\})*"
@@ -69,7 +69,7 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 def only_spaces(pattern: dict, content: str) -> bool:
     """Return whether a `Replace` changes only spaces, as our tokenizers do."""
-    content = content.replace(WORD_MARK, " ")  # equivalent here
+    content = content.replace(WORD_MARK, " ")  # equivalent to a space
     if content not in ("", " "):
         return False
     if "String" in pattern:

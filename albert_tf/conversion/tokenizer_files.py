@@ -88,7 +88,7 @@ def check_ids(ids: Collection[int], size: int = 0) -> None:
 
     Args:
       ids: the ids of pieces.
-      size: the number of pieces that precede them.
+      size: the number of pieces that precede these pieces.
     """
     legal = all(type(id) is int and id >= 0 for id in ids)
     largest = max(ids, default=0) if legal else None
@@ -165,7 +165,7 @@ class HubFiles:
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added to a vocabulary of `size` pieces, by id."""
+        """Return the pieces added to a vocabulary of `size`, sorted by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}

@@ -49,7 +49,7 @@ def character_class(characters: Iterable[str]) -> str:
 
 @functools.cache
 def class_of(test: Callable[[str], object]) -> str:
-    """Return a regular expression for the characters that pass a predicate."""
+    """Return a regular expression for characters that satisfy a predicate."""
     return character_class(filter(test, map(chr, range(sys.maxunicode + 1))))
 
 

@@ -220,7 +220,7 @@ def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
 def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
     """Return {name: shape} for the variables of `AlbertForPretraining`.
 
-    Building the model would yield the same result but allocate its weights.
+    Building the model would give the same result but allocate the weights.
     """
     return {name: shape for name, shape, _, _ in _expand(config)}
 
