@@ -284,7 +284,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
             not.
           **kwargs: passed to Keras's `Model.save`.
         """
-        rule = "A file must be `.keras`; `.h5` cannot store the tokenizer."
+        rule = "A file must be a `.keras` file; `.h5` cannot store a tokenizer."
         require(not str(filepath).endswith(".h5"), rule, filepath=filepath)
         if str(filepath).endswith(".keras"):
             super().save(filepath, overwrite in (None, True), **kwargs)

@@ -114,7 +114,7 @@ class Tagger(TaskModel):
 
     A text is a string or a list of words. In a `tf.data.Dataset` without tags,
     a list of strings is a batch of texts if any string contains a space;
-    otherwise, it contains the words of one text.
+    otherwise, the list contains the words of one text.
 
     `predict` returns the tags of each text's words; `words_and_tags` returns
     words with their tags.

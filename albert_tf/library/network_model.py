@@ -76,7 +76,7 @@ class NetworkModel(ModelWithTokenizer):
         self.task = task
         self.network = task.build_model(config, self.dtype_policy)
         self._freeze_unread()
-        # Keras would track metrics in a list.
+        # In a list, Keras would track the metrics.
         self._official = SimpleNamespace(metrics=[])
         self._shows_official = False
 

@@ -212,8 +212,8 @@ class Albert(ModelWithTokenizer):
 
         Args:
           texts: N strings, or a single string.
-          pooling: a value of `EmbedConfig.pooling`, such as "mean" over all
-            tokens, "cls" for the first token or "pooled".
+          pooling: a value of `EmbedConfig.pooling`, such as "mean", "cls" (the
+            first token) or "pooled" (the pooler's output).
           layer: 0 is the embedding, 1 the first layer and -1 the last layer.
           max_length: maximum number of tokens in a text. Default: the model's
             value.

@@ -249,7 +249,7 @@ class TaskModel(NetworkModel):
         return {"x": self._in_memory(examples, weights, size, shuffle)}
 
     def _divided(self, x, y, weights, size, shuffle, share):
-        """Return batches for training, then held-out batches and examples."""
+        """Return training batches, held-out batches and held-out examples."""
         rule = "`validation_split` needs texts, ids or a file; pass "
         rule += "`validation_data` along with a `tf.data.Dataset`."
         require(not isinstance(x, tf.data.Dataset), rule, x=x)
@@ -300,7 +300,7 @@ class TaskModel(NetworkModel):
 
         Args:
           data: (`x`, `y`, weights, batch size) for training.
-          share: the share of the data to evaluate on; Keras itself divides ids.
+          share: the share of the data to evaluate on; Keras itself splits ids.
           validation_data: data to evaluate on instead.
           size: the size of validation batches.
           shuffle: see `fit`.
@@ -348,7 +348,7 @@ class TaskModel(NetworkModel):
             of the data.
           validation_data: data to evaluate on instead, in the form of `x`.
           shuffle: whether to reshuffle for each epoch.
-          class_weight: {class index or name: weight}. Default for a class: 1.
+          class_weight: {class index or name: weight}. The default weight is 1.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.
         """

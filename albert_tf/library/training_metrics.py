@@ -1,7 +1,7 @@
 """Metrics and losses for `compile`, adapted to outputs that are logits.
 
-Keras knows whether larger or smaller values of these metrics are better, so
-callbacks can monitor them.
+Each metric tells Keras whether larger or smaller values are better, so that
+callbacks can monitor the metric.
 
 Shapes: B batch, C classes.
 """
@@ -173,7 +173,7 @@ def label_form(thing: Any) -> str:
 
 
 def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return labels, outputs and weights of tokens; weigh untagged ones 0.
+    """Return tokens' labels, outputs and weights (0 for untagged tokens).
 
     The tokens of all texts share an axis. No token is removed, because XLA
     needs fixed shapes. For tasks without tags, the arguments are unchanged.
@@ -225,8 +225,8 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
 class Adapted(keras.metrics.Metric):
     """A Keras metric that receives labels and outputs in the expected form.
 
-    Metrics of probabilities receive probabilities. Binary metrics evaluate
-    class 1 if there are two classes, and every class otherwise.
+    Metrics that expect probabilities receive probabilities. Binary metrics
+    evaluate class 1 if there are two classes, and every class otherwise.
     """
 
     def __init__(self, metric: keras.metrics.Metric, head: Head):
@@ -285,7 +285,7 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
     official = official_names(task)
     if name in official:
         return OfficialMetric(name)
-    others = not isinstance(head, SpanHead)  # it has several outputs
+    others = not isinstance(head, SpanHead)  # a span head has several outputs
     rule = f"`metrics` of a {task.kind} task may be "
     rule += ", ".join(sorted({*head.metrics, *official}))
     rule += ", and Keras's metrics." if others else "."

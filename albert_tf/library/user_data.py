@@ -263,5 +263,5 @@ def texts_of(
     if text_rank and not labelled and spec.shape.rank == text_rank:
         every = list(itertools.chain.from_iterable(texts))
         if any(len(text.split()) > 1 for text in every):
-            return every  # words have no spaces, so these are texts
+            return every  # words contain no spaces, so these are texts
     return texts

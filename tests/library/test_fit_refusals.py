@@ -64,7 +64,7 @@ def untrained(model, path):
         (of("fit", STREAM, **ONE), "must be in the data set"),
         (of("compile", loss=ENTROPY), "`from_logits=True`"),
         (of("compile", loss=ENTROPY.name), "`from_logits=True`"),
-        (of("save", "film.h5"), "must be `.keras`"),
+        (of("save", "film.h5"), "must be a `.keras`"),
         (load(), "`labels` must be given"),
         (load(["a", "a"]), "different labels"),
         (load(LABELS, rate=1), "setting must"),
