@@ -77,7 +77,8 @@ class Words(NamedTuple):
     Attributes:
       text: strings [B].
       starts, ends: offsets in characters, ragged [B, W].
-      pieces: the index of each word's first piece among all pieces, flat.
+      pieces: the index of each word's first piece among all pieces, as a flat
+        tensor.
       windows: the windows over the pieces of each text.
     """
 
@@ -175,7 +176,7 @@ class Entities:
         }
 
     def _tags(self, logits: tf.Tensor, words: Words):
-        """Return the tags of all words and their probabilities, flat.
+        """Return the tags of all words and their probabilities as flat tensors.
 
         Args:
           logits: [R, T, C].
@@ -194,7 +195,7 @@ class Entities:
         return tags, tf.reduce_max(chosen, axis=1)
 
     def _spans(self, starts, ends, tags):
-        """Return the starts, ends and kinds [B, E] of entities, ragged."""
+        """Return the starts, ends and kinds of entities, ragged [B, E]."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         kind = tf.gather(self.kind_of, tags)
         before = tf.concat([[0], kind], axis=0)[:-1]

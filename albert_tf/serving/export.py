@@ -145,7 +145,7 @@ class Format(NamedTuple):
     more: tuple[str, ...] = ()
 
     def contents(self) -> Contents:
-        """Return the files of an export: at least a model and its config."""
+        """Return the files of an export; the model and config are required."""
         described = [files.join(self.assets, name) for name in DESCRIPTION]
         needed = frozenset((self.model, described[0]))
         return Contents(needed, (self.model, *self.more, *described))

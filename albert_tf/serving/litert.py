@@ -206,7 +206,7 @@ def convert(server: ServedModel, config) -> bytes:
     is_int8 = precision == "int8"
     if "int8" in precision:
         require_quantizer(precision)
-    # In "dynamic_int8", only tables have ranges, and these depend on no ids.
+    # In "dynamic_int8", only tables have ranges; any ids calibrate these.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = examples_of(server, config.calibration_file)

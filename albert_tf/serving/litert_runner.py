@@ -132,8 +132,8 @@ class Runner:
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
         """Return pieces for a text's masks, or whether a pair is in order.
 
-        Without the required head, return vectors, as the signature `tf_example`
-        does.
+        If the model lacks the required head, return vectors, like the signature
+        `tf_example`.
         """
         if self.masks and not pair:
             return {"fill_mask": self.fill_mask(text, top_k)}

@@ -40,7 +40,7 @@ def shares(labels, probabilities) -> dict[str, float]:
 
 
 def marked(text: str, spans) -> dict:
-    """Return a text with spans (start, end, name), offsets in characters."""
+    """Mark spans (start, end, name) of a text; offsets are in characters."""
     entities = [
         {"start": int(start), "end": int(end), "entity": name}
         for start, end, name in spans

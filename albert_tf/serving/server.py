@@ -1,4 +1,4 @@
-"""The signatures of a model directory: basic ones and those of its heads.
+"""The signatures of a model directory: basic and head-specific signatures.
 
 A pretrained model fills masks and scores sentence order; a fine-tuned model
 performs its task.

@@ -63,7 +63,7 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     within = tf.ragged.range(length).values
     lengths = tf.repeat(length, length)
     context = tf.minimum(within, lengths - 1 - within)
-    # If several windows have equal context, prefer the longest, then the first.
+    # Among windows with equal context, prefer the longest, then the first.
     rows = tf.cast(places.value_rowids(), tf.int64)
     score = (context * 100 + lengths) * (1 << 32) - rows
     total = tf.cast(tf.size(ids.values), tf.int64)
@@ -166,7 +166,8 @@ class ServingConfig(Validated):
     jit_compile: bool = setting(
         False,
         "Compile the encoder of a SavedModel with XLA, once for each shape of "
-        "its inputs. Fix the length and possibly the batch size.",
+        "its inputs. To avoid recompilation, fix the length and possibly the "
+        "batch size.",
         group=DEVICES,
     )
     ids_only: bool = setting(
@@ -195,7 +196,7 @@ def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     and would read past the end of a mask that is too short.
     """
     ids, mask, segments = (tf.shape(inputs[name]) for name in INPUTS)
-    same = "`input_ids`, `input_mask` and `segment_ids` must have one shape"
+    same = "`input_ids`, `input_mask` and `segment_ids` must have equal shapes"
     length = f"`input_ids` must have 1 to {limit} tokens"
     return [
         tf.debugging.assert_equal(ids, mask, same),
@@ -275,7 +276,7 @@ class Encoder:
                 albert, jit_compile=True, autograph=False
             )
         # A SavedModel stores a function once, even if several functions call
-        # the function.
+        # it.
         self.encode = graph_function(self.outputs)
         self.pool = graph_function(self.pooled)
 

@@ -1,4 +1,4 @@
-"""Verification of an export in its engine, compared with the Python model.
+"""Verification of an export: its engine must agree with the Python model.
 
 Shapes: B batch, T tokens, P masks per text, C choices.
 """
