@@ -1,8 +1,8 @@
 """Create the demo's corpus and task from docstrings, without a download.
 
 The corpus is the English prose in the installed Python packages. The task is to
-identify the library that a passage comes from, with the names of libraries
-masked. The corpus and the task depend only on the installed versions and the
+identify the library of a passage in which the names of libraries are masked.
+The corpus and the task depend only on the installed versions and the
 random generator.
 """
 

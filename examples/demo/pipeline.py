@@ -89,7 +89,7 @@ def arguments(step: str, **values: object) -> list[str]:
 
 
 def run_step(output_dir: str, name: str, words: list[str]) -> None:
-    """Run Python with arguments, unless a marker shows an earlier success."""
+    """Run Python with arguments unless a marker shows an earlier success."""
     marker = files.join(output_dir, "steps", f"{name}.txt")
     shown = shlex.join(["python", *words]) + "\n"
     if files.exists(marker) and files.read_text(marker, "") == shown:
@@ -170,7 +170,7 @@ def print_finetuning(output_dir: str) -> None:
     """Print test accuracies: with and without pretraining, and by majority."""
     path = files.join(output_dir, "corpus", corpus.STATISTICS_FILE)
     labels = files.read_json(path, "The statistics")["task"]["test"].values()
-    print("\nWhich library does a docstring come from: accuracy on test")
+    print("\nWhich library does a docstring come from? Accuracy on test")
     for name, folder in TESTED.items():
         metrics = files.join(output_dir, folder, METRICS_FILE)
         values = files.read_json(metrics, "The metrics")["eval"]
