@@ -65,7 +65,7 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
     assert (again.cls_id, again.mask_id) == (size, size + 2)
     assert again.vocab_size == size + 3
     assert again.encode_masked("[MASK]")[-1:] == [size + 2]
-    assert "the added far are omitted" in " ".join(warnings)
+    assert "the added pieces far are omitted" in " ".join(warnings)
     with pytest.raises(InputError, match="embedding table has only"):
         read_tokenizer(folder, rows=size + 8, strict=True)
 
