@@ -233,7 +233,7 @@ def _open_h5(path: str) -> Tensors:
 
     with _damage_named("HDF5 file", path), h5py.File(file_copy.path) as file:
         file.visititems(visit)
-    # The file has two biases; transformers adds only this one to masked-LM
+    # The file has two biases; transformers adds only this bias to masked-LM
     # logits.
     if H5_BIAS in names:
         names["predictions.bias"] = names.pop(H5_BIAS)

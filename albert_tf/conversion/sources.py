@@ -62,10 +62,10 @@ SAME = (
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How to read a model's files.
+    """Options for reading a model's files.
 
     Attributes:
-      config_file: a config to use instead of the one next to the weights.
+      config_file: a config to use instead of the config next to the weights.
       pairs: whether a classifier classifies text pairs, if no file specifies
         this property.
       encoder_only: whether to keep only the encoder, regardless of the head.

@@ -186,7 +186,7 @@ def has_text(x: Any) -> bool:
 
 
 def of_ids(name: str) -> Callable:
-    """Wrap a method of `keras.Model` to reject texts with a short error."""
+    """Wrap a method of `keras.Model` so that texts raise a short error."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)

@@ -50,7 +50,7 @@ SENTENCE: dict[str, Callable] = {
 
 @dataclasses.dataclass(frozen=True)
 class EmbedConfig:
-    """The texts to embed, and how to embed them."""
+    """The texts to embed, the model and the pooling."""
 
     model_dir: str = variant(MODEL_DIR)
     input_file: str = variant(INPUT_FILE)

@@ -91,7 +91,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype of inputs, which `keras.Sequential` uses for its input."""
+        """The dtype that `keras.Sequential` uses for its input."""
         return "string"
 
     variable_dtype = compute_dtype

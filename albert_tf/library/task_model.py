@@ -382,7 +382,7 @@ class TaskModel(NetworkModel):
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
     ):
-        """Return the loss and the compiled metrics; data are as for `fit`."""
+        """Return the loss and the compiled metrics; data are as in `fit`."""
         examples = self._held_out if is_encoded(x) else None
         if examples is None:
             self._check_official(is_encoded(x))

@@ -20,7 +20,7 @@ from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.conll import OUTSIDE
 
 MASK = "[MASK]"
-NO_ANSWER = "the passage does not answer this"
+NO_ANSWER = "the passage does not contain an answer"
 NO_LABEL = "no label"
 MAX_CHOICES = 8
 MAX_ATTENTION_TOKENS = 48  # the largest number that fits the page
@@ -74,7 +74,7 @@ def fill_mask(row: Row, text: str) -> dict:
 def sentence_order(row: Row, *texts: str) -> dict:
     """Return the probabilities of this order and of the opposite order."""
     share = float(row["in_order"])
-    return {"in this order": share, "the other way round": 1.0 - share}
+    return {"in this order": share, "in the opposite order": 1.0 - share}
 
 
 def classify(row: Row, *texts: str) -> dict:

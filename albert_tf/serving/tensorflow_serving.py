@@ -151,7 +151,7 @@ def batching(rows: int | None) -> str:
 
 
 def is_edited(path: str) -> bool:
-    """Return whether a file differs from any output of `batching`."""
+    """Return whether a file differs from every output of `batching`."""
     content = files.read_text(path, BATCHING)
     rows = re.search(r"^allowed_batch_sizes: (\d+)$", content, re.M)
     return content != batching(int(rows[1]) if rows else None)

@@ -51,7 +51,7 @@ ROOM = {"test": 375, "dev": 250, "train": 2000}
 # Number of training examples to keep, drawn from all documents; pretraining
 # helps most if labels are few.
 TRAINING_EXAMPLES = 1000
-MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # in a passage
+MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
 # A document with more passages would fill a held-out split on its own.
 MAX_HELD_OUT_PASSAGES = 40
 
