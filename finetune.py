@@ -1,4 +1,4 @@
-"""Fine-tune a model directory, evaluate it, and predict."""
+"""Fine-tune and evaluate a model directory, and write predictions."""
 
 from albert_tf.finetune import cli
 

@@ -1,4 +1,4 @@
-"""Pretrain an ALBERT on records written by create_pretraining_data.py."""
+"""Pretrain an ALBERT model on records written by create_pretraining_data.py."""
 
 from albert_tf.pretrain import cli
 

@@ -1,8 +1,8 @@
 """Query a LiteRT model: `python -m albert_tf.litert_runner`.
 
-The program needs only the small packages `ai-edge-litert`, `sentencepiece` and
-`absl-py`, not TensorFlow, and runs models written by
-`python -m albert_tf.export --to=litert` on any device that has Python.
+The program runs models written by `python -m albert_tf.export --to=litert` on
+any device that has Python. It needs only the small packages `ai-edge-litert`,
+`sentencepiece` and `absl-py`, not TensorFlow.
 """
 
 from albert_tf.base import program

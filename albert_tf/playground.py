@@ -1,4 +1,4 @@
-"""Try an exported model on a local page: `python -m albert_tf.playground`.
+"""Try an exported model on a local web page.
 
     python -m albert_tf.playground --saved_model=DIR
 

@@ -14,7 +14,7 @@ class Progress:
     Args:
       total: number of steps in the whole job.
       done: number of steps completed before the job was resumed.
-      unit: the word for one step.
+      unit: the name of one step.
     """
 
     def __init__(self, total: int, done: int = 0, unit: str = "step"):
@@ -52,7 +52,7 @@ class Progress:
             self.message(f"{self.done}/{self.total} {text}, {left} left")
 
     def message(self, text: str) -> None:
-        """Print a line without breaking the bar."""
+        """Print a line without disrupting the bar."""
         if self.terminal:
             tqdm.write(text, file=sys.stderr)
         else:

@@ -1,4 +1,4 @@
-"""The exception raised for user errors."""
+"""The exception for user errors, and helpers for its message."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,9 +7,10 @@ from collections.abc import Iterable
 class InputError(ValueError):
     """A mistake in user input: a flag, a file, a config or a record.
 
-    The message is self-contained: the rule with names in backticks, then
-    `Received: name=value`, the legal choices, and the file and line for data.
-    Command-line programs print it as one line and exit with status 1.
+    The message is self-contained: it states the rule, with names in backticks,
+    and contains `Received: name=value`, the legal choices and, for data, the
+    file and line. Command-line programs print the message as one line and exit
+    with status 1.
     """
 
 

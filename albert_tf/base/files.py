@@ -62,7 +62,7 @@ def is_stream(path: str) -> bool:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Return whether a path is a folder or lies inside that folder."""
+    """Return whether a path is the given folder or lies inside it."""
     if not is_remote(path):
         path, folder = os.path.realpath(path), os.path.realpath(folder)
     return f"{path}/".startswith(join(folder, ""))
@@ -78,8 +78,8 @@ def size(path: str) -> int:
 def unfinished(path: str) -> str:
     """Return a unique temporary name for a file that is being written.
 
-    The process number alone is not unique: workers on several machines may
-    share it, as may successive runs in containers.
+    The process ID alone is not unique: workers on different machines, or
+    successive runs in containers, may have the same ID.
     """
     return f"{path}.tmp{os.getpid()}-{secrets.token_hex(4)}"
 
@@ -101,7 +101,7 @@ def matches(pattern: str, folder: str = "") -> list[str]:
         paths = remote_glob(pattern)
     else:
         paths = local_glob(pattern, recursive=True)
-    if "**" in pattern:  # this also matches the folders along the way
+    if "**" in pattern:  # `**` also matches the folders themselves
         paths = [path for path in paths if not os.path.isdir(path)]
     return sorted(path for path in paths if not is_unfinished(path))
 
@@ -110,10 +110,11 @@ def require_no_pattern(name: str, path: str) -> None:
     """Raise `InputError` if TensorFlow could not find weights at a path.
 
     Args:
-      name: name of the setting, or a description of the path.
+      name: the name of the setting, or a description of the path.
+      path: the path.
     """
-    rule = f"{name} must not contain `[`, because TensorFlow finds weights by "
-    require("[" not in path, rule + "pattern.", path=path)
+    rule = f"{name} must not contain `[`, because TensorFlow reads the path of "
+    require("[" not in path, rule + "weights as a pattern.", path=path)
 
 
 def walk(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -148,7 +149,7 @@ def make_folder(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        rule = "A folder must not have the path of a file. Received: "
+        rule = "An output folder must not have the path of a file. Received: "
         raise InputError(f"{rule}{path}") from None
 
 
@@ -180,11 +181,11 @@ def remove_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def atomic_path(path: str) -> Iterator[str]:
-    """Yield a temporary name that becomes `path` only if the block succeeds.
+    """Yield a temporary path; rename it to `path` only if the block succeeds.
 
-    A pipe or a device, such as `/dev/stdout`, is written directly.
+    For a pipe or a device, such as `/dev/stdout`, yield `path` itself.
     """
-    rule = "A file must not have the path of a folder."
+    rule = "An output file must not have the path of a folder."
     require(not os.path.isdir(path), rule, path=path)
     if os.path.exists(path) and not os.path.isfile(path):
         yield path
@@ -232,10 +233,11 @@ def _upload(folder: str, path: str) -> None:
 def atomic_folder(path: str) -> Iterator[str]:
     """Yield a temporary folder that replaces `path` if the block succeeds.
 
-    The temporary folder is local, and is copied if it cannot be renamed: stores
-    such as `gs://` cannot rename a folder atomically, and not every library can
-    write to them. A mount point, such as a container's volume, cannot be
-    renamed; neither can a folder whose parent is not writable.
+    The temporary folder is local, and is copied if it cannot be renamed to
+    `path`. Stores such as `gs://` cannot rename a folder atomically, and not
+    every library can write to them. A mount point, such as a container's
+    volume, cannot be replaced; neither can a folder whose parent is not
+    writable.
     """
     parent = os.path.dirname(os.path.realpath(path))
     fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
@@ -261,7 +263,7 @@ def atomic_folder(path: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def locked(folder: str, name: str) -> Iterator[None]:
-    """Lock a local folder while the block runs; fail if already locked.
+    """Lock a local folder while the block runs.
 
     The system releases the lock when the process ends for any reason. Stores
     such as `gs://`, and some network disks, do not support locks.
@@ -269,6 +271,9 @@ def locked(folder: str, name: str) -> Iterator[None]:
     Args:
       folder: the folder, created if missing.
       name: the setting that names the folder, for the error message.
+
+    Raises:
+      InputError: if another process has locked the folder.
     """
     make_folder(folder)
     if is_remote(folder):
@@ -315,7 +320,13 @@ def write_text(path: str, text: str) -> None:
 
 
 def require_file(there: bool, what: str, path: str) -> None:
-    """Raise an error if a file is missing; a folder's files are listed."""
+    """Raise an error if a file is missing; if it is a folder, list its files.
+
+    Args:
+      there: whether the file exists.
+      what: the description of the file in the error message.
+      path: the path, which may be that of a folder.
+    """
     rule = f"{what} must be an existing file. Received: {path}"
     if not there and is_folder(path):
         inside = (n for n in sorted(names(path)) if is_file(join(path, n)))
@@ -340,7 +351,7 @@ def write_json(path: str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-JSON_LEVELS = 100  # functions that convert a value recurse into it
+JSON_LEVELS = 100  # maximum depth, as functions that convert values recurse
 TOO_DEEP = "too many levels"
 
 
@@ -395,8 +406,8 @@ BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 def flag_in(values: dict, name: str, where: str) -> bool | None:
     """Return a boolean field of a JSON object, or None if it is missing.
 
-    Booleans, 0 and 1 are accepted, also as strings, because some programs write
-    strings, and "false" must not count as true.
+    The legal values are booleans, 0 and 1, and the same values as strings,
+    which some programs write. The string "false" means False.
     """
     value = values.get(name)
     if value is None or value == "":
@@ -434,7 +445,8 @@ def distinct(paths: Iterable[str]) -> list[str]:
     if twice:
         more = f" (and {len(twice) - 1} more)" if twice[1:] else ""
         print(
-            f"Warning: a file with two paths is read once: {twice[0]}{more}",
+            "Warning: a file with several paths is read once: "
+            f"{twice[0]}{more}",
             flush=True,
         )
     return list(first.values())

@@ -47,7 +47,7 @@ def _filled(text: str, indent: str) -> str:
 
 
 def _entry(program, field: dataclasses.Field) -> str:
-    """Return the lines of help for a flag."""
+    """Return the help text for a setting's flag."""
     metadata, value = field.metadata, value_of(field)
     name = f"--{field.name}{value}" if value else f"--[no]{field.name}"
     default = program.default_words(field)
@@ -70,7 +70,7 @@ def page(program, about: str) -> str:
 
     Args:
       program: a `Program`.
-      about: what the program does.
+      about: the description of the program.
     """
     parts = [about]
     for title, fields in program.groups().items():

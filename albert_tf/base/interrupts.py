@@ -1,7 +1,8 @@
-"""Handling of signals as soon as they arrive.
+"""Immediate handling of signals.
 
-Python runs signal handlers in the main thread, and only once C++ code returns.
-In TensorFlow, this can take minutes, and repeated signals collapse into one.
+Python runs signal handlers in the main thread, and only after C++ code returns.
+A call to TensorFlow can take minutes, during which repeated signals are merged
+into one.
 """
 
 import contextlib
@@ -29,11 +30,11 @@ def in_main_thread() -> bool:
 def seen_at_once(see: Callable[[int], None]) -> Iterator[None]:
     """Call a function as soon as a signal arrives while the block runs.
 
-    The block must run in the main thread. Blocks nest: the functions of outer
-    blocks are called too.
+    The block must run in the main thread. If blocks are nested, the functions
+    of the outer blocks are also called.
 
     Args:
-      see: a function that is called in another thread with the number of each
+      see: a function that is called, in another thread, with the number of each
         signal for which Python has a handler.
     """
     reader, writer = socket.socketpair()

@@ -1,8 +1,9 @@
 """Names under which Keras finds our classes before they are imported.
 
-`keras.models.load_model` looks classes up in a registry. Our classes register
-when their modules are imported, which `import albert_tf` does not do. Instead,
-it registers placeholders, which import a class when Keras needs it.
+`keras.models.load_model` looks up classes in a registry. Our classes are
+registered when their modules are imported, but `import albert_tf` does not
+import these modules. Instead, it registers a placeholder for each class, which
+imports the class when Keras needs it.
 """
 
 import importlib.abc
@@ -16,7 +17,7 @@ PACKAGE = "albert_tf"
 
 
 class Deferred:
-    """A placeholder for a class, imported when a saved model needs it."""
+    """A placeholder that imports a class when a saved model needs it."""
 
     def __init__(self, name: str, find: Callable[[str], type]):
         self.name, self.find = name, find

@@ -1,7 +1,7 @@
-"""Optional packages: their uses, and how to install them.
+"""Optional packages, and how to install them.
 
-A module imports such a package inside the function that uses it, after `need`
-has checked that it is installed.
+A module imports an optional package inside the function that uses the package,
+after `need` has checked that it is installed.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ SOURCES = {
     "scipy": "albert-tf[informed]",
     "sentencex": "albert-tf[sentences]",
     "sklearn": "albert-tf[informed]",
-    # Some systems have wheels of TensorFlow but not of this package.
+    # Some platforms have wheels for TensorFlow but not for this package.
     "tensorflow_text": "tensorflow-text",
     "tf2onnx": "albert-tf[onnx]",
     "torch": "albert-tf[convert]",
@@ -59,8 +59,8 @@ def need(use: str, *modules: str, **received: object) -> None:
 
     Args:
       use: the purpose that needs the modules, with names in backticks.
-      *modules: the modules.
-      received: the values that require this use.
+      *modules: keys of `SOURCES`.
+      received: the user's values that require the modules.
     """
     if sentence := lacking(use, *modules):
         values = ", ".join(f"{k}={v}" for k, v in received.items())

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import connection, forkserver
 from typing import Any
 
-# Number of items per process that are queued, running, or finished out of
-# order.
+# Maximum number of items per process that are queued, running, or finished out
+# of order.
 WINDOW = 4
 
 
@@ -31,7 +31,8 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
     """Return a context that starts processes safely while threads run.
 
     A fork server starts immediately and imports the module; workers are forked
-    from this server. Both ignore Ctrl-C: the parent program ends them.
+    from this server. The server and the workers ignore Ctrl-C, because the
+    parent process ends them.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -110,7 +111,7 @@ class Workers:
     def __exit__(self, kind: type[BaseException] | None, *_) -> None:
         if self.number > 1:
             if kind is KeyboardInterrupt:
-                self._tell.send(None)  # never read, so visible to every worker
+                self._tell.send(None)  # unread, so every worker sees it
             self._pool.shutdown(cancel_futures=True)
 
     def map(
@@ -119,10 +120,10 @@ class Workers:
         """Yield `function(item)` for every item, in order.
 
         Args:
-          function: a module-level function, or a `functools.partial` of one;
-            it, its argument and its result must be picklable.
-          items: the items, read only as far ahead as needed to keep the workers
-            busy.
+          function: a module-level function, or a `functools.partial` of one.
+            The function, its argument and its result must be picklable.
+          items: the arguments, which are read only as far ahead as needed to
+            keep the workers busy.
         """
         items = iter(items)
         first = list(itertools.islice(items, 2))
@@ -148,7 +149,7 @@ class Workers:
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Suspend garbage collection while a block creates many lasting objects.
+    """Suspend garbage collection while a block creates long-lived objects.
 
     Collection accounts for a quarter of the time to import TensorFlow.
     """

@@ -1,4 +1,4 @@
-"""Programs: functions called with flags or with keywords, from settings.
+"""Programs: functions of settings, called with flags or with keywords.
 
     @command(DescribeConfig, positional="config")
     def describe(c: DescribeConfig) -> None: ...
@@ -37,13 +37,13 @@ from albert_tf.base.processes import without_collection
 from albert_tf.base.removed_flags import REMOVED, gone, without_removed
 from albert_tf.base.settings import GROUPS, converted, group_of, types_of
 
-# Read when TensorFlow is first imported; values that the user set take
-# precedence. On AMD processors, oneDNN is off by default, which makes a
-# training step a fifth slower.
+# TensorFlow reads these variables when it is first imported; values that the
+# user has set take precedence. On AMD processors, oneDNN is off by default,
+# which makes a training step a fifth slower.
 ENVIRONMENT = {"TF_ENABLE_ONEDNN_OPTS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-# Scripts next to the package.
+# The names of the scripts next to the package.
 SCRIPTS = {"create_pretraining_data", "pretrain", "finetune"}
 
 
@@ -58,7 +58,7 @@ def is_command() -> bool:
 
 @contextlib.contextmanager
 def _ended_by_interrupt() -> Iterator[None]:
-    """Let Ctrl-C end a command with a one-line message during imports.
+    """Make Ctrl-C during imports end a command with a one-line message.
 
     Some libraries catch or print a `KeyboardInterrupt` while being imported.
     """
@@ -81,7 +81,7 @@ def _ended_by_interrupt() -> Iterator[None]:
 def quiet_start() -> Iterator[None]:
     """Make imports in the block faster and quieter.
 
-    Ctrl-C ends a command immediately.
+    During these imports, Ctrl-C ends a command immediately.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -113,7 +113,8 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
     return see
 
 
-# absl groups flags by module, which does not help users.
+# Flags that print our own help page: absl would group flags by module, which
+# does not help users.
 HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
 
 
@@ -145,8 +146,8 @@ def run(
 
     Args:
       main: the program, which reads the flags.
-      positional: the flag that takes positional arguments, joined by commas;
-        without it, positional arguments are an error.
+      positional: the flag that receives positional arguments, joined by
+        commas; if None, positional arguments are an error.
       prepare: a function that is called first, defines the flags and returns
         the text of `--help`, or "" for absl's list of flags.
     """
@@ -250,12 +251,12 @@ class Program:
     """A function of settings, called from the command line or with keywords.
 
     Attributes:
-      function: the function that does the work, with an instance of each class,
-        in order, and keyword arguments that no flag can express.
+      function: the function that does the work. Its arguments are an instance
+        of each class, in order, and keywords that no flag can express.
       classes: dataclasses of `setting` fields.
-      positional: the flag that takes positional arguments, joined by commas;
-        without it, positional arguments are an error.
-      defaults: {setting: default of this program}.
+      positional: the flag that receives positional arguments, joined by
+        commas; if None, positional arguments are an error.
+      defaults: {setting: default in this program}.
       aliases: {alternative name of a flag: setting}.
       optional: settings that are usually required but optional in this program.
       tells: whether the function also accepts `set_by_user`, the names of the
@@ -384,7 +385,7 @@ class Program:
                     f"`{self.function.__name__}` has no keyword "
                     f"`{keyword}`{hint} Received: {keyword}={value!r:.60}"
                 )
-            rule = f"`{name}` must be given once, by one of its names."
+            rule = f"`{name}` must be given only once, by one of its names."
             require(name not in passed, rule, **{keyword: value})
             absent = value is None and self.default(fields[name]) is None
             passed[name] = None if absent else converted(fields[name], value)
@@ -420,7 +421,7 @@ def command(
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a function of settings to turn it into a program.
 
-    The function then takes keyword arguments named after the flags; its
+    The function then accepts keyword arguments named after the flags; its
     `program` attribute is the command-line program.
 
     Args:

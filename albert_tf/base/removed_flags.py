@@ -1,4 +1,4 @@
-"""Flags of earlier releases, found in old flagfiles and command lines."""
+"""Flags of earlier releases, which old flagfiles and commands may contain."""
 
 from collections.abc import Container, Iterable
 from typing import NamedTuple
@@ -10,8 +10,9 @@ class Removed(NamedTuple):
     """A flag that no longer exists.
 
     Attributes:
-      advice: the present behaviour, and the replacement.
-      same: values that match today's behaviour; such flags are dropped.
+      advice: the current behaviour, and the replacement of the flag.
+      same: values that match the current behaviour; flags with these values are
+        ignored.
     """
 
     advice: str
@@ -49,7 +50,7 @@ REMOVED = {
     ),
     "runner": Removed("use --pipeline_options='--runner=NAME ...'"),
     "threads": Removed(
-        "all processors are used; `taskset -c 0,1` leaves two of them"
+        "all processors are used; `taskset -c 0,1 COMMAND` uses only two"
     ),
     "weights": Removed(
         "weights are float32; bfloat16 was only simulated", ("float32",)

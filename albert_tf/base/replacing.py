@@ -1,4 +1,4 @@
-"""Check that a program wrote everything in a folder before replacing it."""
+"""Check that we wrote all files in a folder before replacing the folder."""
 
 import os
 from collections.abc import Iterable
@@ -60,12 +60,12 @@ def check_replaceable(
 ) -> None:
     """Raise `InputError` if a folder contains files that we did not write.
 
-    The error lists the foreign files under the form that leaves the fewest.
+    The error lists the foreign files of the form for which there are fewest.
 
     Args:
       name: the setting that names the folder.
       folder: the folder to be replaced; it may be new or empty.
-      forms: the contents that the programs may write.
+      forms: the alternative contents that our programs may write.
       rule: the requirement, for the error message.
     """
     if files.is_free(folder):

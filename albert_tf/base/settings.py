@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 
-FLAG_FILE = "run.flags"  # in a model directory, the settings that produced it
+FLAG_FILE = "run.flags"  # the settings that produced a model directory
 TEXTS = (str, os.PathLike)
 
 
@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
-# Headings of `--help`, in order; each names a user's purpose.
+# Headings of `--help`, in order, which name the purposes of users.
 GROUPS = (
     FILES := "Inputs and outputs",
     ACTIONS := "What to do",
@@ -87,7 +87,7 @@ def setting(
       change: the effect of a new value on the rest of a resumed run; empty if
         the weights stay the same.
       convert: a function (name of the setting, value from Python code) ->
-        converted value. With None, only the flag's values are legal.
+        converted value. With None, only values of the flag's type are legal.
       literal: whether the value is user text, in which `~/` is not expanded.
     """
     metadata = {
@@ -139,28 +139,30 @@ MODEL_DIR = setting(
     "", "Model directory, pretrained or fine-tuned.", required=True
 )
 OUTPUT_DIR = setting(
-    "", "Folder to write; an interrupted run in it resumes.", required=True
+    "",
+    "Output folder; if it contains an interrupted run, the run is resumed.",
+    required=True,
 )
 INPUT_FILE = setting(
     "",
-    "Text file with one text per line; - is standard input.",
+    "Text file with one text per line; - reads standard input.",
     required=True,
 )
-OUTPUT_FILE = setting("", "File to write.", required=True)
+OUTPUT_FILE = setting("", "Output file.", required=True)
 DO_TRAIN = setting(False, "Train.", group=ACTIONS)
 DO_EVAL = setting(False, "Evaluate.", group=ACTIONS)
 MAX_SEQ_LENGTH = setting(
-    None, "Maximum number of tokens; longer texts are cut.", minimum=4
+    None, "Maximum number of tokens; longer texts are truncated.", minimum=4
 )
 TOP_K = setting(
     5,
-    "Number of pieces to return for each [MASK], and of answers for each "
-    "question.",
+    "Number of pieces to return for each [MASK], or of answers to return for "
+    "each question.",
     minimum=1,
 )
 RANDOM_SEED = setting(
     12345,
-    "Seed of all randomness.",
+    "Seed for all random numbers.",
     minimum=0,
     maximum=2**31 - 1,
     group=REPRODUCING,
@@ -195,7 +197,7 @@ def _entries(value: Any) -> tuple[str, ...]:
 
 
 class FlagType(NamedTuple):
-    """A type of setting: its legal values and their conversion."""
+    """The type of a setting: its legal values and their conversion."""
 
     legal: Callable[[Any], bool]  # whether a value is legal
     typed: Callable[[Any], Any]  # converts a legal value as the flag would
@@ -322,7 +324,7 @@ def facts(config: Any, change: str = "") -> dict[str, RunFact]:
 
 
 def _line(entries: tuple) -> str:
-    """Join a list as its flag parses it; quote entries with commas."""
+    """Join a list in the format of its flag; quote entries with commas."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(entries)
     return line.getvalue()

@@ -78,8 +78,8 @@ def write_huggingface(
 
     Args:
       folder: the folder to write to.
-      source: the model, with the head of its task.
-      form: the library for which the model card has loading instructions.
+      source: the model, including the head of its task.
+      form: the output format, for the loading instructions in the model card.
     """
     config = as_released(source.config)
     head = source.task and head_of(source.task)
@@ -123,7 +123,7 @@ MODULES = {
 
 
 def write_sentence_transformers(folder: str, source: Source) -> int:
-    """Write a sentence-transformers folder with the task's pooling."""
+    """Write a sentence-transformers folder; return the number of tensors."""
     require(
         source.tokenizer and not head_places(source.task, source.config),
         "`to=sentence_transformers` needs a model with a tokenizer, pretrained "
@@ -172,11 +172,11 @@ OF_PHONEMES = ("model_dir", "huggingface", "styletts2")
 
 
 def _check(source: Source, to: str, pairs: bool) -> None:
-    """Raise `InputError` if the target or a part does not fit the source."""
+    """Raise `InputError` if an argument or a file does not fit the model."""
     require(
         to in OF_PHONEMES if source.symbols else to != "styletts2",
-        f"`to` must be one of {', '.join(OF_PHONEMES)} for a phoneme model, "
-        "and styletts2 for no other.",
+        f"`to` must be one of {', '.join(OF_PHONEMES)} for a phoneme model. "
+        "Only phoneme models can be converted to styletts2.",
         to=to,
     )
     require(
@@ -190,8 +190,8 @@ def _check(source: Source, to: str, pairs: bool) -> None:
     labels = source.tensors.shapes.get("words/bias")
     require(
         not (words and labels) or labels == (len(words),),
-        f"`{WORDS_FILE}` must have a word for each label of the weights. Copy "
-        "both again.",
+        f"`{WORDS_FILE}` must contain one word for each label of the weights. "
+        "Copy both files again.",
         words=len(words),
         labels=f"{labels} in {source.path}",
     )
@@ -266,18 +266,18 @@ class ConversionConfig(Validated):
     albert_config_file: str | None = setting(
         None,
         "Config to use for the weights.",
-        means="the one next to them",
+        means="the config next to the weights",
     )
     pairs: bool = setting(
         False,
-        "Treat a Hugging Face or TF1 classifier as one for text pairs, which "
-        "its files do not record.",
+        "Treat a Hugging Face or TF1 classifier as a classifier of text pairs. "
+        "Its files do not record this property.",
         group=TASK,
     )
     task: str | None = setting(
         None,
-        "Task of the head in a TF1 checkpoint, which has no labels; a value of "
-        "finetune.py's --task.",
+        "Task of the head in a TF1 checkpoint, which does not store labels: a "
+        "value of finetune.py's --task.",
         means="classification or SQuAD",
         group=TASK,
     )
@@ -293,8 +293,8 @@ class ConversionConfig(Validated):
     )
     strict: bool = setting(
         False,
-        "Fail, rather than warn, if a Hugging Face tokenizer has "
-        "rules without an equivalent here.",
+        "Fail instead of warning if a rule of a Hugging Face tokenizer has no "
+        "equivalent here.",
     )
 
 

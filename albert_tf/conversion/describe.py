@@ -116,7 +116,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
 
 
 def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
-    """Return the lines of the FLOPs table; 15% of tokens are predicted."""
+    """Return the lines of the FLOPs table, with 15% of tokens predicted."""
     predictions = max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
     total = sum(flops.values())
@@ -132,12 +132,12 @@ def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
 
 
 def size_report(path: str, sequence_length: int | None = None) -> list[str]:
-    """Return lines that describe the model of a config file.
+    """Return the report on the size and cost of a model as lines.
 
     Args:
       path: an `albert_config.json`, released or written by this package, or
         the model directory that contains it.
-      sequence_length: number of tokens. Default: the model's maximum.
+      sequence_length: tokens per sequence. Default: the model's maximum.
     """
     read = AlbertConfig.from_json_file
     if files.is_folder(path):
@@ -163,7 +163,7 @@ def size_report(path: str, sequence_length: int | None = None) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class DescribeConfig:
-    """Configs to describe, and the sequence length."""
+    """The configs to describe, and the sequence length."""
 
     config: str = setting(
         "",

@@ -1,7 +1,7 @@
 """Conversion of a Hugging Face folder's tokenizer to a SentencePiece model.
 
-Text rules become settings of `TextConfig` if it can express all of them;
-otherwise they are compiled into the model's character map.
+If `TextConfig` can express all text rules, they become its settings.
+Otherwise, they are compiled into the model's character map.
 """
 
 import base64
@@ -64,10 +64,10 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
 
     Args:
       rules: rules of a normalizer.
-      pieces: all characters of the vocabulary. An accent is a character with a
-        combining class here, but a nonspacing mark in `tokenizers`; if the two
-        definitions differ for a character in the vocabulary, no setting is
-        equivalent.
+      pieces: all characters of the vocabulary. This package defines an accent
+        as a character with a combining class; `tokenizers` defines it as a
+        nonspacing mark. If the definitions differ for a character in the
+        vocabulary, no setting is equivalent.
     """
     names: list[str] = []
     for rule in rules:
@@ -119,11 +119,11 @@ def is_digit(character: str) -> bool:
 
 
 def splitter(rule: dict) -> tuple[Callable[[str], bool], bool] | None:
-    """Return a test for the characters that a pre-tokenizer splits off.
+    """Return a predicate for the characters that a pre-tokenizer splits off.
 
     Returns:
-      the test, and whether each character is split off on its own rather than
-      in runs; None if only white space separates words.
+      the predicate, and whether the pre-tokenizer splits off each character
+      instead of each run of characters; None if it splits only at white space.
 
     Raises:
       NotExpressible: if the pre-tokenizer is of a different kind.
@@ -149,7 +149,7 @@ def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
 
 
 class SentencePieceReader:
-    """A builder of a SentencePiece model from a Hugging Face folder's files."""
+    """Builder of a SentencePiece model from a Hugging Face folder's files."""
 
     def __init__(self, hub: HubFiles, path: str | None):
         self.hub = hub
@@ -166,8 +166,8 @@ class SentencePieceReader:
         if theirs and theirs != pieces:
             if pieces:
                 hub.notes.append(
-                    f"the pieces come from {TOKENIZER_JSON}; {path} has "
-                    "different ones"
+                    f"the pieces come from {TOKENIZER_JSON}; the pieces in "
+                    f"{path} differ"
                 )
             self._from_json()
         self.original = self.proto.SerializeToString()
@@ -223,7 +223,7 @@ class SentencePieceReader:
             more = self._split_pieces()
             if keeps_spaces(self.hub.content, rules):
                 self.hub.differences.append(
-                    "trailing and repeated spaces are pieces only in the source"
+                    "only the source encodes trailing and repeated spaces"
                 )
             used = "".join(piece.piece for piece in self.proto.pieces)
             known = plain_settings(rules, used)
@@ -286,7 +286,7 @@ class SentencePieceReader:
         return before
 
     def _retire(self, splits: Callable[[str], bool]) -> None:
-        """Mark pieces as unused if the pre-tokenizer would have split them."""
+        """Mark the pieces that the pre-tokenizer would split as unused."""
         for piece in self.proto.pieces:
             if piece.type == NORMAL and splits(piece.piece):
                 piece.type = UNUSED
@@ -316,10 +316,10 @@ class SentencePieceReader:
         )
 
     def _score_symbols(self) -> None:
-        """Let symbols compete with other pieces, as in `tokenizer.json`.
+        """Turn user-defined symbols into scored pieces, as in `tokenizer.json`.
 
-        A SentencePiece model would match symbols before it applies its
-        character map.
+        Otherwise, a SentencePiece model would match the symbols before it
+        applies its character map.
         """
         scores = dict(self.hub.model["vocab"])
         tokens = self.hub.content["added_tokens"]

@@ -1,9 +1,9 @@
 """Reader for the tokenizer of a Hugging Face folder.
 
-`tokenizer.json` contains the text rules and the vocabulary, `spiece.model` or
-`vocab.txt` only the vocabulary, and `tokenizer_config.json` the settings and
-the names of special pieces. Warnings list everything that has no equivalent
-here.
+`tokenizer.json` contains the text rules and the vocabulary. `spiece.model` or
+`vocab.txt` contains only the vocabulary. `tokenizer_config.json` contains the
+settings and the names of special pieces. Warnings list everything that has no
+equivalent here.
 """
 
 import re
@@ -94,7 +94,7 @@ def _normalizer(hub: HubFiles) -> tuple[dict[str, bool], dict, list[str]]:
         cannot = ["BertNormalizer without clean_text"] * unclean
         known = {
             "do_lower_case": flag_of(bert, "lowercase", True),
-            # By default, lower-cased text also loses its accents.
+            # By default, lower-casing also strips accents.
             "strip_accents": flag_of(bert, "strip_accents", True),
         }
         return known, bert, [*cannot, *sorted(others)]
@@ -152,7 +152,7 @@ def _other_splits(hub: HubFiles) -> list[str]:
 
 # {model type in `tokenizer.json`: kind of tokenizer}
 MODELS = {"Unigram": "sentencepiece", "WordPiece": "wordpiece"}
-# Tokenizer classes that process text as ours do, without a `tokenizer.json`.
+# Classes that, without a `tokenizer.json`, process text as our tokenizers do.
 CLASSES = re.compile(r"(Albert|Bert|PreTrained)Tokenizer(Fast)?|None")
 
 # Our tokenizers always pad and truncate texts at the end.
@@ -167,7 +167,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return how `tokenizer.json` packs texts, or None if it packs as we do."""
+    """Return the packing rule in `tokenizer.json`; None if it equals ours."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]
@@ -188,8 +188,9 @@ def _packs_otherwise(hub: HubFiles) -> str | None:
 def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
     """Return the kind of a folder's tokenizer and the vocabulary's path.
 
-    The path is None if only `tokenizer.json` contains the vocabulary. A model
-    of an unsupported type is recorded and removed from `hub`.
+    The path is None if only `tokenizer.json` contains the vocabulary. The
+    function records a model of an unsupported type as a difference and removes
+    the model from `hub`.
     """
     kind, path = find_vocabulary([hub.folder]) or (None, None)
     type_there = hub.type if hub.content else None
@@ -212,11 +213,11 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
 
 
 def _note_layout(hub: HubFiles) -> None:
-    """Record whether the source packs, pads or truncates differently."""
+    """Record differences in packing, padding and truncation."""
     if packed := _packs_otherwise(hub):
         hub.differences.append(
-            f"the source packs texts as {packed} but here they are packed as "
-            "[CLS]:0 A:0 [SEP]:0 B:1 [SEP]:1"
+            f"the source packs texts as {packed} but this package packs them "
+            "as [CLS]:0 A:0 [SEP]:0 B:1 [SEP]:1"
         )
     for name, what in SIDES.items():
         if hub.settings.get(name) == "left":
@@ -229,7 +230,7 @@ def _note_layout(hub: HubFiles) -> None:
 def read_tokenizer(
     folder: str, rows: int | None = None, strict: bool = False
 ) -> tuple[Tokenizer | None, list[str]]:
-    """Return the tokenizer of a Hugging Face folder, or None, and warnings.
+    """Return a Hugging Face folder's tokenizer, if it has one, and warnings.
 
     Args:
       folder: the folder with the tokenizer's files.
@@ -238,7 +239,8 @@ def read_tokenizer(
       strict: whether a difference from the source tokenizer is an error.
 
     Raises:
-      InputError: if a file is malformed, or `strict` is set and ids may differ.
+      InputError: if a file is malformed, or if ids may differ and `strict` is
+        set.
     """
     hub, tokenizer = HubFiles.of(folder), None
     with whole(folder):

@@ -43,7 +43,7 @@ ACTIVATIONS = {
     "linear": "linear",
 }
 
-# Required values for keys of `config.json`, if present.
+# {key of `config.json`: value that the key must have if it is present}
 FIXED = {
     "model_type": "albert",
     "layer_norm_eps": 1e-12,
@@ -94,7 +94,7 @@ def read_config(path: str) -> tuple[AlbertConfig, list[str]]:
 
 
 def as_config(values: dict, path: str) -> tuple[AlbertConfig, list[str]]:
-    """Return the config for the values of a `config.json`, and warnings."""
+    """Convert a `config.json`'s values; return the config and warnings."""
     for key, legal in FIXED.items():
         value, rule = values.get(key, legal), f"`{key}` must be {legal}, as "
         rule += "in ALBERT."
@@ -164,8 +164,8 @@ def _damage_named(kind: str, path: str) -> Iterator[None]:
 
 
 def _open_safetensors(path: str) -> Tensors:
-    # Reopen the file for each tensor: pages of a mapped file count as memory
-    # until the file is closed.
+    # Reopen the file for each tensor: pages of a mapped file count as used
+    # memory until the file is closed.
     file_copy = LocalCopy(path)
 
     def opened():
@@ -186,7 +186,8 @@ def open_pickle(path: str, part: str | None = None) -> Tensors:
 
     Args:
       path: the file.
-      part: the key of the tensors in the file; None if there are only tensors.
+      part: the key of the tensors in the file, or None if the file contains
+        only tensors.
     """
     need(f"{PICKLE}, unlike {SAFETENSORS},", "torch", path=path)
     import torch
@@ -198,7 +199,7 @@ def open_pickle(path: str, part: str | None = None) -> Tensors:
             file_copy.path,
             map_location="cpu",
             weights_only=True,
-            mmap=zipfile.is_zipfile(file_copy.path),  # not for older formats
+            mmap=zipfile.is_zipfile(file_copy.path),  # fails for older formats
         )
         return content[part] if part else content
 
@@ -212,8 +213,8 @@ def open_pickle(path: str, part: str | None = None) -> Tensors:
 def _open_h5(path: str) -> Tensors:
     """Open the weights of transformers' TensorFlow classes.
 
-    In Keras, weights are named `LAYER/MODEL/albert/.../kernel:0`; in PyTorch,
-    `albert.....weight`, and kernels are transposed.
+    Keras names a weight `LAYER/MODEL/albert/.../kernel:0`. PyTorch names it
+    `albert.....weight` and stores kernels transposed.
     """
     file_copy = LocalCopy(path)
     names: dict[str, tuple[str, bool]] = {}
@@ -233,7 +234,7 @@ def _open_h5(path: str) -> Tensors:
 
     with _damage_named("HDF5 file", path), h5py.File(file_copy.path) as file:
         file.visititems(visit)
-    # The file has two biases; transformers adds only this one to masked-LM
+    # The file has two biases; transformers adds only this bias to masked-LM
     # logits.
     if H5_BIAS in names:
         names["predictions.bias"] = names.pop(H5_BIAS)
@@ -255,8 +256,8 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
     """Drop the copies of tied weights after checking that the values agree.
 
     Raises:
-      InputError: if the embedding table differs from the decoder's, or one
-        bias from the other.
+      InputError: if the decoder's weight differs from the embedding table, or
+        if the two biases differ.
     """
     copies = {copy: x for copy, x in TIED.items() if x in tensors.shapes}
     for copy, name in copies.items():
@@ -272,7 +273,7 @@ def _without_copies(tensors: Tensors, path: str) -> Tensors:
 def _without_identity(
     tensors: Tensors, config: AlbertConfig, path: str
 ) -> Tensors:
-    """Drop the projection if both widths are equal; it must be the identity."""
+    """Check and drop the identity projection if both widths are equal."""
     kernel, bias = PROJECTION + "weight", PROJECTION + "bias"
     if config.embedding_size != config.hidden_size or not (
         {kernel, bias} <= tensors.shapes.keys()
@@ -319,8 +320,8 @@ def _open_file(folder: str) -> tuple[Tensors, str]:
         pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
     require(
         not pointer,
-        "The weights must be the file itself, not a git-lfs pointer to it; "
-        "`git lfs pull` in the folder downloads it.",
+        "The weights file must not be a git-lfs pointer. Run `git lfs pull` in "
+        "the folder to download the weights.",
         path=path,
     )
     opener = {SAFETENSORS: _open_safetensors, PICKLE: open_pickle}
@@ -375,7 +376,7 @@ def open_weights(
 
 
 def with_pooler(tensors: Tensors, config: AlbertConfig) -> Tensors:
-    """Return the tensors with an untrained pooler added."""
+    """Add an untrained pooler to the tensors."""
     width, spread = config.hidden_size, config.initializer_range
     draw = keras.initializers.TruncatedNormal(stddev=spread, seed=0)
     pooler = {

@@ -1,6 +1,6 @@
 """Heads of fine-tuned models on the Hugging Face hub.
 
-This includes the heads of transformers' classes and the pooling of
+The module supports the heads of transformers' classes and the pooling of
 sentence-transformers folders.
 """
 
@@ -19,7 +19,7 @@ from albert_tf.tasks.task import TASK_FILE, Task
 from albert_tf.tasks.task_config import POOLINGS
 from albert_tf.text.tokenizers import Tokenizer
 
-# {kind of task: (class with a head for it, name of the head)}
+# {kind of task: (class with a head for the task, name of the head)}
 HEADS = {
     "classification": ("AlbertForSequenceClassification", "classifier"),
     "multilabel": ("AlbertForSequenceClassification", "classifier"),
@@ -46,7 +46,7 @@ WITHOUT_POOLER = (
 def head_places(
     task: Task | None, config: AlbertConfig
 ) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} for a task's head, if there is one."""
+    """Return {our name: stored tensor} for a task's head, if it has one."""
     name = HEADS[task.kind][1] if task else ""
     if not name:
         return {}
@@ -95,7 +95,7 @@ def labels_in(values: dict) -> tuple[str, ...]:
     rule = "`id2label` must be an object."
     require(isinstance(names, dict), rule, id2label=names)
     numbers = [str(i) for i in range(len(names))]
-    rule = "`id2label` must map consecutive ids from 0 to distinct names."
+    rule = "`id2label` must map the ids 0, 1, 2, ... to distinct names."
     require({*names} == {*numbers}, rule, id2label=names)
     labels = tuple(label_text(names[i], "`id2label`") for i in numbers)
     require(len({*labels} - {None}) == len(names), rule, id2label=names)
@@ -110,8 +110,8 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     known = dict.fromkeys([*PRETRAINED, *classes.values()])
     require(
         kinds,
-        f"`architectures` must be one of {', '.join(known)}; for any other, "
-        "`encoder_only` keeps the encoder.",
+        f"`architectures` must be one of {', '.join(known)}. For any other "
+        "class, set `encoder_only` to convert only the encoder.",
         architectures=architecture,
     )
     if kinds[0] not in PROBLEMS:
@@ -122,8 +122,8 @@ def kind_in(values: dict, labels: tuple[str, ...]) -> str:
     kinds = [kind for kind, name in PROBLEMS.items() if name == problem]
     require(
         kinds and (several or problem == PROBLEMS["regression"]),
-        f"`problem_type` must be one of {', '.join(PROBLEMS.values())}, and "
-        "regression if there is one label.",
+        f"`problem_type` must be one of {', '.join(PROBLEMS.values())}; for "
+        "one label, it must be regression.",
         problem_type=problem,
         id2label=", ".join(labels),
     )
@@ -135,14 +135,15 @@ def task_in(
 ) -> Task:
     """Return the task that a `config.json` describes.
 
-    The file does not specify whether questions may be unanswerable. We assume
-    that they may be; `task=squad-1.1` answers every question.
+    The file does not specify whether questions may be unanswerable. This
+    function assumes that they may be. With `task=squad-1.1`, the model answers
+    every question.
 
     Args:
       values: the config.
       limit: the tokenizer's maximum number of tokens, or None if unlimited.
       positions: the model's maximum number of tokens.
-      pairs: whether a classifier takes text pairs.
+      pairs: whether a classifier classifies text pairs.
     """
     labels = labels_in(values)
     task = find(kind_in(values, labels))
@@ -162,13 +163,14 @@ def task_in(
 def read_task(
     folder: str, values: dict, positions: int, pairs: bool
 ) -> Task | None:
-    """Return the task of a folder's fine-tuned model, or None.
+    """Return the task of a folder's model, or None if it is not fine-tuned.
 
     Args:
       folder: the folder, which contains `task.json` if this package wrote it.
       values: the content of the folder's `config.json`.
       positions: the model's maximum number of tokens.
-      pairs: whether a classifier takes text pairs, if no file specifies it.
+      pairs: whether a classifier classifies text pairs, if no file specifies
+        this property.
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
@@ -245,7 +247,7 @@ class Modules:
 
 
 def _pooling(values: dict, path: str) -> str:
-    """Return a module's pooling; fail unless exactly one is active."""
+    """Return a module's pooling; fail unless exactly one pooling is active."""
     modes = values.get("pooling_mode")
     if modes is None:
         names = [name for name in values if name.startswith("pooling_mode_")]
@@ -254,8 +256,8 @@ def _pooling(values: dict, path: str) -> str:
     modes = [modes] if isinstance(modes, str) else modes
     require(
         len(modes) == 1 and modes[0] in POOLINGS,
-        f"The pooling must be one of {', '.join(POOLINGS)}; for any other, "
-        "`encoder_only` keeps the encoder.",
+        f"The pooling must be one of {', '.join(POOLINGS)}. For any other "
+        "pooling, set `encoder_only` to convert only the encoder.",
         pooling=f"{', '.join(modes)} in {path}",
     )
     return modes[0]
@@ -269,8 +271,8 @@ def _prompt(settings: dict) -> str:
         isinstance(name, str | None)
         and isinstance(prompts, dict)
         and all(isinstance(x, str | None) for x in prompts.values()),
-        f"`{SETTINGS}` must have texts in `prompts`, and the name of one, or "
-        "null, in `default_prompt_name`.",
+        f"In `{SETTINGS}`, the values of `prompts` must be strings or null, "
+        "and `default_prompt_name` must be the name of a prompt or null.",
         prompts=f"{prompts!r:.60}",
         default_prompt_name=f"{name!r:.60}",
     )
@@ -289,8 +291,8 @@ def _rows(folder: str) -> list[dict]:
             and isinstance(row.get("path"), str)
             for row in rows
         ),
-        f"`{MODULES_FILE}` must be a list of modules, with the strings `type` "
-        "and `path`.",
+        f"`{MODULES_FILE}` must be a list of modules, each with the strings "
+        "`type` and `path`.",
         path=path,
     )
     return rows
@@ -311,8 +313,8 @@ def read_modules(folder: str) -> Modules | None:
     require(
         not others and {"Transformer", "Pooling"} <= {*kinds},
         "The modules of a sentence-transformers folder must be Transformer, "
-        "Pooling and optionally Normalize; for any others, `encoder_only` "
-        "keeps the encoder.",
+        "Pooling and optionally Normalize. For any other modules, set "
+        "`encoder_only` to convert only the encoder.",
         modules=f"{', '.join(kinds)} in {path}",
     )
     encoder = files.join(folder, kinds["Transformer"] or ".")

@@ -22,7 +22,7 @@ from albert_tf.conversion.variable_names import (
 from albert_tf.model.config import PRETRAINING_HEADS, AlbertConfig
 from albert_tf.training.checkpoints import explain_differences
 
-# Names that occur only in a BERT, whose layers do not share weights.
+# Names that occur only in a BERT checkpoint, whose layers do not share weights.
 BERT_MARKS = ("bert/encoder/layer_0/", "encoder.layer.0.")
 
 
@@ -100,7 +100,7 @@ def _moved(tensors: Tensors, moves: dict[str, StoredTensor]) -> Tensors:
 def _slots_used(
     names: set[str], weights: dict[str, StoredTensor], layout: Layout
 ) -> tuple[str, str] | None:
-    """Return the slot patterns that a file uses, or None without slots."""
+    """Return a file's slot patterns, or None if it has no slots."""
     for pair in layout.slots:
         slots = slot_places(weights, pair).values()
         if any(place.name in names for place in slots):
@@ -111,14 +111,15 @@ def _slots_used(
 def expected_places(
     names: set[str], config: AlbertConfig, layout: Layout
 ) -> dict[str, StoredTensor]:
-    """Return {our name: stored tensor} that a file must contain.
+    """Return {our name: stored tensor} for the tensors a file must contain.
 
-    The whole backbone is required. A head or the optimizer's slots are required
-    if any part of them is present; the step counter is optional.
+    The whole backbone is required. A head is required if any of its tensors is
+    present, and all slots of the optimizer are required if any slot is
+    present. The step counter is optional.
     """
     every = places(config, layout)
     there = {name for name, place in every.items() if place.name in names}
-    # TF-Hub modules have no `sop`, and neither does Hugging Face's
+    # TF-Hub modules have no `sop` head, and neither does Hugging Face's
     # `AlbertModel`.
     absent = tuple(
         head
@@ -144,7 +145,7 @@ def from_layout(
     source: str,
     head: dict[str, StoredTensor] | None = None,
 ) -> Tensors:
-    """Return a file's tensors under our names, or fail with all differences.
+    """Return a file's tensors under our names, or report all differences.
 
     Args:
       tensors: the tensors in the file.

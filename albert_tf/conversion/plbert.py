@@ -1,8 +1,8 @@
 """PL-BERT's files: `config.yml` and `step_N.t7`, as StyleTTS 2 reads them.
 
-The `net` in the `.t7`, a PyTorch file, contains the encoder with Hugging Face's
-names under `module.encoder.`, and two heads. Sources: `Utils/PLBERT/util.py` of
-yl4579/StyleTTS2 and `model.py` of yl4579/PL-BERT.
+The `.t7` file is a PyTorch file. Its `net` contains two heads and the encoder,
+with Hugging Face's names under `module.encoder.`. Sources:
+`Utils/PLBERT/util.py` of yl4579/StyleTTS2 and `model.py` of yl4579/PL-BERT.
 """
 
 import re
@@ -21,11 +21,11 @@ CONFIG = "config.yml"
 PARAMETERS = "model_params"
 WEIGHTS = "step_*.t7"
 ROOT, ENCODER = "module.", "module.encoder."
-# Errors from YAML that is legal but not a config: dates, depth, other values.
+# Errors caused by valid YAML that is not a config, such as deep nesting.
 MALFORMED = (LookupError, RecursionError, TypeError, ValueError)
 # {our name of a head: PL-BERT's name}
 HEADS = {"symbols": "mask_predictor", "words": "word_predictor"}
-# StyleTTS 2 removes this buffer, and fails if the buffer does not exist.
+# StyleTTS 2 removes this buffer and fails if the buffer does not exist.
 POSITION_IDS = ENCODER + "embeddings.position_ids"
 # Defaults of transformers' `AlbertConfig` for values that PL-BERT does not set.
 DEFAULTS = {"embedding_size": 128, "hidden_act": "gelu_new"}
@@ -48,20 +48,20 @@ def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
         values = yaml.safe_load(text)[PARAMETERS]
     except (*MALFORMED, yaml.YAMLError):
         values = None
-    rule = f"`{CONFIG}` must have the sizes of the model in `{PARAMETERS}`."
+    rule = f"`{CONFIG}` must contain the sizes of the model in `{PARAMETERS}`."
     require(isinstance(values, dict), rule, path=path)
     return huggingface.as_config(DEFAULTS | values, path)
 
 
 def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
-    """Return the symbols in a folder, or else PL-BERT's symbols."""
+    """Return a folder's symbol table, or PL-BERT's table if it has none."""
     released = preset("plbert")
     table = table_in(folder) or released
     require(
         table.vocab_size <= config.vocab_size
         and (table != released or config.vocab_size == released.vocab_size),
-        f"`{SYMBOLS_FILE}` must be next to the weights and have their number "
-        "of symbols, unless they are PL-BERT's own.",
+        f"`{SYMBOLS_FILE}` must be next to the weights and match their number "
+        "of symbols, unless the weights use PL-BERT's own symbols.",
         vocab_size=f"{config.vocab_size} in {folder}",
     )
     return table
@@ -97,7 +97,8 @@ def head_places(
 def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
     """Open the weights of the last step, under Hugging Face's names.
 
-    Return the tensors and the path of the file.
+    Returns:
+      the tensors, and the path of the file.
     """
 
     def step(path: str) -> int:

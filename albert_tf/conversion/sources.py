@@ -1,4 +1,4 @@
-"""Readers for model files from other projects and from this one."""
+"""Readers for model files from this project and from other projects."""
 
 import dataclasses
 import math
@@ -47,8 +47,8 @@ HEAD_TITLES = dict(
 PHONEME_HEADS = {f"{head}/": head[:-1] for head in plbert.HEADS}
 ENCODER, TF1_ENCODER = "albert/", "bert/"
 # {V: {H: (L, A)}} of the released models. No shape reveals L or A. Xlarge has
-# 32 heads by the paper's rule H / 64, in TF-Hub's version 2 and in albert_zh,
-# but the released weights have 16.
+# 32 heads according to the paper's rule H / 64, to TF-Hub's version 2 and to
+# albert_zh, but the released weights have 16 heads.
 ENGLISH, CHINESE = 30000, 21128
 SIZES = {768: (12, 12), 1024: (24, 16), 2048: (24, 16), 4096: (12, 64)}
 RELEASED = {ENGLISH: SIZES, CHINESE: SIZES | {312: (4, 12), 384: (6, 12)}}
@@ -62,13 +62,15 @@ SAME = (
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How to read a model's files.
+    """Options for reading a model's files.
 
     Attributes:
-      config_file: a config to use instead of the one next to the weights.
-      pairs: whether a classifier takes text pairs, if no file specifies it.
+      config_file: a config to use instead of the config next to the weights.
+      pairs: whether a classifier classifies text pairs, if no file specifies
+        this property.
       encoder_only: whether to keep only the encoder, regardless of the head.
-      strict: whether a tokenizer without an equivalent here is an error.
+      strict: whether to raise an error if the tokenizer has no exact equivalent
+        here.
       task: the name of the task for which a TF1 checkpoint has a head.
     """
 
@@ -229,7 +231,7 @@ def open_huggingface(path: str, how: Reading) -> Source:
     without = how.encoder_only or modules or names[0] in WITHOUT_POOLER
     if lacks and without:
         tensors = huggingface.with_pooler(tensors, config)
-        warnings.append("the source has no pooler; the new one is untrained")
+        warnings.append("the source has no pooler; the new pooler is untrained")
     head = head_places(task, config)
     tokenizer, more = read_tokenizer(folder, config.vocab_size, how.strict)
     return Source(
@@ -270,7 +272,7 @@ def is_huggingface(path: str) -> bool:
     return huggingface.is_folder(encoder_folder(path))
 
 
-# {whether a folder is of a kind: its reader}
+# {predicate for a kind of folder: reader of that kind}
 FOLDERS = {
     is_huggingface: open_huggingface,
     plbert.is_folder: open_plbert,
@@ -278,7 +280,7 @@ FOLDERS = {
 
 
 def reader_of(path: str) -> Callable[[str, Reading], Source] | None:
-    """Return the reader for another library's folder, or None otherwise."""
+    """Return the reader for a folder of another library, or None."""
     found = (reader for is_kind, reader in FOLDERS.items() if is_kind(path))
     return next(found, None)
 
@@ -291,13 +293,13 @@ def is_model(path: str) -> bool:
 # {file that identifies a different kind of folder: description and advice}
 OTHERS = {
     "saved_model.pb": "a TensorFlow 2 SavedModel, a graph whose variables "
-    "have other names; convert its source: for TF-Hub's albert_en "
-    "the archive of google-research/albert with the same weights, for an "
-    "export its model directory",
+    "have other names; convert its source: for TF-Hub's albert_en, "
+    "the archive of google-research/albert with the same weights; for an "
+    "export, its model directory",
     **{
         f"{name}.index.json": "a Hugging Face folder with its weights in "
         "several files; `save_pretrained(NEW, max_shard_size='20GB')` of "
-        "transformers writes one"
+        "transformers writes a single file"
         for name in huggingface.WEIGHTS
     },
     "flax_model.msgpack": "a Hugging Face folder with Flax weights; "
@@ -315,7 +317,7 @@ OTHERS = {
 
 
 def what_else(path: str) -> str:
-    """Return a sentence on what a folder without a model contains, or ""."""
+    """Return a sentence that describes a folder without a model, or ""."""
     for name, what in OTHERS.items():
         if files.exists(files.join(path, name)):
             return f" This is {what}."
@@ -323,14 +325,15 @@ def what_else(path: str) -> str:
 
 
 def open_source(path: str, how: Reading | None = None) -> Source:
-    """Open the model at a path, whatever its format.
+    """Open the model at a path, in any supported format.
 
     Args:
       path: a folder, or the prefix of a checkpoint.
       how: options for reading the files.
 
     Raises:
-      InputError: if there is no model, or its parts are inconsistent.
+      InputError: if the path has no model, or if the model's parts are
+        inconsistent.
     """
     how = how or Reading()
     reader = reader_of(path)
@@ -347,7 +350,7 @@ def open_source(path: str, how: Reading | None = None) -> Source:
     if prefix:
         shapes = tf1.open_checkpoint(prefix).shapes
         is_tf1 = tf1.OBJECT_GRAPH not in shapes
-    rule = "`task` requires a TF1 checkpoint, which has no labels."
+    rule = "`task` requires a TF1 checkpoint, which does not store labels."
     require(not how.task or (prefix and is_tf1), rule, task=how.task)
     if reader:
         return reader(path, how)
@@ -373,10 +376,10 @@ def _task_line(task: Task) -> str:
 
 
 def released_values(config: AlbertConfig) -> dict[str, int | str]:
-    """Return the layers, heads and activation of the release of these sizes.
+    """Return the layers, heads and activation of the release with these sizes.
 
-    No shape reveals these values. The result is empty if no release has these
-    sizes.
+    The shapes of the weights do not reveal these values. The result is empty if
+    no release has these sizes.
     """
     width = config.hidden_size
     found = RELEASED.get(config.vocab_size, {}).get(width)

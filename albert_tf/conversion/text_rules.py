@@ -30,8 +30,8 @@ except ImportError:  # Python 3.10
 
 
 MOST_TEXTS = 20_000  # maximum number of texts that one pattern can match
-MOST_SOURCES = 400  # maximum number of texts that become one of these
-# Patterns that consist of these parts only collapse or strip white space.
+MOST_SOURCES = 400  # maximum number of source texts of one text
+# A pattern made up of these parts can only collapse or strip white space.
 OF_SPACES = re.compile(
     r"(?:\\[sAzZtnr]|\[ (?:\\s)?\]|[ ^$+*?|()\t\r\n]|\{\d*,?\d*\})*"
 )
@@ -68,15 +68,15 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 
 def only_spaces(pattern: dict, content: str) -> bool:
-    """Return whether a `Replace` only makes our own changes to spaces."""
-    content = content.replace(WORD_MARK, " ")  # they are equivalent
+    """Return whether a `Replace` changes only spaces, as our tokenizers do."""
+    content = content.replace(WORD_MARK, " ")  # equivalent to a space
     if content not in ("", " "):
         return False
     if "String" in pattern:
         return not pattern["String"].strip()
     text = pattern["Regex"]
     if content and text.startswith("^(?=["):
-        return True  # a ▁ before the first letter, as we insert it
+        return True  # inserts a ▁ before the first letter, as we do
     if content and re.fullmatch(r"\[.*\]\+?", text):
         try:
             found = python_pattern(pattern).findall(BETWEEN.join(characters()))
@@ -190,10 +190,10 @@ def is_of_each(pattern: re.Pattern, content: str) -> bool:
 
 
 def written_out(pattern: re.Pattern) -> list[str]:
-    """Return all texts that a pattern matches, with the text of assertions.
+    """Return all texts that a pattern matches, including lookahead text.
 
     Raises:
-      NotExpressible: if there are too many texts, or infinitely many.
+      NotExpressible: if the pattern matches too many texts.
     """
     both_cases = re.search(r"\(\?[a-z]*i", pattern.pattern)
 
@@ -268,7 +268,7 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
-    """Return the texts, and all texts that earlier rules turn into these."""
+    """Return the texts, and all texts that earlier rules turn into them."""
     wanted, same = set("".join(texts)), {}
     for character, becomes in before.items():
         if becomes in wanted and becomes != character:

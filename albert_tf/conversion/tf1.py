@@ -1,4 +1,4 @@
-"""TF1 checkpoints, from released archives or TF-Hub modules, and heads."""
+"""TF1 checkpoints of released archives and TF-Hub modules, and their heads."""
 
 import dataclasses
 import json
@@ -38,8 +38,7 @@ SPM_NAME = "30k-clean.model"  # name that the released exporter requires
 # key.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
-# Written next to the architecture, because the released code reads the first
-# key.
+# Keys written next to the architecture. The released code reads the first key.
 HISTORICAL = {
     "net_structure_type": 0,
     "gap_size": 0,
@@ -50,12 +49,12 @@ RELEASED_ACTIVATIONS = ("gelu", "relu", "tanh", "linear")
 
 
 def find_prefix(path: str) -> str | None:
-    """Return the prefix of the checkpoint at a path, or None without one.
+    """Return the prefix of the checkpoint at a path, or None if there is none.
 
     Args:
-      path: a prefix, or a folder. In a folder, `model.ckpt-best` comes first,
-        then the newest checkpoint in the `checkpoint` file, then the only
-        checkpoint.
+      path: a prefix, or a folder. In a folder, the function prefers
+        `model.ckpt-best`, then the newest checkpoint in the `checkpoint` file,
+        then the only checkpoint.
     """
     if files.exists(path + INDEX):
         return path
@@ -68,7 +67,7 @@ def find_prefix(path: str) -> str | None:
     for wish in (files.join(path, BEST_PREFIX), *newest, hub):
         if files.exists(wish + INDEX):
             return wish
-    rule = "`input` has several checkpoints; select one by its prefix: "
+    rule = "`input` contains several checkpoints; specify a prefix: "
     rule += f"{', '.join(prefixes)}."
     require(len(prefixes) < 2, rule, input=path)
     return prefixes[0] if prefixes else None
@@ -133,10 +132,10 @@ def find_config(prefix: str) -> str:
 
 
 def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
-    """Read the config of a TF1 release; return it with warnings.
+    """Read the config of a TF1 release; return the config and warnings.
 
-    The weights determine where embeddings are normalised and, if the file omits
-    it, the embedding width.
+    The weights determine where embeddings are normalised. If the file omits the
+    embedding width, the weights also determine the width.
     """
     values = files.read_json_object(path, "`albert_config_file`")
     warnings = []
@@ -187,7 +186,7 @@ def write(folder: str, config: AlbertConfig, tensors: Tensors) -> None:
     )
 
 
-# Kernels of heads, {kernel: bias}, and the kinds of task with a `CLASSIFIER`.
+# Kernels of heads, {kernel: bias}, and the kinds of tasks with a `CLASSIFIER`.
 CLASSIFIER, SPANS = "output_weights", "cls/squad/output_weights"
 BIASES = {CLASSIFIER: "output_bias", SPANS: "cls/squad/output_bias"}
 SENTENCES = ("classification", "multilabel", "regression", "multiple_choice")
@@ -232,8 +231,9 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
     """Return the task of a head that reads the pooled output."""
     require(
         name or outputs > 1,
-        "The head has one output, either a number or the score of a choice; "
-        "set `task` to regression, multiple_choice, sts-b, race ...",
+        "The head has one output, which is either a number or the score of a "
+        "choice. Set `task`, for example to regression, multiple_choice, "
+        "sts-b or race.",
         task=name,
     )
     task = find(name or "classification")
@@ -244,7 +244,7 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
         require(outputs == 1, rule, outputs=outputs, task=name)
     else:
         labels = task.labels or tuple(map(str, range(outputs)))
-        rule = "The head must have an output for each label of `task`."
+        rule = "The head must have one output for each label of `task`."
         shown = ", ".join(labels)
         fits = len(labels) == outputs
         require(fits, rule, outputs=outputs, task=f"{name} ({shown})")
@@ -257,13 +257,13 @@ def _sentence_task(outputs: int, name: str | None, pairs: bool) -> Task:
 def read_head(
     tensors: Tensors, config: AlbertConfig, name: str | None, pairs: bool
 ) -> tuple[Task | None, dict[str, StoredTensor]]:
-    """Return a checkpoint's task, and {our name: stored tensor} of its head.
+    """Return a checkpoint's task, and {our name: stored tensor} for its head.
 
     Args:
       tensors: tensors of the checkpoint.
       config: the architecture.
       name: name of the task, or None for the head's default.
-      pairs: whether a classifier is for text pairs.
+      pairs: whether a classifier classifies text pairs.
     """
     shapes, width = tensors.shapes, config.hidden_size
     if CLASSIFIER in shapes:

@@ -60,7 +60,7 @@ def flag_of(part: dict, name: str, default: bool) -> bool:
 
 
 def length_of(values: dict, name: str, where: str) -> int | None:
-    """Return a field that limits the tokens of a text, or None if not set."""
+    """Return a maximum number of tokens from `values`, or None if not set."""
     limit = values.get(name)
     number = isinstance(limit, int | float) and limit >= 1
     rule = f"{where}: `{name}` must be a number."
@@ -69,7 +69,7 @@ def length_of(values: dict, name: str, where: str) -> int | None:
 
 
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
-    """Return the kind and path of the first vocabulary, or None without one."""
+    """Return the first vocabulary's kind and path, or None if there is none."""
     for kind, patterns in VOCABULARIES.items():
         for pattern, folder in itertools.product(patterns, folders):
             paths = files.matches(pattern, folder)
@@ -88,7 +88,7 @@ def check_ids(ids: Collection[int], size: int = 0) -> None:
 
     Args:
       ids: the ids of pieces.
-      size: the number of pieces before these.
+      size: the number of pieces that precede these pieces.
     """
     legal = all(type(id) is int and id >= 0 for id in ids)
     largest = max(ids, default=0) if legal else None
@@ -154,18 +154,18 @@ class HubFiles:
         return bool(self.content) and name == "PreTrainedTokenizerFast"
 
     def flags(self, *names: str) -> dict[str, bool]:
-        """Return the named boolean settings that the files set."""
+        """Return {name: value} for the boolean settings in the files."""
         path = files.join(self.folder, TOKENIZER_CONFIG)
         flags = {n: files.flag_in(self.settings, n, path) for n in names}
         return {name: x for name, x in flags.items() if x is not None}
 
     def accents(self) -> dict[str, bool]:
-        """Return `strip_accents` as `keep_accents` sets it, or {} if unset."""
+        """Return `strip_accents` as implied by `keep_accents`, or {}."""
         keep = self.flags("keep_accents")
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added to a vocabulary of `size` pieces, by id."""
+        """Return the pieces added to a vocabulary of `size`, sorted by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}
@@ -218,7 +218,7 @@ def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
     beyond = [piece.piece for piece in added if piece.id >= rows]
     if beyond:
         hub.differences.append(
-            f"the added {', '.join(beyond)} are omitted, because the "
+            f"the added pieces {', '.join(beyond)} are omitted, because the "
             f"embedding table has only {rows} rows"
         )
     return [piece for piece in added if piece.id < rows]

@@ -1,10 +1,10 @@
 """Conversion of a tokenizer to a `tokenizer.json` for the `tokenizers` library.
 
 The text rules become rules of that library, so that Hugging Face's classes
-produce our ids, with three exceptions: these classes match all special pieces
-in a text, while ours match only `[MASK]`; numbers with a comma inside a word
-(see `digit_comma`); and a word directly after `[MASK]` if it is not a single
-piece.
+produce our ids. The ids differ in three cases: special pieces in a text, all of
+which Hugging Face's classes match, while ours match only `[MASK]`; numbers with
+a comma inside a word (see `digit_comma`); and words directly after `[MASK]`
+that are not a single piece.
 """
 
 import base64
@@ -29,8 +29,8 @@ ADDED_TOKENS = "added_tokens.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
 NEVER = -100.0  # a score so low that SentencePiece never chooses the piece
 
-# A capital sigma at the end of a word: `tokenizers` lower-cases one character
-# at a time.
+# A capital sigma at the end of a word. It needs a rule of its own, because
+# `tokenizers` lower-cases one character at a time.
 FINAL_SIGMA = r"(?<=\p{Cased})Σ(?!\p{Case_Ignorable}*\p{Cased})"
 END = r" +$"
 
@@ -49,7 +49,7 @@ def character_class(characters: Iterable[str]) -> str:
 
 @functools.cache
 def class_of(test: Callable[[str], object]) -> str:
-    """Return a regular expression for the characters that pass a test."""
+    """Return a regular expression for characters that satisfy a predicate."""
     return character_class(filter(test, map(chr, range(sys.maxunicode + 1))))
 
 
@@ -108,7 +108,7 @@ def unigram(tokenizer: Tokenizer) -> dict | None:
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode()
         rules.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     rules += [replace(" {2,}", " "), replace(END, "")]
-    # After `[MASK]`, insert ▁ if a piece starts with ▁ and the next character.
+    # After `[MASK]`, insert ▁ before a character that follows ▁ in a piece.
     pieces = [piece.piece for piece in proto.pieces]
     words = [x for x in pieces if x[:1] == WORD_MARK and x[1:]]
     if words:
@@ -172,7 +172,7 @@ def template(tokenizer: Tokenizer) -> dict:
 
 
 def special_pieces(tokenizer: Tokenizer) -> list[dict]:
-    """Return the special pieces; a mask absorbs the space before it."""
+    """Return the special pieces; a mask also matches the space before it."""
     mask = tokenizer.special[-1]
     first = tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id
     ids = *first, tokenizer.sep_id, tokenizer.mask_id

@@ -1,12 +1,12 @@
-"""Variable names here, in released files and in Hugging Face files.
+"""Variable names in this package, released files and Hugging Face files.
 
-Each row is a variable of the model, or a layer with two variables: a dense
-layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes: V
+Each row describes a variable of the model, or a layer with two variables: a
+dense layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes: V
 vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
 pruned), I intermediate, N positions, S segment types, W the normalised width
 (E, or H in albert_zh's first release). `{g}` and `{k}` stand for a group of
-layers and a block in that group. `.T` after a name means that such files
-contain the transpose.
+layers and a block in that group. `.T` after a name means that the files contain
+the transpose of the variable.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from albert_tf.model.config import AlbertConfig
 Shape = tuple[int, ...]
 
 # Columns: our name, shape, google-research and TF-Hub, albert_zh's first
-# release, Hugging Face. None means that such files cannot contain the variable.
+# release, Hugging Face. None means that the files cannot contain the variable.
 _G = "bert/encoder/transformer/group_{g}/inner_group_{k}/"
 _Z = "bert/encoder/layer_shared/"
 _F = "albert.encoder.albert_layer_groups.{g}.albert_layers.{k}."
@@ -121,8 +121,8 @@ class Layout:
     Attributes:
       title: the layout's name in messages.
       column: the layout's column in the table.
-      slots: pairs of name patterns for a variable's m and v in the optimizer; a
-        file uses one pair, and we write the first.
+      slots: pairs of name patterns for a variable's m and v in the optimizer. A
+        file uses one pair; files that we write use the first pair.
       step: name of the optimizer's step counter.
       advice: a sentence for errors about unexpected or missing variables.
     """
@@ -157,7 +157,7 @@ HUGGING_FACE = Layout(
     "Hugging Face folder",
     column=4,
     advice=" It must have exactly the weights of its `architectures`; "
-    "transformers would initialize missing ones at random.",
+    "transformers would initialize missing weights at random.",
 )
 PLBERT = Layout("folder of PL-BERT or StyleTTS 2", HUGGING_FACE.column)
 
@@ -220,7 +220,7 @@ def _expand(config: AlbertConfig) -> Iterator[tuple[str, Shape, tuple, dict]]:
 def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
     """Return {name: shape} for the variables of `AlbertForPretraining`.
 
-    Building the model would return the same result but need its memory.
+    Building the model would give the same result but allocate the weights.
     """
     return {name: shape for name, shape, _, _ in _expand(config)}
 
@@ -228,8 +228,9 @@ def variable_shapes(config: AlbertConfig) -> dict[str, Shape]:
 def as_released(config: AlbertConfig) -> AlbertConfig:
     """Rewrite a config in terms that released files can express.
 
-    Released models share whole layers within groups, so `sharing="none"`
-    becomes as many groups as layers. Released heads have width H / A.
+    Released models share whole layers within groups, so a config with
+    `sharing="none"` becomes a config with as many groups as layers. Released
+    heads have width H / A.
     """
     require(
         config.attention_width == config.hidden_size,

@@ -30,7 +30,7 @@ JSON = "json"  # an array, or an object that spans several lines
 HEAD_BYTES = 1 << 16  # number of bytes read to detect the kind of a file
 BUFFER_BYTES = 1 << 20
 MANY_ZEROS = 0.1  # a file with a larger share of zero bytes is not text
-HEAD_LINES = 20  # at least half of these lines are objects in JSON lines
+HEAD_LINES = 20  # in JSON lines, at least half of these lines are objects
 
 ENDINGS = {
     ".json": JSONL,
@@ -43,8 +43,8 @@ ENDINGS = {
 }
 
 # First bytes that identify a table, regardless of its name. A text may begin
-# with PAR1, a protein, but contains no \x15. Arrow has a file and a stream
-# format.
+# with PAR1, the name of a protein, but does not contain \x15. Arrow has a file
+# and a stream format.
 ARROW_FILE = b"ARROW1\0"
 TABLES = {
     b"PAR1\x15": PARQUET,
@@ -147,10 +147,10 @@ def damaged(path: str, error: object) -> BadData:
 
 
 class _Zstd:
-    """A reader of Zstandard frames that raises an error if one is truncated."""
+    """A reader of Zstandard frames, which reports truncated frames."""
 
     def __init__(self, file: BinaryIO):
-        use = "Reading zstd without `zstd -d FILE` first"
+        use = "Reading a file that `zstd -d FILE` has not decompressed"
         need(use, "zstandard", path=getattr(file, "name", file))
         import zstandard
 
@@ -257,7 +257,7 @@ def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
 
 
 def _looks_16_bits_wide(head: bytes) -> bool:
-    """Return whether every other byte is 0, as in UTF-16 without a BOM."""
+    """Return whether bytes look like UTF-16 without a byte-order mark."""
     zeros = sorted(head[i::2].count(0) / max(len(head) // 2, 1) for i in (0, 1))
     return zeros[0] < 0.1 and zeros[1] > 0.5
 
@@ -293,7 +293,7 @@ def is_utf8(data: bytes, whole: bool = True) -> bool:
     Args:
       data: the bytes.
       whole: whether the data are complete; if not, the last character may be
-        cut.
+        incomplete.
     """
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data, whole)
@@ -374,7 +374,7 @@ def opened(path: str) -> Iterator[Source]:
     Raises:
       InputError: if the file is neither text nor a table, or its compression
         needs a library that is not installed.
-      BadData: if the file is damaged; may also be raised later, while reading.
+      BadData: if the file is damaged; reading the file may raise it too.
     """
     with raw(path) as packed_file:
         head, file, damage = _read_head(packed_file, path)

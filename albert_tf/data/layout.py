@@ -125,9 +125,9 @@ def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
         and vocabulary.vocab_size == metadata.vocab_size
         and len(vocabulary.words) == metadata.statistics.get(LABELS, 0),
         "A folder of unmasked records must contain the tokenizer, or the "
-        "symbols.json and words.json, that made them; make or copy them "
-        "again.",
-        data_dir=f"{data_dir} with others",
+        "symbols.json and words.json, with which they were made; make or copy "
+        "the records again.",
+        data_dir=f"{data_dir} with a different vocabulary",
     )
     return vocabulary
 

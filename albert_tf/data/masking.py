@@ -1,8 +1,8 @@
 """Masking: settings, random n-grams of words, and masked examples.
 
 The random numbers are hashes of a seed and of an example's position. They
-depend neither on the example's batch nor on the machine, so a resumed run masks
-in the same way as an uninterrupted run.
+depend neither on the example's batch nor on the machine, so a resumed run draws
+the same masks as an uninterrupted run.
 
 Source: ALBERT paper, Section 3.1.
 
@@ -31,7 +31,7 @@ def splitmix64(x: np.ndarray) -> np.ndarray:
 
 
 class Draws:
-    """Random numbers for a batch of examples; each call returns new ones.
+    """Random numbers for a batch of examples; each call returns new numbers.
 
     Args:
       seed: the seed that all examples share.
@@ -61,7 +61,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
     """Return whether each token begins a word, [B, T] bool.
 
     The first token of a segment always begins a word, even if its piece
-    continues one, so that no word crosses [SEP].
+    continues a word, so that no word crosses [SEP].
     """
     after_special = np.zeros_like(maskable)
     after_special[:, 1:] = ~maskable[:, :-1]
@@ -69,7 +69,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return the position after the word that begins at each t, [B, T + 1]."""
+    """Return the end of the word that begins at each position, [B, T + 1]."""
     batch, tokens = starts.shape
     boundary = np.where(
         starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
@@ -82,8 +82,8 @@ def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Return the positions of word starts in random order, [B, T] int64.
 
-    The remaining columns of a row are T. Sorting integers that pack a random
-    number and a position is several times faster than an argsort.
+    T pads the rows. Sorting integers that combine a random number and a
+    position is several times faster than an argsort.
 
     Args:
       starts: [B, T] bool.
@@ -129,7 +129,7 @@ def _follow(
     room: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Collect consecutive words until a barred word, or until room runs out.
+    """Collect consecutive words, up to a barred word or as many as fit.
 
     Returns:
       The starts of the words, [n, N], padded with the first start; the end of
@@ -166,12 +166,12 @@ def choose_spans(
       budget: [B], the number of tokens to cover.
       ngrams: [B, T], the n of the n-gram that begins at each visit, 1..N.
       longest: N.
-      released: whether to skip an n-gram that reaches a masked word instead of
-        shortening it, and also to count lengths drawn at a masked word.
+      released: whether to skip, instead of shorten, an n-gram that reaches a
+        masked word, and to count the lengths that are drawn at masked words.
 
     Returns:
-      The covered tokens, [B, T] bool; the counts of n-grams by the length drawn
-      and by the length used, each [N + 1].
+      The covered tokens, [B, T] bool, and the counts of n-grams by drawn length
+      and by used length, each [N + 1].
     """
     closed = np.pad(~free, ((0, 0), (0, 1)), constant_values=True)
     barred = closed
@@ -208,14 +208,14 @@ STATIC, DYNAMIC = "static", "dynamic"
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
-    """How many tokens to predict, and how to mask them."""
+    """Settings for the number of predicted tokens and for their masking."""
 
     help_group = MASKING
 
     masking: str = setting(
         STATIC,
-        "When to mask: static writes masked records; dynamic writes compact "
-        "unmasked ones, which pretrain.py masks differently each time it "
+        "When to mask: static writes masked records; dynamic writes compact, "
+        "unmasked records, which pretrain.py masks differently each time it "
         "reads them.",
         choices=(STATIC, DYNAMIC),
     )
@@ -224,7 +224,7 @@ class MaskingConfig:
     )
     max_predictions_per_seq: int | None = setting(
         None,
-        "Largest number of predictions per example.",
+        "Maximum number of predictions per example.",
         means="masked_lm_prob times max_seq_length",
         minimum=1,
         maximum=65536,
@@ -233,7 +233,7 @@ class MaskingConfig:
         3, "Longest masked n-gram, in words.", minimum=1, maximum=100
     )
     favor_shorter_ngram: bool = setting(
-        True, "Draw n-grams with p(n) ~ 1/n; false reverses this order."
+        True, "Draw n-grams with p(n) ~ 1/n; false reverses the probabilities."
     )
     do_whole_word_mask: bool = setting(
         True, "Mask whole words; false masks single pieces."
@@ -245,8 +245,8 @@ class MaskingConfig:
     )
     do_permutation: bool = setting(
         False,
-        "Also predict the same number of permuted tokens, which swap positions "
-        "instead of being masked; doubles the prediction slots.",
+        "Also permute and predict as many other tokens as are masked; doubles "
+        "the number of prediction slots.",
     )
 
     def __post_init__(self):
@@ -265,14 +265,14 @@ class MaskingConfig:
 
     @property
     def shares(self) -> list[float]:
-        """The numbers of `mask_same_random`."""
+        """The shares in `mask_same_random`, as numbers."""
         return list(map(float, self.mask_same_random))
 
     def written(self) -> dict:
         """Return the settings for `metadata.json`, as JSON values.
 
-        Released shares are omitted, as in records written before shares were a
-        setting.
+        The released shares are omitted, as in records from before the setting
+        existed.
         """
         values = dataclasses.asdict(self) | {"mask_same_random": self.shares}
         if self.shares == RELEASED_SHARES:
@@ -290,20 +290,20 @@ class MaskingConfig:
         return 2 * most if self.do_permutation else most
 
     def ngram_probabilities(self) -> np.ndarray:
-        """Return p(n) for n = 1..N: 6/11, 3/11, 2/11 for N = 3."""
+        """Return p(n) for n = 1..N; for N = 3, these are 6/11, 3/11, 2/11."""
         weights = 1.0 / np.arange(1, self.ngram + 1)
         if not self.favor_shorter_ngram:
             weights = weights[::-1]
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return thresholds [N - 1]; a draw that reaches k of them is k + 1."""
+        """Return thresholds [N - 1]; a draw that reaches k means n = k + 1."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The ids of a vocabulary that masking needs."""
+    """The ids that masking needs from a vocabulary."""
 
     mask_id: int
     replacements: np.ndarray  # ids from which random words are drawn
@@ -312,7 +312,7 @@ class Words:
     def of(cls, tokenizer, released: bool = False) -> "Words":
         """Return the ids of a tokenizer.
 
-        Special tokens never replace a word, except in the `released` code.
+        Special tokens never replace a word, except if `released` is true.
         """
         every = np.arange(tokenizer.vocab_size, dtype=np.int32)
         words = np.setdiff1d(every, tokenizer.not_words)
@@ -327,7 +327,7 @@ class Instances:
     segment_ids: np.ndarray  # [B, T] bool, true in B and its [SEP]
     maskable: np.ndarray  # [B, T] bool, true at the tokens of A and B
     starts: np.ndarray  # [B, T] bool, word starts, [CLS] and [SEP]
-    lengths: np.ndarray  # [B] int64, special tokens included
+    lengths: np.ndarray  # [B] int64, including special tokens
     swapped: np.ndarray  # [B] bool
 
 
@@ -340,9 +340,9 @@ class Masked:
     labels: np.ndarray  # [B, P] int32, the ids before masking
     weights: np.ndarray  # [B, P] float32, 1 for predictions and 0 for padding
     budget: np.ndarray  # [B] int64, the requested number of predictions
-    drawn: np.ndarray  # [N + 1] int64, n-grams by the length drawn
-    used: np.ndarray  # [N + 1] int64, n-grams by the length after shortening
-    kinds: np.ndarray  # [3] int64, tokens by outcome: [MASK], itself, random
+    drawn: np.ndarray  # [N + 1] int64, n-grams by drawn length
+    used: np.ndarray  # [N + 1] int64, n-grams by length after shortening
+    kinds: np.ndarray  # [3] int64, tokens by outcome: [MASK], same, random
 
 
 def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
@@ -358,7 +358,7 @@ def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
 def draw_ngrams(
     shape: tuple[int, int], config: MaskingConfig, draws: Draws
 ) -> np.ndarray:
-    """Draw the n-gram length of every visit, [B, T] int8 of 1..N."""
+    """Draw the n-gram length for each visit, [B, T] int8 in 1..N."""
     uniform = draws.uniform(shape[1])
     ngrams = np.ones(shape, np.int8)
     for step in config.ngram_steps():
@@ -399,12 +399,12 @@ def choose_masked(
     config: MaskingConfig,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw an order and lengths of n-grams, and pass them to `choose_spans`.
+    """Choose spans with a random order of words and random n-gram lengths.
 
     Args:
       starts: [B, T] bool, true where a piece begins a word.
       maskable: [B, T] bool, false at [CLS], [SEP] and padding.
-      free: [B, T] bool, also false in spans chosen earlier.
+      free: [B, T] bool, like `maskable` but also false in spans chosen earlier.
       budget: [B], the number of tokens to cover.
       config: the masking settings.
       draws: the source of randomness.

@@ -1,7 +1,7 @@
-"""Masks of phonemes: whole words, as in PL-BERT.
+"""Masking of phonemes, word by word, as in PL-BERT.
 
-The symbols of a word follow each other, then comes a separator. There are no
-special tokens. https://arxiv.org/abs/2301.08810
+Each word is a sequence of symbols, followed by a separator. There are no
+special tokens. Source: https://arxiv.org/abs/2301.08810
 
 Glossary: B batch, T positions.
 """
@@ -19,19 +19,20 @@ def mask_words(
     mask_id: int,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask whole words; return the new ids and where words were chosen, [B, T].
+    """Mask whole words; return the new ids and the chosen positions, [B, T].
 
     Random symbols are drawn from the words of the same example.
 
     Args:
       ids: [B, T] symbols.
-      labels: [B, T] words, `SEPARATOR_LABEL` at separators and padding.
+      labels: [B, T] labels of words; `SEPARATOR_LABEL` at separators and
+        padding.
       config: the masking settings.
-      mask_id: id of the mask.
+      mask_id: the id of the mask.
       draws: the source of randomness.
     """
     positions, is_symbol = ids.shape[1], labels != SEPARATOR_LABEL
-    word = np.cumsum(~is_symbol, axis=1) - ~is_symbol  # the number of each
+    word = np.cumsum(~is_symbol, axis=1) - ~is_symbol  # index of the word
 
     def of_word() -> np.ndarray:
         """Draw a number for each word; return it at the word's symbols."""

@@ -35,8 +35,8 @@ from albert_tf.data.builder.build_folder import (
 from albert_tf.data.builder.build_settings import OUTPUT_SAME, BuildConfig
 from albert_tf.data.builder.text_formats import Block
 
-# {punctuation mark: its symbol}. A mark is a word of its own; one without a
-# symbol is omitted.
+# {punctuation mark: its symbol}. Each mark is a separate word; marks without a
+# symbol are omitted.
 MARKS = (
     {mark: mark for mark in ';:,.!?¡¿—…"«»“”()'}
     | dict(
@@ -52,18 +52,19 @@ _PARTS = re.compile(f"([{_MARK}]*)(.*?)([{_MARK}'’]*)")
 # Marks that need no space before the next word, and single hyphens.
 _BETWEEN = {r"\.{3,}|…": " … ", r"-{2,}|—|(?<!\S)-(?!\S)": " — "}
 
-# {first part of a language code: words that espeak-ng reads as the name of a
-# letter when they stand alone}
+# {first part of a language code: {word: phonemes}}, for words that espeak-ng
+# reads as the name of a letter when they stand alone.
 READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 
-# A process that knows this many words forgets them.
+# A process clears its cache of words when the cache exceeds this size.
 MOST_KNOWN = 1_000_000
-SHOWN = 10  # of the words without phonemes
+SHOWN = 10  # number of words without phonemes to print
 
-# The number of a document: that of its first block, then its place in it.
+# A document's number consists of the number of its first block and, in this
+# many bits, the document's index in that block.
 DOCUMENT_BITS = 20
 
-# {choice of `word_boundaries`: cuts a sentence into words}
+# {choice of `word_boundaries`: function that cuts a sentence into words}
 WORDS = {"segmented": str.split, "chinese": chinese}
 
 
@@ -88,20 +89,21 @@ FORMATS = {"jsonl": _jsonl, "parquet": _parquet}
 
 @dataclasses.dataclass(frozen=True)
 class PhonemizeConfig(text_formats.SentencesConfig):
-    """Settings of the conversion of text to phonemes."""
+    """Settings for the conversion of text to phonemes."""
 
     input_file: str = variant(text_formats.CORPUS, convert=None)
     output_dir: str = variant(OUTPUT_DIR)
     language: str = setting(
         "",
-        "Language of espeak-ng, such as en-us, de or cmn; an unknown one "
-        "prints similar ones, or all.",
+        "Language code of espeak-ng, such as en-us, de or cmn; the error for "
+        "an unknown code lists similar codes, or all.",
         required=True,
         group=READING,
     )
     word_boundaries: str = setting(
         "segmented",
-        "What separates words: segmented splits at spaces, chinese uses jieba.",
+        "Rule for finding words: segmented splits at spaces, chinese uses "
+        "jieba.",
         choices=WORDS,
         group=READING,
     )
@@ -121,17 +123,18 @@ class PhonemizeConfig(text_formats.SentencesConfig):
             need("`output_format=parquet`", "pyarrow")
         require(
             not text_blocks.has_pipes(self.input_file),
-            "`input_file` must name files, which a resumed run reads again.",
+            "`input_file` must name files, because a resumed run reads them "
+            "again.",
             input_file=self.input_file,
         )
 
     def path(self, number: int) -> str:
-        """Return the output file of a block."""
+        """Return the path of a block's output file."""
         name = f"phonemes-{number:05d}.{self.output_format}"
         return files.join(self.output_dir, name)
 
     def identity(self, paths: list[str]) -> dict:
-        """Return every value that the output depends on."""
+        """Return every value on which the output depends."""
         values = {k: v for k, v in vars(self).items() if k not in OUTPUT_SAME}
         return values | {"corpus": corpus_hash(paths, processes.available())}
 
@@ -143,21 +146,25 @@ def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
         code: name
         for code, name in voices.items()
         if wanted == code.partition("-")[0]
-        # The rest of the name is the reading of Latin letters.
+        # The rest of the name states how Latin letters are read.
         or wanted in re.findall(r"\w+", name.lower().partition(", latin")[0])
     }
 
 
 def require_language(language: str, voices: Mapping[str, str]) -> None:
-    """Raise an error unless a language is one of espeak-ng's {code: name}.
+    """Raise an error unless espeak-ng supports a language.
 
     The error lists similar languages or, if there are none, all languages.
+
+    Args:
+      language: the language code.
+      voices: {code: name} of the languages of espeak-ng.
     """
     found = similar(language, voices)
     pairs = (found or voices).items()
     listed = "; ".join(f"{code}: {name.strip()}" for code, name in pairs)
     hint = f"; did you mean one of {listed}?" if found else f": {listed}."
-    rule = f"`language` must be the code of a language of espeak-ng{hint}"
+    rule = f"`language` must be a language code of espeak-ng{hint}"
     require(language in voices, rule, language=language)
 
 
@@ -165,7 +172,7 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
     """Return a function from words to their phonemes.
 
     Raises:
-      InputError: espeak-ng or the language is missing.
+      InputError: if espeak-ng is not installed or lacks the language.
     """
     for package in ("phonemizer", "espeakng_loader"):
         need("`language`", package, language=language)
@@ -201,7 +208,7 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
 
 @functools.cache
 def _memory(language: str) -> tuple[Callable, dict[str, str]]:
-    """Return a process's speaker, and {word: phonemes} of words it has read."""
+    """Return the speaker of a process, and its cache {word: phonemes}."""
     return speaker(language), {}
 
 
@@ -232,12 +239,15 @@ def _sentences(
 def convert_block(
     config: PhonemizeConfig, item: tuple[int, int, Block]
 ) -> tuple[Counter, Counter]:
-    """Write the rows of a block; return counts, also of words not read.
+    """Write the rows of a block.
 
     Args:
       config: the settings.
-      item: the block's number, the number of the block where its first
+      item: the block's number, the number of the block in which its first
         document starts, and the block.
+
+    Returns:
+      The counts of the text, and the count of each word without phonemes.
     """
     counts, silent, rows = Counter(), Counter(), []
     sentences = [*_sentences(config, *item, counts)]
@@ -248,7 +258,7 @@ def convert_block(
     new = [w for w in every if w not in known and w not in SYMBOLS]
     known.update(zip(new, speak(new), strict=True))
     for document, words in sentences:
-        # A symbol is not known: it stands for itself.
+        # Symbols are not in `known`; each symbol stands for itself.
         said = [(word, known.get(word, word)) for word in words]
         silent.update(word for word, phonemes in said if not phonemes)
         said = [pair for pair in said if pair[1]]
@@ -265,7 +275,7 @@ def convert_block(
 def _items(
     config: PhonemizeConfig, paths: list[str], counts: Counter
 ) -> Iterator[tuple[int, int, Block]]:
-    """Yield the arguments of `convert_block` for blocks without a file."""
+    """Yield the items of `convert_block` for blocks without an output file."""
     number = start = 0
     for path in paths:
         for block in text_blocks.blocks(path, 0, config):
@@ -278,7 +288,7 @@ def _items(
 
 
 def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
-    """Convert all blocks; return counts, also of words not read."""
+    """Convert all blocks; return the total counts of `convert_block`."""
     counts, silent = Counter(), Counter()
     begin = last = time.monotonic()
     number = config.num_processes or processes.available()
@@ -296,7 +306,7 @@ def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
 
 @dataclasses.dataclass(frozen=True)
 class Phonemized:
-    """The result of a conversion, without the files finished by earlier runs.
+    """The result of a conversion, without files that earlier runs finished.
 
     Attributes:
       output_dir: the folder of the files.
@@ -325,7 +335,7 @@ def phonemize(config: PhonemizeConfig) -> Phonemized:
         BuildFolder(folder, None, config.identity(paths)).claim()
         counts, silent = _run(config, paths)
     text_formats.warn_of_bad_items(counts, config.on_bad_text)
-    earlier = f"; {counts['finished']:,} files were finished before"
+    earlier = f"; {counts['finished']:,} files were already finished"
     print(
         f"{folder}: {counts['sentences']:,} sentences, "
         f"{counts['words']:,} words and marks"
@@ -334,7 +344,7 @@ def phonemize(config: PhonemizeConfig) -> Phonemized:
     if silent:
         examples = (f"{word} ({n:,})" for word, n in silent.most_common(SHOWN))
         print(
-            f"Warning: {silent.total():,} words without phonemes are omitted, "
+            f"Warning: {silent.total():,} words without phonemes were omitted, "
             f"such as {', '.join(examples)}"
         )
     sizes = counts["sentences"], counts["words"], silent.total()

@@ -1,6 +1,7 @@
 """Reading of CSV, TSV and JSON lines, row by row, with each row's position.
 
-TSV is split at tabs without quoting, as in the GLUE files; CSV may be quoted.
+TSV lines are split at tabs without quoting, as in the GLUE files; CSV cells may
+be quoted.
 """
 
 import csv
@@ -113,7 +114,7 @@ def delimiter_hint(names: Sequence[str]) -> str:
     """Return a hint for errors if the only column name contains a delimiter."""
     if len(names) != 1 or not re.search("[;,|\t]", names[0]):
         return ""
-    return "; the delimiter must be a comma in .csv, a tab in .tsv files"
+    return "; the delimiter must be a comma in .csv and a tab in .tsv files"
 
 
 def _named_rows(
@@ -183,8 +184,8 @@ def read(
       source: the file.
       path: the file's name.
       kind: one of `KINDS`.
-      header: whether the first line names the columns; otherwise they are
-        named 1, 2, 3, ... Ignored for JSON lines.
+      header: whether the first line names the columns; otherwise the columns
+        are named 1, 2, 3, ... Ignored for JSON lines.
       bad: see `Handler`.
     """
     lines = _decoded(source, path, bad)

@@ -154,14 +154,14 @@ def _features_of(schema: Any) -> Mapping:
     return noted.get("info", {}).get("features", {})
 
 
-# Errors that arise if the schema's metadata for `datasets` are malformed, cells
-# are not UTF-8, or a damaged length is more than the memory.
+# Errors that occur if the schema's metadata for `datasets` are malformed, cells
+# are not UTF-8, or a damaged length exceeds the memory.
 MALFORMED = (AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 @contextlib.contextmanager
 def _arrow(path: str) -> Iterator[None]:
-    """Explain errors from pyarrow: not installed, or a damaged file."""
+    """Raise `InputError` if pyarrow is not installed or a file is damaged."""
     need("A Parquet or `datasets` file", "pyarrow", path=path)
     import pyarrow
 
@@ -201,10 +201,10 @@ def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
 
 
 def _checked_rows(batches: Iterator[Any]) -> Iterator[dict]:
-    """Yield the rows of batches from a file.
+    """Validate batches from a file, and yield their rows.
 
-    Without this check, pyarrow would follow damaged offsets beyond their
-    buffer.
+    Without validation, pyarrow would follow damaged offsets beyond the end of
+    a buffer.
     """
     for batch in batches:
         batch.validate(full=True)
@@ -215,7 +215,7 @@ def _arrow_rows_of(
     source: Source, path: str, column: str | None
 ) -> Iterator[dict]:
     """Yield the rows of a Parquet or Arrow file, read batch by batch."""
-    rule = "A Parquet or Arrow file must not be compressed or a pipe."
+    rule = "A Parquet or Arrow file must be neither compressed nor a pipe."
     require(source.file.seekable(), rule, file=path)
     with _arrow(path):
         schema, batches = _schema_and_batches(source)
@@ -301,7 +301,7 @@ OBJECTS: dict[tuple[str, str], Callable] = {
 
 
 def _reader(data: Any) -> Callable | None:
-    """Return the function that yields an object's rows, or None for others."""
+    """Return the function that yields an object's rows, or None if unknown."""
     for (library, name), read in OBJECTS.items():
         kind = getattr(sys.modules.get(library), name, None)
         if kind and isinstance(data, kind):
@@ -358,7 +358,7 @@ def as_sources(setting: str, value: Any) -> str | InMemoryTable:
             for path in paths:
                 require(
                     len(paths) == 1 or not set(",\n") & set(path),
-                    f"`{setting}` must list paths without commas (a glob can "
+                    f"`{setting}` must list paths without commas (in a glob, "
                     "use `?`). Pass texts as a table, {'text': texts}.",
                     **{setting: repr(path)[:60]},
                 )
@@ -397,7 +397,7 @@ def rows_of(
 def texts_in(
     rows: Iterator[Row], column: str, bad: Handler = stop
 ) -> Iterator[tuple[str, str]]:
-    """Yield the position and the text of each row in one column.
+    """Yield each row's position and its text in one column.
 
     Args:
       rows: the rows of a table.
@@ -409,7 +409,7 @@ def texts_in(
     """
     found = False
     for row in rows:
-        if not found:  # only the first row: JSON objects may lack fields
+        if not found:  # only in the first row: later objects may lack fields
             _require_column(row.where, column, list(row.values))
             found = True
         text = row.values.get(column)

@@ -144,15 +144,15 @@ def cut(line: str) -> Iterator[str]:
 class Sentences:
     """An iterable of sentences, normalised like the tokenizer's input.
 
-    The trainer treats an exception from its input as the end of input, so the
-    exception is stored.
+    The trainer treats an exception from its input as the end of the input, so
+    this class stores the exception.
 
     Attributes:
       counts: the number of `sentences`; the number of `long` sentences, which
         contain a run that exceeds the trainer's limit; the total `bytes`; and
         the skipped `long_bytes`.
       letters: counts of letters before accents are removed.
-      error: the exception that ended the reading, or None.
+      error: the exception that ended the iteration, or None.
     """
 
     def __init__(self, config: TrainTokenizerConfig):
@@ -213,7 +213,7 @@ def _explain(
     if match := re.search(r"too high.*<= (\d+)", message):
         return InputError(
             "`vocab_size` is too large for this corpus: the largest possible "
-            f"is {match[1]}. {size}"
+            f"value is {match[1]}. {size}"
         )
     if match := re.search(r"required_chars\. \d+ vs (\d+)", message):
         return InputError(
@@ -273,7 +273,7 @@ def vocabulary_list(model: bytes) -> str:
 
 
 def make_vocabulary(config: TrainTokenizerConfig) -> Counter:
-    """Train a tokenizer and write its files; return counts for the text."""
+    """Train a tokenizer and write its files; return counts of the text."""
     folder = config.output_dir
     rule = "`output_dir` must not be a file."
     require(not files.is_file(folder), rule, output_dir=folder)
@@ -310,7 +310,7 @@ def warnings(counts: Counter) -> Iterator[str]:
     if counts["long_bytes"] > MUCH_LONG * counts["bytes"]:
         yield (
             f"{counts['long_bytes'] / counts['bytes']:.0%} of the bytes were "
-            "skipped, in lines with more than "
+            "skipped because lines contain more than "
             f"{MAX_SENTENCE_BYTES} bytes without a space; put spaces between "
             "words"
         )
@@ -323,7 +323,8 @@ class TrainedTokenizer:
     Attributes:
       output_dir: the folder of the tokenizer files.
       sentences: the number of sentences read.
-      long: the number of sentences skipped, at least in part, as too long.
+      long: the number of sentences that were skipped, at least in part, because
+        they are too long.
     """
 
     output_dir: str

@@ -1,4 +1,4 @@
-"""The base class of Keras models with a tokenizer, and its file access."""
+"""The base class of Keras models with a tokenizer, and its file formats."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ from albert_tf.training import checkpoint_files, checkpoints
 ENCODER = "albert/"
 # Variables with one row per piece of the vocabulary.
 OF_PIECES = ("albert/embeddings/word_embeddings", "mlm/output_bias")
-# The files in a model directory that `save` wrote.
+# Files that `save` writes to a model directory.
 WRITTEN = Contents(
     frozenset((CONFIG_FILE, checkpoint_files.STATE_FILE)),
     (*DESCRIPTION, RULES_FILE, *checkpoint_files.FILES),
@@ -49,7 +49,7 @@ WRITTEN = Contents(
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
-    """Assign a model's weights to variables, or fail with all differences."""
+    """Assign a model's weights to variables, or report all differences."""
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     tensors = model.tensors.where(lambda name: name in wanted)
     differences = checkpoints.explain_differences(wanted, tensors.shapes)
@@ -101,11 +101,12 @@ def open_model(
 
     Args:
       path: the folder or prefix.
-      how: how to read the files.
+      how: options for reading the files.
       added_pieces: texts that become pieces of the vocabulary.
 
     Raises:
-      InputError: if there is no model, or its parts do not match.
+      InputError: if the path has no model, or if the model's parts do not
+        match.
     """
     path = str(path)
     require(
@@ -131,7 +132,7 @@ def write_model_dir(
     weights: dict[str, tf.Variable],
     overwrite: bool,
 ) -> None:
-    """Write a model directory atomically; replace an old one if requested."""
+    """Write a model directory atomically; replace the old one if requested."""
     path = str(path).rstrip("/")
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
     rule += "model directory that contains no other files."
@@ -185,7 +186,7 @@ def has_text(x: Any) -> bool:
 
 
 def of_ids(name: str) -> Callable:
-    """Wrap a method of `keras.Model` to reject texts with a short error."""
+    """Wrap a method of `keras.Model` so that texts raise a short error."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
@@ -257,14 +258,14 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
-        """Create the model that `get_config` described, with fresh weights."""
+        """Create the model that `get_config` described, with new weights."""
         # In files of earlier versions, the tokenizer is an asset.
         config = {"learns": (), "changes": {}, "tokenizer": None} | config
         learns, changes = config.pop("learns"), config.pop("changes")
         config["config"] = AlbertConfig(**config["config"])
         config["tokenizer"] = tokenizer_of(config["tokenizer"])
         model = cls(**config)
-        # A layer precedes its sublayers.
+        # In this order, a layer precedes its sublayers.
         for layer, flag in zip(model._flatten_layers(), learns, strict=False):
             layer.trainable = flag
         change_layers(model, changes)
@@ -283,7 +284,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
             not.
           **kwargs: passed to Keras's `Model.save`.
         """
-        rule = "A file must be `.keras`; `.h5` cannot store the tokenizer."
+        rule = "A file must be a `.keras` file; `.h5` cannot store a tokenizer."
         require(not str(filepath).endswith(".h5"), rule, filepath=filepath)
         if str(filepath).endswith(".keras"):
             super().save(filepath, overwrite in (None, True), **kwargs)

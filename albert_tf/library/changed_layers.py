@@ -1,6 +1,6 @@
 """Changes to built dense layers: Keras's quantized kernels and LoRA.
 
-LoRA adds a product A B of low-rank matrices to a kernel, see
+LoRA adds a product A B of low-rank matrices to a kernel; see
 https://arxiv.org/abs/2106.09685.
 """
 
@@ -77,7 +77,7 @@ def merged_weights(
     names = {id(v): name for name, v in named.items()}
     for layer in model._flatten_layers():
         rule = "A quantized model must be saved as `.keras`. Save a model "
-        rule += "directory, or export, before `quantize`."
+        rule += "directory or export the model before `quantize`."
         mode = getattr(layer, "quantization_mode", None)
         require(mode is None, rule, quantized=mode)
         if getattr(layer, "lora_enabled", False):

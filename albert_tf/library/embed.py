@@ -1,6 +1,6 @@
 """Vectors of texts: an array [N, H] with a row for each line of a file.
 
-A text's tokens, and so their mean, include [CLS] and [SEP].
+The tokens of a text include [CLS] and [SEP], and so does their mean.
 
 Shapes: B batch, T tokens, H width.
 """
@@ -40,7 +40,7 @@ from albert_tf.training import checkpoints
 CHUNK_BATCHES = 8  # number of batches to sort by length at once
 
 
-# Functions from a layer's vectors [B, T, H] and the mask [B, T] to [B, H].
+# Functions that map a layer's vectors [B, T, H] and the mask [B, T] to [B, H].
 SENTENCE: dict[str, Callable] = {
     prefix + name: functools.partial(pooled, pooling=name, unit=bool(prefix))
     for prefix in ("", "unit_")
@@ -50,23 +50,24 @@ SENTENCE: dict[str, Callable] = {
 
 @dataclasses.dataclass(frozen=True)
 class EmbedConfig:
-    """The texts to embed, and how to embed them."""
+    """The texts to embed, the model and the pooling."""
 
     model_dir: str = variant(MODEL_DIR)
     input_file: str = variant(INPUT_FILE)
     output_file: str = variant(OUTPUT_FILE, help="File to write, *.npy.")
     pooling: str | None = setting(
         None,
-        "How to make one vector: the first token's vector, the mean or "
-        "maximum over all tokens, each also normalised (unit_), or the "
-        "pooler's output.",
+        "How to compute a text's vector: the first token's vector, the mean or "
+        "the maximum over all tokens, each optionally normalised (unit_), or "
+        "the pooler's output.",
         means="the pooling of fine-tuning, otherwise mean",
         choices=(*SENTENCE, "pooled"),
     )
     layer: int = setting(
         -1,
-        "Layer to take vectors from: 0 is the embedding, with its own width, "
-        "and 1 the first layer; negative numbers count from the last.",
+        "Layer that outputs the vectors: 0 is the embedding, with its own "
+        "width, and 1 is the first layer; negative numbers count from the last "
+        "layer.",
         means="the last",
     )
     max_seq_length: int | None = variant(
@@ -85,7 +86,7 @@ class EmbedConfig:
         )
         require(
             self.pooling != "pooled" or self.layer == -1,
-            "pooling=pooled needs the last layer.",
+            "`pooling=pooled` requires the last layer.",
             layer=self.layer,
         )
 
@@ -126,7 +127,7 @@ def chunks(
 
 
 def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
-    """Return a function from a batch to its texts' vectors, float32 [B, H]."""
+    """Return a function that maps a batch to vectors, float32 [B, H]."""
 
     def step(batch):
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
@@ -162,7 +163,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 
 
 def completed(c: EmbedConfig, config: AlbertConfig) -> EmbedConfig:
-    """Return settings with the pooling and length that suit the model."""
+    """Fill in the pooling and the length that suit the model."""
     pooling, length = "mean", min(128, config.max_position_embeddings)
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)

@@ -50,9 +50,9 @@ def row_weights(features: Features, weights) -> np.ndarray | None:
 def of_generator(generate: Callable[[], Iterator], signature: Any):
     """Return a data set of the elements that a function yields.
 
-    TensorFlow normally keeps such a function alive until the process ends. Here
-    only the data set keeps the function alive, because the function may refer
-    to a model and its data.
+    TensorFlow normally keeps such a function alive until the process ends.
+    Here, only the data set keeps the function alive, because the function may
+    refer to a model and its data.
     """
     alive = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
@@ -67,8 +67,8 @@ def without_repeats(
 ) -> Iterator[list[int]]:
     """Yield batches of example numbers; no text repeats within a batch.
 
-    A batch is smaller if all examples in the next `LOOK_AHEAD` batches share a
-    text with it.
+    The search for the examples of a batch skips at most `LOOK_AHEAD * size`
+    examples, so a batch can be smaller than `size`.
 
     Args:
       order: the numbers of all examples.

@@ -16,10 +16,12 @@ from albert_tf.text.packing import checked_texts
 
 @registered
 class Classifier(ClassModel):
-    """A model that predicts one class, or several with `multilabel=True`.
+    """A model that predicts one class, or several if `multilabel` is set.
 
-    Labels are class names or numbers; with `multilabel`, lists of names, or a 0
-    or 1 for each class. Rows of probabilities, one-hot or soft, work too.
+    Labels are class names or numbers. With `multilabel`, labels are lists of
+    names, or rows with a 0 or 1 for each class. Labels can also be rows of
+    probabilities, one-hot or soft.
+
     `predict` returns probabilities, float32 [N, C]; `classify` returns names.
     The network's outputs are logits [B, C].
 
@@ -30,7 +32,7 @@ class Classifier(ClassModel):
     options = ("pairs", "multilabel")
 
     def classify(self, *x, **kwargs) -> list:
-        """Return each example's label, or the tuple of its labels."""
+        """Return each example's label, or a tuple of its labels."""
         return self._answered(
             lambda found: [p.label for p in found], *x, **kwargs
         )
@@ -50,8 +52,8 @@ class PairClassifier(Classifier):
 class Regressor(TaskModel):
     """A model that predicts one number or several, float32 [N] or [N, C].
 
-    For several numbers, pass their names to `load` as `labels`, or how many
-    there are as `num_labels`; the labels for `fit` are then rows of numbers.
+    For several numbers, pass their names to `load` as `labels`, or their count
+    as `num_labels`. The labels for `fit` are then rows of numbers.
 
     Options of `load`: `pairs`, for text pairs.
     """
@@ -79,7 +81,7 @@ class Embedder(TaskModel):
 
 @registered
 class MultipleChoice(ClassModel):
-    """A model that picks a choice, from `context`, `question`, `choices`.
+    """A model that selects one of several choices.
 
     `context`, `question` and `choices` are the input columns. Labels are
     indices of choices. `predict` returns probabilities, float32 [N, C],
@@ -100,7 +102,7 @@ class QuestionAnswerer(TaskModel):
     `question` and `context` are the input columns. Labels are texts to find in
     the context, lists of such texts, or dicts of `text` and `answer_start`, as
     in SQuAD; "" means no answer. `predict` returns the texts of the answers, or
-    "" where there is no answer.
+    "" if there is no answer.
     """
 
     kinds = ("question_answering",)
@@ -108,10 +110,11 @@ class QuestionAnswerer(TaskModel):
 
 @registered
 class Tagger(TaskModel):
-    """A model that tags every word of a text, a string or a list of words.
+    """A model that tags every word of a text.
 
-    In a `tf.data.Dataset` without tags, lists of strings are batches of texts
-    if any string has a space; otherwise they are the words of a text.
+    A text is a string or a list of words. In a `tf.data.Dataset` without tags,
+    a list of strings is a batch of texts if any string contains a space;
+    otherwise, the list contains the words of one text.
 
     `predict` returns the tags of each text's words; `words_and_tags` returns
     words with their tags.
@@ -120,7 +123,7 @@ class Tagger(TaskModel):
     kinds = ("token_classification",)
 
     def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
-        """Return (word, tag) for each word of one text or of several."""
+        """Return a list of (word, tag) for each text, or for a single text."""
         if isinstance(texts, str):
             return self.words_and_tags([texts], **kwargs)[0]
         words = [divided(text) for text in checked_texts(texts, "x")]

@@ -48,7 +48,7 @@ def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
     smoothing = as_type("label_smoothing", value, float)
     rule = "`label_smoothing` must be at least 0 and below 1."
     require(0 <= smoothing < 1, rule, label_smoothing=smoothing)
-    rule = "`label_smoothing` needs a task with classes, and its own loss."
+    rule = "`label_smoothing` needs a task with classes and the task's loss."
     possible = loss is None and head.smooths or not smoothing
     require(possible, rule, label_smoothing=smoothing, loss=loss)
     return smoothing
@@ -76,7 +76,7 @@ class NetworkModel(ModelWithTokenizer):
         self.task = task
         self.network = task.build_model(config, self.dtype_policy)
         self._freeze_unread()
-        # Keras would track metrics in a list.
+        # In a list, Keras would track the metrics.
         self._official = SimpleNamespace(metrics=[])
         self._shows_official = False
 
@@ -143,8 +143,8 @@ class NetworkModel(ModelWithTokenizer):
         """Configure training; see `keras.Model.compile`.
 
         Args:
-          optimizer: by default ALBERT's AdamW with learning rate 2e-5.
-          loss: by default the task's loss, a weighted mean over examples. Any
+          optimizer: by default, ALBERT's AdamW with learning rate 2e-5.
+          loss: by default, the task's loss, a weighted mean over examples. Any
             other loss receives labels as numbers, and logits.
           metrics: "accuracy" is the task's own accuracy. Official metrics of
             `score`, such as "f1" or "matthews", are computed from all evaluated
@@ -154,8 +154,8 @@ class NetworkModel(ModelWithTokenizer):
           weighted_metrics: additional metrics, weighted by the examples'
             weights.
           label_smoothing: share of the target to spread evenly over all classes
-            during training; needs the task's own loss.
-          jit_compile: whether XLA compiles the step; all batches then have
+            during training; requires the task's own loss.
+          jit_compile: whether XLA compiles the step. All rows then have
             `max_length` tokens.
           **kwargs: passed to `keras.Model.compile`.
         """
@@ -207,7 +207,7 @@ class NetworkModel(ModelWithTokenizer):
             self._shows_official = False
 
     def get_metrics_result(self):
-        """Return all metrics, but official metrics only during evaluation."""
+        """Return the metrics; include official ones only during evaluation."""
         results = super().get_metrics_result()
         if not self._shows_official:
             for metric in self.official:

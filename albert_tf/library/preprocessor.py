@@ -52,8 +52,8 @@ class KeepsTokenizer:
 
     def need_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise `InputError` if there is none."""
-        rule = "There must be a `tokenizer`: load weights with a vocabulary "
-        rule += "beside them, or assign a tokenizer. Received: none"
+        rule = "`tokenizer` must be set: load weights that have a vocabulary "
+        rule += "next to them, or assign a tokenizer. Received: none"
         require(self.tokenizer, rule)
         return self.tokenizer
 
@@ -73,7 +73,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     Args:
       tokenizer: the tokenizer, or None if it will be loaded later.
-      max_length: T; longer texts are cut.
+      max_length: T; longer texts are truncated.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**{"trainable": False} | kwargs)
-        # Otherwise Keras would convert lists to tensors and check their types.
+        # Otherwise, Keras would convert lists to tensors and check their types.
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.tokenizer, self.max_length = tokenizer, row_length(max_length)
@@ -91,7 +91,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype of inputs, which `keras.Sequential` uses for its input."""
+        """The dtype that `keras.Sequential` uses for its input."""
         return "string"
 
     variable_dtype = compute_dtype

@@ -81,7 +81,7 @@ class Albert(ModelWithTokenizer):
         for name in self.heads:
             head = HEADS[name](config, name=name, dtype=self.dtype_policy)
             head.build()
-            head.trainable = False  # calls and `fit` do not use heads
+            head.trainable = False  # calls and `fit` do not use the heads
             setattr(self, name, head)
 
     @classmethod
@@ -104,7 +104,8 @@ class Albert(ModelWithTokenizer):
           **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: if there is no model, or its parts do not match.
+          InputError: if the path has no model, or if the model's parts do not
+            match.
         """
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` accepts {', '.join(SETTINGS)}{near(name, SETTINGS)}"
@@ -206,12 +207,13 @@ class Albert(ModelWithTokenizer):
     ) -> np.ndarray:
         """Return vectors of texts, float32 [N, H]; for a single text, [H].
 
-        `python -m albert_tf.embed` writes the same vectors. Vectors are not
-        normalised.
+        `python -m albert_tf.embed` writes the same vectors. By default, vectors
+        are not normalised.
 
         Args:
           texts: N strings, or a single string.
-          pooling: mean over all tokens, cls for the first token, or pooled.
+          pooling: a value of `EmbedConfig.pooling`, such as "mean", "cls" (the
+            first token) or "pooled" (the pooler's output).
           layer: 0 is the embedding, 1 the first layer and -1 the last layer.
           max_length: maximum number of tokens in a text. Default: the model's
             value.

@@ -17,7 +17,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import is_column
 
-# Arguments of `load` that have their own names.
+# Parameters of `load` other than `path` and `settings`.
 ARGUMENTS = (
     *("labels", "max_length", "new_head", "num_labels"),
     *("added_pieces", "lora_rank"),
@@ -59,7 +59,7 @@ def counted(
         return labels
     number = as_type("num_labels", number, int)
     named = known if labels is None else label_names(labels)
-    rule = "`num_labels` must be the number of labels, at least "
+    rule = "`num_labels` must be the number of labels and at least "
     rule += f"{fewest}."
     legal = number >= fewest and (not named or len(named) == number)
     got = {"labels": ", ".join(named)} if named else {}
@@ -80,11 +80,11 @@ def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
     )
     known = getattr(task, "labels", ())
     names = known if labels is None else label_names(labels)
-    rule = f"`labels` must be the model's, {', '.join(known)}; {again}"
+    rule = f"`labels` must be the model's labels, {', '.join(known)}; {again}"
     require(names == known, rule, labels=", ".join(names))
     learnt = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
     for name, value in options.items():
-        rule = f"`{name}` must be the setting the model was fine-tuned with."
+        rule = f"`{name}` must have the value used in fine-tuning."
         require(value == learnt[name], rule, **{name: value})
     return task
 
@@ -103,7 +103,8 @@ def new_task(
     require(labels is None or hasattr(task, "labels"), rule, labels=labels)
     require(
         labels is not None or not task.has_classes,
-        "`labels` must be given, as the model has no head with classes. "
+        "`labels` must be given, because the model has no head with "
+        "classes. "
         "Received: none",
     )
     if labels is None:

@@ -40,11 +40,11 @@ def examples_at_once(batch_size: int | None) -> int:
 
 
 class TaskModel(NetworkModel):
-    """An ALBERT with a task's head that accepts strings.
+    """An ALBERT with a task's head and with methods that accept strings.
 
-    `fit`, `evaluate` and `predict` convert their arguments, then call Keras's
-    own methods. A call of the model with a batch of ids returns the head's
-    outputs. `load` creates a model.
+    `fit`, `evaluate` and `predict` convert their arguments and then call
+    Keras's own methods. Calling the model with a batch of ids returns the
+    head's outputs. `load` creates a model.
     """
 
     text_methods = "`fit`, `evaluate` and `predict`"
@@ -66,7 +66,7 @@ class TaskModel(NetworkModel):
         added_pieces: Sequence[str] | None = None,
         **settings,
     ) -> "TaskModel":
-        """Load the model in a folder, with its own head or a new one.
+        """Load the model in a folder, with its own head or a new head.
 
         Args:
           path: as for `albert_tf.load`, or a fine-tuned model directory.
@@ -78,7 +78,7 @@ class TaskModel(NetworkModel):
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
           added_pieces: texts that become pieces of the vocabulary, such as
-            `[E1]`, each with a row of the embedding table.
+            `[E1]`, each with a row in the embedding table.
           **settings: options listed in the class's docstring; fields of
             `TaskConfig`, such as `classifier_dropout`; names of columns, such
             as `text_column`; `hidden_dropout_prob` and
@@ -136,7 +136,7 @@ class TaskModel(NetworkModel):
 
         Args:
           x: texts; or a path, a frame or a data set with all columns.
-          y: labels; None if `x` contains the labels or there are none.
+          y: labels; None if `x` contains the labels or if there are no labels.
           part: "train", "eval" or "predict".
         """
         rule = "`y` must be given, unless `x` is a table or a "
@@ -160,7 +160,7 @@ class TaskModel(NetworkModel):
         return examples
 
     def weighted_examples(self, x: Any, y: Any, weights: Any, part: str):
-        """Convert arguments to examples and a weight for each."""
+        """Convert arguments to examples and their weights."""
         x, y, weights = self.unpacked(x, y, weights)
         y = user_data.label_rows(y, getattr(self.task, "labels", ()))
         examples = self.examples(x, y, part)
@@ -187,7 +187,7 @@ class TaskModel(NetworkModel):
         spec = dataset.element_spec
         rated = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
         rated = rated and len(spec) > 1 and self.task.unlabelled
-        rule = "Scores must be in memory, as the largest one divides them all."
+        rule = "Scores must be in memory: all are divided by the largest score."
         require(not rated, rule, x=dataset)
         dataset = user_data.in_batches(dataset, self.task.text_rank, batch_size)
 
@@ -249,14 +249,14 @@ class TaskModel(NetworkModel):
         return {"x": self._in_memory(examples, weights, size, shuffle)}
 
     def _divided(self, x, y, weights, size, shuffle, share):
-        """Return batches for training and, from the end, for evaluation."""
+        """Return training batches, held-out batches and held-out examples."""
         rule = "`validation_split` needs texts, ids or a file; pass "
         rule += "`validation_data` along with a `tf.data.Dataset`."
         require(not isinstance(x, tf.data.Dataset), rule, x=x)
         examples, weights = self.weighted_examples(x, y, weights, "train")
         size = examples_at_once(size)
         first = int(len(examples) * (1 - share))
-        rule = "`validation_split` must leave an example in each part."
+        rule = "`validation_split` must leave examples in each part."
         require(0 < first < len(examples), rule, validation_split=share)
         halves = [None, None]
         if weights is not None:
@@ -283,7 +283,7 @@ class TaskModel(NetworkModel):
             yield
 
     def _scores(self, examples, batch_size, names=()) -> dict[str, float]:
-        """Return the official metrics of examples with these names, or all."""
+        """Return the official metrics in `names`; by default, all metrics."""
         task = self.task.fitted(examples)  # `fit` may not have run
         predictor = self.predictor(batch_size, task, verbose=0)
         predictions = predictor.predictions(examples)
@@ -300,7 +300,7 @@ class TaskModel(NetworkModel):
 
         Args:
           data: (`x`, `y`, weights, batch size) for training.
-          share: the share of the data to evaluate on; Keras itself divides ids.
+          share: the share of the data to evaluate on; Keras itself splits ids.
           validation_data: data to evaluate on instead.
           size: the size of validation batches.
           shuffle: see `fit`.
@@ -337,20 +337,22 @@ class TaskModel(NetworkModel):
         """Train, and return the `History`; see `keras.Model.fit`.
 
         Args:
-          x: texts, or a tuple of columns if the task has several. If `y` is
-            None, also (texts, labels), a `tf.data.Dataset` of these, or a file,
-            frame or data set with columns. Batches of ids work too.
+          x: texts, or a tuple of columns if the task has several columns. If
+            `y` is None, `x` can also be (texts, labels), a `tf.data.Dataset` of
+            such tuples, or a file, frame or data set with columns. Batches of
+            ids are also accepted.
           y: labels.
           batch_size: number of examples per step, 32 by default.
-          epochs: passes over the data.
-          validation_split: share of the examples, from the end, to evaluate on.
+          epochs: number of passes over the data.
+          validation_split: share of the examples to evaluate on, from the end
+            of the data.
           validation_data: data to evaluate on instead, in the form of `x`.
           shuffle: whether to reshuffle for each epoch.
-          class_weight: {class index or name: weight}; 1 for other classes.
+          class_weight: {class index or name: weight}. The default weight is 1.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.
         """
-        require(self.compiled, "`compile` must come before `fit`.")
+        require(self.compiled, "`compile` must be called before `fit`.")
         epochs, kwargs = as_type("epochs", epochs, int), plain(kwargs)
         share = as_type("validation_split", validation_split, float)
         share = share if validation_data is None else 0.0
@@ -380,7 +382,7 @@ class TaskModel(NetworkModel):
     def evaluate(
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
     ):
-        """Return the loss and the compiled metrics; data are as for `fit`."""
+        """Return the loss and the compiled metrics; data are as in `fit`."""
         examples = self._held_out if is_encoded(x) else None
         if examples is None:
             self._check_official(is_encoded(x))
@@ -469,7 +471,7 @@ class TaskModel(NetworkModel):
     def predict(
         self, x=(), *more, batch_size=None, verbose="auto", **kwargs
     ) -> Any:
-        """Return an answer for each example; the class docstring describes it.
+        """Return each example's answer, which the class docstring describes.
 
         Args:
           x: as for `predictions`; or batches of ids, for which the result is
@@ -493,6 +495,6 @@ class ClassModel(TaskModel):
     """A model that predicts classes; `predict` returns probabilities."""
 
     def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
-        """Return probabilities, even for ids; `predict` then returns logits."""
+        """Return probabilities, even for ids (`predict` returns logits)."""
         found = self.predict(x, *more, **kwargs)
         return self.task.probabilities(found) if is_encoded(x) else found

@@ -1,7 +1,7 @@
 """Metrics and losses for `compile`, adapted to outputs that are logits.
 
-Keras knows whether larger or smaller values of these metrics are better, so
-callbacks can monitor them.
+Each metric tells Keras whether larger or smaller values are better, so that
+callbacks can monitor the metric.
 
 Shapes: B batch, C classes.
 """
@@ -24,7 +24,7 @@ from albert_tf.tasks.task import Task
 SHORT = {"acc": "accuracy"}  # as in Keras
 # Keras losses that expect probabilities and have no `from_logits`.
 OF_PROBABILITIES = ("kl_divergence", "poisson", "dice", "tversky")
-AUTOMATIC = ("ce", "crossentropy")  # names for which Keras picks a loss
+AUTOMATIC = ("ce", "crossentropy")  # names for which Keras selects a loss
 
 
 def has_spare_axis(head: Head, y: Any) -> bool:
@@ -47,7 +47,7 @@ def without_spare_axis(head: Head, y: Any) -> Any:
 def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
     """Return a batch's labels in the type and shape that the head expects.
 
-    Users pass labels of any form along with ids, such as [B, 1].
+    Along with ids, users can pass labels of other shapes, such as [B, 1].
     """
     y = without_spare_axis(head, y)
     several = isinstance(y_pred, dict)
@@ -173,10 +173,10 @@ def label_form(thing: Any) -> str:
 
 
 def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return labels, outputs and weights of tokens; untagged tokens weigh 0.
+    """Return tokens' labels, outputs and weights (0 for untagged tokens).
 
     The tokens of all texts share an axis. No token is removed, because XLA
-    needs fixed shapes. For tasks without tags, all three are unchanged.
+    needs fixed shapes. For tasks without tags, the arguments are unchanged.
     """
     if not isinstance(head, TagHead):
         return y, y_pred, weights
@@ -225,8 +225,8 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
 class Adapted(keras.metrics.Metric):
     """A Keras metric that receives labels and outputs in the expected form.
 
-    Metrics of probabilities receive probabilities. Binary metrics evaluate
-    class 1 if there are two classes, and every class otherwise.
+    Metrics that expect probabilities receive probabilities. Binary metrics
+    evaluate class 1 if there are two classes, and every class otherwise.
     """
 
     def __init__(self, metric: keras.metrics.Metric, head: Head):
@@ -256,12 +256,12 @@ def check_loss(loss: Any) -> None:
         try:
             found = None if automatic else keras.losses.get(each)
         except (ValueError, TypeError):
-            rule = "`loss` must be a Keras loss, or a function."
+            rule = "`loss` must be a Keras loss or a function."
             raise InputError(f"{rule} Received: loss={each}") from None
         require(
             not (automatic or takes_probabilities(found)),
-            "`loss` must take logits: pass an object with `from_logits=True`, "
-            "such as `keras.losses.SparseCategoricalCrossentropy("
+            "`loss` must accept logits: pass an object with `from_logits=True`,"
+            " such as `keras.losses.SparseCategoricalCrossentropy("
             "from_logits=True)`, or `BinaryCrossentropy` if a text may have "
             "several classes. Without `loss`, the task's own loss is used.",
             loss=getattr(each, "name", getattr(each, "__name__", each)),
@@ -285,7 +285,7 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
     official = official_names(task)
     if name in official:
         return OfficialMetric(name)
-    others = not isinstance(head, SpanHead)  # which has several outputs
+    others = not isinstance(head, SpanHead)  # a span head has several outputs
     rule = f"`metrics` of a {task.kind} task may be "
     rule += ", ".join(sorted({*head.metrics, *official}))
     rule += ", and Keras's metrics." if others else "."

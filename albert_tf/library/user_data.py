@@ -1,4 +1,4 @@
-"""Convert the arguments of `fit` and `predict` to tables for a task."""
+"""Conversion of the arguments of `fit` and `predict` to a task's tables."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ from albert_tf.text.packing import checked_texts, is_column
 
 
 def listed(values: Any, name: str) -> list:
-    """Return a column as a list of plain Python values, bytes as text."""
+    """Convert a column to a list of plain Python values; decode bytes."""
     if isinstance(values, tf.RaggedTensor):
         values = values.to_list()
     elif hasattr(values, "numpy"):
@@ -65,7 +65,7 @@ def label_rows(y: Any, labels: Sequence[str]) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """Return bytes as text, and NumPy values as Python values."""
+    """Convert bytes to text, and NumPy values to Python values."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bytes):
@@ -105,7 +105,7 @@ def text_columns(x: Any, columns: TableColumns) -> dict[str, list]:
 
 
 def width_of(x: Any) -> int:
-    """Return the number of text columns in `x`, columns or a list of rows."""
+    """Return the number of text columns, given columns or a list of rows."""
     in_rows = isinstance(x, list) and x and isinstance(x[0], list | tuple)
     columns = x[0] if in_rows else x
     return len(columns) if in_rows or isinstance(x, tuple) else 1
@@ -117,8 +117,8 @@ def is_source(x: Any) -> bool:
         return True
     if isinstance(x, Sequence):
         return bool(x) and isinstance(x[0], Mapping)
-    # pandas frames have `columns`, `datasets` and pyarrow tables have
-    # `column_names`; a pandas series has neither.
+    # pandas frames have `columns`; `datasets` and pyarrow tables have
+    # `column_names`. A pandas series has neither.
     return hasattr(x, "columns") or hasattr(x, "column_names")
 
 
@@ -144,7 +144,7 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
 
     Args:
       x: a source (see `table_sources`) or texts (see `text_columns`).
-      y: labels that go with texts.
+      y: the labels of the texts, or None.
       columns: the names of the columns.
     """
     if y is None and is_source(x):
@@ -198,8 +198,8 @@ def class_numbers(
     """
     if class_weight is None:
         return None
-    rule = "`class_weight` must be {class: weight}, for one class per text; "
-    rule += "`class_weights` of `albert_tf.finetune` suits other tasks too."
+    rule = "`class_weight` must be {class: weight} for one class per text; "
+    rule += "`class_weights` of `albert_tf.finetune` supports other tasks."
     legal = isinstance(class_weight, Mapping) and task.kind == "classification"
     require(legal, rule, class_weight=class_weight, task=task.kind)
     labels = task.labels
@@ -263,5 +263,5 @@ def texts_of(
     if text_rank and not labelled and spec.shape.rank == text_rank:
         every = list(itertools.chain.from_iterable(texts))
         if any(len(text.split()) > 1 for text in every):
-            return every  # words have no spaces, so these are texts
+            return every  # words contain no spaces, so these are texts
     return texts

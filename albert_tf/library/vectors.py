@@ -14,7 +14,7 @@ BLOCK = 1 << 24  # number of cosines to compute at once
 
 
 class Found(NamedTuple):
-    """A vector's number, from 0, and its cosine with the query."""
+    """A vector's index, and its cosine with the query."""
 
     index: int
     score: float

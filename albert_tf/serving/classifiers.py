@@ -61,7 +61,7 @@ def choice_rows(
 
 
 def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
-    """Return the most probable of choices [B, C], except empty choices.
+    """Return the most probable nonempty choice from choices [B, C].
 
     Returns:
       `choice` int32 [B], the choice's number, counted from 0; `text` [B];
@@ -83,7 +83,7 @@ def likeliest(outputs: Tensors, choices: tf.Tensor) -> Tensors:
 
 
 def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return the signature that picks a choice."""
+    """Return the signature that selects a choice."""
     shape = [encoder.config.batch_size, None]
     spec = tf.TensorSpec(shape, tf.string, "choices")
 
@@ -106,8 +106,8 @@ def texts(encoder: Encoder, compute, task: Task) -> Signature:
 def class_names(task: Task, outputs: Tensors) -> Tensors:
     """Return the names of all classes [B, C], and the predicted classes.
 
-    If a text has one class, `label` [B] is the most probable class; if it may
-    have several, `chosen` [B, C] marks the predicted classes.
+    If a text has one class, `label` [B] is the most probable class. If a text
+    may have several classes, `chosen` [B, C] marks the predicted classes.
     """
     logits, labels = outputs["logits"], tf.constant(task.labels)
     names = {"labels": tf.broadcast_to(labels, tf.shape(logits))}

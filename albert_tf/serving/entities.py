@@ -77,7 +77,8 @@ class Words(NamedTuple):
     Attributes:
       text: strings [B].
       starts, ends: offsets in characters, ragged [B, W].
-      pieces: the index of each word's first piece among all pieces, flat.
+      pieces: the index of each word's first piece among all pieces, as a flat
+        tensor.
       windows: the windows over the pieces of each text.
     """
 
@@ -105,8 +106,8 @@ class Entities:
         if task.marks_entities:
             split = list(map(parts, task.labels))
         kinds = sorted({kind for _, kind in split if kind})
-        # For each tag: its kind, from 1, and whether it begins or ends an
-        # entity.
+        # For each tag: its kind, counted from 1, and whether it begins or
+        # ends an entity.
         number = {kind: i for i, kind in enumerate(kinds, 1)}
         self.kinds = tf.constant(["", *kinds])
         self.kind_of = tf.constant([number.get(k, 0) for _, k in split])
@@ -150,7 +151,7 @@ class Entities:
 
     @staticmethod
     def _texts_of_words(text, starts, ends) -> tf.Tensor:
-        """Return the texts of words, flat."""
+        """Return the texts of words as a flat tensor."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         bounds = byte_bounds(text)
         return cut(text, bounds, rows, starts.values, ends.values)[0]
@@ -175,14 +176,14 @@ class Entities:
         }
 
     def _tags(self, logits: tf.Tensor, words: Words):
-        """Return the tags of all words and their probabilities, flat.
+        """Return the tags of all words and their probabilities as flat tensors.
 
         Args:
           logits: [R, T, C].
           words: the words of the request.
         """
         windows = words.windows
-        # The best row and position of each token.
+        # The row and position of each token in its best window.
         within = tf.ragged.range(windows.places.row_lengths()).values + 1
         rows = windows.places.value_rowids()
         best = windows.is_best.values
@@ -194,7 +195,7 @@ class Entities:
         return tags, tf.reduce_max(chosen, axis=1)
 
     def _spans(self, starts, ends, tags):
-        """Return the starts, ends and kinds [B, E] of entities, ragged."""
+        """Return the starts, ends and kinds of entities, ragged [B, E]."""
         rows = tf.cast(starts.value_rowids(), tf.int32)
         kind = tf.gather(self.kind_of, tags)
         before = tf.concat([[0], kind], axis=0)[:-1]

@@ -47,7 +47,7 @@ class ExportConfig:
 
     model_dir: str = variant(MODEL_DIR)
     export_dir: str = setting(
-        None, "Folder to write; replaces an earlier export.", required=True
+        None, "Folder to write. An earlier export is replaced.", required=True
     )
 
     to: str = setting(
@@ -58,14 +58,14 @@ class ExportConfig:
     )
     precision: str = setting(
         "float32",
-        "Precision of a LiteRT file: dynamic_int8 has 8-bit weights, int8 has "
-        "8-bit activations too.",
+        "Precision of a LiteRT file: dynamic_int8 has 8-bit weights; int8 also "
+        "has 8-bit activations.",
         choices=litert.PRECISIONS,
         group=DEVICES,
     )
     calibration_file: str | None = setting(
         None,
-        "Data to calibrate int8 with: examples in the task's format, or plain "
+        "Calibration data for int8: examples in the task's format, or plain "
         "text for a pretrained model.",
         group=DEVICES,
     )
@@ -80,7 +80,7 @@ class ExportConfig:
         )
         require(
             not self.calibration_file or self.precision == "int8",
-            "`calibration_file` needs precision=int8.",
+            "`calibration_file` requires precision=int8.",
             precision=self.precision,
             calibration_file=self.calibration_file,
         )
@@ -145,7 +145,7 @@ class Format(NamedTuple):
     more: tuple[str, ...] = ()
 
     def contents(self) -> Contents:
-        """Return the files of an export: at least a model and its config."""
+        """Return the files of an export; the model and config are required."""
         described = [files.join(self.assets, name) for name in DESCRIPTION]
         needed = frozenset((self.model, described[0]))
         return Contents(needed, (self.model, *self.more, *described))
@@ -223,7 +223,7 @@ def report(
 
 @contextlib.contextmanager
 def without_notes() -> Iterator[None]:
-    """Keep TensorFlow from logging the temporary path that it writes to."""
+    """Prevent TensorFlow from logging the temporary output path."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -237,7 +237,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     """Export a model directory atomically."""
     require(
         config.to == "saved_model" or not serving.jit_compile,
-        "`jit_compile` needs to=saved_model.",
+        "`jit_compile` requires to=saved_model.",
         to=config.to,
         jit_compile=serving.jit_compile,
     )

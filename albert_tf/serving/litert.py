@@ -40,7 +40,7 @@ def task_features(server: ServedModel, path: str) -> Features:
         examples = server.task.read("predict", path)
     except InputError:
         examples = server.task.read("eval", path)
-    rule = "`calibration_file` must contain an example."
+    rule = "`calibration_file` must contain at least one example."
     require(examples, rule, calibration_file=path)
     return server.task.features(examples, server.encoder.tokenizer)
 
@@ -164,8 +164,8 @@ def examples_of(
     """Return the calibration inputs in a file."""
     require(
         path,
-        "`calibration_file` is needed for precision=int8: a file of the task's "
-        "examples, or of plain text for a pretrained model.",
+        "`calibration_file` must be set for precision=int8: a file of the "
+        "task's examples, or of plain text for a pretrained model.",
         calibration_file=path,
     )
     features = calibration_features(server, path)
@@ -206,7 +206,7 @@ def convert(server: ServedModel, config) -> bytes:
     is_int8 = precision == "int8"
     if "int8" in precision:
         require_quantizer(precision)
-    # In "dynamic_int8", only tables have ranges, for which any ids will do.
+    # In "dynamic_int8", only tables have ranges; any ids calibrate these.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = examples_of(server, config.calibration_file)

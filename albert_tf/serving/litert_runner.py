@@ -46,7 +46,7 @@ class Runner:
 
         require(
             files.exists(files.join(folder, TOKENIZER_FILE)),
-            "`model` must be a folder that the export wrote with --to=litert.",
+            "`model` must be a folder written by export with --to=litert.",
             model=f"{folder} without {TOKENIZER_FILE}",
         )
         self.tokenizer = load_tokenizer(folder)
@@ -132,8 +132,8 @@ class Runner:
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
         """Return pieces for a text's masks, or whether a pair is in order.
 
-        Without the required head, return vectors, as the signature `tf_example`
-        does.
+        If the model lacks the required head, return vectors, like the signature
+        `tf_example`.
         """
         if self.masks and not pair:
             return {"fill_mask": self.fill_mask(text, top_k)}
@@ -208,8 +208,8 @@ class RunnerConfig(Validated):
 def fields_of(line: str, fields: dict[str, type]) -> dict:
     """Return the fields of a query, which is a JSON object or plain text.
 
-    A line that begins as an object, or as a value of too many levels, is not
-    taken for plain text.
+    A line that begins like an object, or that has too many nested levels, is
+    not treated as plain text.
     """
     try:
         values = files.json_value(line)

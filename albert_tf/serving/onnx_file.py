@@ -18,7 +18,7 @@ from albert_tf.serving.server import ServedModel
 ONNX_FILE = "model.onnx"
 OPSET = 18
 
-# {our name: Hugging Face's name}, where they differ.
+# {our name: Hugging Face's name}, for names that differ.
 NAMES = {
     "input_mask": "attention_mask",
     "segment_ids": "token_type_ids",
@@ -126,7 +126,7 @@ def convert(server: ServedModel, config) -> bytes:
 
     graph, specs = graph_of(server)
     with mock.patch.dict(optimizer._optimizers):
-        # This optimizer confuses a reshape to [B, T, H] with one to [B * T, H].
+        # This optimizer confuses reshapes to [B, T, H] and to [B * T, H].
         del optimizer._optimizers["reshape_optimizer"]
         model, _ = tf2onnx.convert.from_function(graph, specs, opset=OPSET)
     tie(model)

@@ -1,7 +1,7 @@
 """The command that serves a page for trying an exported model.
 
-The module of the page is imported only after a check for the packages that it
-needs.
+The command imports the page only after it checks that the required packages are
+installed.
 """
 
 import dataclasses
@@ -38,7 +38,8 @@ def playground(config: PlaygroundConfig) -> None:
     model = ExportedModel(config.saved_model)
     print(
         f"{', '.join(model.inputs)}\n"
-        f"Open http://{config.host}:{config.port}/ and stop with Ctrl-C",
+        f"Open http://{config.host}:{config.port}/ in a browser; press Ctrl-C "
+        "to stop",
         flush=True,
     )
     page = make_page(model)

@@ -1,8 +1,8 @@
-"""An exported model's answer to one request, as the page displays it.
+"""Answers of an exported model, in the form that the page displays.
 
 The page has a tool for each signature. A tool's function receives the
-signature's outputs for one row, and the values of the form. It returns values
-for the page's components: {name: probability} for a label, `{"text",
+signature's outputs for one row and the values of the form. It returns values
+for the page's components: {name: probability} for a label, and `{"text",
 "entities"}` for a marked text.
 """
 
@@ -20,7 +20,7 @@ from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.conll import OUTSIDE
 
 MASK = "[MASK]"
-NO_ANSWER = "the passage does not answer this"
+NO_ANSWER = "the passage does not contain an answer"
 NO_LABEL = "no label"
 MAX_CHOICES = 8
 MAX_ATTENTION_TOKENS = 48  # the largest number that fits the page
@@ -40,7 +40,7 @@ def shares(labels, probabilities) -> dict[str, float]:
 
 
 def marked(text: str, spans) -> dict:
-    """Return a text with spans (start, end, name), in characters."""
+    """Mark spans (start, end, name) of a text; offsets are in characters."""
     entities = [
         {"start": int(start), "end": int(end), "entity": name}
         for start, end, name in spans
@@ -54,7 +54,7 @@ def fill_mask(row: Row, text: str) -> dict:
         MASK in text, f"The text must contain {MASK} for each word to fill in."
     )
     count = int(row["mask_count"])
-    require(count, f"The text is longer than the model before {MASK}.")
+    require(count, f"{MASK} must be within the model's maximum length.")
     filled = {}
     for i in range(count):
         title = f"{MASK} {i + 1}: " if count > 1 else ""
@@ -63,7 +63,8 @@ def fill_mask(row: Row, text: str) -> dict:
         ):
             word = text_of(piece)
             word = word.replace("\u2581", " ").strip() or word
-            # Two pieces may look alike: a word's beginning and a later part.
+            # Two pieces can look alike: one begins a word, the other continues
+            # a word.
             while title + word in filled:
                 word += " "
             filled[title + word] = float(share)
@@ -71,9 +72,9 @@ def fill_mask(row: Row, text: str) -> dict:
 
 
 def sentence_order(row: Row, *texts: str) -> dict:
-    """Return the probabilities of this order and of the other."""
+    """Return the probabilities of this order and of the opposite order."""
     share = float(row["in_order"])
-    return {"in this order": share, "the other way round": 1.0 - share}
+    return {"in this order": share, "in the opposite order": 1.0 - share}
 
 
 def classify(row: Row, *texts: str) -> dict:
@@ -101,7 +102,7 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     """Return the passage with its answer marked, and {answer: probability}.
 
     The model's answer has the largest probability, regardless of the threshold.
-    A text may occur several times in the passage; the probabilities of its
+    An answer may occur several times in the passage. The probabilities of its
     occurrences are added unless another answer would then come first.
     """
     first: dict[str, float] = {}  # the most probable occurrence of each text
@@ -151,8 +152,8 @@ def attention(row: Row, *values) -> list[tuple[str, float]]:
 
     Args:
       row: the outputs of the signature.
-      values: the texts; the layer, from 1; the head, from 1, or 0 for the mean;
-        and the number of the attending piece, from 1.
+      values: the texts; then the layer, the head (0 for the mean) and the
+        attending piece, each counted from 1.
     """
     layer, head, piece = map(int, values[-3:])
     count = int(row["input_mask"].sum())
@@ -228,7 +229,7 @@ class ExportedModel:
         require(self.inputs, rule, signatures=", ".join(signatures))
 
     def ask(self, name: str, texts: dict[str, str], *numbers: int) -> Any:
-        """Return a tool's answer to the texts for its signature's inputs."""
+        """Return a tool's answer for the texts of its signature's inputs."""
         # Lone surrogates cannot be encoded; each becomes a `?`.
         texts = {
             name: text.encode("utf-8", "replace").decode()

@@ -1,7 +1,7 @@
 """A Gradio page for trying an exported model, with limits for visitors.
 
-The page loads nothing from other hosts; its `Content-Security-Policy` makes
-browsers enforce this.
+The page loads nothing from other hosts; browsers enforce this through its
+`Content-Security-Policy`.
 """
 
 import math
@@ -48,7 +48,7 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
     ),
     "choose": (
         "Choose an answer",
-        "Which choice, one per line, answers the question about the passage?",
+        "Enter one choice per line. Which choice answers the question?",
         gr.Label,
         {
             "context": BRIDGE,
@@ -63,7 +63,7 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
         {"text": BRIDGE},
     ),
     "classify": ("Classify", "Which label fits the text?", gr.Label, GARDEN),
-    "score": ("Score", "The model's number.", gr.Number, GARDEN),
+    "score": ("Score", "The predicted number.", gr.Number, GARDEN),
     "attention": (
         "See attention",
         "Attention of one piece, scaled to at most 1. Head 0 is the mean.",
@@ -111,7 +111,7 @@ class Guard:
 
 
 class VisitorError(gr.Error):
-    """A visitor's mistake, which the operator's terminal does not show."""
+    """A visitor's error, which is not printed on the operator's terminal."""
 
     def __init__(self, message: str):
         super().__init__(message, print_exception=False)
@@ -130,7 +130,7 @@ class Page(gr.Blocks):
             raise VisitorError(message) from None
 
 
-NUMBERS = {"attention": 3}  # how many follow the texts in a form
+NUMBERS = {"attention": 3}  # number of numeric fields after the texts
 
 
 def make_ask(model: ExportedModel, name: str, fields: dict):
@@ -146,7 +146,10 @@ def make_ask(model: ExportedModel, name: str, fields: dict):
                 rule = f"`{field}` must be text."
                 require(isinstance(text, str), rule, type=type(text).__name__)
                 fits = len(text) <= MOST_CHARACTERS
-                rule = f"`{field}` allows up to {MOST_CHARACTERS:,} characters."
+                rule = (
+                    f"`{field}` must have at most {MOST_CHARACTERS:,} "
+                    "characters."
+                )
                 require(fits, rule, characters=len(text))
                 optional = field == "text_pair" and name in OPTIONAL
                 rule = f"`{field}` must not be empty."

@@ -35,7 +35,9 @@ class QuestionRows(NamedTuple):
 
 
 class Answers:
-    """A signature's function, for contexts of any length.
+    """The function of a signature that answers questions about a context.
+
+    A context can have any length.
 
     Args:
       encoder: the model's encoder, with a tokenizer.
@@ -118,7 +120,7 @@ class Answers:
 
     @staticmethod
     def _by_text(windows: Windows, values, fill):
-        """Collect the values [R, S] of each text's rows, [B, rows * S]."""
+        """Collect the values [R, S] of each text's rows as [B, rows * S]."""
         ragged = tf.RaggedTensor.from_row_lengths(values, windows.counts)
         dense = ragged.to_tensor(fill)
         shape = tf.shape(dense)

@@ -1,4 +1,4 @@
-"""The signatures of a model directory, basic and specific to its heads.
+"""The signatures of a model directory: basic and head-specific signatures.
 
 A pretrained model fills masks and scores sentence order; a fine-tuned model
 performs its task.
@@ -41,7 +41,7 @@ class ServedModel:
       signatures: {name: signature}.
       default: the name of the signature to serve as `serving_default`.
       number_inputs: the inputs of `numbers`.
-      numbers: a function from ids [B, T] to outputs, for formats without
+      numbers: a function that maps ids [B, T] to outputs, for formats without
         strings.
       task: a fine-tuned model's task.
     """
@@ -112,8 +112,8 @@ def basic_signatures(
 
     Args:
       encoder: the model's encoder.
-      heads: a function from the encoder's outputs and inputs to the heads'
-        outputs.
+      heads: a function that maps the encoder's outputs and inputs to the
+        heads' outputs.
     """
 
     def encoded_once(**inputs) -> Tensors:
@@ -393,7 +393,7 @@ def load_server(model_dir: str, serving: ServingConfig) -> ServedModel:
       serving: settings of the export.
 
     Raises:
-      InputError: if the directory is incomplete or does not suit the settings.
+      InputError: if the directory is incomplete or does not fit the settings.
     """
     load = load_finetuned if is_finetuned(model_dir) else load_pretrained
     return load(model_dir, serving)

@@ -1,4 +1,4 @@
-"""The encoder and the tokenizer as graphs, from which signatures are made.
+"""Graphs of the encoder and the tokenizer, which the signatures use.
 
 A text that does not fit into one row of the model is split into windows, one
 per row.
@@ -36,7 +36,8 @@ class Windows(NamedTuple):
     Attributes:
       counts: int64 [B], the number of rows of each text.
       texts: int64 [R], the index of each row's text.
-      places: ragged [R, W], indices of a row's tokens among all texts' tokens.
+      places: ragged [R, W], indices of a row's tokens among the tokens of all
+        texts.
       is_best: ragged bool [R, W], whether a token has the most context in this
         window.
     """
@@ -62,7 +63,7 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     within = tf.ragged.range(length).values
     lengths = tf.repeat(length, length)
     context = tf.minimum(within, lengths - 1 - within)
-    # If windows offer equal context, the longest wins, then the first.
+    # Among windows with equal context, prefer the longest, then the first.
     rows = tf.cast(places.value_rowids(), tf.int64)
     score = (context * 100 + lengths) * (1 << 32) - rows
     total = tf.cast(tf.size(ids.values), tf.int64)
@@ -124,8 +125,8 @@ def cut(
       strings: [B].
       bounds: the `byte_bounds` of the strings.
       rows: [...], the index of each substring's string.
-      starts: [...], the first character.
-      ends: [...], the character after the last one.
+      starts: [...], the position of the first character.
+      ends: [...], the position after the last character.
 
     Returns:
       The substrings, and the byte offsets at which they begin and end.
@@ -157,7 +158,7 @@ class ServingConfig(Validated):
     fixed_length: bool = setting(
         False,
         "Pad every input to max_seq_length, for compilers that need fixed "
-        "shapes; otherwise to the longest input of the batch.",
+        "shapes. By default, pad to the longest input of the batch.",
     )
     batch_size: int | None = setting(
         None, "The only batch size to accept.", means="any", minimum=1
@@ -165,20 +166,21 @@ class ServingConfig(Validated):
     jit_compile: bool = setting(
         False,
         "Compile the encoder of a SavedModel with XLA, once for each shape of "
-        "its inputs: fix the length, and perhaps the batch size.",
+        "its inputs. To avoid recompilation, fix the length and possibly the "
+        "batch size.",
         group=DEVICES,
     )
     ids_only: bool = setting(
         False,
-        "Serve ids, not strings: a SavedModel with only the signature ids, "
-        "which loads without tensorflow-text.",
+        "Serve ids instead of strings. The SavedModel has only the signature "
+        "ids and loads without tensorflow-text.",
     )
     top_k: int = variant(TOP_K)
     null_score_diff_threshold: float | None = variant(NULL_THRESHOLD)
 
 
 def graph_function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
-    """Wrap a function as a graph, for inputs with these specs if given."""
+    """Wrap a function as a graph, optionally with fixed input specs."""
     return tf.function(body, input_signature=inputs, autograph=False)
 
 
@@ -190,11 +192,11 @@ def body(graph, inputs: list[tf.TensorSpec]):
 def check_shapes(inputs: Tensors, limit: int) -> list[tf.Operation]:
     """Return assertions on the shapes of a model's inputs.
 
-    The assertions must run before the model: fused kernels do not check shapes,
+    The assertions must run before the model: fused kernels do not check shapes
     and would read past the end of a mask that is too short.
     """
     ids, mask, segments = (tf.shape(inputs[name]) for name in INPUTS)
-    same = "`input_ids`, `input_mask` and `segment_ids` must be of one shape"
+    same = "`input_ids`, `input_mask` and `segment_ids` must have equal shapes"
     length = f"`input_ids` must have 1 to {limit} tokens"
     return [
         tf.debugging.assert_equal(ids, mask, same),
@@ -273,7 +275,7 @@ class Encoder:
             self._compiled = tf.function(
                 albert, jit_compile=True, autograph=False
             )
-        # A SavedModel stores a function once, no matter how many others call
+        # A SavedModel stores a function once, even if several functions call
         # it.
         self.encode = graph_function(self.outputs)
         self.pool = graph_function(self.pooled)
@@ -281,7 +283,7 @@ class Encoder:
     def outputs(self, **inputs) -> Tensors:
         """Return `AlbertModel`'s outputs for ids, mask and segments [R, T].
 
-        With `places` [R, P], only the vectors at these positions are returned.
+        With `places` [R, P], return only the vectors at these positions.
         """
         encoded = self._compiled(**inputs)
         return {name: encoded[name] for name in ENCODED}

@@ -1,7 +1,7 @@
 """TensorFlow Serving's files for a SavedModel: warm-up and batching.
 
-The requests are messages that `tensorflow-serving-api` defines, but that
-package is not needed.
+The package `tensorflow-serving-api` defines the messages for requests. This
+module does not need the package.
 """
 
 import functools
@@ -23,7 +23,7 @@ WARM_UP = files.join("assets.extra", "tf_serving_warmup_requests")
 BATCHING = "batching_params.pbtxt"
 FILES = (WARM_UP, BATCHING)
 
-# Measured, see docs/experiments.md.
+# Measured values; see docs/experiments.md.
 BATCH_ROWS = 32
 WAIT_MICROSECONDS = 1000
 BATCH_THREADS = 2
@@ -107,8 +107,8 @@ def is_foreign(path: str, folder: str) -> bool:
       folder: the new export.
 
     Raises:
-      InputError: if one of these requests fails, because a server would then
-        fail to load the new model.
+      InputError: if one of these requests fails. A server would then fail to
+        load the new model.
     """
     author = make_message("PredictionLog")()
     author.log_metadata.model_spec.name = AUTHOR
@@ -119,7 +119,7 @@ def is_foreign(path: str, folder: str) -> bool:
     ]
     if not foreign:
         return False
-    loaded = tf.saved_model.load(folder)  # signatures need it alive
+    loaded = tf.saved_model.load(folder)  # signatures need this reference
     for number, record in enumerate(foreign):
         try:
             ask(loaded.signatures, record)
@@ -151,7 +151,7 @@ def batching(rows: int | None) -> str:
 
 
 def is_edited(path: str) -> bool:
-    """Return whether a file differs from any output of `batching`."""
+    """Return whether a file differs from every output of `batching`."""
     content = files.read_text(path, BATCHING)
     rows = re.search(r"^allowed_batch_sizes: (\d+)$", content, re.M)
     return content != batching(int(rows[1]) if rows else None)

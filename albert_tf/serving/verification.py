@@ -1,4 +1,4 @@
-"""Verification of an export: run it in its engine and compare with Python.
+"""Verification of an export: its engine must agree with the Python model.
 
 Shapes: B batch, T tokens, P masks per text, C choices.
 """
@@ -34,7 +34,7 @@ TEXTS: dict[str, Any] = {
 MASKED = "The small [MASK] lies behind the old house."
 
 # The largest difference allowed, as a share of the largest number in an output
-# or of 1, whichever is larger. Because 8 bits lose much precision, their limit
+# or of 1, whichever is larger. Because 8-bit models lose precision, their limit
 # rejects only outputs that are unrelated to the outputs of the Python model.
 LIMITS = {"float32": 1e-3, "float16": 0.1, "dynamic_int8": 1.0, "int8": 1.0}
 
@@ -45,7 +45,7 @@ class Difference(NamedTuple):
     """The largest difference between an export and the Python model."""
 
     size: float
-    share: float  # of the largest number in the output, or of 1
+    share: float  # relative to the largest number in the output, or to 1
     output: str
 
 
@@ -109,7 +109,7 @@ def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
 def differences(found: Arrays, wanted: Arrays) -> Iterator[Difference]:
     """Yield the difference of each floating-point output.
 
-    Integers and texts are derived from these outputs, and may differ if two
+    Integers and texts are derived from these outputs and may differ if two
     scores are almost equal.
     """
     missing = sorted(wanted.keys() - found.keys())
@@ -146,7 +146,7 @@ def file_differences(
 
 def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
     """Yield the differences for a SavedModel, with ids and `requests`."""
-    loaded = tf.saved_model.load(folder)  # signatures need it alive
+    loaded = tf.saved_model.load(folder)  # signatures need this reference
     signatures = loaded.signatures
     ids = id_batch(server)
     ids = tensors({name: ids[name] for name in INPUTS})

@@ -1,4 +1,4 @@
-"""Additional pieces for a tokenizer's vocabulary."""
+"""Add pieces to the vocabulary of a tokenizer."""
 
 from collections.abc import Iterable
 
@@ -20,11 +20,11 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
-    """Return an added piece in normalised form, or None if never found.
+    """Return an added piece in normalised form, or None if it never matches.
 
-    The piece `[E1]` is found in `[E1]` and, if the tokenizer lower-cases, in
-    `[e1]`. WordPiece finds only single words, so the result is None for a piece
-    that contains a space or punctuation.
+    The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
+    text, also `[e1]`. WordPiece matches only single words, so the result is
+    None for a piece that contains a space or punctuation.
     """
     if tokenizer.kind == "sentencepiece":
         return normalize(piece, tokenizer.config).replace(" ", WORD_MARK)
@@ -41,12 +41,13 @@ def with_pieces(
 
     Args:
       tokenizer: the original tokenizer; its ids do not change.
-      pieces: texts, each of which becomes one piece wherever the text occurs;
-        with WordPiece, only where the text is a whole word.
-      control: whether the pieces are never found in text, like `[CLS]`.
+      pieces: the pieces. Each occurrence of a piece in a text becomes one
+        token; with WordPiece, only if the occurrence is a whole word.
+      control: whether the pieces, like `[CLS]`, never match text.
 
     Raises:
-      InputError: if a piece exists, or WordPiece would never find it.
+      InputError: if the vocabulary already contains a piece, or if WordPiece
+        would never match it.
     """
     taken = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     names = []

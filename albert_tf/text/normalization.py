@@ -1,9 +1,9 @@
-"""Rules for normalising text before splitting it into pieces.
+"""Rules for normalising text before it is split into pieces.
 
-The rules are compiled into the character map of a SentencePiece model. The
-model replaces the longest sequence of characters that is in the map, and
-continues after that sequence. The same C++ code does this in Python and
-TensorFlow, and tracks the position of every character in the text.
+The rules are compiled into the character map of a SentencePiece model. At each
+position, the model replaces the longest sequence of characters that is in the
+map, and continues after that sequence. The same C++ code applies the map in
+Python and in TensorFlow, and tracks the position of every character.
 """
 
 import dataclasses
@@ -28,15 +28,16 @@ from albert_tf.text.sentencepiece_models import (
 #   begins with ▁, even inside a word ("1,000,"). This is the default, because
 #   released models need the released code's ids.
 # "strip": like "released", but a number inside a word loses its ▁, as in
-#   Hugging Face's slow tokenizer. The released code has a branch for this,
-#   which compares text with bytes and therefore never runs.
+#   Hugging Face's slow tokenizer. The released code has a branch for this case,
+#   but the branch compares text with bytes and therefore never runs.
 # "none": keep the piece, as in plain SentencePiece.
 DIGIT_COMMA = ("released", "strip", "none")
 
-# The value of a setting that depends on the text or the vocabulary.
+# With this value, the text or the vocabulary determines a setting.
 AUTO = "auto"
 
-# Halves of UTF-16 pairs are not characters; UTF-8 cannot encode them.
+# Surrogates, the halves of UTF-16 pairs, are not characters, and UTF-8 cannot
+# encode them.
 SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
 
@@ -60,15 +61,16 @@ class TextConfig(Validated):
     do_lower_case: bool = setting(True, "Lower-case the text.")
     strip_accents: bool | str = setting(
         True,
-        "Decompose characters and drop accents and other marks, "
-        "which distinguish words in many languages; WordPiece does so only "
-        "when it lower-cases. auto follows the tokenizer.json next to the "
-        "vocabulary or, without one, keeps marks if a piece has any; a new "
-        "vocabulary keeps them if its text has more than a few.",
+        "Decompose characters, and drop accents and other marks. In many "
+        "languages, marks distinguish words. WordPiece drops marks only if it "
+        "lower-cases text. auto uses the value in the tokenizer.json next to "
+        "the vocabulary; without this file, it keeps marks if any piece "
+        "contains one. For a new vocabulary, auto keeps marks if the text "
+        "contains more than a few.",
         choices=(True, False, AUTO),
     )
     replace_quotes: bool = setting(
-        False, "Replace `` and '' by \", as Hugging Face's tokenizer does."
+        False, "Replace `` and '' with \", as Hugging Face's tokenizer does."
     )
     digit_comma: str = setting(
         "released",
@@ -79,7 +81,7 @@ class TextConfig(Validated):
 
 
 def drop_marks(text: str) -> str:
-    """Return text decomposed (NFKD) and without combining characters."""
+    """Decompose a text (NFKD) and drop its combining characters."""
     text = unicodedata.normalize("NFKD", text)
     marks = map(ord, filter(unicodedata.combining, set(text)))
     return text.translate(dict.fromkeys(marks))
@@ -93,12 +95,12 @@ def has_marks(text: str) -> bool:
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Normalise text as for the training of the SentencePiece models.
+    """Normalise text as in the training of the SentencePiece models.
 
-    White space, as defined by `str.isspace`, is collapsed. Depending on the
-    settings, quotes are replaced, accents are dropped and letters are
-    lower-cased. Lone surrogates become U+FFFD. Source: google-research/albert
-    `preprocess_text`.
+    The function collapses white space, as defined by `str.isspace`, and turns
+    lone surrogates into U+FFFD. Depending on the settings, it also replaces
+    quotes, drops accents and lower-cases letters. Source:
+    google-research/albert `preprocess_text`.
     """
     text = text.strip()
     # The only printable white-space character is a plain space.
@@ -113,12 +115,12 @@ def normalize(text: str, config: TextConfig) -> str:
 
 
 Function = Callable[[str], str]
-# A separator that no rule changes or joins to its neighbours.
+# A separator that no rule changes or merges with its neighbours.
 BETWEEN = "\u2800"
 
 # Keys that spell a Hangul syllable with three letters of mixed forms (standard,
 # compatibility, half-width, bracketed). NFKC maps contain 190,000 such keys,
-# which no text uses.
+# which do not occur in real text.
 LETTERS, COMPATIBLE, HALF = "\u1100-\u11ff", "\u3130-\u318f", "\uffa0-\uffdc"
 MIXED_FORMS = re.compile(
     f"(?![{LETTERS}]*$|[{COMPATIBLE}]*$|[{HALF}]*$)"
@@ -127,14 +129,14 @@ MIXED_FORMS = re.compile(
 
 
 def text_of(*ranges: tuple[int, int]) -> str:
-    """Return the characters of ranges of code points, without `BETWEEN`."""
+    """Return the characters in ranges of code points, except `BETWEEN`."""
     codes = np.concatenate([np.arange(*ends, dtype="<u4") for ends in ranges])
     return codes.tobytes().decode("utf-32-le").replace(BETWEEN, "")
 
 
 @functools.cache
 def characters() -> str:
-    """Return the characters that Unicode may assign, without surrogates."""
+    """Return the characters that Unicode may assign, except surrogates."""
     return text_of((1, 0xD800), (0xE000, 0x40000), (0xE0000, 0xE0200))
 
 
@@ -231,7 +233,7 @@ def final_sigma(
     case-ignorable characters (Unicode's Final_Sigma, as in `str.lower`).
 
     Args:
-      rule: a function that normalises a text, including lower-casing.
+      rule: a function that normalises and lower-cases a text.
       config: the rule's second argument.
     """
     every = changing_characters()

@@ -23,7 +23,7 @@ class SpecialIds(Protocol):
 def is_column(values: Any) -> bool:
     """Return whether an object is iterable and has one value per example.
 
-    Tables do not count, because iterating over a table yields its column names.
+    Tables are excluded, because iterating over a table yields its column names.
     """
     return (
         isinstance(values, Iterable)
@@ -33,7 +33,7 @@ def is_column(values: Any) -> bool:
 
 
 def checked_texts(values: Any, name: str) -> list[str]:
-    """Return strings as a list, with bytes decoded; reject other values.
+    """Return strings as a list; decode bytes, and reject other values.
 
     Args:
       values: a list, array or tensor.
@@ -55,7 +55,7 @@ def checked_texts(values: Any, name: str) -> list[str]:
 
 
 def row_length(max_length: int | None) -> int | None:
-    """Return a user's row length as an integer, or None if not set."""
+    """Return `max_length` as an integer, or None if it is not set."""
     if max_length is None:
         return None
     length = as_type("max_length", max_length, int)
@@ -69,8 +69,8 @@ def truncate_pair(
 ) -> tuple[int, int]:
     """Return the number of leading tokens to keep in each of two segments.
 
-    The longer segment, or b if they are equally long, loses its last token
-    until both fit. Source: google-research/albert `_truncate_seq_pair`.
+    Until both segments fit, the longer one (b if they are equally long) loses
+    its last token. Source: google-research/albert `_truncate_seq_pair`.
     """
     keep_b = min(length_b, max(max_tokens // 2, max_tokens - length_a))
     return min(length_a, max_tokens - keep_b), keep_b
@@ -92,7 +92,9 @@ def two_part_row(
 def packed_row(
     tokenizer: SpecialIds, a: Sequence[int], b: Sequence[int], length: int
 ) -> tuple[np.ndarray, int]:
-    """Return a row truncated to a length; it is `[CLS] a [SEP]` if b is empty.
+    """Return a row of two segments, truncated to a length.
+
+    The row is `[CLS] a [SEP] b [SEP]`, or `[CLS] a [SEP]` if b is empty.
 
     Returns:
       See `two_part_row`.
@@ -109,7 +111,7 @@ def pack(
     b: Sequence[int],
     max_seq_length: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the padded `packed_row`, with its mask and segments.
+    """Return a padded `packed_row`, with its mask and segment ids.
 
     Returns:
       input_ids, input_mask and segment_ids, int32 [max_seq_length].

@@ -1,4 +1,4 @@
-"""SentencePiece models: their files and maps; rules for numbers and words."""
+"""SentencePiece models: files, character maps, rules for numbers and words."""
 
 import functools
 import io
@@ -18,11 +18,11 @@ WORD_MARK = "▁"
 
 
 INTACT_MAP = "The character map of a SentencePiece model must be intact."
-MOST_PATHS = 1 << 26  # total bytes of all beginnings of keys
+MOST_PATHS = 1 << 26  # maximum total bytes of all prefixes of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and which bytes may start a replacement."""
+    """Return a map's double array, and whether each byte begins a character."""
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :]
     sound = size > 0 and size % 4 == 0 and replacements[-1:] == b"\0"
@@ -41,7 +41,7 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
 
     The map consists of the size of a double array, the array itself
     (https://github.com/s-yata/darts-clone), and the replacements. SentencePiece
-    follows the numbers in the array unchecked, even beyond its end.
+    follows the indices in the array without checking that they are inside it.
 
     Raises:
       InputError: if the map is damaged.
@@ -52,7 +52,7 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
     labels = units & 0x800000FF
     bases = np.arange(len(units)) ^ (units >> 10 << ((units & 512) >> 6))
     inner = np.flatnonzero((labels > 0) & (labels < 256))
-    parents = inner ^ labels[inner]  # the base of the node above
+    parents = inner ^ labels[inner]  # the base of the parent node
     order = np.argsort(parents)
     inner, parents = inner[order], parents[order]
     found, nodes, paths = [], np.array([0]), np.zeros([1, 0], np.uint8)
@@ -68,7 +68,7 @@ def charsmap_keys(charsmap: bytes) -> tuple[str, ...]:
         nodes = inner[np.arange(len(rows)) + shift[rows]]
         paths = np.column_stack([paths[rows], labels[nodes].astype(np.uint8)])
         ends = (units[nodes] & 256) > 0
-        # The next round checks the bases.
+        # The next iteration checks the bases.
         leaves = np.take(units, bases[nodes[ends]], mode="clip")
         places = leaves & 0x7FFFFFFF
         sound = np.all(places < len(legal)) and np.all(legal[places])
@@ -97,7 +97,7 @@ def map_function(charsmap: bytes) -> Callable[[str], str]:
 
 
 def read_model(content: bytes) -> sentencepiece_model_pb2.ModelProto:
-    """Parse a SentencePiece model; fail if it would crash the process.
+    """Parse a SentencePiece model; reject models that would crash the process.
 
     Raises:
       InputError: if a piece or the character map is damaged.
@@ -119,10 +119,10 @@ def read_model(content: bytes) -> sentencepiece_model_pb2.ModelProto:
 def load_model(
     content: bytes,
 ) -> tuple[sentencepiece.SentencePieceProcessor, list[str], list[int]]:
-    """Load a serialized model; fail if it is damaged.
+    """Load a serialized model; raise an error if it is damaged.
 
     Returns:
-      The processor, the pieces, and the ids of pieces that no text has.
+      The processor, the pieces, and the ids of pieces that no text contains.
     """
     model = sentencepiece.SentencePieceProcessor()
     try:
@@ -177,7 +177,7 @@ Span = tuple[int, int, int]
 
 
 def is_word_start(piece: str) -> bool:
-    """Return whether a piece begins a word, by the released English rule.
+    """Return whether a piece begins a word under the released English rule.
 
     A piece begins a word if it is a single symbol, or contains a character that
     is not in ENGLISH, such as a word-boundary marker (▁), a digit, an
@@ -197,7 +197,7 @@ def _encode_number(
 def _drop_word_mark(
     model: sentencepiece.SentencePieceProcessor, spans: list[Span]
 ) -> list[Span]:
-    """Remove the first piece's ▁; the rest may be an unknown piece."""
+    """Remove the ▁ of the first piece, which may then become unknown."""
     id, begin, end = spans[0]
     first = model.id_to_piece(id)
     if not first.startswith(WORD_MARK):
@@ -220,8 +220,8 @@ def digit_comma_splits(
       variant: one of `normalization.DIGIT_COMMA`.
 
     Returns:
-      {id of such a piece: the ids that replace it, with their spans in the
-      piece's text without its ▁}. Source: google-research/albert
+      {id of the piece: the ids that replace it, with their spans in the text of
+      the piece, without its ▁}. Source: google-research/albert
       `encode_pieces`.
     """
     splits: dict[int, list[Span]] = {}
@@ -242,7 +242,7 @@ def digit_comma_splits(
 def expansion_table(
     splits: dict[int, list[Span]], vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return splits as values, int32, and row splits, int64 [V + 1].
+    """Convert splits to ragged values, int32, and row splits, int64 [V + 1].
 
     Row i contains the ids that replace id i, usually i itself.
     """
@@ -281,8 +281,8 @@ def expand(
 def piece_shares(model: sentencepiece.SentencePieceProcessor) -> np.ndarray:
     """Return each piece's share of the training text, [V].
 
-    Scores are logarithms of shares, except in BPE models, for which all pieces
-    receive the same share.
+    Scores are logarithms of shares. In BPE models, scores are ranks instead,
+    and all pieces receive the same share.
     """
     scores = np.array(model.get_score(list(range(len(model)))))
     ranks = np.array_equal(scores, np.round(scores))

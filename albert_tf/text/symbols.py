@@ -1,4 +1,4 @@
-"""The symbols of phonemes, and the words that a phoneme model predicts.
+"""Phoneme symbols, and the words that a phoneme model predicts.
 
 A symbol is one character. The presets are the tables of PL-BERT and StyleTTS 2
 (`text_utils.py`) and of Kokoro (`vocab` in its `config.json`).
@@ -14,13 +14,13 @@ from albert_tf.base.errors import near, require
 from albert_tf.text.tokenizers import load_tokenizer, tokenizer_in
 from albert_tf.text.vocabulary import Vocabulary
 
-# Next to records and weights. Only phoneme models have them.
+# Files next to the records and weights of phoneme models.
 SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
 
 PAD, MASK, SEPARATOR = "$", "M", " "
 GAP = "_"  # an id without a symbol
 MOST_SYMBOLS = 1 << 16
-# The symbol of each id. PL-BERT has the apostrophe twice, and uses the last.
+# The symbol of each id. PL-BERT has two apostrophes, and uses the last.
 PRESETS = {
     "plbert": '$;:,.!?¡¿—…"«»“” ABCDEFGHIJKLMNOPQRSTUVWXYZ'
     "abcdefghijklmnopqrstuvwxyzɑɐɒæɓʙβɔɕçɗɖðʤəɘɚɛɜɝɞɟʄɡɠɢʛɦɧħɥʜɨɪʝɭɬɫɮʟɱɯɰŋɳɲɴø"
@@ -37,15 +37,15 @@ FIRST_WORDS = (SEPARATOR, "<other>")
 
 @dataclasses.dataclass(frozen=True)
 class SymbolTable(Vocabulary):
-    """Symbols with their ids, and the words of the labels in order.
+    """Symbols with their ids, and the word for each label.
 
-    A table replaces the tokenizer next to records and weights.
+    Phoneme models have a symbol table instead of a tokenizer.
 
     Attributes:
       symbols: {symbol: id}.
-      pad, mask, separator: the symbols of padding, of masked symbols and
+      pad, mask, separator: the symbols for padding, for masked positions and
         between words.
-      words: the word of each label; empty if unknown.
+      words: the word for each label; empty if unknown.
     """
 
     symbols: Mapping[str, int]
@@ -56,37 +56,37 @@ class SymbolTable(Vocabulary):
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids, used or not."""
+        """The number of ids, including unused ids."""
         return max(self.symbols.values()) + 1
 
     @functools.cached_property
     def ids(self) -> dict[str, int]:
-        """The {symbol: id} that phonemes may have: all but padding and mask."""
+        """{symbol: id} for all symbols except padding and the mask."""
         reserved = self.pad, self.mask
         return {s: i for s, i in self.symbols.items() if s not in reserved}
 
     @functools.cached_property
     def labels(self) -> dict[str, int]:
-        """The {word: label} of the words that have their own."""
+        """{word: label} for each word that has its own label."""
         return {x: i for i, x in enumerate(self.words) if i > OTHER_LABEL}
 
     def with_words(self, words: Iterable[str]) -> "SymbolTable":
-        """Return the table with the words of labels from 2."""
+        """Return a copy of the table; labels from 2 represent `words`."""
         return dataclasses.replace(self, words=(*FIRST_WORDS, *words))
 
     def fingerprint(self) -> str:
-        """Return a string that identifies the table, words included."""
+        """Return a string that identifies the table, including its words."""
         values = sorted(self.symbols.items()), self.words
         values += self.pad, self.mask, self.separator
         return f"symbols {zlib.crc32(repr(values).encode()):08x}"
 
     @staticmethod
     def stored_in(folder: str) -> "SymbolTable | None":
-        """Return the table in a folder, None if there is none."""
+        """Return the table in a folder, or None if there is none."""
         return table_in(folder)
 
     def save(self, folder: str) -> None:
-        """Write `symbols.json` and `words.json`."""
+        """Write `symbols.json` and `words.json` to a folder."""
         self.check_claim(folder)
         values = dataclasses.asdict(self)
         words = list(values.pop("words"))
@@ -96,20 +96,20 @@ class SymbolTable(Vocabulary):
 
 
 def preset(name: str) -> SymbolTable:
-    """Return a table of `PRESETS`."""
+    """Return the table with a given name in `PRESETS`."""
     listed = enumerate(PRESETS[name])
     return SymbolTable({s: i for i, s in listed if s != GAP})
 
 
 def made_of(symbols: Iterable[str]) -> SymbolTable:
-    """Return a table of the given symbols, after the three with a role."""
+    """Return a table of padding, mask, separator and the given symbols."""
     pad, mask = [s for s in (PAD, MASK, *"_#@") if s not in {*symbols}][:2]
     every = dict.fromkeys((pad, mask, SEPARATOR, *sorted(symbols)))
     return SymbolTable({s: i for i, s in enumerate(every)}, pad, mask)
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return the old ids of each new one: of the same symbol, or none."""
+    """Return, for each new id, a list with its symbol's old id, if any."""
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
         result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
@@ -117,7 +117,7 @@ def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
 
 
 def _wrong_symbols(symbols: dict) -> Iterator[str]:
-    """Yield the entries that do not assign a character an id of its own."""
+    """Yield the entries that do not map one character to a unique legal id."""
     used = set()
     for symbol, i in symbols.items():
         legal = type(i) is int and 0 <= i < MOST_SYMBOLS and i not in used
@@ -130,8 +130,8 @@ def _read_symbols(path: str) -> SymbolTable:
     """Read `symbols.json`."""
     values = files.read_json_object(path, f"`{SYMBOLS_FILE}`")
     symbols, copy = values.get("symbols"), " Copy the file again."
-    rule = f"`{SYMBOLS_FILE}` must contain `symbols`, an object with an id of "
-    rule += f"its own, from 0 to {MOST_SYMBOLS - 1}, for each character."
+    rule = f"`{SYMBOLS_FILE}` must contain `symbols`, an object that maps each "
+    rule += f"character to a different id from 0 to {MOST_SYMBOLS - 1}."
     legal = isinstance(symbols, dict) and symbols
     require(legal, rule + copy, file=path, symbols=f"{symbols!r:.60}")
     wrong = next(_wrong_symbols(symbols), None)
@@ -146,7 +146,7 @@ def _read_symbols(path: str) -> SymbolTable:
 
 
 def _wrong_words(words: list) -> Iterator[str]:
-    """Yield the entries that are not the word of one label."""
+    """Yield entries that are neither the reserved words nor unique words."""
     used = set()
     for label, word in enumerate(words):
         first = label <= OTHER_LABEL and word == FIRST_WORDS[label]
@@ -157,11 +157,11 @@ def _wrong_words(words: list) -> Iterator[str]:
 
 
 def _read_words(path: str) -> tuple[str, ...]:
-    """Read `words.json`, the word of each label; () without labels."""
+    """Return the word for each label from `words.json`; () without labels."""
     words = files.read_json(path, f"`{WORDS_FILE}`")
     first = " and ".join(map(repr, FIRST_WORDS))
-    rule = f"`{WORDS_FILE}` must list {first} and then different words, or be "
-    rule += "an empty list. Copy the file again."
+    rule = f"`{WORDS_FILE}` must list {first}, followed by different words, or "
+    rule += "be an empty list. Copy the file again."
     listed = isinstance(words, list) and len(words) not in (1, OTHER_LABEL + 1)
     require(listed, rule, file=path, words=f"{words!r:.60}")
     wrong = next(_wrong_words(words), None)
@@ -170,7 +170,7 @@ def _read_words(path: str) -> tuple[str, ...]:
 
 
 def read_table(folder: str) -> SymbolTable:
-    """Read the tables in a folder; `words.json` may be missing."""
+    """Read the table in a folder; `words.json` may be missing."""
     table = _read_symbols(files.join(folder, SYMBOLS_FILE))
     path = files.join(folder, WORDS_FILE)
     words = _read_words(path) if files.exists(path) else ()
@@ -178,13 +178,13 @@ def read_table(folder: str) -> SymbolTable:
 
 
 def table_in(folder: str) -> SymbolTable | None:
-    """Return the tables in a folder, None if there are none."""
+    """Return the table in a folder, or None if there is none."""
     there = files.exists(files.join(folder, SYMBOLS_FILE))
     return read_table(folder) if there else None
 
 
 def named_table(name: str) -> SymbolTable:
-    """Return a table of `PRESETS`, or the tables in a folder."""
+    """Return the table with a name in `PRESETS`, or the table in a folder."""
     legal = *PRESETS, AUTO
     rule = f"`symbols` must be {', '.join(legal)}, or a folder with "
     rule += SYMBOLS_FILE + near(name, legal)
@@ -194,12 +194,12 @@ def named_table(name: str) -> SymbolTable:
 
 
 def vocabulary_in(folder: str) -> Vocabulary | None:
-    """Return the symbols or the tokenizer in a folder, None without either."""
+    """Return the symbols or tokenizer in a folder, or None without either."""
     return table_in(folder) or tokenizer_in(folder)
 
 
 def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
-    """Return a list of the new symbols, "" for tokenizers."""
+    """Return the added symbols as text, or "" for tokenizers."""
     if not isinstance(new, SymbolTable):
         return ""
     names = sorted(new.symbols.keys() - old.symbols.keys())

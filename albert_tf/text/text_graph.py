@@ -1,9 +1,9 @@
 """The tokenizers as TensorFlow graphs from strings to ids and offsets.
 
 Ids and offsets equal the results of `Tokenizer.encode_with_offsets`; offsets
-count characters of the original string. The graphs use Python's character
-classes, because ICU's may be older. The rows of a batch are processed as one
-flat sequence.
+count characters of the original string. The graphs use the character classes of
+Python, because those of ICU may be older. The graphs process the rows of a
+batch as one flat sequence.
 
 Shapes: B batch, C characters per text, N and M ids per text, T tokens per row.
 """
@@ -36,7 +36,7 @@ def characters() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first code points of runs of equal values, and the values."""
+    """Return the first code point and the value of each run of equal values."""
     every = characters()
     values = np.array([int(rule(c, config)) for c in every])
     starts = np.flatnonzero(np.diff(values, prepend=-1))
@@ -63,14 +63,14 @@ def is_space(character: str, config: TextConfig) -> bool:
 
 
 def decode(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return the code points [B, C] of strings, with U+FFFD for bad UTF-8."""
+    """Return code points [B, C] of strings; invalid UTF-8 becomes U+FFFD."""
     return tf.strings.unicode_decode(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
 
 
-# Replaces a word that is too long; no vocabulary contains this character,
-# because cleaning drops it.
+# This character replaces a word that is too long. No vocabulary contains the
+# character, because cleaning drops it.
 UNKNOWN_WORD = "\0"
 
 
@@ -107,7 +107,7 @@ class SentencePieceGraph(tf.Module):
         self._expansion = tf.RaggedTensor.from_row_splits(values, splits)
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] prepared for the model, of unchanged length."""
+        """Prepare strings [B] for the model without changing their lengths."""
         return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
@@ -150,7 +150,7 @@ class WordPieceGraph(tf.Module):
         )
 
     def prepared(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return strings [B] prepared for the model, of unchanged length."""
+        """Prepare strings [B] for the model without changing their lengths."""
         strings = tf.strings.regex_replace(valid(strings), r"\x00", DROPPED)
         return with_final_sigma(strings, self._sigma)
 
@@ -179,7 +179,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `keep` [B] values of each row, which has as many."""
+    """Return the first `keep` [B] values of each row; no row is shorter."""
     lengths = rows.row_lengths()
     within = tf.ragged.range(lengths).values
     values = rows.values[within < tf.repeat(keep, lengths)]
@@ -209,16 +209,17 @@ class TextGraph(tf.Module):
     """A graph that converts strings to ids and model inputs.
 
     Loading a SavedModel that contains the graph requires `tensorflow` and
-    `tensorflow_text`. Bytes that are not UTF-8 count as U+FFFD, as in
+    `tensorflow_text`. Bytes that are not UTF-8 become U+FFFD, as in
     `bytes.decode("utf-8", "replace")`.
 
-    The graph works until the next `tf.random.set_seed`, when TensorFlow frees
-    the SentencePiece model; a graph loaded from a SavedModel is not affected.
+    A call of `tf.random.set_seed` makes the graph unusable, because TensorFlow
+    then frees the SentencePiece model. A graph that was loaded from a
+    SavedModel is not affected.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__()
-        need("A graph that takes strings", "tensorflow_text")
+        need("A graph with string inputs", "tensorflow_text")
         self.graph = GRAPHS[tokenizer.kind](tokenizer)
         self._pad_id = tokenizer.pad_id
         self._cls_id = tokenizer.cls_id
@@ -257,9 +258,9 @@ class TextGraph(tf.Module):
 
         Args:
           a: ids [B, N] of the first segments.
-          b: ids [B, M] of the second segments; an empty row means that there is
-            no second segment, and `None` that no row has one.
-          max_seq_length: largest number of tokens in a row.
+          b: ids [B, M] of the second segments. A row is empty if there is no
+            second segment; `None` means that all rows are empty.
+          max_seq_length: maximum number of tokens in a row.
           fixed: whether T is `max_seq_length`; otherwise T is the length of the
             longest row, or 1 if there is no row.
 
@@ -304,7 +305,7 @@ class TextGraph(tf.Module):
         return tf.concat([cls, a, sep, b, last], axis=1)
 
 
-TO_THE_END = 1 << 20  # the end of a piece that is not split, beyond its span
+TO_THE_END = 1 << 20  # for pieces that are not split: an end beyond any span
 
 
 class TokenSpans(NamedTuple):
@@ -316,7 +317,7 @@ class TokenSpans(NamedTuple):
 
 
 def next_place(where: tf.Tensor) -> tf.Tensor:
-    """Return, for each index, the first index from there with a true value.
+    """Return the first index with a true value at or after each index.
 
     If there is no such index, the entry is n, the number of values. The result
     has n + 1 entries, the last of which is n.
@@ -332,7 +333,7 @@ class Characters:
 
     Attributes:
       codes: code points, ragged [B, C].
-      starts: index of each string's first character.
+      starts: index of each string's first character in the concatenation.
     """
 
     def __init__(self, strings: tf.Tensor):
@@ -442,7 +443,7 @@ class WordPieceOffsets(tf.Module):
 
     @staticmethod
     def _word_starts(parts: tf.RaggedTensor, bounds: tf.Tensor) -> tf.Tensor:
-        """Return the bound at which each word starts, flat."""
+        """Return the byte offset of each word's start, as a flat tensor."""
         solid = parts.values != " "
         rows = parts.value_rowids()
         before = tf.concat([[False], solid], axis=0)[:-1]

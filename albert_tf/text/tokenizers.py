@@ -49,7 +49,7 @@ from albert_tf.text.wordpiece import (
 )
 
 TOKENIZER_FILE, RULES_FILE = "tokenizer.json", "compiled_rules.bin"
-CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, not a setting
+CHECKSUM = "vocabulary_sha256"  # in `tokenizer.json`, but not a setting
 MASK_TEXT = "[MASK]"
 # (concatenated ids of texts, end of each text), and (ids, starts, ends)
 JoinedIds = tuple[np.ndarray, np.ndarray]
@@ -58,7 +58,7 @@ IdsAndSpans = tuple[list[int], list[int], list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(TextConfig):
-    """The vocabulary, and the normalisation of text."""
+    """Settings for the vocabulary and for text normalisation."""
 
     help_group = TOKENIZER
 
@@ -84,11 +84,12 @@ class Tokenizer(Vocabulary):
         Compilation takes about a second, so `save` writes the model too.
       encodes_with_rules: whether `encode_joined` uses `with_rules`.
       rules_file: the path at which `save` may have written `with_rules`.
-      final_sigma: a regular expression for a capital sigma that ends a word,
-        the only rule that no map can express; None without lower-casing.
+      final_sigma: a regular expression for a capital sigma that ends a word.
+        No character map can express this rule. None if the tokenizer does not
+        lower-case text.
     """
 
-    kind: str  # in `tokenizer.json`
+    kind: str  # the `type` in `tokenizer.json`
     file_name: str  # name of the vocabulary in a model directory
     special: tuple[str, str, str, str, str]  # pad, unk, cls, sep, mask
     encodes_with_rules: bool
@@ -157,7 +158,7 @@ class Tokenizer(Vocabulary):
         return final_sigma(self.normalize, self.config) if lowers else None
 
     def _prepared(self, text: str) -> str:
-        """Return a text prepared for `with_rules`, of unchanged length."""
+        """Prepare a text for `with_rules` without changing its length."""
         if text.isascii():
             return text
         text = SURROGATE.sub(REPLACEMENT, text)
@@ -179,15 +180,15 @@ class Tokenizer(Vocabulary):
         """Return ids, with each id's start and end in the original text.
 
         Offsets count characters (code points) of `text` before any
-        normalisation; ends are exclusive. A piece without characters of the
-        text, such as a lone word-boundary marker (▁), has an empty span. If
+        normalisation; ends are exclusive. A piece that covers no characters,
+        such as a lone word-boundary marker (▁), has an empty span. If
         several pieces come from one character, such as a ligature, only the
         last piece covers it.
         """
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, without ids in `not_words`."""
+        """Return the text of ids, ignoring ids in `not_words`."""
 
     def __call__(
         self,
@@ -200,7 +201,8 @@ class Tokenizer(Vocabulary):
         Args:
           texts: B strings.
           text_pairs: the second text of each pair; "" if there is none.
-          max_length: T; longer rows are cut. Default: the longest row's length.
+          max_length: T; longer rows are truncated. The default is the length of
+            the longest row.
         """
         max_length = row_length(max_length)
         first = self.encode_batch(checked_texts(texts, "texts"))
@@ -227,7 +229,8 @@ class Tokenizer(Vocabulary):
     def encode_masked(self, text: str) -> list[int]:
         """Return the ids of a text, where `[MASK]` is one piece.
 
-        A `lone_mark` follows `[MASK]` only if white space does.
+        A `lone_mark` follows `[MASK]` only if white space follows `[MASK]` in
+        the text.
         """
         parts = text.split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
@@ -264,7 +267,7 @@ class Tokenizer(Vocabulary):
 
     @staticmethod
     def stored_in(folder: str) -> "Tokenizer | None":
-        """Return the tokenizer in a folder, None if there is none."""
+        """Return the tokenizer in a folder, or None if there is none."""
         return tokenizer_in(folder)
 
     def save(self, model_dir: str) -> None:
@@ -402,7 +405,7 @@ TOKENIZERS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Return the tokenizer of a `Tokenizer.get_config`, or None for None."""
+    """Create a tokenizer from the result of `get_config`, or None from None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}
@@ -433,7 +436,7 @@ def description_beside(path: str, kind: str) -> dict:
 
 
 def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
-    """Return the tokenizer for the vocabulary in a config."""
+    """Return the tokenizer with the vocabulary and settings in a config."""
     require(
         bool(config.spm_model_file) != bool(config.vocab_file),
         "Set exactly one of `spm_model_file` and `vocab_file`.",
@@ -449,7 +452,7 @@ def build_tokenizer(config: TokenizerConfig) -> Tokenizer:
 
 
 def tokenizer_from_files(**settings: str | bool | None) -> Tokenizer:
-    """Return the tokenizer for the settings of a `TokenizerConfig`."""
+    """Return a tokenizer, given the fields of a `TokenizerConfig`."""
     return build_tokenizer(TokenizerConfig(**settings))
 
 
@@ -482,8 +485,8 @@ def load_tokenizer(model_dir: str) -> Tokenizer:
     require(
         checksum in (None, tokenizer.checksum()),
         "The vocabulary must be the one that was saved with "
-        f"`{TOKENIZER_FILE}`; copy both again, or, if you changed it on "
-        f"purpose, remove `{CHECKSUM}` from {path}.",
+        f"`{TOKENIZER_FILE}`; copy both files again or, if you changed the "
+        f"vocabulary on purpose, remove `{CHECKSUM}` from {path}.",
         vocabulary=vocabulary,
     )
     return tokenizer

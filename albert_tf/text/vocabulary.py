@@ -1,6 +1,7 @@
-"""A vocabulary: the meaning of the ids in records and weights.
+"""A vocabulary defines the meaning of the ids in records and weights.
 
-It is a tokenizer (`tokenizers`) or a table of phoneme symbols (`symbols`).
+A vocabulary is a tokenizer (`tokenizers`) or a table of phoneme symbols
+(`symbols`).
 """
 
 import abc
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from albert_tf.base import files
 from albert_tf.base.errors import require
 
-WEIGHTS = "ckpt-*.index"  # a vocabulary next to these must not change
+WEIGHTS = "ckpt-*.index"  # a vocabulary next to such files must not change
 
 
 class Vocabulary(abc.ABC):
@@ -17,7 +18,7 @@ class Vocabulary(abc.ABC):
 
     Attributes:
       vocab_size: number of ids, V.
-      words: the word of each label that a model predicts; often empty.
+      words: the word for each label that a model predicts; often empty.
     """
 
     vocab_size: int
@@ -25,15 +26,15 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
-        """Return a string that identifies the vocabulary, words included."""
+        """Return a string that identifies the vocabulary, including words."""
 
     @staticmethod
     @abc.abstractmethod
     def stored_in(folder: str) -> "Vocabulary | None":
-        """Return the vocabulary of this kind in a folder, None if none."""
+        """Return the vocabulary of this class in a folder, or None."""
 
     def check_claim(self, folder: str) -> None:
-        """Raise an error if a folder has a model with another vocabulary."""
+        """Raise an error if a folder's model has a different vocabulary."""
         known = files.matches(WEIGHTS, folder) and self.stored_in(folder)
         same = not known or known.fingerprint() == self.fingerprint()
         rule = "`output_dir` must not contain a model with another tokenizer "

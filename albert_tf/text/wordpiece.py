@@ -1,8 +1,8 @@
-"""WordPiece, which splits text into words, and words into longest pieces.
+"""WordPiece, which splits text into words, and words into the longest pieces.
 
-Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. Their
-changes to text before words are split are also compiled into the character map
-of a SentencePiece model, for offsets and for the graph.
+Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. For
+offsets and for the graph, the changes that these classes make to text before
+they split words are compiled into the character map of a SentencePiece model.
 """
 
 import bisect
@@ -25,7 +25,7 @@ from albert_tf.text.normalization import (
 )
 from albert_tf.text.sentencepiece_models import charsmap_of
 
-# A longer word becomes one unknown piece.
+# A word with more characters becomes one unknown piece.
 MAX_WORD_CHARACTERS = 200
 
 # The cache of words is cleared when it reaches this size.
@@ -34,8 +34,8 @@ MAX_CACHED_WORDS = 200_000
 # This character replaces NUL, which no map can contain; cleaning drops both.
 DROPPED = "\1"
 
-# This character, which no piece contains, replaces ideographs that no piece
-# contains.
+# This character replaces ideographs that no piece contains. No piece contains
+# this character either.
 OTHER_IDEOGRAPH = "\ufffe"
 
 # Ideographs, each of which is a separate word.
@@ -47,13 +47,13 @@ IDEOGRAPH = re.compile(
 
 
 def vocabulary_lines(content: bytes) -> list[str]:
-    """Return the pieces of a WordPiece vocabulary, one per line."""
+    """Return the pieces of a WordPiece vocabulary, which has one per line."""
     try:
         lines = content.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(
             "A wordpiece vocabulary must be UTF-8 text. "
-            f"Received: byte {error.start} is not"
+            f"Received: an invalid byte at offset {error.start}"
         ) from None
     if not lines[-1].strip():
         lines.pop()
@@ -71,7 +71,7 @@ def vocabulary_lines(content: bytes) -> list[str]:
 
 
 def clean_character(character: str) -> str:
-    """Return a character unchanged, spaced out, as a space, or dropped."""
+    """Keep a character, surround it with spaces, replace it or drop it."""
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "
@@ -83,7 +83,7 @@ def clean_character(character: str) -> str:
 
 
 def lowercase_and_strip(word: str, config: TextConfig) -> str:
-    """Return a word, in lower case and without accents if so configured."""
+    """Lower-case a word and strip its accents, if so configured."""
     if not config.do_lower_case:
         return word
     word = word.lower()
@@ -102,7 +102,7 @@ def has_marks(text: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """Return whether a character is punctuation, or an ASCII symbol."""
+    """Return whether a character is punctuation or an ASCII symbol."""
     if character.isascii():
         return character in string.punctuation
     return unicodedata.category(character).startswith("P")
@@ -138,7 +138,7 @@ class _Cleaned(dict):
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Clean a text, and remove case and accents as configured."""
+    """Clean a text, lower-case it and strip its accents, as configured."""
     return lowercase_and_strip(text.translate(_Cleaned()), config)
 
 
@@ -230,7 +230,7 @@ class WordPiece:
                 yield id, begin + first, begin + last
 
     def _greedy(self, word: str) -> list[tuple[int, int, int]]:
-        """Return the longest pieces from the left, or one unknown piece."""
+        """Return a word's longest pieces from the left, or an unknown piece."""
         unknown = [(self._unk_id, 0, len(word))]
         if len(word) > MAX_WORD_CHARACTERS:
             return unknown

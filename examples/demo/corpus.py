@@ -1,9 +1,9 @@
 """Create the demo's corpus and task from docstrings, without a download.
 
 The corpus is the English prose in the installed Python packages. The task is to
-identify the library that a passage comes from, with the names of libraries
-masked. Corpus and task depend only on the installed versions and the random
-generator.
+identify the library of a passage in which the names of libraries are masked.
+The corpus and the task depend only on the installed versions and the
+random generator.
 """
 
 import importlib.util
@@ -51,7 +51,7 @@ ROOM = {"test": 375, "dev": 250, "train": 2000}
 # Number of training examples to keep, drawn from all documents; pretraining
 # helps most if labels are few.
 TRAINING_EXAMPLES = 1000
-MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # in a passage
+MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
 # A document with more passages would fill a held-out split on its own.
 MAX_HELD_OUT_PASSAGES = 40
 
@@ -70,7 +70,7 @@ ARRAY = re.compile(r"\w*(?:tensor|ndarray|array_like)\w*", re.IGNORECASE)
 
 
 def package_folder(package: str) -> str | None:
-    """Return a package's folder, without importing it, or None if missing."""
+    """Return a package's folder, or None; do not import the package."""
     if package == "python":
         return sysconfig.get_paths()["stdlib"]
     spec = importlib.util.find_spec(package)
@@ -89,15 +89,15 @@ def package_documents(package: str) -> Iterator[Document]:
 
 
 def letters(text: str) -> str:
-    """Return a text's words in lower case, as a key that copies share."""
+    """Return a text's words in lower case, as a key to find copies."""
     return " ".join(re.findall("[a-z]+", text.lower()))
 
 
 def without_repeats(everything: Iterable[Document]) -> Iterator[Document]:
     """Yield documents without sentences that occurred before.
 
-    Two sentences are equal if their letters are. A document with only one
-    sentence left is dropped.
+    Two sentences are equal if their `letters` are equal. A document with only
+    one remaining sentence is dropped.
     """
     seen: set[str] = set()
     for document in everything:

@@ -124,7 +124,7 @@ def docstrings(name: str, node: ast.AST) -> Iterator[tuple[str, list[str]]]:
 
 
 def documents(name: str, source: bytes) -> list[Document]:
-    """Return a file's documents with prose; none if it is not Python."""
+    """Return a file's documents with prose, or [] if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -2,10 +2,10 @@
 
     python examples/demo/pipeline.py --output_dir=demo
 
-The demo, also started by `make demo`, begins with the docstrings of the
+`make demo` also starts the demo. The demo begins with the docstrings of the
 installed Python packages and ends with a SavedModel that accepts strings. Every
-step after the corpus is a command that a user would type; a step whose command
-has already succeeded in the output folder is skipped.
+step after the corpus is a command that a user would type. The demo skips steps
+that have already succeeded in the output folder.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def arguments(step: str, **values: object) -> list[str]:
 
 
 def run_step(output_dir: str, name: str, words: list[str]) -> None:
-    """Run Python with arguments, unless a marker shows an earlier success."""
+    """Run Python with arguments unless a marker shows an earlier success."""
     marker = files.join(output_dir, "steps", f"{name}.txt")
     shown = shlex.join(["python", *words]) + "\n"
     if files.exists(marker) and files.read_text(marker, "") == shown:
@@ -103,11 +103,11 @@ def run_step(output_dir: str, name: str, words: list[str]) -> None:
     try:
         status = process.wait()
     except KeyboardInterrupt:
-        process.wait()  # The step also received Ctrl-C, and is saving.
+        process.wait()  # The step also received Ctrl-C and is saving.
         raise
     rule = (
-        f"The step `{name}` failed; its output explains why. The demo resumes "
-        "from this step when run again."
+        f"The step `{name}` failed; its output explains why. Run the "
+        "demo again to resume from this step."
     )
     require(status == 0, rule, status=status)
     files.write_text(marker, shown)
@@ -151,7 +151,7 @@ def print_pretraining(output_dir: str) -> None:
     model_dir = files.join(output_dir, "pretrained")
     data_dir = files.join(output_dir, "records")
     history = History.read(model_dir)
-    print("\nHeld-out while pretraining")
+    print("\nHeld-out metrics during pretraining")
     for name in ("mlm_loss", "mlm_accuracy", "sop_loss", "sop_accuracy"):
         at, values = history.column("eval", name)
         print(
@@ -170,7 +170,7 @@ def print_finetuning(output_dir: str) -> None:
     """Print test accuracies: with and without pretraining, and by majority."""
     path = files.join(output_dir, "corpus", corpus.STATISTICS_FILE)
     labels = files.read_json(path, "The statistics")["task"]["test"].values()
-    print("\nWhich library does a docstring come from: accuracy on test")
+    print("\nWhich library does a docstring come from? Accuracy on test")
     for name, folder in TESTED.items():
         metrics = files.join(output_dir, folder, METRICS_FILE)
         values = files.read_json(metrics, "The metrics")["eval"]
@@ -228,7 +228,7 @@ def main(words: list[str] | None = None) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
-        "--output_dir", default="demo", help="folder for everything"
+        "--output_dir", default="demo", help="folder for all output"
     )
     parser.add_argument(
         "--pretraining_hours",

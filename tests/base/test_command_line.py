@@ -166,7 +166,7 @@ Program(show, program.classes, None, program.defaults, program.aliases).cli()
         ({"names": '"a'}, "`names`: Unable to parse the value '\"a' as"),
         (
             {"steps": 1, "train_step": 2},
-            "`steps` must be given once, by one of its names. Received: train_",
+            "`steps` must be given only once, by one of its names. Rec",
         ),
         ({"table": 3}, "`table` must be a path, a pandas DataFrame"),
     ],

@@ -222,7 +222,7 @@ def test_the_core_works_without_them(
         assert classifier.classify("a good film", verbose=0) in ("good", "bad")
     assert 0 <= found["eval"]["accuracy"] <= 1
     assert "curves needs matplotlib: pip install" in capsys.readouterr().out
-    with pytest.raises(InputError, match="takes strings needs tensorflow_text"):
+    with pytest.raises(InputError, match="string inputs needs tensorflow_text"):
         written(tuned, tmp_path / "text")
     out = written(tuned, tmp_path / "ids", ServingConfig(ids_only=True))
     assert set(loaded(out)) == {"serving_default", "ids"}

@@ -122,7 +122,7 @@ def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
 def test_xla_is_for_tensorflow_alone(pretrained_dir, tmp_path):
     """`jit_compile` with LiteRT or ONNX raises an error."""
     compiled = ServingConfig(jit_compile=True)
-    with pytest.raises(InputError, match="needs to=saved_model"):
+    with pytest.raises(InputError, match="requires to=saved_model"):
         written(pretrained_dir, tmp_path / "out", compiled, to="onnx")
 
 

@@ -87,7 +87,7 @@ def test_too_large_vocabulary(corpus, tmp_path):
     with pytest.raises(InputError, match="must be at most"):
         config(corpus, output, vocab_size=2**31)
     assert not output.exists()
-    size = int(re.search(r"largest possible is (\d+)", str(error.value))[1])
+    size = int(re.search(r"possible value is (\d+)", str(error.value))[1])
     make_vocabulary(config(corpus, output, vocab_size=size))
     assert load_tokenizer(str(output)).vocab_size == size
 

@@ -68,8 +68,8 @@ def test_added_pieces_need_rows():
     assert fitting(hub, added, 10) == added and not hub.differences
     assert fitting(hub, added, 8) == added[:1]
     assert hub.differences == [
-        "the added b, c are omitted, because the embedding table has only "
-        "8 rows"
+        "the added pieces b, c are omitted, because the embedding table has "
+        "only 8 rows"
     ]
 
 

@@ -65,7 +65,7 @@ def test_special_pieces_behind_the_vocabulary(make, tmp_path):
     assert (again.cls_id, again.mask_id) == (size, size + 2)
     assert again.vocab_size == size + 3
     assert again.encode_masked("[MASK]")[-1:] == [size + 2]
-    assert "the added far are omitted" in " ".join(warnings)
+    assert "the added pieces far are omitted" in " ".join(warnings)
     with pytest.raises(InputError, match="embedding table has only"):
         read_tokenizer(folder, rows=size + 8, strict=True)
 
@@ -110,7 +110,7 @@ def test_another_packing_is_named(change, tmp_path):
         assert read_tokenizer(folder, strict=True)[1] == []
     folder = write(tmp_path, usual | {"post_processor": change(rule)})
     _, warnings = read_tokenizer(folder)
-    assert len(warnings) == 1 and "packed as" in warnings[0]
+    assert len(warnings) == 1 and "packs them as" in warnings[0]
 
 
 @pytest.mark.parametrize("make", ["english", "chinese"])

@@ -155,7 +155,7 @@ def test_a_model_of_words_is_not_for_speech(tmp_path):
     model, source = goldens.random_model()[0], tmp_path / "in"
     model.config.save(str(source))
     checkpoints.save(str(source), named_variables(model), 0)
-    refuse(tmp_path, source, "styletts2 for no other", "styletts2")
+    refuse(tmp_path, source, "Only phoneme models", "styletts2")
 
 
 def test_the_published_config_is_read(tmp_path):

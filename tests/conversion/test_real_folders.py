@@ -141,7 +141,7 @@ def test_heads_of_run_classifier(number, scope, golden, tmp_path):
     source = finetuned_release(tmp_path, golden, head, scope)
     out = str(tmp_path / "out")
     if number == 1:
-        refuse(tmp_path, source, "set `task` to regression")
+        refuse(tmp_path, source, "for example to regression")
     convert(source, out, "model_dir", task="sts-b" if number == 1 else None)
     model = (Regressor if number == 1 else Classifier).load(out)
     names = ("input_ids", "input_mask", "segment_ids")
@@ -171,7 +171,7 @@ def test_tasks_of_heads(golden, tmp_path):
     assert convert_as("mnli").labels[1] == "entailment"
     assert convert_as("classification", pairs=True).is_pair
     for task, message in (
-        ("sst-2", "an output for each label"),
+        ("sst-2", "one output for each label"),
         ("race", "must have one output"),
         ("squad-1.1", "`task` must fit the head, which is for class"),
         ("nothing", "`task` must be one of"),
@@ -492,7 +492,7 @@ def test_a_prompt_is_named(golden, tmp_path):
         {"default_prompt_name": 3},
     ):
         path.write_text(json.dumps(settings | wrong))
-        with pytest.raises(InputError, match="must have texts in `prompts`"):
+        with pytest.raises(InputError, match="the values of `prompts` must"):
             read_modules(str(home))
     path.write_text(json.dumps({"prompts": {"query": None}}))
     assert read_modules(str(home)).prompt == ""

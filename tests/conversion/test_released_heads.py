@@ -66,8 +66,8 @@ def test_tasks_that_fit_a_head(shapes, name, kind, labels):
     ("shapes", "name", "message"),
     [
         (1, None, "has one output.*Received: task=None"),
-        (2, "mnli", "an output for each label.*outputs=2"),
-        (4, "mnli", "an output for each label.*outputs=4"),
+        (2, "mnli", "one output for each label.*outputs=2"),
+        (4, "mnli", "one output for each label.*outputs=4"),
         (2, "sts-b", "A head for regression must have one output.*outputs=2"),
         (2, "squad-2.0", "which is for classification"),
         (SPANS, "mnli", "which is for question answering.*task=mnli"),

@@ -221,7 +221,7 @@ def test_spaces_as_pieces_are_named(tmp_path):
     content = of_transformers(vocabularies.english())
     folder = write(tmp_path, content | {"pre_tokenizer": METASPACE})
     assert read_tokenizer(folder)[1] == [
-        "trailing and repeated spaces are pieces only in the source"
+        "only the source encodes trailing and repeated spaces"
     ]
 
 

@@ -333,7 +333,7 @@ def test_one_document(corpus, tmp_path):
     assert share == pytest.approx(0.1, rel=1 / 3)
     assert made.count("train") and made.count("eval")
     (tmp_path / "x.txt").write_text("w1 w2 .\nw3 w4 .\n\nw5\n")
-    message = "two different documents.*one long.*, 1 documents of 3 sentences"
+    message = "two different documents.*enough.*, 1 documents of 3 sentences"
     with pytest.raises(InputError, match=message):
         less = changes | {"min_document_tokens": 2}
         build.run(*settings(corpus, tmp_path / "short", **less))

@@ -216,7 +216,7 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     # The first training records have ids up to 15, and held-out ones more.
     for size, place in ((15, "train.*contains 15"), (16, "eval.*contains 93")):
         smaller = dataclasses.replace(metadata, vocab_size=size)
-        with pytest.raises(InputError, match=f"{place}, beyond .* of {size}"):
+        with pytest.raises(InputError, match=f"{place}, but .* below {size}"):
             checks.check_files(data_dir, smaller)
     path = first_file(data_dir)
     with open(path, "rb+") as file:

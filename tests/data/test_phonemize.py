@@ -272,7 +272,7 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
     assert convert(LONG) == folder
     said = capsys.readouterr().out
     number = len([*folder.glob("phonemes-*.jsonl")]) - 1
-    assert f"marks; {number} files were finished before\n" in said
+    assert f"marks; {number} files were already finished\n" in said
     assert re.search(r"^\d+ words, [\d,]+/s$", said, re.MULTILINE)
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert {p: p.stat().st_mtime_ns for p in kept} == kept

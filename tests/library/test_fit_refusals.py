@@ -64,14 +64,14 @@ def untrained(model, path):
         (of("fit", STREAM, **ONE), "must be in the data set"),
         (of("compile", loss=ENTROPY), "`from_logits=True`"),
         (of("compile", loss=ENTROPY.name), "`from_logits=True`"),
-        (of("save", "film.h5"), "must be `.keras`"),
+        (of("save", "film.h5"), "must be a `.keras`"),
         (load(), "`labels` must be given"),
         (load(["a", "a"]), "different labels"),
         (load(LABELS, rate=1), "setting must"),
         (load(LABELS, 99), "`max_length` must"),
         (load(LABELS, max_seq_length=99), "`max_seq_length` must"),
         (lambda m, path: Classifier.load("/no", LABELS), "`path` must be a"),
-        (untrained, "`compile` must come before"),
+        (untrained, "`compile` must be called before"),
     ],
 )
 def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):

@@ -140,7 +140,7 @@ def test_refuses_what_is_no_text(layer):
     """Numbers, a missing tokenizer and too short a length raise errors."""
     with pytest.raises(InputError, match="must be a list of strings"):
         layer([1, 2])
-    with pytest.raises(InputError, match="must be a `tokenizer`"):
+    with pytest.raises(InputError, match="`tokenizer` must be set"):
         Preprocessor()(TEXTS)
     with pytest.raises(InputError, match="`max_length` must be at least 3"):
         Preprocessor(layer.tokenizer, 2)

@@ -260,7 +260,7 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
     model = Classifier.load(finished[0], pairs=False)
     assert model.task.labels == LABELS
     for option in ("pairs", "multilabel"):
-        with pytest.raises(InputError, match=f"`{option}` must be the setting"):
+        with pytest.raises(InputError, match=f"`{option}` must have the value"):
             Classifier.load(finished[0], **{option: True})
     with pytest.raises(InputError, match="must be the model's"):
         Classifier.load(finished[0], ["bad", "good", "fine"])

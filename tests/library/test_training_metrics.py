@@ -112,7 +112,7 @@ def test_each_metric_expects_a_form_of_labels(thing, form):
 )
 def test_a_loss_of_probabilities_is_refused(classifier, loss):
     """A loss for probabilities is rejected, because models output logits."""
-    with pytest.raises(InputError, match="`loss` must take logits"):
+    with pytest.raises(InputError, match="`loss` must accept logits"):
         classifier.compile(loss=loss)
 
 

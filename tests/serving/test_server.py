@@ -134,9 +134,9 @@ def test_a_batch_of_nothing_has_no_results(signatures):
     [
         (((2, 25),) * 3, "1 to 24 tokens"),
         (((2, 0),) * 3, "1 to 24 tokens"),
-        (((2, 5), (2, 4), (2, 5)), "one shape"),
-        (((2, 5), (2, 5), (2, 1)), "one shape"),
-        (((2, 5), (1, 5), (2, 5)), "one shape"),
+        (((2, 5), (2, 4), (2, 5)), "equal shapes"),
+        (((2, 5), (2, 5), (2, 1)), "equal shapes"),
+        (((2, 5), (1, 5), (2, 5)), "equal shapes"),
     ],
 )
 def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):

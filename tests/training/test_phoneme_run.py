@@ -242,7 +242,7 @@ def damaged(records, folder, name, value):
 def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
     """The error has the file, the record and the id."""
     path = damaged(records, tmp_path, name, value)
-    message = rf"{path}, record \d+.*`{name}` contains {value}, beyond"
+    message = rf"{path}, record \d+.*`{name}` contains {value}, but"
     with pytest.raises(InputError, match=message):
         pretrain(tmp_path, tmp_path / "model")
 
@@ -254,7 +254,7 @@ def test_tables_must_be_those_of_the_records(records, tmp_path):
     words = json.loads(path.read_text())
     path.write_text(json.dumps([*words[:-1], "another"]))
     shutil.copy(records / "model.json", tmp_path)
-    with pytest.raises(InputError, match=r"words.json, that made them"):
+    with pytest.raises(InputError, match=r"words.json, with which they"):
         pretrain(tmp_path, tmp_path / "model")
 
 

@@ -1,17 +1,18 @@
 """Convert text to TFRecords in two passes; `build.run` runs both.
 
-`passes` contains both passes. First pass, block by block: `text_blocks` reads
-files in the formats of `text_formats`, `boundaries` finds tokens, words and
-sentences, documents are dealt to `shards`, and `held_out` chooses the held-out
-text.
+`passes` contains both passes. The first pass processes the text block by block:
+`text_blocks` reads files in the formats of `text_formats`, `boundaries` finds
+tokens, words and sentences, the documents are distributed to `shards`, and
+`held_out` chooses the held-out text.
 
-Second pass, shard by shard: each job writes one file. It cuts documents into
-`pairs` (or `next_sentence_pairs` or `released`), lays out the pairs, masks them
-with `data.masking` (or `released`) and encodes them with `records.tfrecord`.
+The second pass processes shard by shard. Each job writes one file: it cuts
+documents into `pairs` (or `next_sentence_pairs` or `released`), lays out the
+pairs, masks them with `data.masking` (or `released`) and encodes them with
+`records.tfrecord`.
 
 Finally, `statistics` reports the result and warns about problems.
 
-For phoneme models, `phoneme_build` makes records from the rows of a table.
+For phoneme models, `phoneme_build` creates records from the rows of a table.
 
 Every process receives a `build_settings.BuildSpec`. `local_runner` runs the
 stages on one machine, and `beam_runner` on many. `build_folder` recognises an

@@ -1,4 +1,4 @@
-"""A runner of the builder's stages on many machines, with Apache Beam.
+"""A runner for the builder's stages on many machines, with Apache Beam.
 
 Whole blocks of text and whole shards pass through the same functions as on one
 machine, so the records are identical, byte for byte. Only this module imports
@@ -100,7 +100,7 @@ def _end(values, name: str, path: str) -> None:
 
 
 class BeamRunner:
-    """A runner of the stages on Beam; see `LocalRunner`.
+    """A runner for the stages on Beam; see `LocalRunner`.
 
     Args:
       options: pipeline options, as on a command line, including the runner.
@@ -134,7 +134,7 @@ class BeamRunner:
     def deal(
         self, recipe: BuildSpec, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
-        """Deal the text to shards in a folder, unless this is already done."""
+        """Distribute the text to shards in a folder, unless they exist."""
         counts_path = files.join(folder, "text.json")
         held_out_path = files.join(folder, "measured.json")
         if not all(map(files.exists, (counts_path, held_out_path))):

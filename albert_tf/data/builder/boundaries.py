@@ -1,7 +1,7 @@
 """Find the beginnings of words and sentences; count letters beyond English.
 
-One of several rules finds words. Settings for English do not fit all texts: the
-counts of letters decide, or cause warnings.
+One of several rules finds words. Settings for English do not suit all texts;
+counts of letters determine the settings, or cause warnings.
 
 Glossary: N tokens, S sentences, V vocabulary.
 """
@@ -73,11 +73,11 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, for each piece, whether it is marked, and two character kinds.
+    """Return whether each piece is marked, and kinds of its characters.
 
-    The kinds belong to the piece's first and last characters. A marked piece
-    has the tokenizer's mark for the start of a word (in WordPiece, no `##`), or
-    has no text.
+    A marked piece has the tokenizer's mark for the start of a word (in
+    WordPiece, no `##`), or has no text. The kinds are those of the first and
+    last characters.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()
@@ -98,8 +98,8 @@ def _begins_sentence(piece: str, kind: str) -> bool:
     """Return whether a piece may begin a sentence.
 
     A space must precede the piece. Any letter may begin a sentence in scripts
-    without spaces, such as Chinese, and in WordPiece pieces, which do not
-    record spaces.
+    without spaces, such as Chinese, and with WordPiece, whose pieces do not
+    include spaces.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
@@ -137,7 +137,7 @@ def _encode_by_words(
     tokenizer: Tokenizer,
     lines: Sequence[str],
 ) -> Encoded:
-    """Encode lines; the first token in each word begins it.
+    """Encode lines, and mark the first token in each word.
 
     Args:
       words_of: a function that cuts a line into words, whose concatenation is
@@ -181,18 +181,18 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 
-# The English rule does not fit a language if a larger share of its letters and
-# marks, or of the pieces in its text, begins a word only by that rule.
+# The English rule does not suit a language if a larger share of its letters and
+# marks, or of the pieces in its text, begins a word only under this rule.
 MANY_BEYOND = 0.01
 
-# {kind of vocabulary: the released code's rule for it}
+# {kind of vocabulary: the released code's rule}
 RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 
 
 def beyond_english(character: str) -> bool:
-    """Return whether a letter or mark continues words only outside English.
+    """Return whether only the English rule begins a word at a character.
 
-    The English rule begins a new word at such a character.
+    Under the Unicode rule, such a letter or mark may continue a word.
     """
     letter = unicodedata.category(character)[0] in "LM"
     if not letter or character.lower() in ENGLISH:
@@ -281,7 +281,7 @@ class Letters:
     def counts(self) -> Counter:
         """Return the numbers of `letters`, `marked` and `beyond_english`.
 
-        `beyond_english` counts letters that begin a word only by the English
+        `beyond_english` counts letters that begin a word only under the English
         rule.
         """
         text = "".join(self._waiting).encode("utf-32-le", "surrogatepass")
@@ -309,23 +309,24 @@ def has_many_marks(counts: Counter) -> bool:
 
 
 def letter_warnings(dropped: float, beyond: float) -> Iterator[str]:
-    """Yield warnings if settings for English do not fit the text.
+    """Yield warnings if settings for English do not suit the text.
 
     Args:
       dropped: the share of letters that lose a mark.
-      beyond: the share of letters that begin a word only by the English rule.
+      beyond: the share of letters that begin a word only under the English
+        rule.
     """
     if dropped > MANY_MARKS:
         yield (
             f"{dropped:.1%} of the letters lose an accent or another mark, "
             "which distinguishes words in many languages; --nostrip_accents "
-            "keeps marks, with a vocabulary trained with the same flag "
-            "(--strip_accents=auto decides)"
+            "keeps marks, if the vocabulary was trained with the same flag "
+            "(--strip_accents=auto chooses the value)"
         )
     if beyond > MANY_BEYOND:
         yield (
-            f"{beyond:.1%} of the letters are not a to z; by the English rule "
-            "each piece with one begins a word, so whole words are not "
-            "masked; make records with --word_boundaries=unicode (auto "
-            "decides)"
+            f"{beyond:.1%} of the letters are not a to z; under the English "
+            "rule, each piece with such a letter begins a word, so whole words "
+            "are not masked; make the records with --word_boundaries=unicode "
+            "(auto chooses the rule)"
         )

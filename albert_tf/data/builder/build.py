@@ -80,7 +80,7 @@ def count_shards(paths: list[str]) -> int:
 
 
 def check_text(tokenization: TokenizerConfig, tokenizer: Tokenizer) -> None:
-    """Raise `InputError` unless text settings equal the tokenizer's own."""
+    """Raise `InputError` unless text settings match the tokenizer's file."""
     path = tokenization.spm_model_file or tokenization.vocab_file
     now = tokenizer.description()
     place = files.join(os.path.dirname(path), TOKENIZER_FILE)
@@ -166,8 +166,8 @@ def _check_documents(
     require(
         all(held_out.shards.values()) or not build.eval_fraction,
         "`input_file` must contain at least two different documents, with a "
-        "blank line between them, so that one can be held out, or one long "
-        "enough to divide; --eval_fraction=0 holds out no text.",
+        "blank line between them, so that one can be held out, or a document "
+        "that is long enough to divide; --eval_fraction=0 holds out no text.",
         input_file=f"{build.input_file}, {kept:,} documents of "
         f"{text['sentences']:,} sentences",
     )

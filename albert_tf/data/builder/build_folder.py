@@ -15,8 +15,8 @@ from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
 
-# A first pass that this setting stops at a bad item has the same shards as a
-# first pass with any other value.
+# With this setting, the first pass stops at a bad item. Its shards up to this
+# item are the same as with any other value.
 STRICT = {"on_bad_text": "fail"}
 
 
@@ -26,7 +26,7 @@ def _digest(text: str) -> str:
 
 @contextlib.contextmanager
 def disk_errors(output_dir: str) -> Iterator[None]:
-    """Explain what to do if a file cannot be read or written."""
+    """Add advice to errors about files that cannot be read or written."""
     try:
         yield
     except OSError as error:
@@ -81,7 +81,7 @@ class BuildFolder:
             not changes,
             "`output_dir` contains records made from different settings, text "
             "or tokenizer, or by a different version; use another folder or "
-            "remove it.",
+            "remove this one.",
             output_dir=f"{self.output_dir} ({listed})",
         )
 
@@ -112,7 +112,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Reuse the shards of a run that a bad item stopped; remove others."""
+        """Reuse shards of a run that a bad item stopped; remove all others."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):

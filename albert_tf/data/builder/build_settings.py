@@ -33,23 +33,23 @@ class BuildConfig:
     output_dir: str = variant(OUTPUT_DIR)
     task: str = setting(
         WORDS,
-        "What the records are made of: words, text to tokenize; or phonemes, "
-        "rows of a table with the words of a sentence and their phonemes.",
+        "What the records are made of: words (text to tokenize) or phonemes "
+        "(rows of a table with the words of a sentence and their phonemes).",
         choices=TASKS,
         group=EXAMPLES,
     )
     dupe_factor: int | None = setting(
         None,
         "Number of times each document is used, with new pairs and masks each "
-        "time; disk use grows with it. The released default is 40.",
+        "time; disk use grows with this number. The released default is 40.",
         means="10, as in BERT; 1 with --masking=dynamic",
         minimum=1,
         group=EXAMPLES,
     )
     eval_fraction: float = setting(
         0.02,
-        "Share of the tokens to hold out, in whole documents or, if these are "
-        "too large, part of one; 0 holds out no text.",
+        "Share of the tokens to hold out, as whole documents or, if these are "
+        "too large, as a part of one document; 0 holds out no text.",
         minimum=0.0,
         maximum=0.9,
         group=EXAMPLES,
@@ -73,14 +73,15 @@ class BuildConfig:
     )
     scratch_dir: str | None = setting(
         None,
-        "Folder for the first pass; local unless --pipeline_options is set.",
+        "Folder for files of the first pass; it must be local unless "
+        "--pipeline_options is set.",
         means="in `output_dir`",
     )
     pipeline_options: str = setting(
         "",
-        "Run the build with Apache Beam (extra `beam`), with the same records: "
-        "'--runner=DataflowRunner --project=P --region=R "
-        "--temp_location=gs://B/T'.",
+        "Options of Apache Beam (extra `beam`), which then runs the build and "
+        "writes the same records, such as '--runner=DataflowRunner --project=P "
+        "--region=R --temp_location=gs://B/T'.",
         means="processes of this machine",
         group=DEVICES,
     )
@@ -122,7 +123,7 @@ def _load_once(tokenizer_dir: str, fingerprint: str) -> Tokenizer:
 
 @dataclasses.dataclass(frozen=True)
 class BuildSpec:
-    """Everything needed to create records, copied to every process.
+    """All settings for creating records; every process receives a copy.
 
     Attributes:
       build: the settings, with defaults filled in for `dupe_factor` and

@@ -2,8 +2,9 @@
 
 Documents are ordered by hash, and the first documents are held out. If whole
 documents miss the requested share by more than a third, the document at the
-border is divided: some of its parts are held out, and only a range of the last
-one. A gap separates held-out text from the training text on either side.
+border is divided: some of its parts are held out, but only a range of the last
+of these parts. A gap separates held-out text from the training text on either
+side.
 
 Workers measure shards independently. The sums over shards determine the border
 between documents; a second pass measures the parts of the document at the
@@ -31,8 +32,8 @@ BUCKETS = 1 << BUCKET_BITS
 # The largest relative error of the share at which no document is divided.
 TOLERANCE = 1 / 3
 
-# The gap on either side of held-out text, as a share of that text; at least one
-# sentence and at most `max_seq_length`.
+# The gap on either side of held-out text, as a share of that text. A gap has at
+# least one sentence and at most `max_seq_length` tokens.
 GAP = 1 / 20
 
 # A part with fewer than FEWEST_WORDS words is divided only if it has at least
@@ -145,7 +146,7 @@ class HeldOut:
 
 
 def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
-    """Return the border between documents, and the tokens still `wanted`."""
+    """Return the border between documents, and the tokens still to hold out."""
     occupied = np.flatnonzero(tokens)
     if not len(occupied):
         return Border(0), 0
@@ -196,7 +197,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Measure a shard's parts at the border, or return None if not needed."""
+    """Measure a shard's parts at the border; return None if not needed."""
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:
@@ -216,7 +217,7 @@ def measure_parts(
 
 
 def _gap(tokens: np.ndarray | int, length: int) -> np.ndarray:
-    """Return the tokens of the gap on either side of held-out text."""
+    """Return the number of tokens in each gap beside held-out text."""
     return np.minimum(np.ceil(np.multiply(tokens, GAP)), length).astype(int)
 
 
@@ -267,7 +268,9 @@ def divide(
 def _cuts(
     sizes: np.ndarray, starts: np.ndarray, tokens: int, fewest: int
 ) -> np.ndarray:
-    """Return where a part may be cut: between sentences, and inside long ones.
+    """Return the positions of possible cuts in a part.
+
+    A part may be cut between sentences and inside long sentences.
 
     Args:
       sizes: tokens per sentence.

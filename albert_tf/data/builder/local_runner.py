@@ -1,4 +1,4 @@
-"""A runner of the builder's stages in processes on this machine."""
+"""A runner for the builder's stages in processes on this machine."""
 
 import functools
 from collections import Counter
@@ -27,7 +27,7 @@ from albert_tf.data.file_kinds import BadData
 def fill(
     store: ShardStore, paths: list[str], recipe: BuildSpec, workers: Workers
 ) -> None:
-    """Tokenise the text that the shards do not contain yet."""
+    """Tokenise the text that is not yet in the shards, and add it."""
     if store.done:
         return
     seed, reading = recipe.build.random_seed, recipe.reading
@@ -53,7 +53,7 @@ def fill(
 
 
 class LocalRunner:
-    """A runner of the stages on one machine, with `BeamRunner`'s methods.
+    """A runner for the stages on one machine, with `BeamRunner`'s methods.
 
     Args:
       workers: the worker processes.
@@ -69,7 +69,7 @@ class LocalRunner:
     def deal(
         self, recipe: BuildSpec, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
-        """Deal the text to shards in a folder and choose the held-out text.
+        """Distribute the text to shards and choose the held-out text.
 
         Returns:
           The counts of the text, and the held-out text.

@@ -1,14 +1,14 @@
-"""Create pairs for the next-sentence task, in which B follows A or not.
+"""Create pairs for the next-sentence task: does B follow A?
 
-The task teaches a small model to compare two texts, which masked words and
-sentence order do not. Half of the B are inserted from other documents. Only the
-text may reveal the label, so
+The task teaches a small model to compare two texts, unlike the prediction of
+masked words or of sentence order. In half of the pairs, B is inserted from
+another document. Only the text may reveal the label, so
 
 - an inserted B has the length of the B that it replaces, and ends like any B;
 - before the exchange, some B are replaced with a piece of their own A. If such
-  a B remains, the words that it shares with A reveal the label, and their
-  neighbours reveal the masked words. If it is exchanged, its replacement is a
-  piece of a different A.
+  a B remains, the words that it shares with A reveal the label, and the
+  neighbours of these words reveal the masked words. If such a B is exchanged,
+  the replacement is a piece of a different A.
 
 Glossary: n pairs.
 """
@@ -60,7 +60,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some B with a piece of their A, in place; mark these B, [n]."""
+    """Replace some B with a piece of their A, in place; return which, [n]."""
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
@@ -85,9 +85,9 @@ def make_pairs(
 ) -> tuple[Pairs, Counter]:
     """Create next-sentence pairs; for the arguments, see `pairs.make_pairs`.
 
-    A fair coin decides whether to insert a B from another pair, which is the
-    label. A pair is dropped if no other B has the same length; examples without
-    B are unchanged.
+    A fair coin decides whether to insert a B from another pair; the label is
+    the result. A pair is dropped if no other B has the same length; examples
+    without B are unchanged.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):

@@ -2,10 +2,10 @@
 
 A chunk contains as many whole sentences of one document as fit. The chunk is
 cut into A and B at a random sentence boundary, and a fair coin decides whether
-to swap the two. Only the text may reveal which came first, so
+to swap the two segments. Only the text may reveal which segment came first, so
 
-- no sentence is cut, inside a pair or at its outer ends: the two halves of a
-  sentence would be separated exactly if the segments are swapped;
+- no sentence is cut, inside a pair or at its outer ends, because the two halves
+  of a sentence would be separated exactly if the segments are swapped;
 - a fair coin decides from which end of the text to pack chunks, because a
   sentence that does not fit begins the next chunk and tends to be long.
 
@@ -42,7 +42,7 @@ class PairsConfig:
 
     max_seq_length: int = setting(
         512,
-        "Tokens of an example, including special tokens.",
+        "Number of tokens in an example, including special tokens.",
         minimum=8,
         maximum=65536,
     )
@@ -57,16 +57,16 @@ class PairsConfig:
         "What to do with a chunk of a single line. split: split it where a "
         "sentence ends inside it, or else drop it; drop: drop it; keep: split "
         "it if possible, or else keep it as an example of one segment, with "
-        "masked words but no order.",
+        "masked words but without a sentence order.",
         means="split",
         choices=SINGLE_SEGMENT_POLICIES,
     )
     random_next_sentence: bool = setting(
         False,
-        "Instead of swapping, take B from another document in half of the "
-        "pairs, labelled 1 (BERT's next-sentence task). Without "
-        "--compat=google, the new B has the length of the old one, and some B "
-        "are pieces of an A.",
+        "Instead of swapping segments, insert a B from another document in "
+        "half of the pairs, with the label 1 (BERT's next-sentence task). "
+        "Without --compat=google, the new B has the length of the old B, and "
+        "some B are pieces of an A.",
     )
     compat: str = variant(
         COMPAT_FLAG,
@@ -93,7 +93,7 @@ class PairsConfig:
 def sentences(
     documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentence offsets [S + 1], and the end of each one's part [S].
+    """Return sentence offsets [S + 1], and the end of each one's part, [S].
 
     A line is a sentence, but a line longer than `room` is cut at all its
     breaks. A part end is an index into the offsets.
@@ -195,7 +195,7 @@ def split(
     breaks: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Draw a break in each range of tokens; return its start if none exists."""
+    """Draw a break in each range; return the range's start if there is none."""
     first = np.searchsorted(breaks, starts, side="right")
     number = np.searchsorted(breaks, ends) - first
     drawn = first + (rng.random(len(starts)) * number).astype(np.int64)
@@ -205,7 +205,7 @@ def split(
 def without_b(
     starts: np.ndarray, ends: np.ndarray, words: np.ndarray, room: int
 ) -> Pairs:
-    """Return examples without B; cut long segments evenly, between words.
+    """Return examples without B; cut long segments evenly and between words.
 
     Args:
       starts, ends: ranges of tokens.

@@ -1,7 +1,7 @@
 """The two passes over text, from a block of text to a file of records.
 
-First pass: tokenise one block of text and deal it to shards. Second pass: write
-each file of records from one shard.
+The first pass tokenises each block of text and distributes it to shards. The
+second pass writes each file of records from one shard.
 """
 
 import dataclasses
@@ -80,7 +80,7 @@ def _deal(
     sizes: list[np.ndarray],
     counts: Counter,
 ) -> np.ndarray:
-    """Deal the documents of a block to shards; return the documents' parts.
+    """Assign the documents of a block to shards; return the parts.
 
     Args:
       recipe: the build's settings.
@@ -105,10 +105,10 @@ def _deal(
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
-    """Count letters that do not suit the settings, in a sample of lines."""
+    """Count letters, in a sample of lines, that do not suit the settings."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
-    # WordPiece strips accents only when it lowercases.
+    # WordPiece strips accents only if it lower-cases text.
     strip = config.strip_accents and (
         tokenizer.kind == "sentencepiece" or config.do_lower_case
     )
@@ -160,7 +160,7 @@ def _tokenize(
 def deal_block(
     recipe: BuildSpec, block: Block
 ) -> tuple[dict[int, bytes], Counter]:
-    """Tokenise a block and deal it; return {shard: frame} and counts.
+    """Tokenise a block; return {shard: frame} and counts.
 
     Sentences without tokens, such as lone control characters, are dropped.
     """
@@ -184,7 +184,7 @@ SPLITS = (TRAIN, EVAL)
 
 @dataclasses.dataclass(frozen=True)
 class FileJob:
-    """The job of writing one file of records.
+    """A job that writes one file of records.
 
     Attributes:
       recipe: the settings and the tokenizer.
@@ -267,7 +267,7 @@ def _pair_maker(config: pairs.PairsConfig) -> Callable:
 def _lay_out(
     job: FileJob, documents: Documents, made: Pairs
 ) -> Iterator[tuple[int, masking.Instances]]:
-    """Yield batches of laid-out pairs, and the index of their first pair."""
+    """Yield the index of each batch's first pair, and the laid-out batch."""
     length = job.recipe.pairs.max_seq_length
     for first in range(0, len(made), BATCH):
         batch = made.take(slice(first, first + BATCH))

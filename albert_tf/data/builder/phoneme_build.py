@@ -1,9 +1,9 @@
-"""Make phoneme records from rows of words and their phonemes.
+"""Create phoneme records from rows of words and their phonemes.
 
 Rows are read twice, file by file: first to count symbols and words, then to
 write records. An interrupted build continues with the files that are not
-finished. What is held out is chosen part by part, and is at least one part; a
-part has consecutive words of one document.
+finished. Text is held out in whole parts, at least one; a part consists of
+consecutive words of one document.
 
 Shapes: B examples, T positions.
 """
@@ -37,51 +37,53 @@ from albert_tf.text.symbols import OTHER_LABEL, SEPARATOR_LABEL, SymbolTable
 
 # Increased whenever the same settings and rows would produce other records.
 PHONEME_BUILDER_VERSION = 1
-# Settings that records depend on, and all that phonemes share with words.
+# Settings on which phoneme records depend, and all settings that phonemes share
+# with words.
 IDENTITY = """task eval_fraction random_seed max_seq_length masked_lm_prob
 mask_same_random symbols num_words""".split()
 SHARED = {*IDENTITY, "input_file", "output_dir", "num_processes", "scratch_dir"}
 
 PART_WORDS = 1024
-LISTED = 20  # unknown symbols in the statistics
-# {share in the statistics: the most that is usual, and a warning of more}
+LISTED = 20  # maximum number of unknown symbols in the statistics
+# {share in the statistics: the limit, and the warning above the limit}
 WARNINGS = {
     "unknown_share": (
         0.001,
-        "symbols are not in the table, and are left out; see `symbols`",
+        "symbols are not in the table, and are omitted; see `symbols`",
     ),
     "other_words_share": (
         0.3,
-        "words have the label of all others; see `num_words`",
+        "words share the label for all other words; see `num_words`",
     ),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class PhonemesConfig(Validated):
-    """The symbols and words of phoneme records."""
+    """Settings for the symbols and words of phoneme records."""
 
     help_group = EXAMPLES
 
     symbols: str = setting(
         "plbert",
-        "For phonemes, the table of symbols: plbert (also StyleTTS 2) or "
-        "kokoro; auto, made from the rows; or a folder with symbols.json.",
+        "For phonemes, the table of symbols: plbert (also for StyleTTS 2), "
+        "kokoro, auto (a table made from the rows) or a folder with "
+        "symbols.json.",
     )
     num_words: int = setting(
         30000,
-        "For phonemes, how many words to tell apart: the most frequent ones; "
-        "all others have one label.",
+        "For phonemes, the number of words with their own labels, which are "
+        "the most frequent words; all other words share one label.",
         minimum=1,
     )
 
 
 FROM_TEXT = "`python -m albert_tf.phonemize` makes such rows from text."
-Part = tuple[list[str], list[str]]  # phonemes and words, one by one
+Part = tuple[list[str], list[str]]  # the phonemes of each word, and the words
 
 
 def part_of(row: Row) -> Part:
-    """Return the words of a row; raise an error if it is malformed."""
+    """Return a row's phonemes and words; raise an error if it is malformed."""
     phonemes = row.values.get("phonemes")
     words = row.values.get("words", row.values.get("input_ids"))
 
@@ -93,9 +95,9 @@ def part_of(row: Row) -> Part:
         are(phonemes, str)
         and (are(words, str) or are(words, int) and min(words) >= 0)
         and len(phonemes) == len(words),
-        f"{row.where}: a row must have a list of strings `phonemes`, and as "
-        "many strings `words`, or numbers of words from 0, `input_ids`; "
-        f"{FROM_TEXT}",
+        f"{row.where}: a row must have a list of strings, `phonemes`, and a "
+        "list of the same length: strings, `words`, or word numbers from 0, "
+        f"`input_ids`; {FROM_TEXT}",
         phonemes=f"{phonemes!r:.60}",
         words=f"{words!r:.60}",
     )
@@ -105,8 +107,8 @@ def part_of(row: Row) -> Part:
 def read_parts(path: str) -> Iterator[Part]:
     """Yield the parts of the documents in a file.
 
-    Consecutive rows with the same `document` are one; other rows are documents
-    of their own.
+    Consecutive rows with the same `document` form one document; each row
+    without a `document` is a separate document.
     """
     rows = enumerate(rows_of(path))
     for _, group in itertools.groupby(
@@ -127,9 +129,9 @@ class Counts(NamedTuple):
     """Counts of rows.
 
     Attributes:
-      symbols, words: how often each occurs.
-      spelt: the number of symbols of each word.
-      first: how many files have a key, in decimal digits, as their lowest.
+      symbols, words: the number of occurrences of each symbol and word.
+      spelt: the number of symbols in all occurrences of each word.
+      first: the number of files with each lowest key, in decimal digits.
     """
 
     symbols: Counter
@@ -139,12 +141,12 @@ class Counts(NamedTuple):
 
 
 def key_of(part: Part, seed: int) -> int:
-    """Return the place of a part in the order of holding out."""
+    """Return a part's key; the parts with the lowest keys are held out."""
     return document_hash(part[0], seed)
 
 
 def count(seed: int, job: tuple[str, str]) -> Counts:
-    """Count the rows of a file unless its counts are in a second file."""
+    """Count the rows of a file, or read the counts if they exist."""
     source, counts_path = job
     if files.exists(counts_path):
         found = files.read_json(counts_path, "The counts of rows")
@@ -163,13 +165,13 @@ def count(seed: int, job: tuple[str, str]) -> Counts:
 
 
 def table_of(config: PhonemesConfig, counts: Counts) -> SymbolTable:
-    """Return the table that the settings ask for, with its words."""
+    """Return the symbol table for the settings, including its words."""
     if config.symbols == symbols.AUTO:
         table = symbols.made_of(counts.symbols)
     else:
         table = symbols.named_table(config.symbols)
     ranked = sorted(counts.words, key=lambda x: (-counts.words[x], x))
-    rule = "`input_file` must have at least two different words."
+    rule = "`input_file` must contain at least two different words."
     require(len(ranked) > 1, rule, words=", ".join(ranked))
     return table.with_words(ranked[: config.num_words])
 
@@ -179,8 +181,8 @@ def lay_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the symbols and labels of as few examples as possible, [B, T].
 
-    Unknown symbols are left out, and so are words without any known one. Longer
-    words than fit are cut.
+    Unknown symbols are omitted, as are words without known symbols. Words that
+    do not fit into an example are truncated.
     """
     ids, labels = table.ids, table.labels
     spelt = [[ids[s] for s in word if s in ids] for word in part[0]]
@@ -319,7 +321,7 @@ def make_records(
     folder: build_folder.BuildFolder,
     workers: Workers,
 ) -> None:
-    """Count, choose the table, and write all files; the metadata comes last."""
+    """Count symbols, choose the table and write all files, metadata last."""
     counts = Counts(*(Counter() for _ in Counts._fields))
     saved = [
         files.join(folder.scratch, f"counts-{i:05d}.json")
@@ -357,15 +359,15 @@ def make_records(
         statistics=statistics_of(table, counts),
     )
     for split, *_ in jobs:
-        rule = f"`input_file` must suffice for {split} records: at least two "
-        rule += "different documents that are not held out together; "
+        rule = f"`input_file` must suffice for {split} records: it needs at "
+        rule += "least two different documents that are not held out together; "
         rule += "--eval_fraction=0 holds out no text."
         require(result.count(split), rule, words=counts.words.total())
     result.write(build.output_dir)
 
 
 def row_paths(source: str, output_dir: str) -> list[str]:
-    """Return the files of rows that `input_file` names, without a manifest."""
+    """Return the files of rows that `input_file` names, except manifests."""
     skipped = build_folder.MANIFEST_FILE
     found = input_paths(source, output_dir)
     paths = [p for p in found if os.path.basename(p) != skipped]

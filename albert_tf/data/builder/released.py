@@ -30,7 +30,8 @@ from albert_tf.data.masking import (
     word_ends,
 )
 
-# Attempts to draw a different document, after which the same one is accepted.
+# Number of attempts to draw a different document; the last one is accepted even
+# if the document is the same.
 TRIES = 10
 
 

@@ -1,9 +1,9 @@
 """Store tokenised documents in shards on a local disk.
 
-Shards only grow. `progress.json` stores how far the text had been read at the
-last flush, and the sizes of the shards. After an interruption, shards are
-truncated to these sizes and reading resumes from that position; if a shard is
-shorter than recorded, reading starts over.
+Shards only grow. `progress.json` stores the position in the text, and the sizes
+of the shards, at the last flush. After an interruption, shards are truncated to
+these sizes and reading resumes from that position; if a shard is shorter than
+recorded, reading starts over.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import numpy as np
 from albert_tf.base import files
 from albert_tf.data.builder.text_formats import merge
 
-# About a hundred examples of length 512.
+# Tokens per part of a document: about a hundred examples of length 512.
 PART_TOKENS = 1 << 15
 
 
@@ -118,7 +118,7 @@ def _frames(data: bytes, id_type: np.dtype) -> Iterator[Documents]:
 
 
 def read_shard(path: str, id_type: np.dtype) -> Documents | None:
-    """Return all parts of a shard, or None if it is empty."""
+    """Return all parts in a shard, or None if the shard is empty."""
     frames = list(_frames(files.read_bytes(path), id_type))
     return concatenate(frames) if frames else None
 

@@ -165,7 +165,8 @@ MANY_ONE_SEGMENT = 0.3
 # A larger share of unknown tokens means that the vocabulary does not fit.
 MANY_UNKNOWN = 0.01
 
-# If more of a batch is padding, a shorter `max_seq_length` is faster.
+# If a larger share of the positions is padding, a shorter `max_seq_length` is
+# faster.
 MUCH_PADDING = 0.4
 
 # Warn if truncation removes a larger share of the text.
@@ -176,8 +177,8 @@ MUCH_TRUNCATED = 0.05
 UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 
-# With fewer held-out records, the loss is a poor estimate; a larger share of
-# the text is better used for training.
+# With fewer held-out records, the loss is a poor estimate. If a larger share of
+# the text is needed for them, the text is better used for training.
 FEW_HELD_OUT = 100
 MUCH_HELD_OUT = 0.2
 
@@ -192,7 +193,7 @@ def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
         yield (
             f"--max_predictions_per_seq={slots} at length {length} predicts "
             f"{slots / length:.1%} of the tokens of a full example instead of "
-            f"{config.masked_lm_prob:.1%}; {full} predicts them all"
+            f"{config.masked_lm_prob:.1%}; use {full} to reach this share"
         )
 
 
@@ -212,14 +213,14 @@ def _text(statistics: dict) -> Iterator[str]:
         dropped = statistics["dropped_chunks"]
         fate = (
             f"{dropped:,} of {statistics['records'] + dropped:,} were dropped "
-            "because they are one sentence (--single_segment_policy=keep keeps "
-            "them for masking)"
+            "because they contain one sentence (--single_segment_policy=keep "
+            "keeps them for masking)"
             if dropped
             else f"{statistics['unpaired_share']:.0%} of the examples have no "
             "order"
         )
         yield (
-            f"{statistics['one_segment_share']:.0%} of the chunks are one "
+            f"{statistics['one_segment_share']:.0%} of the chunks contain one "
             f"line, and {fate}; the sentence-order task needs one sentence per "
             "line (--split_sentences; --input_format=lines if rows of a table "
             "are sentences), blank lines only between documents, and room for "
@@ -254,7 +255,12 @@ def _room(statistics: dict) -> Iterator[str]:
 
 
 def few_held_out(records: int, share: float) -> Iterator[str]:
-    """Yield a warning if a share of the text makes too few records."""
+    """Yield a warning if too few records are held out.
+
+    Args:
+      records: the number of held-out records.
+      share: the held-out share of the text.
+    """
     if 0 < records < FEW_HELD_OUT:
         enough = share * FEW_HELD_OUT / records
         yield f"only {records} examples are held out; " + (
@@ -281,7 +287,8 @@ def _held_out(statistics: dict) -> Iterator[str]:
         yield (
             f"one document has {divided:.0%} of the tokens, more than the "
             "share to hold out: part of it is held out, and training uses the "
-            "rest; if it is several documents, separate them by blank lines"
+            "rest; if the file contains several documents, separate them by "
+            "blank lines"
         )
     yield from few_held_out(records, share)
 

@@ -63,7 +63,8 @@ def _inside_line(data: bytes) -> int:
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     """Yield the bytes of a file, `BLOCK_BYTES` at a time.
 
-    If the file is damaged, yield the bytes before the damage, then raise.
+    If the file is damaged, yield the bytes before the damage, then raise an
+    error.
     """
     while True:
         chunk, damage = b"", None
@@ -178,7 +179,7 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise the errors that the beginnings of files reveal.
+    """Raise errors that can be detected at the beginnings of files.
 
     Pipes can be read only once, so they are not checked.
     """
@@ -326,8 +327,8 @@ def read_documents(
     """Split a block into documents of stripped, non-blank lines.
 
     If the block continues the last document of the previous block, the first
-    document contains the rest of that document, and may be empty. There is
-    always a first document, empty if the block has no text.
+    document contains the rest of that document, and may be empty. If the block
+    has no text, the only document is empty.
     """
     merge(counts, block.skipped)
     bad = BadItems(reading.on_bad_text, counts)

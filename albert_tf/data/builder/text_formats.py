@@ -96,7 +96,7 @@ def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
 
 
 class BadItems:
-    """A handler of bad items, with the behaviour that `on_bad_text` selects.
+    """A handler for bad items, with the behaviour that `on_bad_text` selects.
 
     Args:
       on_bad_text: the setting.
@@ -256,7 +256,7 @@ CORPUS = setting(
     None,
     "Text, JSON lines, CSV, TSV or Parquet files, compressed or not, or "
     "folders written by `save_to_disk` of `datasets`: a comma-separated list "
-    "of globs; - is standard input.",
+    "of globs; - reads standard input.",
     required=True,
     convert=as_sources,
 )
@@ -270,9 +270,9 @@ class TextFilesConfig(Validated):
 
     input_format: str | None = setting(
         None,
-        "Layout of documents in a file: lines (a blank line, or an empty row "
-        "of a table, between documents), files (one document per file) or "
-        "jsonl (one JSON object per line).",
+        "Layout of documents in a file: lines (blank lines, or empty rows of a "
+        "table, separate documents), files (one document per file) or jsonl "
+        "(one JSON object per line).",
         means="lines for text; each table row and each JSON object is a "
         "document",
         choices=FORMATS,
@@ -348,7 +348,8 @@ class SentencesConfig(TextFilesConfig):
 
     split_sentences: str | None = setting(
         None,
-        "Language code, such as en, whose rules split lines into sentences.",
+        "Code of the language, such as en, whose rules split lines into "
+        "sentences.",
         means="each line is one sentence",
     )
 
@@ -373,7 +374,7 @@ class ReadingConfig(SentencesConfig):
 
     word_boundaries: str | None = setting(
         None,
-        "Rule that finds words. chinese uses jieba; segmented splits at "
+        "Rule for finding words. chinese uses jieba; segmented splits at "
         "spaces; auto uses unicode for a SentencePiece model with letters "
         "other than a to z.",
         means="english (the released rule) for a SentencePiece model, "
@@ -384,7 +385,7 @@ class ReadingConfig(SentencesConfig):
         1, "Omit documents with fewer tokens.", minimum=1, maximum=10_000
     )
     drop_duplicates: bool = setting(
-        False, "Omit documents whose text occurred before."
+        False, "Omit documents whose text has already occurred."
     )
 
 

@@ -21,10 +21,10 @@ from albert_tf.data.records.metadata import (
     static_sizes,
 )
 
-# Remote storage is slow to answer a call but handles many at once.
+# Remote storage has a high latency but handles many calls at once.
 CALLS_AT_ONCE = 64
-# Number of records to check in each split before a run. With fewer records, ids
-# from a vocabulary that is too large might all be low by chance.
+# Number of records to check in each split before a run. With fewer records, the
+# ids of a larger vocabulary might all be small by chance.
 FIRST = 16
 # The number of values of each feature in a dynamic record.
 DYNAMIC_SIZES = {
@@ -36,7 +36,7 @@ DYNAMIC_SIZES = {
 
 
 def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
-    """Describe the features of a record that have a wrong number of values."""
+    """Describe features of a record that have the wrong number of values."""
     return "; ".join(
         f"`{name}` has {len(feature[name])} values instead of {size}"
         for name, size in sizes.items()
@@ -50,7 +50,7 @@ def _wrong_static(feature, metadata: Metadata) -> str:
         return wrong
     for name, size in id_limits(metadata).items():
         if 0 < size <= (highest := max(feature[name])):
-            return f"`{name}` contains {highest}, beyond a vocabulary of {size}"
+            return f"`{name}` contains {highest}, but ids must be below {size}"
     return ""
 
 
@@ -112,8 +112,8 @@ def check_files(data_dir: str, metadata: Metadata) -> None:
     """Raise `InputError` unless the files are complete and match the metadata.
 
     The check is cheap: it compares file sizes, many at a time, and reads the
-    first records of each split. Errors in other records are reported when they
-    are read.
+    first records of each split. Errors in other records are reported when
+    those records are read.
     """
     for split, entries in metadata.splits.items():
         paths = [entry_path(data_dir, entry) for entry in entries]
@@ -144,7 +144,7 @@ def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
     """Convert TensorFlow errors that name a record file to `InputError`.
 
     `input_pipeline` ensures that all errors from damaged records name their
-    file. Other errors, such as compiler errors, pass unchanged, without
+    file. Other errors, such as compiler errors, are raised unchanged, without
     reading any record.
     """
     try:

@@ -19,7 +19,7 @@ from albert_tf.data.records.metadata import (
 from albert_tf.data.records.parsing import READERS, parse_static
 from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
-# Requests to remote storage have a high latency, so each request reads a lot.
+# Requests to remote storage have a high latency, so each one reads many bytes.
 READ_BYTES = 8 << 20
 MOST_FILES, BYTES_AHEAD = 16, 256 << 20
 
@@ -50,9 +50,10 @@ def _file_records(
 
 
 def _files_at_once(entries: Sequence[RecordFile]) -> int:
-    """Return how many files to read in parallel.
+    """Return the number of files to read in parallel.
 
-    These files are in memory, and twice as many files are read ahead.
+    The limit on memory applies to these files and to twice as many files that
+    are read ahead.
     """
     largest = max(entry.bytes for entry in entries)
     fitting = max(1, BYTES_AHEAD // 3 // max(1, largest))
@@ -63,7 +64,7 @@ class _Row(NamedTuple):
     """Files whose records are read in sequence."""
 
     paths: tf.Tensor  # [files] string
-    counts: tf.Tensor  # [files] int64, the number of records in each
+    counts: tf.Tensor  # [files] int64, the number of records in each file
     at_once: int
 
 

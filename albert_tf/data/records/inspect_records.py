@@ -36,14 +36,16 @@ class InspectConfig(Validated):
 
     input_file: str = setting(
         None,
-        "Records: comma-separated files, globs or folders; also accepted "
-        "without the flag name.",
+        "Record files: a comma-separated list of files, globs and folders; "
+        "the flag name may be omitted.",
     )
-    num_examples: int = setting(3, "Examples to print per file.", minimum=0)
+    num_examples: int = setting(
+        3, "Number of examples to print per file.", minimum=0
+    )
 
 
 def find_paths(patterns: str) -> list[str]:
-    """Return the files that comma-separated files, globs and folders name."""
+    """Return the files that a comma-separated list of paths and globs names."""
     paths = []
     for entry in files.split_paths(patterns):
         here = files.matches("*.tfrecord*", entry)
@@ -54,10 +56,9 @@ def find_paths(patterns: str) -> list[str]:
 
 
 def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
-    """Return the tokenizer that flags name, or else the file's tokenizer.
+    """Return the tokenizer of the flags, or else the one in the file's folder.
 
-    The file's tokenizer is in the file's folder. The result is None if there is
-    no tokenizer.
+    The result is None if there is neither.
     """
     if config.spm_model_file or config.vocab_file:
         return build_tokenizer(config)
@@ -65,7 +66,7 @@ def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
 
 
 def paint(kind: str, text: str) -> str:
-    """Colour text for a terminal; return it unchanged otherwise."""
+    """Colour a text if the output is a terminal, or else leave it unchanged."""
     return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
 
 
@@ -146,7 +147,7 @@ def inspect_file(
     print(f"{path}")
     if tokenizer is None:
         print(
-            "No tokenizer in the file's folder, so ids are shown; see "
+            "The file's folder contains no tokenizer, so ids are printed; see "
             "--spm_model_file and --vocab_file"
         )
     examples = tfrecord.decoded(path, config.num_examples)

@@ -1,20 +1,22 @@
 """The metadata of pretraining records, and the features of the records.
 
-The features have their released names; code calls `next_sentence_labels`
-`sentence_order_labels`. Training records have one of two forms:
+The features have their released names, but the code calls
+`next_sentence_labels` `sentence_order_labels`. Training records have one of two
+forms:
 
 static: masked, with every list padded to T or P, as in the release.
-dynamic: unmasked and compact. `token_ids` is a byte string, the little-endian
-  ids of segment A and then B without special tokens, 2 bytes each, or 4 for a
-  vocabulary over 65,536. `word_starts` has one bit per token, the first token
-  in the highest bit of the first byte. `segment_lengths` is the number of
-  tokens in A and in B. `next_sentence_labels` is the same as in static records.
+dynamic: unmasked and compact. `token_ids` is a byte string with the
+  little-endian ids of segment A and then B, without special tokens; each id has
+  2 bytes, or 4 bytes if the vocabulary has more than 65,536 ids. `word_starts`
+  has one bit per token; the first token is the highest bit of the first byte.
+  `segment_lengths` contains the numbers of tokens in A and in B.
+  `next_sentence_labels` is the same as in static records.
 
 Held-out records are always static, so that their masks stay the same.
 
-Phoneme records, including held-out records, are padded and unmasked:
-`symbol_ids`, and `word_ids`, the label of each position's word. The masks of a
-held-out record depend only on its position.
+Phoneme records, including held-out records, are padded and unmasked. They
+contain `symbol_ids` and `word_ids`, the label of the word at each position. The
+masks of a held-out record depend only on the record's position.
 
 Glossary: T tokens, P predictions.
 """
@@ -39,7 +41,7 @@ from albert_tf.text.symbols import OTHER_LABEL
 METADATA_FILE = "metadata.json"
 VERSION = 1
 TRAIN, EVAL = "train", "eval"
-# What records are made of.
+# The tasks: what the records are made of.
 WORDS, PHONEMES = TASKS = ("words", "phonemes")
 # Statistics of phonemes: the number of labels, and the metrics of a model that
 # knows only the frequencies.
@@ -119,7 +121,7 @@ class Metadata:
 
 
 def _typed(value: Metadata | RecordFile) -> Metadata | RecordFile:
-    """Return a dataclass read from JSON; raise an error if a type is wrong."""
+    """Check the types of a dataclass read from JSON, and return it."""
     for field in dataclasses.fields(value):
         found, kind = getattr(value, field.name), field.type
         legal = isinstance(found, typing.get_origin(kind) or kind)
@@ -138,12 +140,12 @@ def _entry(values: dict) -> RecordFile:
     return entry
 
 
-# Errors from values of other types or sizes.
+# Errors caused by values of wrong types or sizes.
 DAMAGE = (ArithmeticError, AttributeError, KeyError, TypeError, ValueError)
 
 
 def _legal(metadata: Metadata) -> Metadata:
-    """Return metadata; raise an error if a value that is read is illegal."""
+    """Check the values that the package reads, and return the metadata."""
 
     def are_numbers(values: object) -> bool:
         return isinstance(values, dict) and all(
@@ -176,7 +178,7 @@ def load_metadata(data_dir: str) -> Metadata:
     require(
         isinstance(values, dict) and values.pop("version", None) == VERSION,
         f"`metadata.json` must have version {VERSION}; make the records again "
-        "with this create_pretraining_data.py.",
+        "with this version of create_pretraining_data.py.",
         file=path,
     )
     try:
@@ -214,7 +216,7 @@ def static_sizes(metadata: Metadata) -> dict[str, int]:
 
 
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
-    """Return the paths of a split's files; fail if it has no records."""
+    """Return the paths of a split's files; the split must have records."""
     require(
         metadata.count(split),
         f"`data_dir` must contain {split} records.",
@@ -268,7 +270,7 @@ def _lengths(path: str) -> tuple[int, int]:
 
 
 def _name(path: str, folder: str) -> str:
-    """Return a path relative to a folder, or absolute without a folder."""
+    """Return a path relative to a folder, or absolute if `folder` is empty."""
     if folder:
         return path.removeprefix(folder.rstrip("/") + "/")
     return path if files.is_remote(path) else os.path.abspath(path)

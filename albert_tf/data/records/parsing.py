@@ -1,4 +1,4 @@
-"""Parsing of each form of records to batches of tensors.
+"""Parsing of records, in each of their forms, into batches of tensors.
 
 Dynamic and phoneme records are masked while they are read, by Python functions
 that are called from threads of the input pipeline. A thread that is waiting for
@@ -50,7 +50,7 @@ def _is_example(serialized: tf.Tensor) -> tf.Tensor:
     """Return whether each record consists of one field `features`, [B] bool."""
     head = tf.io.decode_raw(serialized, tf.uint8, fixed_length=6)
     head = tf.cast(head, tf.int64)
-    tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits a byte
+    tag, length = head[:, 0], head[:, 1:]  # a varint, 7 bits per byte
     goes_on = tf.math.cumprod(length // 128, axis=1)
     bits = length % 128 * [128**i for i in range(5)]
     before = tf.pad(goes_on, [[0, 0], [1, 0]], constant_values=1)[:, :-1]
@@ -71,7 +71,9 @@ def parse_examples(
     """
     # TensorFlow's own error would quote the record instead of naming it, and
     # would become a UnicodeDecodeError if the bytes are not text.
-    whole = require_all(_is_example(serialized), names, "no tf.train.Example")
+    whole = require_all(
+        _is_example(serialized), names, "not a tf.train.Example"
+    )
     with tf.control_dependencies([whole]):
         return tf.io.parse_example(serialized, features, example_names=names)
 
@@ -108,12 +110,12 @@ def parse_static(
     return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
 
 
-# After this many seconds without a call, a pipeline's buffers are full.
+# After this many seconds without a call, a pipeline's buffers must be full.
 QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function for pipelines; calls in progress end before Python exits."""
+    """A function for pipelines; Python waits at exit for calls in progress."""
 
     def __init__(self, function: Callable):
         self.function = function
@@ -198,20 +200,20 @@ def parse_phonemes(
     batch = parse_examples(names, serialized, padded_features(metadata))
     for name, limit in id_limits(metadata).items():
         sound = tf.reduce_all(batch[name] < limit, axis=1)
-        fault = require_all(sound, names, f"`{name}` has ids beyond {limit}")
+        fault = require_all(sound, names, f"`{name}` has an id >= {limit}")
         with tf.control_dependencies([fault]):
             batch[name] = tf.cast(batch[name], tf.int32)
     return batch
 
 
-# A function that makes batches of positions in the stream [B] int64, names and
-# serialised examples [B] string. Masks are drawn in Python, so it runs only in
-# the process that created the pipeline.
+# A function from positions in the stream, [B] int64, and from names and
+# serialised examples, [B] string, to a batch. Masks are drawn in Python, so the
+# function runs only in the process that created the pipeline.
 Reader = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 
 def static_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
-    """Return a reader of records with masks; see `parse_static`."""
+    """Return a reader of static records; see `parse_static`."""
     return lambda _, names, serialized: parse_static(
         names, serialized, metadata
     )
@@ -253,9 +255,9 @@ def dynamic_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
 def phoneme_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
     """Return a reader of phoneme records.
 
-    Its batches have input_ids, input_mask, symbol_ids, the ids before masking,
-    and word_ids, int32 [B, T], and symbol_weights, float32 [B, T], 1 at the
-    symbols of chosen words.
+    Its batches contain input_ids, input_mask, symbol_ids (the ids before
+    masking) and word_ids, int32 [B, T], and symbol_weights, float32 [B, T],
+    which are 1 at the symbols of chosen words.
     """
     table = vocabulary_beside(data_dir, metadata)
     pad, mask = (table.symbols[role] for role in (table.pad, table.mask))

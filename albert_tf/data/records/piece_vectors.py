@@ -1,11 +1,11 @@
 """Vectors of pieces, computed from counts of their neighbours in the text.
 
 A masked language model first learns which pieces can replace one another. It
-learns this in the embedding table, which has most of the weights of a small
-ALBERT. The text reveals such pieces before the first step: they have the same
-neighbours. The vectors are the left singular vectors of the positive pointwise
-mutual information of pieces and neighbours, scaled by the square roots of the
-singular values, as Levy, Goldberg and Dagan advise
+stores this knowledge in the embedding table, which contains most of the weights
+of a small ALBERT. The text reveals such pieces before the first step, because
+they have the same neighbours. The vectors are the left singular vectors of the
+positive pointwise mutual information of pieces and neighbours, scaled by the
+square roots of the singular values, as Levy, Goldberg and Dagan recommend
 (https://aclanthology.org/Q15-1016). Each position around a piece is counted
 separately.
 
@@ -19,7 +19,8 @@ from sklearn.utils.extmath import randomized_svd
 from albert_tf.data.records.metadata import TRAIN, Metadata, paths_of
 from albert_tf.data.records.tfrecord import decoded
 
-# This many tokens take about 20 seconds; more are not worth the time.
+# Processing this many tokens takes about 20 seconds; more tokens are not worth
+# the time.
 MOST_TOKENS = 10_000_000
 DISTANCE = 2  # neighbours are at most this many positions away
 # A piece that occurs less often has no vector.
@@ -88,7 +89,9 @@ def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
 def piece_vectors(
     tokens: np.ndarray, vocab_size: int, width: int
 ) -> np.ndarray:
-    """Return piece vectors, float32 [V, E], of mean square 1, or 0 if unknown.
+    """Return piece vectors, float32 [V, E], with a mean square of 1.
+
+    The vectors of unknown pieces are 0.
 
     Args:
       tokens: as returned by `read_tokens`.

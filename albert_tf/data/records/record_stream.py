@@ -47,7 +47,7 @@ def philox(key: np.ndarray, counters: np.ndarray) -> np.ndarray:
 
 
 def random_integers(seed: Sequence[int], count: int) -> np.ndarray:
-    """Return the same int64 [count] as `tf.random.stateless_uniform`."""
+    """Return the integers of `tf.random.stateless_uniform`, int64 [count]."""
     words = np.array(seed, np.int64).view(np.uint32)[None]
     key = philox(FIRST_KEY, words)[0]
     counters = np.zeros([-(-count // 2), 4], np.uint32)
@@ -62,7 +62,7 @@ def fold_in(seed: Sequence[int], number: int, dtype=np.int64) -> tuple:
     Args:
       seed: the seed to start from.
       number: the number to fold in.
-      dtype: the number's type in TensorFlow; a Python number is int32 there.
+      dtype: the number's type in TensorFlow, where a Python number is int32.
     """
     return int(random_integers(seed, 1).view(dtype)[0]), number
 
@@ -183,7 +183,7 @@ class RecordStream:
         }
 
     def held_out(self, batch_size: int) -> Iterator[dict]:
-        """Yield the held-out batches once; the last is padded with zeros."""
+        """Yield the held-out batches once; zeros pad the last batch."""
         order = range(len(self.metadata.splits[EVAL]))
         records = self._read(EVAL, order, 0)
         while part := list(itertools.islice(records, batch_size)):

@@ -83,7 +83,7 @@ PART_BYTES = 1 << 24
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Read up to `size` bytes; reserve no more memory than the file fills."""
+    """Read up to `size` bytes; allocate no more memory than the file needs."""
     parts = []
     while size and (part := file.read(min(size, PART_BYTES))):
         parts.append(part)
@@ -200,8 +200,8 @@ def parse(serialized: bytes) -> defaultdict[str, Sequence]:
     return features
 
 
-# Tags of length-delimited fields: 1 is Example.features, a map entry of these,
-# an entry's key, or Feature.bytes_list; 2 is an entry's value, or
+# Tags of length-delimited fields: 1 is Example.features, a map entry of
+# Features, an entry's key, or Feature.bytes_list; 2 is an entry's value, or
 # Feature.float_list; 3 is Feature.int64_list.
 FIELD_1, FIELD_2, FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 
@@ -257,7 +257,7 @@ def ints(key: str, values: np.ndarray) -> list[bytes]:
 def fixed(key: str, values: np.ndarray) -> list[bytes]:
     """Encode fixed-size values [B, n] as one feature per row.
 
-    A bool becomes an int64 feature, a float32 value a float feature.
+    Bool values become an int64 feature, and float32 values a float feature.
     """
     list_tag = FIELD_3 if values.dtype == bool else FIELD_2
     ends = np.arange(1, len(values) + 1) * values[:1].nbytes
@@ -388,7 +388,7 @@ def _decode_dynamic(feature) -> Example:
 
 def _decode_phonemes(feature) -> Example:
     labels = np.array(feature["word_ids"])
-    end = np.flatnonzero(labels)[-1] + 2  # with the last separator
+    end = np.flatnonzero(labels)[-1] + 2  # including the last separator
     ids, nothing = np.array(feature["symbol_ids"])[:end], np.zeros(0, np.int64)
     return Example(
         input_ids=ids,
