@@ -40,7 +40,7 @@ class Predictor:
         self.task, self.tokenizer, self.run = task, tokenizer, run
 
     def predictions(self, examples: Sequence[Any]) -> Sequence[Any]:
-        """Return the prediction of each example."""
+        """Return the prediction for each example."""
         features = self.task.features(examples, self.tokenizer)
         return self.task.predictions(examples, self.run(features), features)
 
@@ -48,7 +48,7 @@ class Predictor:
         """Return the answers to queries as JSON values.
 
         Args:
-          queries: a dict {field: value} per query; see `Task.fields`.
+          queries: one dict {field: value} per query; see `Task.fields`.
           top: the maximum number of answers to a question.
         """
         task = self.task.for_queries()

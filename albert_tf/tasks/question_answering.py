@@ -68,12 +68,13 @@ def label(
 
     Args:
       question: the question; its `span` is the answer.
-      context: int32 [3, W], ids, starts and ends.
+      context: int32 [3, W], the ids, starts and ends of the context's tokens.
       window: the slice of context tokens in the row.
       position: the position in the row at which the window begins.
 
     Returns:
-      (0, 0), which is `[CLS]`, unless the window contains the whole answer.
+      The positions, or (0, 0), which is `[CLS]`, if the window does not contain
+      the whole answer.
     """
     start, end = question.span
     first = int(np.searchsorted(context[2], start, side="right"))
@@ -171,10 +172,10 @@ class QuestionAnswering(Task):
     """The task of finding answers; data sets differ in scoring.
 
     Attributes:
-      scoring: the official script to follow, a key of `SCORES`; "" to choose it
-        from the training examples.
-      impossible: whether questions may have no answer; None to decide from the
-        training examples.
+      scoring: the official script to follow, a key of `SCORES`; "" to choose a
+        script that suits the training examples.
+      impossible: whether questions may have no answer; None to infer this from
+        the training examples.
       submission: name of the submission file, or "" if there is none.
     """
 
@@ -219,7 +220,7 @@ class QuestionAnswering(Task):
         c = self.config
         rule = "`max_seq_length` must be at least 5 for questions."
         require(c.max_seq_length >= 5, rule, max_seq_length=c.max_seq_length)
-        # Room for [CLS], two [SEP] and a stride of context.
+        # A row needs room for [CLS], two [SEP] and a stride of context.
         require(
             1 <= c.doc_stride <= c.max_seq_length - 3 - c.max_query_length,
             "`doc_stride` must be at most `max_seq_length` - 3 - "
@@ -356,7 +357,7 @@ class QuestionAnswering(Task):
         return prediction.text(self.config.null_score_diff_threshold or 0.0)
 
     def answer(self, query, prediction, top):
-        """Return the answer, "" if there is no answer, and the best spans."""
+        """Return the answer, or "" if there is none, and the best spans."""
         best = prediction.best[:top]
         answers = [
             {
