@@ -185,7 +185,7 @@ def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
         value = evaluator.tuned.config.null_score_diff_threshold
         task = load_task(model_dir)
         task.replaced(null_score_diff_threshold=value).save(model_dir)
-        print(f"null_score_diff_threshold={value:.6g} of {model_dir}")
+        print(f"Saved null_score_diff_threshold={value:.6g} to {model_dir}")
 
 
 def write_metrics(output_dir: str, values: dict, model: str = "") -> None:

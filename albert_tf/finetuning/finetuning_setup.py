@@ -383,7 +383,7 @@ class Job:
         return metric_name(split, self.task.main_metric)
 
     def summary(self) -> str:
-        """Return a summary for the log."""
+        """Return a summary of the task and its splits for the log."""
         length = self.task.config.max_seq_length
         lines = [f"Task {self.task.name} ({self.task.kind}), {length} tokens"]
         for split in (*self.train, *self.eval, *self.predict):

@@ -2,8 +2,9 @@
 
 Heads are ranked as in Michel et al., https://arxiv.org/abs/1905.10650,
 equation 2: a head's importance is I = E_x |dL(x)/dm|, where the factor m = 1
-multiplies the head's output in every layer that calls the head's block. Shapes:
-N blocks, A heads, D head width, H hidden width.
+multiplies the head's output in every layer that calls the head's block.
+
+Shapes: N blocks, A heads, D head width, H hidden width.
 """
 
 import dataclasses
@@ -138,7 +139,7 @@ class ShrinkConfig(Validated):
     )
     num_layers: int | None = setting(
         None,
-        "Number of layers to keep, from the first.",
+        "Number of layers to keep, starting with the first.",
         means="all",
         minimum=1,
         group=MODEL,

@@ -117,7 +117,7 @@ class ConfiguredLayer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict:
-        """Return the JSON-serializable arguments of `from_config`."""
+        """Return the JSON-serializable argument of `from_config`."""
         values = dataclasses.asdict(self.config)
         return super().get_config() | {"config": values}
 
@@ -328,7 +328,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
             seed = next_seed(self.seed_generator)
-        if places is not None:  # Keras separates tensors from options
+        if places is not None:  # a tensor, which Keras separates from options
             further["places"] = places
         return self.compute(**batch | further, seed=seed)
 
@@ -342,7 +342,7 @@ Layer = Callable[[tf.Tensor, int | tf.Tensor], tf.Tensor]
 
 
 def unrolled(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once per number; the graph contains every copy."""
+    """Apply a layer once per number; the graph contains one copy for each."""
     for number in numbers:
         x = layer(x, number)
     return x

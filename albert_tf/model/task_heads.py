@@ -256,7 +256,7 @@ class AlbertForBeamSpans(AlbertWithHead):
 
         Args:
           encoded: the encoder's outputs.
-          inputs: the encoder's inputs; `segment_ids` are 1 at the context.
+          inputs: the encoder's inputs; `segment_ids` are 1 in the context.
           seed: the dropout seed, or None for inference; with a seed, `*_top_*`
             outputs are omitted.
           labels: int32 [B, 2], the start and end, or None.
@@ -357,7 +357,7 @@ def two_crops(
     Args:
       inputs: model inputs [B, T], with texts in segment 0 only.
       rate: the share of a text's tokens that each span leaves out.
-      seed: int32 [2].
+      seed: the random seed, int32 [2].
     """
     ids, mask = inputs["input_ids"], inputs["input_mask"]
     shape = tf.shape(ids)

@@ -209,7 +209,7 @@ class SentenceTask(Task):
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     def score(self, examples, predictions):
-        # Imported here because prediction does not need the module's libraries.
+        # Imported here because prediction does not need this module.
         from albert_tf.tasks.metrics import METRICS
 
         labels = self.targets([example.label for example in examples])

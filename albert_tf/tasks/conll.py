@@ -41,7 +41,7 @@ TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
 CLASSES = "classes"  # the scheme of tags that do not mark entities
 # The roles that begin, continue and end an entity in each scheme.
 SCHEMES = {
-    "IO": ("IE", "IE", "IE"),  # and the IOE schemes
+    "IO": ("IE", "IE", "IE"),  # also for the IOE schemes
     "BIO": ("B", "I", "BI"),
     "BIOES": ("BS", "IE", "ES"),
 }
@@ -124,7 +124,7 @@ def without_comments(lines: list[Line]) -> list[Line]:
     hashtags = not any(line.is_hashtag for line in comments)
 
     def is_word(line: Line, begins: bool) -> bool:
-        """Return whether a marked line is a word.
+        """Return whether a line that begins with # is a word.
 
         Args:
           line: the line.

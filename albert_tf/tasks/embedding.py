@@ -185,7 +185,7 @@ class Embedding(Task):
         metrics = MATCHED if examples[0].score is None else RATED
         if self.main_metric in metrics:
             return self
-        print(f"Note: main_metric of these examples is {metrics[0]}")
+        print(f"Note: the main_metric of these examples is {metrics[0]}")
         return dataclasses.replace(self, main_metric=metrics[0])
 
     def identity(self):

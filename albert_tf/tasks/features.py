@@ -57,8 +57,8 @@ class Features:
       second_starts: int32 [N], the position in each row at which segment 1
         begins.
       arrays: additional features [N, ...], such as `labels`.
-      pad_id: the padding token.
-      max_seq_length: T.
+      pad_id: the id of the padding token.
+      max_seq_length: the maximum number of tokens in a row, T.
       token_arrays: additional features [tokens, ...], which are [B, T, ...] in
         a batch.
       fills: {name in `token_arrays`: padding value in a batch}.

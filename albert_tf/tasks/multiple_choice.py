@@ -39,7 +39,7 @@ from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_CHOICES = 1000  # each is a row for the model
+MOST_CHOICES = 1000  # each choice is a row for the model
 BLANK = "_"  # the blank for the choice in RACE questions
 
 

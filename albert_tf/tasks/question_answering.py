@@ -49,7 +49,7 @@ DEFAULTS = TaskConfig(
 )
 
 SCORES = {
-    "": ("f1",),  # in all scripts
+    "": ("f1",),  # the metric that all scripts compute
     "squad1": ("exact_match", "f1"),
     "squad2": ("exact", "f1", "best_exact", "best_f1"),
     "cmrc": ("exact_match", "f1", "average"),
@@ -158,7 +158,7 @@ def answer_tokens(
 
     Args:
       windows: the windows of R rows.
-      width: T.
+      width: the number of tokens in a row, T.
     """
     begins, inside = np.zeros([2, len(windows), width], bool)
     for row, window in enumerate(windows):
@@ -248,12 +248,12 @@ class QuestionAnswering(Task):
     def reopened(self):
         if self.impossible or self.scoring != "squad1":
             return self
-        # So far, every question had an answer.
+        # In earlier training, every question had an answer.
         return dataclasses.replace(self, impossible=None, scoring="")
 
     def read(self, part, path) -> list[Question]:
         if self.scoring == "cmrc":
-            squad_metrics.latin_tokenizer()  # raises an error before training
+            squad_metrics.latin_tokenizer()  # fails before training, not after
         return Reader(path, part, self.impossible is not False).questions()
 
     def for_model(self, trained):

@@ -40,7 +40,7 @@ class Question:
 
 
 def find_answer(context: str, text: str, start: int) -> int | None:
-    """Return the start of the answer's occurrence nearest to a stated start.
+    """Return the start of the answer's occurrence that is nearest to `start`.
 
     The result is None if the answer does not occur in the context.
     """
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """Return the answers in a JSON text, or a plain text unchanged."""
+    """Parse answers from a JSON text; return a plain text unchanged."""
     try:
         value = files.json_value(text)
     except ValueError:
@@ -276,7 +276,7 @@ class Answer:
     text: str
     start_score: float
     end_score: float
-    place: tuple[int, int]  # in the context
+    place: tuple[int, int]  # start and end in the context
 
     @property
     def score(self) -> float:

@@ -336,8 +336,7 @@ class Columns:
       skip_broken: whether to skip lines with a wrong number of columns, and to
         print how many; some official files contain such lines.
       no_label: the label of rows on which annotators did not agree. Such rows
-        are skipped, unless the part is for prediction, and their number is
-        printed.
+        are skipped, except in prediction, and their number is printed.
       format: the file format, or "" to detect it.
     """
 

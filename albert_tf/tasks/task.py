@@ -85,7 +85,7 @@ class Task(abc.ABC):
       name: the value of `--task`.
       splits: {"train" | "eval" | "predict": {split: file}}, relative to the
         data directory; a single split has the name "".
-      folder: the data set's folder below the parent of all data sets.
+      folder: the data set's folder in the parent folder of all data sets.
       main_metric: the metric that selects the best checkpoint, one of the
         task's `scores`; larger is better.
       config: the input length, the dropout rate and the kind's other settings.

@@ -80,7 +80,10 @@ class TaskConfig(Validated):
         None, "Answer starts that the beam head tries.", means="5", minimum=1
     )
     end_n_top: int | None = setting(
-        None, "Ends per start that the beam head tries.", means="5", minimum=1
+        None,
+        "Answer ends that the beam head tries for each start.",
+        means="5",
+        minimum=1,
     )
     n_best_size: int | None = setting(
         None, "Candidate answers per question.", means="20", minimum=1
@@ -149,10 +152,10 @@ class DataConfig(Validated):
         convert=as_source,
     )
     eval_file: str | InMemoryTable | None = setting(
-        None, "Your examples to evaluate on.", convert=as_source
+        None, "Your evaluation examples.", convert=as_source
     )
     predict_file: str | InMemoryTable | None = setting(
-        None, "Your examples to predict.", convert=as_source
+        None, "Your examples for prediction.", convert=as_source
     )
     text_column: str | None = setting(
         None,
