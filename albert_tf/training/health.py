@@ -27,9 +27,10 @@ MASK_RATES = (0.10, 0.25)
 # number of texts to check.
 SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
-# A `masked_spread` below this value indicates a collapse. On the demo's records,
-# the spread was at most 8.2e-5 in collapsed runs after warm-up, and at least
-# 0.26 on the plateau of healthy runs; docs/experiments.md describes these runs.
+# A `masked_spread` below this value indicates a collapse. On the records of the
+# demo, the spread was at most 8.2e-5 in collapsed runs after warm-up, and at
+# least 0.26 on the plateau of healthy runs; docs/experiments.md describes these
+# runs.
 COLLAPSED_SPREAD = 1e-3
 
 

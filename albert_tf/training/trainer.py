@@ -25,7 +25,7 @@ from albert_tf.training.training_config import MASKS, TrainingConfig
 
 
 class StepSums(NamedTuple):
-    """Summed results of some steps, except those that were not finite.
+    """Summed results of some steps, without the steps that were not finite.
 
     Attributes:
       report: float32 [2, names], the sum of the steps' `Evaluator.report`.
@@ -147,7 +147,7 @@ def accumulated(
     return gradients, report
 
 
-# The released code adds this to the weight of a term in each replica.
+# The released code adds this number to the weight of a term in each replica.
 RELEASED_WEIGHT_EPSILON = 1e-5
 
 
@@ -161,7 +161,8 @@ class Trainer:
       objective: the loss to minimise.
       optimizer: the update rule and its schedule.
       training: the settings for batch, precision and seed.
-      trainable: a function from a variable's name to whether to train it.
+      trainable: a function that returns whether to train the variable with a
+        given name.
       per_replica: whether each replica clips its own gradient and divides its
         losses by its own weights, as released.
 
@@ -360,7 +361,8 @@ class Trainer:
             `start`, the first example; `num_shards`, the number of hosts;
             `shard`, this host's number; and `batch_size` per replica.
           start: the first example.
-          batch_size: examples over all replicas; None means `train_batch_size`.
+          batch_size: examples per step, over all replicas; None means
+            `train_batch_size`.
         """
         size = batch_size or self.training.train_batch_size
         # With finite datasets, workers would ask each other at every step
