@@ -237,7 +237,7 @@ PATHS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--names", action="store_true", help="List them too.")
+    parser.add_argument("--names", action="store_true", help="list the modules")
     names = parser.parse_args().names
     import_everything()
     rows = []

@@ -308,8 +308,8 @@ def start_heads(albert, data_dir: str) -> str:
     look_at_neighbours(albert, heads, radians, SCALE)
     if repeats:
         look_at_repeats(albert, heads, tokenizer.sep_id, SCALE)
-    more = ", one at the same word elsewhere" if repeats else ""
-    return f"{heads} heads at a word's neighbours{more}"
+    more = ", one to the same word elsewhere" if repeats else ""
+    return f"{heads} heads that attend to a word's neighbours{more}"
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
