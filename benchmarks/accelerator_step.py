@@ -25,7 +25,7 @@ from albert_tf.tpu.run_step import StepFile  # noqa: E402
 
 # {part of a device's name: (rate in bfloat16, rate in float32)}: peak rates of
 # matrix products in TFLOP/s, from data sheets. XLA computes float32 products in
-# TF32 on GPUs, and in bfloat16 on TPUs.
+# TF32 on GPUs that support TF32, and in bfloat16 on TPUs.
 PEAKS = {
     "H200": (989.0, 494.0),
     "H100": (989.0, 494.0),

@@ -127,7 +127,7 @@ def main(config: BenchmarkConfig) -> None:
         for case in runs:
             runs[case].append(build(config, *case))
             print(*case, *runs[case][-1][:2], file=sys.stderr, flush=True)
-    head = "build,processes,checkout,s,tokens/s,/ released,peak MB"
+    head = "build,processes,checkout,s,tokens/s,x released,peak MB"
     rows = [[*head.split(","), "bytes/token of text"]]
     rows += [row(config, case, runs[case]) for case in runs]
     print(*format_table(rows), sep="\n")

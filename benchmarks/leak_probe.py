@@ -49,7 +49,7 @@ Z = 1.959964
 FIGURES = """balanced_accuracy balanced_interval words_balanced_accuracy
 words_balanced_interval""".split()
 
-# Without a leak, the accuracy of the form classifier is not above this value
+# Without a leak, the accuracy of the form classifier does not exceed this value
 # (measured: 49 to 53% on novels, an encyclopedia and docstrings).
 LEAK = 0.53
 

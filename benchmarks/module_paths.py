@@ -3,7 +3,7 @@
     PYTHONPATH=tests python benchmarks/module_paths.py [--names]
 
 Each path runs once on tiny data in a temporary folder, under `sys.setprofile`.
-A module counts if one of its functions runs, in any thread, outside `base/`.
+A module outside `base/` counts if one of its functions runs in any thread.
 Functions converted by AutoGraph count for their original module. Code that runs
 at import, and generated methods of dataclasses, do not count.
 """

@@ -1,4 +1,4 @@
-"""Insert random faults with Cosmic Ray, and count those that tests detect.
+"""Insert random faults with Cosmic Ray; count the faults that tests detect.
 
     pip install -e '.[test]' cosmic-ray pytest-cov
     python benchmarks/mutants.py [--number=200] [--seed=1] [--rooms base text]
@@ -59,7 +59,7 @@ INSPECTIONS = ("tests/test_layout.py", "tests/commands/test_settings_table.py")
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 BROKEN = "not tested"
 FAILED = Path("failed.txt")
-CPU_SECONDS = 300  # for one test; the slowest needs 15
+CPU_SECONDS = 300  # for one test; the slowest test needs 15
 HANG = 3600  # seconds after which a mutant's tests are hanging
 # {file: {line: pytest's names of tests}}
 Covering = dict[Path, dict[int, set[str]]]
@@ -155,8 +155,8 @@ def room(path: Path) -> str:
 def covering_tests(processes: int) -> Covering:
     """Run the default suite in this folder; return the tests of each line.
 
-    A second call reads the result of the first. Lines that a fixture executes
-    count for all tests of the file that first used the fixture.
+    A second call reads the result of the first call. Lines that a fixture
+    executes count for all tests of the file that first used the fixture.
     """
     command = f"-m pytest -q -n {processes} --dist loadfile --cov-report="
     options = f"--cov={PACKAGE} --cov-context=test"

@@ -4,7 +4,7 @@
 
 The first run is interrupted after half of the steps and resumed; the second run
 is not. Both need `albert_tf` and JAX, but not TensorFlow. On a GPU, set
-XLA_FLAGS=--xla_gpu_deterministic_ops=true; otherwise, the results of its
+XLA_FLAGS=--xla_gpu_deterministic_ops=true; otherwise, the results of GPU
 kernels differ between runs.
 """
 

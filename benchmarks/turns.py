@@ -117,9 +117,10 @@ def serve(make: Callable[[], Callable[[str], dict]]) -> None:
     """Act as a worker until standard input ends.
 
     Args:
-      make: a function that returns a function from a request to a dict of
-        results, to which this function adds time and memory. The first request
-        is "first", and its time includes the call of `make`.
+      make: a function that returns the worker's function, which answers a
+        request with a dict of results. `serve` adds time and memory to the
+        results. The first request is "first", and its time includes the call of
+        `make`.
     """
     answers, sys.stdout = sys.stdout, sys.stderr
 

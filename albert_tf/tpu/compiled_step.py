@@ -198,7 +198,10 @@ class Step:
 
 
 def sizes() -> list[int]:
-    """Return the batch sizes to try, which from 8 on grow by at most 1/8."""
+    """Return the batch sizes to try.
+
+    Each size above 8 exceeds the previous size by at most 1/8.
+    """
     return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
 
 
@@ -227,7 +230,8 @@ def largest(
     fit.
 
     Args:
-      compile_size: a function that compiles the step for a size of micro-batch.
+      compile_size: a function that compiles the step for a micro-batch of a
+        given size.
       tried: {micro-batch: result}, with at least one result; this function adds
         new results.
       memory: bytes that a replica may use.

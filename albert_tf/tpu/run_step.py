@@ -202,7 +202,7 @@ class RunStepConfig(Validated):
 
 
 class Run:
-    """A run in a model directory, which resumes from a checkpoint if any.
+    """A run in a model directory, which resumes from any checkpoint there.
 
     Args:
       config: the inputs and outputs.
@@ -252,7 +252,7 @@ class Run:
         )
 
     def _resumed(self, kept: dict) -> str:
-        """Return a message with the first step, and with changed settings."""
+        """Describe the checkpoint to resume from, and any changed settings."""
         lines = [
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
@@ -406,7 +406,7 @@ def claim(config: RunStepConfig, about: dict) -> None:
 
 @contextlib.contextmanager
 def signals() -> Iterator[list[int]]:
-    """Yield a list to which SIGTERM and Ctrl-C are appended in the block."""
+    """Yield a list that collects SIGTERM and Ctrl-C while the block runs."""
     seen: list[int] = []
     handlers = {}
 

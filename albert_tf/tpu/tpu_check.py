@@ -158,8 +158,8 @@ def compiled_lines(
     name, needed = topology.generation, compiled.needed
     said = f"according to the TPU compiler ({compiled.seconds:.0f} s)"
     if not compiled.fits:
-        amount = "more" if needed is None else gib(needed)
-        return [f"does not fit {name}: needs {amount} of {gib(memory)}, {said}"]
+        amount = "more than" if needed is None else f"{gib(needed)} of"
+        return [f"does not fit {name}: needs {amount} {gib(memory)}, {said}"]
     parts = ", ".join(f"{k} {gib(n)}" for k, n in compiled.parts.items())
     return [
         f"compiles for {name} and fits, {said}",

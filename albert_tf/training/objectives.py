@@ -79,7 +79,8 @@ class PretrainingObjective:
                 pair_weights(batch),
             ),
         }
-        # The logits over V pieces are the largest tensor of a small model.
+        # The logits over V pieces are the largest tensor of a small model, so
+        # their loss is fused where XLA compiles parts of the step.
         compiled = model.albert.encoder.xla.pieces
         loss_of = ops.fused_cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}

@@ -183,7 +183,7 @@ class Phase:
 
 
 def phase_at(phases: Sequence[Phase], place: float) -> Phase:
-    """Return the phase at a schedule position, or the last phase after it."""
+    """Return the phase at a schedule position; past the end, the last phase."""
     return next((p for p in phases if place < p.end), phases[-1])
 
 
@@ -204,7 +204,7 @@ def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
       size: number of examples in a batch.
       tokens: length of these examples.
       now: the new length of examples.
-      unit: a number of which the result is a multiple.
+      unit: a divisor of the result.
     """
     return max(1, round(size * tokens / now / unit)) * unit
 
@@ -239,7 +239,7 @@ def make_phases(
       records: the metadata of each folder.
       num_train_steps: number of steps in the whole run.
       batch_size: examples per step with the first folder.
-      unit: a number of which every batch size is a multiple.
+      unit: a common divisor of all batch sizes.
     """
     courses = {
         name: (schedule, last_steps(name, schedule, num_train_steps))
@@ -299,7 +299,7 @@ COLUMNS = "steps layers batch tokens predicted masks data".split()
 
 
 def row(phase: Phase) -> tuple[str, ...]:
-    """Return a phase as a row below `COLUMNS`."""
+    """Return the row of a phase in a table with the columns `COLUMNS`."""
     metadata, rate = phase.metadata, phase.masked_lm_prob
     return (
         f"{phase.begin:,} to {phase.end:,}",

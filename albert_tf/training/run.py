@@ -157,19 +157,19 @@ class Run:
     def in_any_process(self, flag: bool) -> bool:
         """Return, in every process, whether a flag is set in any process.
 
-        Every process must call this method. Hooks then make the same decision
-        in all processes.
+        Every process must call this method, so that hooks make the same
+        decision in all processes.
         """
         return distribution.any_process(self.trainer.strategy, flag)
 
     def record(self, split: str, values: dict, **columns) -> None:
-        """Record values of this step; only the history contains `columns`."""
+        """Record values at this step; add `columns` only to the history."""
         self.history.add(self.step, split, columns | values)
         if self.chief:
             self.scalars.write(self.step, split, values)
 
     def resume_message(self) -> str:
-        """Return a message with the first step, and with changed settings."""
+        """Describe the checkpoint to resume from, and any changed settings."""
         lines = [f"Resuming at step {self.step} from {self.last_good}"]
         earlier = checkpoint_files.read_facts(self.last_good)
         lines += [
@@ -280,7 +280,7 @@ class Run:
         self.clock.turn(self.step, self.seconds, over, phases, to_compile)
 
     def _begin(self, phase: Phase, batches: Callable):
-        """Return a phase's trainer and its batches from this step on."""
+        """Return a phase's trainer, and its batches starting at this step."""
         self.pace = Pace(self.pace.fixed)
         if phase is not self.phase:
             self.phase, self.phase_begun = phase, self.step
@@ -354,7 +354,7 @@ class StopOnSignal(Hook):
 
     @property
     def interrupts(self) -> int:
-        """How many times Ctrl-C was pressed."""
+        """The number of times that Ctrl-C was pressed."""
         return max(self._seen, self._handled)
 
     def __enter__(self) -> "StopOnSignal":

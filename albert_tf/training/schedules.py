@@ -53,7 +53,7 @@ def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
 
 
 def no_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return 1: without decay, the whole peak rate remains."""
+    """Return 1, because the whole peak rate remains without decay."""
     return tf.ones_like(done)
 
 

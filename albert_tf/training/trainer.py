@@ -128,7 +128,7 @@ def accumulated(
     Args:
       differentiate: a function (micro-batch, seed) -> gradients, report.
       batch: the whole batch.
-      seed: dropout seed of the batch; each micro-batch derives its own.
+      seed: dropout seed of the batch, from which each micro-batch's is derived.
       pieces: number of micro-batches.
       zeros: the zero gradients and report from which the sums start.
     """
@@ -335,7 +335,8 @@ class Trainer:
     def at_depth(self, layers: int | None) -> "Trainer":
         """Return a trainer with the same state that runs `layers` layers.
 
-        None means all layers. Each trainer is created once, with its graphs.
+        None means all layers. The trainer for each depth is created only once,
+        with its graphs.
         """
         if layers not in self._depths:
             other = copy.copy(self)

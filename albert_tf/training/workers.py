@@ -164,7 +164,7 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
     """Wait until all workers have started.
 
     Each worker listens on the address that TensorFlow will use, so that no
-    worker waits inside TensorFlow for one that has not started.
+    worker waits inside TensorFlow for a worker that has not started.
 
     Args:
       jobs: {job: addresses}.

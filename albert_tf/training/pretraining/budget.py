@@ -84,7 +84,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
 def time_steps(
     setup: Setup, trainer: Trainer, most: float
 ) -> tuple[float, float]:
-    """Return the seconds per compiled step, and those of the measurement.
+    """Return the seconds per compiled step, and the seconds spent measuring.
 
     Args:
       setup: the run; the measured steps train its first phase.
@@ -252,9 +252,8 @@ class Budget:
     def with_start(self, setup: Setup) -> Setup:
         """Return a setup with chosen initial weights and schedules.
 
-        The values are chosen now, or are those that an earlier process chose.
-        Nothing is chosen for a pretrained model, which already uses all of its
-        layers.
+        The values are chosen now unless an earlier process chose them. Nothing
+        is chosen for a pretrained model, which already uses all of its layers.
         """
         pretraining = setup.pretraining
         if pretraining.init_checkpoint and not self.earlier:

@@ -107,7 +107,7 @@ def batch_size(means: Resources, values: dict) -> Choice:
 
 
 def train_steps(means: Resources, values: dict) -> Choice:
-    """Estimate how many steps fit in the time budget."""
+    """Estimate the number of steps that fit in the time budget."""
     share = 1.0 - EVALUATION_SHARE * bool(means.eval_examples)
     step = means.example_seconds * values["train_batch_size"]
     steps = max(int(means.seconds * share / step), LEAST_STEPS)

@@ -75,7 +75,7 @@ def frequencies(count: int, seed: int) -> np.ndarray:
 
 
 def waves(positions: int, radians: np.ndarray) -> np.ndarray:
-    """Return a table [T, W] of cosines and sines in turn, of mean square 1."""
+    """Return a table [T, W] of cosines and sines, with a mean square of 1."""
     angles = np.arange(positions)[:, None] * radians
     table = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     return np.sqrt(2.0) * table.reshape(positions, -1)
@@ -109,7 +109,7 @@ def offsets(heads: int) -> list[int]:
 
 
 def position_gain(embeddings: AlbertEmbeddings) -> float:
-    """Return the factor by which the norm scales the sum of the tables."""
+    """Return the factor by which the layer norm scales the sum of tables."""
     words = np.var(to_numpy(embeddings.word_embeddings))
     if not embeddings.norm_first:  # words are projected before the sum
         kernel = to_numpy(embeddings.projection.kernel)
@@ -189,7 +189,7 @@ def has_room_for_repeats(albert: AlbertModel) -> bool:
 
 
 def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions reserved for positions, and those for words.
+    """Return the dimensions reserved for positions, and for words.
 
     The D / 2 dimensions of every second short wave are reserved for positions,
     and the last D / 2 - 1 dimensions for words.

@@ -315,7 +315,7 @@ def describe_warm_start(
 def foreign_heads(
     known: Vocabulary | None, vocabulary: Vocabulary | None
 ) -> tuple[str, ...]:
-    """Return the source's heads whose outputs have a different meaning now.
+    """Return the source's heads whose outputs have another meaning in the run.
 
     Only the word head can be such a head: the outputs of other heads are ids,
     which a transplant matches, or have the same meaning in all models.
