@@ -49,8 +49,8 @@ def require_versions(extra: str) -> None:
         return
     received = ", ".join(f"{p} {v}" for p, v in installed.items())
     raise InputError(
-        "JAX must have version 0.10.2, with the packages that belong to it; "
-        f"run pip install 'albert-tf[{extra}]'. Received: {received}"
+        "JAX 0.10.2 and its matching compiler must be installed; run "
+        f"pip install 'albert-tf[{extra}]'. Received: {received}"
     )
 
 

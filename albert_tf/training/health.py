@@ -114,7 +114,7 @@ def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
         return {
             "sop_solved": f"SOP accuracy is {accuracy:.4f}, too good for real "
             "text: something in the records reveals the order, or the model "
-            "has memorised the records. Compare the held-out accuracy"
+            "has memorised the records. Check the held-out accuracy"
         }
     return {}
 

@@ -27,7 +27,7 @@ def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
         for hook in hooks
         if not isinstance(hook, Hook)
     ]
-    rule = "`hooks` must be a list of objects of subclasses of `Hook`."
+    rule = "`hooks` must be a list of instances of subclasses of `Hook`."
     require(not wrong, rule, hooks=", ".join(wrong))
     return hooks
 

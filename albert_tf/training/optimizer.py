@@ -148,7 +148,7 @@ class OptimizerConfig(Validated):
     )
     learning_rate: float | str = setting(
         0.00176,
-        "Peak learning rate; auto: 0.00176 times the square root of "
+        "Peak learning rate; auto means 0.00176 times the square root of "
         "train_batch_size / 4096.",
         choices=("auto",),
         minimum=0.0,
@@ -162,9 +162,9 @@ class OptimizerConfig(Validated):
     )
     schedule: str = setting(
         "corrected",
-        "Learning-rate formula: corrected, polynomial decay; released, which "
-        "starts at zero and jumps when warm-up ends; cosine, half a cosine "
-        "wave; or constant, no decay.",
+        "Learning-rate schedule: corrected (polynomial decay), released "
+        "(starts at zero, and jumps when warm-up ends), cosine (half a cosine "
+        "wave) or constant (no decay).",
         choices=SCHEDULES,
     )
     weight_decay_rate: float = setting(0.01, "Weight decay.", minimum=0.0)
@@ -185,7 +185,7 @@ class OptimizerConfig(Validated):
     )
     clip_norm: float = setting(
         1.0,
-        "Largest global norm of the gradient; 0 for no limit.",
+        "Largest global norm of the gradient; 0 means no limit.",
         minimum=0.0,
     )
     ema_decay: float = setting(

@@ -87,8 +87,8 @@ class TrainingConfig(Validated):
     )
     jit_compile: bool | None = setting(
         None,
-        "Compile the forward and backward pass with XLA, or nothing with "
-        "--nojit_compile. A TPU always compiles the whole step.",
+        "Compile the forward and backward passes with XLA; --nojit_compile "
+        "compiles nothing. A TPU always compiles the whole step.",
         means="the parts that gain from it: GELU, norms, the MLM loss and the "
         "optimizer's update",
         change=MASKS,

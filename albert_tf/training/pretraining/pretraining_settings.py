@@ -90,7 +90,7 @@ class PretrainingConfig:
         "Initial weights of a new model: random, as in the paper; or informed "
         "by the records: MLM bias from piece frequencies, word vectors from "
         "neighbours, half of the heads attending to a word's neighbours, and "
-        "one to the same word elsewhere. A budget chooses informed.",
+        "one to the same word elsewhere. budget_hours chooses informed.",
         choices=("random", "informed"),
         group=MODEL,
     )
@@ -138,8 +138,8 @@ class PretrainingConfig:
     )
     compat: str = variant(
         COMPAT_FLAG,
-        help="google: the released schedule, clipping, averaging over replicas "
-        "and initial weights.",
+        help="google selects the released schedule, clipping, averaging over "
+        "replicas and initial weights.",
     )
 
     def __post_init__(self):
