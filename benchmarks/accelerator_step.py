@@ -2,11 +2,11 @@
 
     python benchmarks/accelerator_step.py base.zip [--peer]
 
-The file is written by `tpu_check --step_file`. `--peer` needs PyTorch and
-transformers: Hugging Face's compiled ALBERT then does the same work in a
-process that takes turns with this process. The outputs of each step are the
-inputs of the next. The outputs of the first step are compared with the outputs
-of JAX's CPU backend.
+`tpu_check --step_file` writes the file. With `--peer`, which needs PyTorch and
+transformers, Hugging Face's compiled ALBERT does the same work in a process
+that takes turns with this process. The outputs of each step are the inputs of
+the next step. The outputs of the first step are compared with the outputs of
+JAX's CPU backend.
 """
 
 import argparse
@@ -23,9 +23,9 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 from albert_tf.tpu.run_step import StepFile  # noqa: E402
 
-# {part of a device's name: peak rates of matrix products in bfloat16 and in
-# float32 as XLA computes them (TF32, or bfloat16 on TPUs)}, in TFLOP/s, from
-# data sheets.
+# {part of a device's name: (rate in bfloat16, rate in float32)}: peak rates of
+# matrix products in TFLOP/s, from data sheets. XLA computes float32 products in
+# TF32 on GPUs that support TF32, and in bfloat16 on TPUs.
 PEAKS = {
     "H200": (989.0, 494.0),
     "H100": (989.0, 494.0),
@@ -97,7 +97,7 @@ def peak(device, dtype: str) -> float:
 
 
 def peers(about: dict, python: str) -> list:
-    """Return the peer's process in a list, which is empty without the peer."""
+    """Start the peer; return its process in a list, or [] if it is missing."""
     from turns import Worker, present
 
     keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
@@ -115,7 +115,7 @@ def peers(about: dict, python: str) -> list:
 
 
 def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
-    """Return a line of the table."""
+    """Return a row of the table."""
     median = statistics.median(seconds)
     return (
         name,
@@ -128,7 +128,7 @@ def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
 
 
 def measure(path: str, asked: argparse.Namespace) -> None:
-    """Time the step in a file, compare it with others, and print both."""
+    """Time the step in a file, compare it with others, and print a table."""
     file = StepFile(path)
     about, jax = file.about, file.jax
     device, dtype = jax.devices()[0], about["training"]["dtype"]
@@ -168,7 +168,8 @@ def measure(path: str, asked: argparse.Namespace) -> None:
 def compare(file: StepFile, values: dict, first: dict) -> None:
     """Print how the first step differs from a step on JAX's CPU backend.
 
-    A difference is the norm of the error over the norm of the CPU's output.
+    A difference is the norm of the error divided by the norm of the CPU's
+    output.
     """
     reference = Step(file, values, file.jax.devices("cpu")[0])
     differences = []
@@ -185,7 +186,7 @@ def main() -> None:
     """Measure the step in each file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+")
-    parser.add_argument("--rounds", type=int, default=10, help="steps timed")
+    parser.add_argument("--rounds", type=int, default=10, help="timed steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--nocompare", action="store_true")
     parser.add_argument("--peer", action="store_true")

@@ -1,13 +1,13 @@
 """Measure time, memory and disk use of the data builder.
 
-    python benchmarks/data_builder.py --text=FILE --spm_model_file=FILE \\
+    python benchmarks/data_builder.py --text=TEXT --spm_model_file=MODEL \\
         [--trees=LANDED,. --rounds=5] [--runner=DirectRunner]
 
-FILE is text with one sentence per line and blank lines between documents. Each
-build runs the user's program from start to finish. The released builder
+TEXT has one sentence per line, and blank lines between documents. Each build
+runs the user's program from start to finish. The released builder
 (google-research/albert at b772393) processed 54,350 tokens per second at length
-128 and 49,686 at length 512, in one process that wrote no files, on 2.0 MB of
-English with an 8,000-piece vocabulary and 2 cores of an AMD EPYC.
+128 and 49,686 at length 512. It ran in one process that wrote no files, on
+2.0 MB of English with an 8,000-piece vocabulary and 2 cores of an AMD EPYC.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ class BenchmarkConfig:
 
     text: str = setting(None, "Text, one sentence per line.", required=True)
     spm_model_file: str = setting(None, "SentencePiece model.", required=True)
-    max_seq_length: int = setting(512, "Tokens of an example.")
-    num_processes: tuple = setting(("1", "2"), "Processes of the builds.")
+    max_seq_length: int = setting(512, "Tokens per example.")
+    num_processes: tuple = setting(("1", "2"), "Numbers of processes to try.")
     builds: tuple = setting(
         ("static-1", "static-10", "static-40", "dynamic-1"),
         "Masking and dupe_factor of the builds.",
@@ -51,7 +51,7 @@ class BenchmarkConfig:
 
 
 def session_bytes(root: int) -> int:
-    """Return the proportional set size of a session's processes."""
+    """Return the proportional set size of a session's processes, in bytes."""
     total = 0
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -62,7 +62,7 @@ def session_bytes(root: int) -> int:
 
 
 def measured(command: list[str]) -> tuple[float, int]:
-    """Run a command; return seconds, and the peak memory of all processes."""
+    """Run a command; return its seconds and the peak bytes of its processes."""
     start, most = time.perf_counter(), 0
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, start_new_session=True
@@ -79,7 +79,7 @@ def measured(command: list[str]) -> tuple[float, int]:
 def build(
     config: BenchmarkConfig, kind: str, processes: str, tree: str
 ) -> tuple[float, int, Metadata]:
-    """Build once; return seconds, bytes of memory, and the metadata."""
+    """Build once; return the seconds, the peak bytes, and the metadata."""
     masking, duplicates = kind.split("-")
     with tempfile.TemporaryDirectory() as folder:
         flags = {
@@ -120,14 +120,14 @@ def row(config: BenchmarkConfig, case: tuple, runs: list) -> list[str]:
 
 @program.command(BenchmarkConfig)
 def main(config: BenchmarkConfig) -> None:
-    """Print the table."""
+    """Run the builds, and print a table of the results."""
     cases = itertools.product(config.builds, config.num_processes, config.trees)
     runs = {case: [] for case in cases}
     for _ in range(config.rounds):
         for case in runs:
             runs[case].append(build(config, *case))
             print(*case, *runs[case][-1][:2], file=sys.stderr, flush=True)
-    head = "build,processes,version,s,tokens/s,of released,peak MB"
+    head = "build,processes,checkout,s,tokens/s,x released,peak MB"
     rows = [[*head.split(","), "bytes/token of text"]]
     rows += [row(config, case, runs[case]) for case in runs]
     print(*format_table(rows), sep="\n")

@@ -5,13 +5,17 @@
         [--formats=saved_model,xla,onnx,...]
 
 Each format is exported to a temporary folder and loaded in its own process; the
-processes take turns. The columns are the file size, and its ratio to the size
-of the parameters; the seconds from loading to the first answer, without
-imports; the median latency for one row, and the rows per second for 32 rows, of
-`--length` tokens; the median latency for one row if lengths vary from 8 tokens
-to `--length`; the rows per second for a request of 64 texts with such lengths;
-the largest difference of the probabilities (or the pooled output) from the
-Python model; and, with `--eval_file`, the accuracy of a classifier.
+processes take turns. The columns are:
+
+- MB, ratio: the file size, and its ratio to the size of the parameters.
+- load s: the seconds from loading to the first answer, without imports.
+- p50 ms: the median latency of a request for one row of `--length` tokens.
+- 32 /s: the rows per second in requests for 32 rows of `--length` tokens.
+- mix ms: the median latency for one row, with 8 to `--length` tokens.
+- 64 /s: the rows per second in requests for 64 texts with such lengths.
+- difference: the largest difference of the probabilities, or else the pooled
+  output, from the Python model.
+- accuracy: the accuracy of a classifier, with `--eval_file`.
 """
 
 import argparse
@@ -47,7 +51,7 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
-    """Return {turn: requests in this turn}."""
+    """Return {turn: requests to send in the turn}."""
     ids = {k: data[k] for k in IDS}
     one = {k: v[:1] for k, v in ids.items()}
     many = {k: np.resize(v, [32, v.shape[1]]) for k, v in ids.items()}
@@ -79,7 +83,10 @@ def tensorflow(threads: int = 2):
 
 
 def saved_model_calls(args):
-    """Return the start time, and calls of a SavedModel with ids and texts."""
+    """Load a SavedModel; return the start time and two functions.
+
+    The functions run the model on ids and on texts.
+    """
     tf = tensorflow(args.threads)
     start = time.monotonic()
     loaded = tf.saved_model.load(args.folder)
@@ -96,7 +103,10 @@ def saved_model_calls(args):
 
 
 def litert_calls(args):
-    """Return the start time, and a call of a LiteRT model with ids."""
+    """Load a LiteRT model; return the start time and a function.
+
+    The function runs the model on ids; None stands for a function of texts.
+    """
     from albert_tf.serving.litert_runner import Runner
 
     start = time.monotonic()
@@ -114,7 +124,10 @@ def litert_calls(args):
 
 
 def onnx_calls(args):
-    """Return the start time, and calls of an ONNX model with ids and texts."""
+    """Load an ONNX model; return the start time and two functions.
+
+    The functions run the model on ids and on texts.
+    """
     import onnxruntime
 
     from albert_tf.serving.onnx_file import run
@@ -143,7 +156,7 @@ CALLS = {"onnx": onnx_calls} | dict.fromkeys(LITERT, litert_calls)
 
 
 def scores(call, data: dict) -> dict[str, float]:
-    """Return the difference from the Python model, and any accuracy."""
+    """Return the difference from the Python model, and an accuracy if known."""
     values = outputs_of(call, data)
     told = {"difference": float(np.abs(values - data["wanted"]).max())}
     if "labels" in data:

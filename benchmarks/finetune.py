@@ -1,4 +1,4 @@
-"""Compare the speed of fine-tuning and evaluation with Hugging Face.
+"""Compare the speed of fine-tuning and evaluation with that of Hugging Face.
 
     python benchmarks/finetune.py --data_dir=GLUE --spm_model_file=FILE \\
         [--task=squad-1.1] [--peer_python=PYTHON]
@@ -55,7 +55,7 @@ def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
 
 
 def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
-    """Start all implementations; return those that start, name the others."""
+    """Start all implementations; return those that start, print the others."""
     workers = []
     for name in (OURS, *asked.peers):
         python = sys.executable if name == OURS else asked.peer_python
@@ -65,7 +65,7 @@ def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
 
 
 def row(part: str, worker: Worker, first: Worker) -> tuple[str, ...]:
-    """Return the table's row for one worker."""
+    """Return the table row of a worker."""
     return (
         f"{part}, {worker.name}",
         f"{worker.last['examples'] / worker.median:.1f}",
@@ -86,14 +86,14 @@ def main() -> None:
     )
     parser.add_argument("--max_seq_length", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--batches", type=int, default=27, help="of a pass")
-    parser.add_argument("--rounds", type=int, default=5, help="passes of each")
+    parser.add_argument("--batches", type=int, default=27, help="per pass")
+    parser.add_argument("--rounds", type=int, default=5, help="timed passes")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument("--peers", nargs="*", default=PEERS)
     asked = parser.parse_args()
     print(machine("tensorflow"))
-    rows = [("", "examples/s", "of the first", "CPU s / pass", "peak MB")]
+    rows = [("", "examples/s", "relative", "CPU s / pass", "peak MB")]
     with tempfile.TemporaryDirectory() as folder:
         for part, path in write_rows(asked, folder).items():
             workers = start(asked, vars(asked) | {"part": part, "rows": path})

@@ -1,4 +1,4 @@
-"""Run a pass over the examples in each library, for `finetune.py`.
+"""Run passes over the examples in a library, for `finetune.py`.
 
 python benchmarks/finetune_peers.py IMPLEMENTATION CASE
 """
@@ -17,7 +17,7 @@ RATE = 1e-5
 
 
 def our_trainer(case: dict):
-    """Return the task and the trainer that `finetune.py` runs."""
+    """Return a trainer like that of the command `finetune`."""
     from albert_tf.finetuning.finetuning_trainer import FinetuningTrainer
     from albert_tf.finetuning.recipe import RecipeConfig
     from albert_tf.model.config import AlbertConfig
@@ -46,7 +46,7 @@ def our_trainer(case: dict):
 
 
 def ours(case: dict) -> Callable[[], int]:
-    """Return a pass of this project's trainer or evaluator."""
+    """Return a function that runs a pass of this project's code."""
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -106,7 +106,7 @@ def sorted_batches(case: dict) -> list[dict[str, np.ndarray]]:
 
 
 def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
-    """Return a pass of Hugging Face's ALBERT over `sorted_batches`."""
+    """Return a function that runs a pass of Hugging Face's ALBERT."""
     import torch
     import transformers
 
@@ -154,7 +154,7 @@ def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
 
 
 def make_work() -> Callable[[str], dict]:
-    """Return the function that runs a pass of an implementation and case."""
+    """Return the function that runs a pass, as the arguments specify."""
     name, case = sys.argv[1], json.loads(sys.argv[2])
     compiled = name.endswith("compiled")
     work = ours(case) if name == OURS else hugging_face(case, compiled)

@@ -2,12 +2,13 @@
 
     python benchmarks/leak_probe.py --data_dir=DIR
 
-Two linear classifiers of the label are evaluated on unseen records; without a
-leak, the first classifier has an accuracy of 50%.
+Two linear classifiers of the label are evaluated on unseen records. Their
+features are:
 
-- Form: the last pieces of A and B, their lengths and their similarity. A higher
-  accuracy reveals a fault in how pairs are made, such as cut sentences, long
-  sentences at the same position, or segments from different texts.
+- Form: the last pieces of A and B, their lengths and their similarity. Without
+  a leak, the accuracy is 50%. A higher accuracy reveals a fault in how pairs
+  are made, such as cut sentences, long sentences at the same position, or
+  segments from different texts.
 - Words: the words in which A and B differ, and the first pieces. Words may
   legitimately reveal the order, for example if documents begin alike.
 
@@ -39,7 +40,7 @@ SAMPLE = 8192
 MOST_FILES = 64
 FOLDS = 5
 
-# With fewer examples of a label, nothing can be learnt.
+# With fewer examples of a label, the classifiers cannot learn.
 LEAST_OF_A_LABEL = 10 * FOLDS
 
 # The quantile for 95% intervals.
@@ -48,7 +49,7 @@ Z = 1.959964
 FIGURES = """balanced_accuracy balanced_interval words_balanced_accuracy
 words_balanced_interval""".split()
 
-# Without a leak, the accuracy of the form classifier is not above this value
+# Without a leak, the accuracy of the form classifier does not exceed this value
 # (measured: 49 to 53% on novels, an encyclopedia and docstrings).
 LEAK = 0.53
 
@@ -154,7 +155,7 @@ def _guessed_right(
 def balanced_accuracy(
     right: np.ndarray, swapped: np.ndarray
 ) -> tuple[float, list]:
-    """Return the mean accuracy over the two labels, and its interval."""
+    """Return the mean accuracy over the two labels, and its 95% interval."""
     groups = [right[swapped == label] for label in (False, True)]
     middle = float(np.mean([group.mean() for group in groups]))
     variance = sum(group.var() / len(group) for group in groups)
@@ -240,7 +241,7 @@ def report(data_dir: str) -> list[str]:
 def main() -> None:
     """Print the accuracies, and a warning if form reveals the label."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data_dir", required=True, help="of built records")
+    parser.add_argument("--data_dir", required=True, help="folder of records")
     try:
         print(*report(parser.parse_args().data_dir), sep="\n")
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Break builds and runs with machine faults, resume them, compare the bits.
+"""Break builds and runs with machine faults, resume them and compare the bits.
 
     PYTHONPATH=tests python benchmarks/machine_faults.py [FAULT...] [--runs=50]
 
@@ -7,17 +7,17 @@ starts the program again without the fault, and compares the records or the
 checkpoint with the output of an unbroken program. A broken program must end
 with a one-line message, never with a traceback. The faults are:
 
-full-disk-build, full-disk-run: all writes after a random one fail, the first of
-  them in the middle of a file.
-killed-build, killed-run: SIGKILL at a random write, or at a random call to a
-  hook.
+full-disk-build, full-disk-run: a random write fails in the middle of a file,
+  and all later writes fail.
+killed-build, killed-run: SIGKILL arrives at a random write, or at a random call
+  to a hook.
 short-reads-build, short-reads-run: reads return fewer bytes than requested.
-jumping-clock: the time of day jumps in both directions, and the monotonic
-  clock forward, during a run with `max_hours`.
+jumping-clock: the time of day jumps forward and back, and the monotonic clock
+  jumps forward, during a run with `max_hours`.
 sigint, sigterm: the signal arrives at a random moment of a run.
 
-A trial is a process that is forked after the import of TensorFlow. It runs
-eagerly, which is faster for a few steps.
+Each trial runs in a process that is forked after the import of TensorFlow.
+Functions run eagerly, which is faster for a few steps.
 """
 
 import argparse
@@ -71,7 +71,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @dataclasses.dataclass
 class Layer:
-    """A counter of the calls to an operation, which breaks one of them.
+    """A counter of the calls to an operation, which makes a given call fail.
 
     Attributes:
       place: the call to break, counted from 1; 0 breaks no call.
@@ -84,14 +84,14 @@ class Layer:
     calls: int = 0
 
     def broken(self) -> bool:
-        """Count a call; return whether it must fail, as all later calls do."""
+        """Count a call; return True from the call to break onward."""
         self.calls += 1
         if self.kills and self.calls == self.place:
             os.kill(os.getpid(), signal.SIGKILL)
         return 0 < self.place <= self.calls and not self.kills
 
     def around(self, function: Callable) -> Callable:
-        """Wrap a function so that calls are counted, and fail if broken."""
+        """Wrap a function to count its calls, and to make broken calls fail."""
 
         def call(*args, **kwargs):
             if self.broken():
@@ -125,7 +125,7 @@ class Writer(io.RawIOBase):
 
 @contextlib.contextmanager
 def counted_writes(layer: Layer) -> Iterator[None]:
-    """Count everything that is written to disk with a layer."""
+    """Count all writes to disk with a layer."""
     opened, write = files.opened, checkpoints._write
 
     def open_counted(path, mode):
@@ -268,7 +268,7 @@ class World:
 
 
 def reported(action: Callable[[], None]) -> None:
-    """Do the work of a process; end the process as programs end."""
+    """Perform an action, and end the process as a program would."""
     status = 1
     try:
         action()
@@ -349,7 +349,7 @@ class Task:
 
     Attributes:
       work: a function that writes to a folder.
-      read: a function that returns what must be equal in two folders.
+      read: a function that returns {name: bytes} to compare between folders.
       whole: the output folder of the unbroken program.
     """
 
@@ -459,7 +459,7 @@ FAULTS: dict[str, Callable[[Trials], Iterator[str]]] = {
 
 
 def attack(faults: list[str], runs: int, seed: int) -> int:
-    """Make the trials and print a table; return the number of failures."""
+    """Run the trials and print a table; return the number of failures."""
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
         world = World(pathlib.Path(temporary))
@@ -487,8 +487,8 @@ def attack(faults: list[str], runs: int, seed: int) -> int:
 def main() -> int:
     """Read the arguments; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("faults", nargs="*", help=f"of {', '.join(FAULTS)}")
-    parser.add_argument("--runs", type=int, default=50, help="of each kind")
+    parser.add_argument("faults", nargs="*", help=f"among {', '.join(FAULTS)}")
+    parser.add_argument("--runs", type=int, default=50, help="trials per fault")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     faults = asked.faults or [*FAULTS]

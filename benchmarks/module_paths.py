@@ -3,7 +3,7 @@
     PYTHONPATH=tests python benchmarks/module_paths.py [--names]
 
 Each path runs once on tiny data in a temporary folder, under `sys.setprofile`.
-A module counts if one of its functions runs, in any thread, outside `base/`.
+A module outside `base/` counts if one of its functions runs in any thread.
 Functions converted by AutoGraph count for their original module. Code that runs
 at import, and generated methods of dataclasses, do not count.
 """
@@ -237,7 +237,7 @@ PATHS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--names", action="store_true", help="List them too.")
+    parser.add_argument("--names", action="store_true", help="list the modules")
     names = parser.parse_args().names
     import_everything()
     rows = []

@@ -1,28 +1,29 @@
-"""Insert random faults with Cosmic Ray, and count those that tests detect.
+"""Insert random faults with Cosmic Ray; count the faults that tests detect.
 
     pip install -e '.[test]' cosmic-ray pytest-cov
     python benchmarks/mutants.py [--number=200] [--seed=1] [--rooms base text]
 
-Lines of the package are drawn with equal probability, and for each line, one of
-Cosmic Ray's mutants (a changed number, comparison, operator, truth value, loop,
-exception or decorator). Mutants that have no effect on correct code are
-skipped: see `Bare`. Those of the package `tpu` are skipped where JAX, which
-some of its tests need, is not installed.
+The program draws lines of the package with equal probability, and for each
+line, one of Cosmic Ray's mutants (a changed number, comparison, operator, truth
+value, loop, exception or decorator). It skips mutants that have no effect on
+correct code (see `Bare`), and mutants of the package `tpu` if JAX, which some
+of its tests need, is not installed.
 
 In a copy of the last commit, the default suite runs once under coverage, to
 find the tests that execute each line. The tests of the mutant's line then run
 on the mutant: first the tests of its module, then those of its package, then
-one test of each other file, and the tests that inspect the whole package.
-Coverage does not record what runs at import or in AutoGraph's copy of a
-function. For such lines, the tests that execute any line of the module run, and
-all tests of the package. "Survived" is an upper bound: other tests may detect a
-mutant.
+one test of each other file and the tests that inspect the whole package.
+Coverage does not record lines that run at import or in AutoGraph's copy of a
+function. For such lines, all tests of the package run, and all tests that
+execute any line of the module. "Survived" is an upper bound, because other
+tests may detect a mutant.
 
 Each mutant's tests run in a process forked after the import of TensorFlow. The
 process ends when a test has used more processor time than any test needs on
-intact code, so a busy machine does not end any process. Results are printed as
-they arrive, in the order in which mutants are drawn: to continue an interrupted
-run, pass the same `--folder`, and the number of printed results as `--start`.
+intact code, so a busy machine does not cause timeouts. Results are printed as
+they arrive, in the order in which the mutants are drawn. To continue an
+interrupted run, pass the same `--folder`, and the number of printed results as
+`--start`.
 """
 
 import argparse
@@ -58,18 +59,19 @@ INSPECTIONS = ("tests/test_layout.py", "tests/commands/test_settings_table.py")
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 BROKEN = "not tested"
 FAILED = Path("failed.txt")
-CPU_SECONDS = 300  # for one test; the slowest needs 15
+CPU_SECONDS = 300  # for one test; the slowest test needs 15
 HANG = 3600  # seconds after which a mutant's tests are hanging
 # {file: {line: pytest's names of tests}}
 Covering = dict[Path, dict[int, set[str]]]
 
 
 class Bare(ast.NodeTransformer):
-    """A transformer that removes what has no effect on correct code.
+    """A transformer that removes parts without an effect on correct code.
 
-    Annotations, `abstractmethod` and the argument `strict` of `zip` have none.
-    A comparison with a constant means the same by identity as by equality,
-    unless the constant is a number or a text that Python does not intern.
+    It removes annotations, `abstractmethod` and the argument `strict` of `zip`.
+    In comparisons with a constant, it replaces identity with equality, which
+    has the same result unless the constant is a number or a string that Python
+    does not intern.
     """
 
     def visit_arg(self, node):
@@ -106,7 +108,7 @@ class Bare(ast.NodeTransformer):
 
 
 def meaning(code: str) -> str:
-    """Return a normal form that is equal for sources of equal behaviour."""
+    """Return a normal form, which is equal for equivalent source texts."""
     return ast.dump(Bare().visit(ast.parse(code)))
 
 
@@ -153,8 +155,8 @@ def room(path: Path) -> str:
 def covering_tests(processes: int) -> Covering:
     """Run the default suite in this folder; return the tests of each line.
 
-    A second call reads the result of the first. Lines that a fixture executes
-    count for all tests of the file that first used the fixture.
+    A second call reads the result of the first call. Lines that a fixture
+    executes count for all tests of the file that first used the fixture.
     """
     command = f"-m pytest -q -n {processes} --dist loadfile --cov-report="
     options = f"--cov={PACKAGE} --cov-context=test"
@@ -185,7 +187,7 @@ def select(path: Path, line: int, covering: Covering) -> list[str]:
 
 
 def copy_commit(root: Path, folder: Path) -> None:
-    """Make a copy of the last commit, and change to its folder."""
+    """Clone the last commit to a folder, and change to this folder."""
     if not folder.exists():
         subprocess.run(["git", "clone", "-q", root, folder], check=True)
     os.chdir(folder)
@@ -198,15 +200,15 @@ def start_worker(folder: Path) -> None:
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git"))
     os.chdir(copy)
     os.environ["PYTHONPATH"] = str(copy)
-    # Otherwise, Python would use the bytecode of a file for a mutant of the
-    # same size and second.
+    # Otherwise, Python could reuse the bytecode of a file for a mutant that has
+    # the same size and is written in the same second.
     sys.dont_write_bytecode = True
     for name in ("tensorflow", "tensorflow_text", "hypothesis", "h5py"):
         importlib.import_module(name)
 
 
 class Watch:
-    """A plug-in that ends processes on slow tests, and records failures."""
+    """A pytest plug-in that ends slow tests, and records failures."""
 
     def __init__(self):
         self.failed = FAILED.resolve()  # tests may change the directory
@@ -295,7 +297,7 @@ def print_counts(counts: dict[str, Counter]) -> None:
     noticed, number = total[KILLED] + total[TIMEOUT], total.total()
     low, high = interval(noticed, number)
     share = f"{noticed / number:.0%} (95 %: {low:.0%} to {high:.0%})"
-    print(f"{noticed} of {number} noticed: {share}", flush=True)
+    print(f"{noticed} of {number} detected: {share}", flush=True)
 
 
 def main() -> None:

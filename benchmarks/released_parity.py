@@ -4,16 +4,16 @@
 
 FOLDER contains one folder per configuration, recorded from the released code:
 `albert_config.json`, a TF1 checkpoint `ckpt/model.ckpt-0`, and `inputs.npz`,
-`outputs.npz`, `grads.npz`, `train_*.npz`. As a user would, this program
-converts each checkpoint, restores it and trains it with the project's own loop.
-The limit is ten times the float32 noise of the release; the margin is the limit
-divided by the difference.
+`outputs.npz`, `grads.npz` and `train_*.npz`. As a user would, this program
+converts each checkpoint, restores it and trains the model with the project's
+own loop. The limit is ten times the float32 noise of the release; the margin is
+the limit divided by the difference.
 
 There are two kinds of recordings. `onehot` is the computation on TPUs, which
-this project reproduces. In `lookup`, the computation on CPUs and GPUs, the
-release clips by the norm of a gradient before repeated rows are added up; for
-these rows of the table, this program uses the recorded norm, which shows that
-nothing else differs.
+this project reproduces. `lookup` is the computation on CPUs and GPUs, in which
+the release clips by the norm of a gradient whose repeated rows have not been
+added up. For the rows of `lookup` in the table, this program therefore clips by
+the recorded norm, which shows that nothing else differs.
 """
 
 import dataclasses
@@ -41,10 +41,10 @@ from albert_tf.training.training_config import TrainingConfig
 import tensorflow as tf  # isort: skip
 
 BARS = {"outputs": 2e-5, "losses": 1e-5, "gradients": 1e-5, "weights": 2e-4}
-# Limits for a configuration with gaps in masks, and with one example without
-# tokens, whose scores are all near -10000, where float32 has a spacing of 1e-3.
-# Its ReLU has ties: reversing the order of the examples alone changes LAMB's
-# weights by 8e-4.
+# Limits for a configuration that has gaps in masks and an example without
+# tokens. All scores of this example are near -10000, where float32 has a
+# spacing of 1e-3. The ReLU of the configuration has ties: merely reversing the
+# order of the examples changes LAMB's weights by 8e-4.
 HARD_BARS = dict.fromkeys(BARS, 2e-3) | {"outputs": 1e-4}
 ALL_MASKED_BAR = 5e-3
 STEPS = 3
@@ -244,7 +244,7 @@ class Recording:
 @program.command(ParityConfig)
 def main(c: ParityConfig) -> None:
     """Print the table of differences from the recordings."""
-    lines = [("", "", "difference", "bar", "margin")]
+    lines = [("", "", "difference", "limit", "margin")]
     for name in sorted(os.listdir(c.golden)):
         recording = Recording(os.path.join(c.golden, name))
         for title, row in recording.rows().items():

@@ -4,8 +4,8 @@
 
 The first run is interrupted after half of the steps and resumed; the second run
 is not. Both need `albert_tf` and JAX, but not TensorFlow. On a GPU, set
-XLA_FLAGS=--xla_gpu_deterministic_ops=true, because its kernels otherwise differ
-between runs.
+XLA_FLAGS=--xla_gpu_deterministic_ops=true; otherwise, the results of GPU
+kernels differ between runs.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from albert_tf.tpu import tensor_bundle
 from albert_tf.training import checkpoint_files
 from albert_tf.training.history import History
 
-COMPILING = 2  # number of the first windows, which include compilation
+COMPILING = 2  # number of windows at the start that include compilation
 
 
 def train(asked: argparse.Namespace, output: str, steps: int) -> None:
@@ -66,7 +66,7 @@ def main() -> None:
     )
     apart = {n: np.abs(x - second[n]).max() for n, x in first.items()}
     name = max(apart, key=apart.get)
-    print(f"largest difference between the two: {apart[name]:.1e} in {name}")
+    print(f"largest difference between the runs: {apart[name]:.1e} in {name}")
 
 
 if __name__ == "__main__":

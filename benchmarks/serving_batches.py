@@ -3,11 +3,12 @@
     python benchmarks/serving_batches.py --saved_model=DIR [--clients=1,64]
         [--seconds=5] [--rounds=2] [--words=30]
 
-TensorFlow Serving batches requests with TensorFlow's batch scheduler, available
-in Python as `tf.nondifferentiable_batch_function`. Each client sends one text
-to the default signature, waits for the answer and sends the next. Settings take
-turns. The columns are texts per second; CPU time per text in ms, which other
-programs affect less; and the median and 95th percentile of latency in ms.
+TensorFlow Serving batches requests with TensorFlow's batch scheduler, which is
+available in Python as `tf.nondifferentiable_batch_function`. Each client sends
+one text to the default signature, waits for the answer and sends the next text.
+The settings take turns. The columns are the setting; the number of clients;
+texts per second; CPU time per text in ms, which other programs affect less; and
+the median and 95th percentile of latency in ms.
 """
 
 import argparse
@@ -34,7 +35,7 @@ HEAD = "batch, wait, threads;clients;texts/s;CPU ms;p50 ms;p95 ms"
 
 
 def function_of(signature, setting):
-    """Return a function that answers a text [1], with a batching setting."""
+    """Return a function that calls a signature on texts, with batching."""
     name = next(iter(signature.structured_outputs))
 
     def answer(texts):
@@ -54,7 +55,7 @@ def function_of(signature, setting):
 
 
 def latencies(answer, texts, clients: int, seconds: float) -> list[float]:
-    """Return the seconds of each request by any client."""
+    """Return the latency of each request of all clients, in seconds."""
     end, found = time.monotonic() + seconds, []
 
     def client(number: int):
@@ -76,7 +77,7 @@ def latencies(answer, texts, clients: int, seconds: float) -> list[float]:
 
 
 def main(args: argparse.Namespace) -> None:
-    """Print the table."""
+    """Measure all settings and print the table."""
     rng = np.random.default_rng(0)
     words = "the small garden lies behind an old house by a river".split()
     texts = [

@@ -4,10 +4,10 @@
 
 Each implementation runs in its own process; the processes take turns, step by
 step. Peers that are not installed in PYTHON are skipped with a message. The
-rate of matrix products, measured between the steps, is the limit of the
-machine; FLOPs count the model's matrix products, forward and backward.
+limit of the machine is the rate of matrix products, measured between the steps.
+FLOPs are those of the model's matrix products, forward and backward.
 
-To set up an environment for peers, for example:
+For example, set up an environment for peers with:
 
     pip install torch transformers keras-hub
 """
@@ -28,7 +28,7 @@ HEAD = ("s / step", "min", "examples / s", "of the limit", "peak MB")
 
 
 def limit(worker: Worker, case: Case) -> float:
-    """Print and return the seconds that the matrix products alone need."""
+    """Print and return the seconds that a step's matrix products alone take."""
     config = AlbertConfig(**case.model)
     example = training_flops(config, case.tokens, case.predictions)
     flops, rate = case.batch * example, 2 * PRODUCT_SIZE**3 / worker.median
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32"
     )
-    parser.add_argument("--rounds", type=int, default=9, help="steps of each")
+    parser.add_argument("--rounds", type=int, default=9, help="timed steps")
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument("--only", nargs="*", choices=IMPLEMENTATIONS)
     asked = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Run a pretraining step in each library, for `train_step.py`.
+"""Run pretraining steps in a library, for `train_step.py`.
 
     python benchmarks/train_step_peers.py IMPLEMENTATION CASE
 
@@ -24,13 +24,13 @@ RATE, DECAY, EPSILON, CLIP = 1e-4, 0.01, 1e-6, 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model, described with the released keys, and the size of a batch."""
+    """A model, described by the released config keys, and a batch's sizes."""
 
     batch: int
     tokens: int
     predictions: int
     model: dict[str, int]
-    dtype: str = "float32"  # of products, or bfloat16; weights are float32
+    dtype: str = "float32"  # or bfloat16: dtype of products, not of weights
 
     @property
     def policy(self) -> str:
@@ -57,7 +57,7 @@ class Case:
 
 
 def model(hidden: int, layers: int, heads: int) -> dict[str, int]:
-    """Return an architecture."""
+    """Return the config of an architecture."""
     return {
         "vocab_size": 30000,
         "embedding_size": 128,
@@ -254,8 +254,8 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
         hidden = outputs.last_hidden_state  # [B, T, H]
         at = batch["masked_lm_positions"][..., None]  # [B, P, 1]
         at = at.expand(-1, -1, hidden.shape[-1])  # [B, P, H]
-        # The library would compute logits at all positions; the loss needs only
-        # P.
+        # The library would compute logits at all T positions, but the loss
+        # needs only P of them.
         logits = model.predictions(hidden.gather(1, at))
         sop = model.sop_classifier(outputs.pooler_output)
         mlm = cross_entropy(logits.flatten(0, 1), labels)
@@ -301,7 +301,7 @@ IMPLEMENTATIONS = {
 
 
 def make_work() -> Callable[[str], dict]:
-    """Return the function that runs a step of an implementation and case."""
+    """Return the function that runs a step, as the arguments specify."""
     make, argument = IMPLEMENTATIONS[sys.argv[1]]
     step = make(Case(**json.loads(sys.argv[2])), argument)
     return lambda _: {"loss": step()}

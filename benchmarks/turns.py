@@ -1,7 +1,6 @@
-"""Run processes in turns, so that fluctuations of the machine affect all.
+"""Run processes in turns, so that fluctuations of the machine affect all alike.
 
-Each process imports only what its library needs; this module has no
-dependencies.
+This module has no dependencies, so a process needs only those of its library.
 """
 
 import importlib.metadata
@@ -30,7 +29,8 @@ class Worker:
 
     Attributes:
       seconds: the duration of each request.
-      last: the reply to the last request, or at first the message at startup.
+      hello: the message that the process sent at startup.
+      last: the reply to the last request, or `hello` before the first request.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Worker:
         self.process.wait()
         self.errors.seek(0)
         lines = self.errors.read().strip().splitlines()
-        return {"missing": (lines or ["it ended"])[-1]}
+        return {"missing": (lines or ["the process ended"])[-1]}
 
     def work(self, what: str = "step") -> None:
         """Send a request, and record its duration."""
@@ -89,7 +89,7 @@ def present(workers: list[Worker]) -> list[Worker]:
 
 
 def take_turns(workers: list[Worker], rounds: int, warmup: int = 0) -> None:
-    """Let each worker work once per round; discard times of warm-up rounds."""
+    """Send each worker a request per round; discard times of warm-up rounds."""
     for _ in range(warmup + rounds):
         for worker in workers:
             worker.work()
@@ -117,9 +117,10 @@ def serve(make: Callable[[], Callable[[str], dict]]) -> None:
     """Act as a worker until standard input ends.
 
     Args:
-      make: a function that returns the worker's function from a request to
-        facts other than time and memory. The first request is "first", which is
-        not timed.
+      make: a function that returns the worker's function, which answers a
+        request with a dict of results. `serve` adds time and memory to the
+        results. The first request is "first", and its time includes the call of
+        `make`.
     """
     answers, sys.stdout = sys.stdout, sys.stderr
 

@@ -28,21 +28,22 @@ from albert_tf.training.evaluator import Batch, Evaluator
 from albert_tf.training.model_card import write_card
 
 METRICS_FILE = "metrics.json"
-Metrics = dict[str, dict[str, float]]  # by split
+Metrics = dict[str, dict[str, float]]  # {split: {metric: value}}
 
 
 class TaskEvaluator:
-    """An evaluator of a task, with a model's current weights.
+    """An evaluator that measures a model's current weights on a task.
 
     The attribute `tuned` is the task with the threshold from the last
     evaluation; predictions for unlabelled data use this threshold.
 
     Args:
-      model: an evaluator of the model on its strategy.
+      model: the `Evaluator` of the model.
       task: the model's task.
       bucketed: whether to sort examples by length, which does not change the
         results.
-      outputs: a function to use instead of the head's `measured_outputs`.
+      outputs: a function to use instead of the head's `measured_outputs`, or
+        None.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class TaskEvaluator:
         self.outputs = outputs or task.head.measured_outputs
 
     def evaluate(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
-        """Return a split's metrics, {} without labels, and its predictions."""
+        """Return a split's metrics, or {} without labels, and predictions."""
         size = self.model.eval_batch_size
         outputs = self.model.predict(
             lambda: evaluation_batches(split.features, size, self.bucketed),
@@ -111,7 +112,7 @@ def load_evaluator(
 
 
 def averaged_outputs(task: Task) -> Callable:
-    """Return a function from (ensemble, batch) to mean outputs and losses."""
+    """Return a function that computes an ensemble's mean outputs and losses."""
 
     head = task.head
 
@@ -127,7 +128,7 @@ def averaged_outputs(task: Task) -> Callable:
 
 
 def check_members(directories: Sequence[str], job: Job) -> None:
-    """Raise an error if models differ in their task or tokenizer."""
+    """Raise an error if the models cannot form an ensemble for the job."""
     require(
         job.task.head.averages,
         "The outputs of an `ensemble` must be logits; this task's outputs "
@@ -153,12 +154,12 @@ def load_ensemble(
     batch_size: int,
     dtype: str,
 ) -> Evaluator:
-    """Return an evaluator of several models for `averaged_outputs`."""
+    """Return an evaluator of several models, for use by `averaged_outputs`."""
     members = [
         load_evaluator(directory, job.task, strategy, batch_size, dtype).model
         for directory in directories
     ]
-    # The attributes that an `Evaluator` needs.
+    # `Evaluator` needs only these attributes of a model.
     model = types.SimpleNamespace(name="ensemble", weights=(), members=members)
     return Evaluator(strategy, lambda: model, job.task.head, batch_size)
 
@@ -179,22 +180,22 @@ def mean_threshold(directories: Sequence[str]) -> float | None:
 
 
 def save_threshold(model_dir: str, evaluator: TaskEvaluator) -> None:
-    """Save the threshold that an evaluation found in a model directory."""
+    """Save the threshold from an evaluation to a model directory."""
     if evaluator.tuned != evaluator.task:
         value = evaluator.tuned.config.null_score_diff_threshold
         task = load_task(model_dir)
         task.replaced(null_score_diff_threshold=value).save(model_dir)
-        print(f"null_score_diff_threshold={value:.6g} of {model_dir}")
+        print(f"Saved null_score_diff_threshold={value:.6g} to {model_dir}")
 
 
 def write_metrics(output_dir: str, values: dict, model: str = "") -> None:
-    """Write `metrics.json`, the metrics of a single model.
+    """Write measured values to `metrics.json`.
 
     Args:
       output_dir: the folder to write to.
       values: the measured values.
-      model: a name for the weights. The file keeps earlier results of the same
-        weights on other splits; without a name, it keeps no results.
+      model: a name for the weights, or "". With a name, the file keeps earlier
+        results of the same weights on other splits.
     """
     path = files.join(output_dir, METRICS_FILE)
     earlier = {}

@@ -1,8 +1,8 @@
-"""Fine-tuning of a model directory on a task, evaluation and prediction.
+"""Fine-tuning, evaluation and prediction with a model directory.
 
-The final weights, in `best/` of the output directory, have the best main
-metric. After training without `do_eval`, they are the last weights or the
-weight average.
+`best/` in the output directory contains the final weights, which have the best
+main metric. After training without `do_eval`, the final weights are the last
+weights or the weight average.
 """
 
 import dataclasses
@@ -48,11 +48,11 @@ from albert_tf.training.workers import explaining_lost_workers
 def train(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Evaluator | None:
-    """Train; return the final model's evaluator, or None if stopped early.
+    """Train; return the final evaluator, or None if training is incomplete.
 
     Args:
       s: the settings, with every number of steps filled in.
-      job: the task in a locked output directory.
+      job: the job, whose output directory is locked.
       strategy: the devices.
     """
     trainer = make_trainer(
@@ -74,7 +74,7 @@ def train(
 
 
 def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
-    """Return an evaluator of a fine-tuned model."""
+    """Return an evaluator of a fine-tuned model or of an ensemble."""
     how = strategy, s.training.eval_batch_size, s.training.dtype_policy
     if s.run.ensemble:
         return evaluation.load_ensemble(s.run.ensemble, job, *how)
@@ -84,7 +84,7 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Train in a locked output directory; return the job and the evaluator."""
+    """Lock the output directory and train; return the job and evaluator."""
     s = s.planned(len(job.training_split.features))
 
     def claim():
@@ -150,13 +150,13 @@ def write_summary(
 def run_job(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics | None:
-    """Train, evaluate and predict; return None if training stopped early."""
+    """Train, evaluate and predict; return None if training is incomplete."""
     if s.run.do_train:
         job, model = train_in_output_dir(s, job, strategy)
     else:
         model = load(s, job, strategy)
     if model is None:
-        return None  # a later run continues
+        return None  # a later run resumes training
     return evaluate_and_predict(s, job, model, strategy)
 
 
@@ -186,7 +186,7 @@ def run_seeds(
 
 
 def for_ensemble(s: Settings, job: Job) -> Job:
-    """Check an ensemble's members; return the job with their threshold."""
+    """Check an ensemble's members; return the job with their mean threshold."""
     evaluation.check_members(s.run.ensemble, job)
     if s.task.null_score_diff_threshold is not None:
         return job
@@ -198,7 +198,7 @@ def for_ensemble(s: Settings, job: Job) -> Job:
 
 
 def ask_teacher(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Job:
-    """Return the job with the teacher's outputs."""
+    """Return the job with the teacher's outputs for its training examples."""
     by_length = bucketed(s.run, strategy, "eval")
     size = s.training.eval_batch_size
     return teach(job, s.recipe, strategy, size, by_length)
@@ -206,7 +206,7 @@ def ask_teacher(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Job:
 
 @explaining_lost_workers()
 def finetune_task(s: Settings) -> Metrics:
-    """Train, evaluate and predict one task; return the metrics by split."""
+    """Train, evaluate and predict on one task; return the metrics by split."""
     s.check()
     workers = distribution.prepare_devices(s.devices)
     with distribution.raise_everywhere(workers):

@@ -37,7 +37,7 @@ from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.run import Hook
 from albert_tf.training.training_config import LARGEST_SEED, TrainingConfig
 
-# Defaults that differ from pretraining; None is explained in `MEANS`.
+# Defaults that differ from the defaults of pretraining; `MEANS` explains None.
 DEFAULTS = {
     "optimizer": "adamw",
     "learning_rate": 2e-5,
@@ -56,7 +56,7 @@ MEANS = {
 
 
 def one_folder(*paths: str) -> bool:
-    """Return whether paths, perhaps spelt differently, are the same folder."""
+    """Return whether all paths, even if spelt differently, are one folder."""
     return len(set(map(os.path.realpath, paths))) == 1
 
 
@@ -66,18 +66,21 @@ class FinetuningConfig:
 
     model_dir: str = setting(
         "",
-        "Model directory to start from: pretrained, or fine-tuned on another "
-        "task; its head is dropped. Without do_train: the fine-tuned model "
-        "to evaluate, or the model that output_dir was trained from.",
+        "Model directory to start from, pretrained or fine-tuned on another "
+        "task; its task head is not loaded. Without do_train: the fine-tuned "
+        "model to evaluate, or the model from which output_dir was trained.",
     )
     output_dir: str = variant(
         OUTPUT_DIR,
-        help="Model directory to write; a run in it resumes. Without do_train: "
-        "folder for the results; it must not contain another model.",
+        help="Model directory to write; if it contains a run, training "
+        "resumes. Without do_train: folder for the results, which must not "
+        "contain another model.",
     )
     do_train: bool = variant(DO_TRAIN)
     do_eval: bool = variant(
-        DO_EVAL, help="Evaluate; during training too, to keep the best weights."
+        DO_EVAL,
+        help="Evaluate the model, also during training, to keep the best "
+        "weights.",
     )
     do_predict: bool = setting(
         False,
@@ -99,7 +102,7 @@ class FinetuningConfig:
     )
     warmup_proportion: float = setting(
         0.1,
-        "Share of steps for warm-up, unless `num_warmup_steps` is set.",
+        "Share of the steps for warm-up, unless `num_warmup_steps` is set.",
         minimum=0.0,
         maximum=1.0,
         group=OPTIMIZER,
@@ -118,15 +121,16 @@ class FinetuningConfig:
     )
     length_bucketing: str = setting(
         "evaluation",
-        "When to batch examples of similar length, to save padding: "
-        "never, to evaluate and predict, or also to train. Not on TPUs.",
+        "When to batch examples of similar length, to save padding: never, in "
+        "evaluation and prediction, or also in training. Not used on TPUs.",
         choices=("none", "evaluation", "all"),
         group=DEVICES,
     )
     num_seeds: int = setting(
         1,
-        "Number of runs, with seeds from `random_seed`, each in a folder "
-        "`seed_N` of `output_dir`; metrics.json has the median and spread.",
+        "Number of runs, with consecutive seeds from `random_seed`. Each run "
+        "writes to the folder `seed_N` of `output_dir`; metrics.json contains "
+        "the median and the spread.",
         minimum=1,
         group=ACTIONS,
     )
@@ -147,8 +151,8 @@ class FinetuningConfig:
         )
         require(
             not self.ensemble or (len(self.ensemble) > 1 and not self.do_train),
-            "`ensemble` must name at least two model directories and cannot "
-            "train.",
+            "`ensemble` must name at least two model directories, and cannot "
+            "be used with `do_train`.",
             ensemble=members,
             do_train=self.do_train,
         )
@@ -171,10 +175,11 @@ class FinetuningConfig:
 
     @property
     def source_dir(self) -> str:
-        """The model directory to read: the first one of an ensemble.
+        """The model directory to read.
 
-        For a single model, this is `model_dir` if the run trains or `model_dir`
-        is fine-tuned, and otherwise `output_dir`.
+        For an ensemble, this is the first directory. For a single model, this
+        is `model_dir` if the run trains or `model_dir` is fine-tuned, and
+        otherwise `output_dir`.
         """
         if self.ensemble:
             return self.ensemble[0]
@@ -202,8 +207,8 @@ class FinetuningConfig:
         require(
             self.in_place or not is_finetuned(self.output_dir),
             "Without `do_train`, `output_dir` must not contain a fine-tuned "
-            "model other than the evaluated one; to evaluate that model, "
-            "pass it as `model_dir`.",
+            "model other than the evaluated model; to evaluate the model in "
+            "`output_dir`, pass this folder as `model_dir`.",
             **(source if self.ensemble else {"model_dir": self.model_dir}),
             output_dir=self.output_dir,
         )
@@ -213,7 +218,7 @@ class FinetuningConfig:
         return tuple(part for part in PARTS if getattr(self, f"do_{part}"))
 
     def encoder(self) -> AlbertConfig:
-        """Return the architecture, with dropout from the flags."""
+        """Return the architecture, with the dropout rates from the flags."""
         config = AlbertConfig.from_model_dir(self.source_dir)
         names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
         rates = {name: getattr(self, name) for name in names}
@@ -226,8 +231,8 @@ def seed_dir(output_dir: str, seed: int) -> str:
     return files.join(output_dir, f"seed_{seed}")
 
 
-# At this rate and above, small models may forget what they have learnt, because
-# the steps are too long.
+# At this learning rate and above, small models may forget what they have
+# learnt, because the updates are too large.
 HIGH_RATE = 1e-4
 
 
@@ -245,7 +250,7 @@ class Settings:
     hooks: tuple[Hook, ...] = ()  # in addition to the standard hooks
 
     def configs(self) -> list:
-        """Return the objects of `CONFIGS`, whose fields are flags."""
+        """Return the instances of `CONFIGS`, whose fields are flags."""
         return [getattr(self, f.name) for f in dataclasses.fields(self)][:-1]
 
     def check(self) -> None:
@@ -264,14 +269,14 @@ class Settings:
         require(legal, rule, random_seed=seed, num_seeds=number)
 
     def advise(self) -> None:
-        """Print advice on long first steps at a high learning rate."""
+        """Print advice on large first updates at a high learning rate."""
         rate = self.optimizer.learning_rate
         short = self.optimizer.bias_correction or not self.run.do_train
         if rate >= HIGH_RATE and not short:
             print(
                 f"Note: at learning rate {rate:g}, try --bias_correction "
-                "--beta_2=0.98; without it, the first updates are up to six "
-                "times as long"
+                "--beta_2=0.98; without bias correction, the first updates are "
+                "up to six times as large"
             )
 
     def with_seed(self, seed: int) -> "Settings":
@@ -284,7 +289,7 @@ class Settings:
         )
 
     def planned(self, examples: int) -> "Settings":
-        """Fill in steps, warm-up and evaluation interval unless flags set them.
+        """Fill in the steps, warm-up and evaluation interval that are not set.
 
         Args:
           examples: the number of training examples.
@@ -314,7 +319,7 @@ class Settings:
         return dataclasses.replace(self, training=training)
 
     def write_flags(self) -> None:
-        """Write the flags that replay the run to the output directory."""
+        """Write a file with the run's flags to the output directory."""
         settings.write_flagfile(self.run.output_dir, *self.configs())
 
 
@@ -323,7 +328,7 @@ CONFIGS = tuple(field.type for field in dataclasses.fields(Settings))[:-1]
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A part of the data: "eval", or "eval_matched" if there are several."""
+    """A named split of the data, such as "eval" or "eval_matched"."""
 
     name: str
     examples: Sequence[Any]
@@ -341,7 +346,8 @@ def choose_task(
 ) -> Task:
     """Return the task that flags select, or a fine-tuned model's own task.
 
-    Lengths that are not set fit a model with this number of positions.
+    Lengths that flags do not set are reduced to fit a model with this number of
+    positions.
     """
     if run.do_train:
         require(data.task, "`task` is required for training. Received: none")
@@ -377,7 +383,7 @@ class Job:
         return metric_name(split, self.task.main_metric)
 
     def summary(self) -> str:
-        """Return a summary for the log."""
+        """Return a summary of the task and its splits for the log."""
         length = self.task.config.max_seq_length
         lines = [f"Task {self.task.name} ({self.task.kind}), {length} tokens"]
         for split in (*self.train, *self.eval, *self.predict):
@@ -392,7 +398,7 @@ class Job:
 
 
 def load_other(directory: str, setting: str, job: Job) -> Task:
-    """Return another fine-tuned model's task, which must fit a job's inputs.
+    """Check that another fine-tuned model fits a job; return its task.
 
     Args:
       directory: the other model's directory.
@@ -423,7 +429,7 @@ def prepare(
     task_config: TaskConfig,
     parts: Sequence[str] | None = None,
 ) -> Job:
-    """Return a run's job; read and check everything before using a device.
+    """Read and check all inputs before using a device; return the run's job.
 
     Args:
       run: the model and the actions.

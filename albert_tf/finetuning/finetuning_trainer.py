@@ -1,6 +1,6 @@
 """The trainer, batches and hooks of fine-tuning, for one or several tasks.
 
-The trainer follows a recipe: frozen weights and adversarial steps.
+The trainer follows a recipe: it freezes weights and trains adversarially.
 
 Shapes: B rows of tokens, T tokens, E embedding width.
 """
@@ -62,7 +62,7 @@ def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
 
 @contextlib.contextmanager
 def words_changed(embeddings, change: Callable) -> Iterator[None]:
-    """Apply a function to the word embeddings [B, T, E] inside the block."""
+    """Apply a function to word embeddings [B, T, E] in the `with` block."""
     embeddings.perturb = change
     try:
         yield
@@ -75,7 +75,7 @@ class FinetuningTrainer(Trainer):
 
     Args:
       *trainer: the arguments of `Trainer`; the encoder is `model.albert`.
-      recipe: the recipe.
+      recipe: the techniques to use.
       config: the architecture, which defines the groups of layers.
     """
 
@@ -110,8 +110,8 @@ class FinetuningTrainer(Trainer):
         moves = iter(
             [tf.stop_gradient(adversary(g, epsilon)) for g in of_words]
         )
-        # If the encoder is called several times, the order is the same as
-        # before.
+        # If the model calls the encoder several times, both passes call it in
+        # the same order.
         with tf.GradientTape() as tape:
             with words_changed(embeddings, lambda x: x + next(moves)):
                 again, _ = self._loss(batch, divisors, seed)
@@ -119,14 +119,14 @@ class FinetuningTrainer(Trainer):
 
 
 class EarlyStopping(Hook):
-    """A hook that halves the rate on plateaus, and ends runs without gains.
+    """A hook that halves the learning rate on plateaus and stops runs early.
 
-    Both decisions depend only on the history, without the evaluation at
+    Both decisions depend only on the history, and ignore the evaluation at
     `stop_step`, so that resumed and uninterrupted runs are equal. This hook
     must come after `Evaluate`.
 
     Args:
-      every: as in `Evaluate`.
+      every: see `Evaluate`.
       recipe: the recipe, which sets the patience.
       metric: the metric that should increase.
     """
@@ -153,11 +153,11 @@ ENCODER = ("albert/",)
 
 
 def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
-    """Return the job with class weights; check that the recipe suits it."""
+    """Check that a recipe suits a job; return the job with class weights."""
     soft_targets.check_targets(recipe, job.task)
     check_freeze(recipe.freeze, job.config)
     if recipe.teacher:
-        soft_targets.load_teacher(recipe.teacher, job)  # or raise an error
+        soft_targets.load_teacher(recipe.teacher, job)  # checks the teacher
     return with_class_weights(job, recipe.class_weights)
 
 
@@ -186,9 +186,10 @@ def make_batches(
     Args:
       features: the training examples.
       run: the run's settings, which determine whether to bucket by length.
-      training: the settings of training, which include batch size and seed.
+      training: the training settings, which include the batch size and seed.
       strategy: the strategy that trains.
-      size: how many examples of a batch come from `features`; None means all.
+      size: the number of a batch's examples that come from `features`; None
+        means all examples.
       number: the task's number; each task is shuffled differently.
     """
     whole = training.train_batch_size
@@ -212,7 +213,7 @@ def make_batches(
 
 
 def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
-    """Create the output directory, or raise an error if it is already used.
+    """Create the output directory; raise an error if another model is in it.
 
     Returns:
       The job. If neither an evaluation nor a flag sets the threshold, the job
@@ -221,8 +222,7 @@ def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
     task, resumes = job.task, checkpoint_files.latest(run.output_dir)
     require(
         is_finetuned(run.output_dir) or not resumes,
-        "`output_dir` must not contain a model that is not fine-tuned; choose "
-        "another folder.",
+        "Any model in `output_dir` must be fine-tuned; choose another folder.",
         output_dir=run.output_dir,
     )
     checkpoints.create_model_dir(run.output_dir, job.config)
@@ -291,9 +291,10 @@ def run_training(
     evaluate: Callable[[], dict[str, float]],
     keep: KeepBest,
 ) -> bool:
-    """Train; return whether the run is complete, not stopped early.
+    """Train; return whether the run is complete.
 
-    After a complete run, the model has its final weights.
+    After a complete run, the model has its final weights. An incomplete run can
+    be resumed.
 
     Args:
       s: the settings.
@@ -311,7 +312,7 @@ def run_training(
     over = run.ended_early or trainer.step >= s.training.num_train_steps
     rows = run.history.rows
     evaluated = {row["step"] for row in rows if row["split"] == "eval"}
-    # No worker reads before the chief has written.
+    # Workers read the weights only after the chief has written them.
     with distribution.raise_everywhere(trainer.strategy):
         if over and run.chief and run.step not in evaluated:
             best = checkpoints.for_inference(run.output_dir)

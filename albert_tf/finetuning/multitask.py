@@ -72,7 +72,7 @@ class SharedModel:
 
     @property
     def weights(self) -> list:
-        """All weights with their names, in the format of Keras variables."""
+        """All weights, with the attributes `path` and `value` as in Keras."""
         table = self.encoder()
         for task in self.models:
             head = self.head(task).items()
@@ -126,7 +126,7 @@ class MultitaskObjective:
         }
 
     def losses(self, model: SharedModel, batch: Batch, seed):
-        """Return the sum of each term's losses, times the task's weight."""
+        """Return each term's weighted sum of losses, and the tasks' metrics."""
         sums, metrics = {}, {}
         for i, (name, objective) in enumerate(self.objectives.items()):
             losses, shown = objective.losses(
@@ -139,12 +139,12 @@ class MultitaskObjective:
 
 
 def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
-    """Return each task's number of examples in a batch, by weight.
+    """Return the number of examples that each task contributes to a batch.
 
     Args:
       weights: the tasks' weights, which add up to 1.
-      size: number of examples in the batch.
-      unit: the number of which portions are multiples, so that replicas and
+      size: the number of examples in a batch.
+      unit: a number that divides all portions, so that replicas and
         micro-batches have equal parts.
     """
     units = size // unit
@@ -155,7 +155,7 @@ def portions(weights: Sequence[float], size: int, unit: int) -> list[int]:
         train_batch_size=size,
         tasks=len(weights),
     )
-    spare = units - len(weights)  # after one example for each task
+    spare = units - len(weights)  # after one unit for each task
     exact = [weight * spare for weight in weights]
     counts = [int(x) for x in exact]
     rests = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
@@ -241,7 +241,7 @@ def task_weights(s: Settings, jobs: dict[str, Job]) -> list[float]:
 
 
 def prepare_jobs(s: Settings, names: Sequence[str]) -> dict[str, Job]:
-    """Return the tasks with their checked data."""
+    """Read and check the data of each task; return {task: job}."""
     jobs = {}
     for name in names:
         data = dataclasses.replace(s.data, task=name)
@@ -303,7 +303,7 @@ def finish(
 
 
 def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
-    """Create the run's folder and each task's; return the tasks' jobs."""
+    """Create the folders of the run and its tasks; return the tasks' jobs."""
     first, output_dir = next(iter(jobs.values())), s.run.output_dir
     folders = {name: files.join(output_dir, name) for name in jobs}
     require(
@@ -333,7 +333,7 @@ def train(
     sizes: Sequence[int],
     strategy: tf.distribute.Strategy,
 ) -> dict | None:
-    """Train all tasks; return the metrics, or None if stopped early."""
+    """Train all tasks; return metrics, or None if training is incomplete."""
     config = next(iter(jobs.values())).config
     tasks = {name: job.task for name, job in jobs.items()}
     trainer = make_trainer(

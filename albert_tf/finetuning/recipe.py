@@ -89,15 +89,15 @@ class RecipeConfig:
     )
     teacher: str | None = setting(
         None,
-        "Model directory of a model fine-tuned on the same task; its outputs "
-        "are learnt along with the labels.",
+        "Directory of a model that was fine-tuned on the same task; the new "
+        "model learns its outputs along with the labels.",
     )
     distillation_temperature: float = setting(
         2.0, "Temperature of the logits in distillation.", minimum=0.01
     )
     distillation_weight: float = setting(
         0.5,
-        "Share of the loss that the teacher provides.",
+        "Share of the teacher's outputs in the loss.",
         minimum=0.0,
         maximum=1.0,
     )
@@ -194,17 +194,17 @@ def check_freeze(freeze: Sequence[str], config: AlbertConfig) -> None:
 
 
 def evaluations_without_gain(values: Sequence[float]) -> int:
-    """Return the number of evaluations since the best one."""
+    """Return the number of evaluations since the best evaluation."""
     if not values:
         return 0
     return len(values) - 1 - values.index(max(values))
 
 
 def reductions(values: Sequence[float], patience: int) -> int:
-    """Return how many times a metric's plateaus have lowered the rate.
+    """Return how many times plateaus have reduced the learning rate.
 
-    A plateau is `patience` consecutive evaluations without a new best value;
-    the count then restarts.
+    A plateau is `patience` consecutive evaluations without a new best value of
+    the metric; the count restarts after each plateau.
     """
     best, waited, number = float("-inf"), 0, 0
     for value in values:

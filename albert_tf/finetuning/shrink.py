@@ -2,8 +2,9 @@
 
 Heads are ranked as in Michel et al., https://arxiv.org/abs/1905.10650,
 equation 2: a head's importance is I = E_x |dL(x)/dm|, where the factor m = 1
-multiplies the head's output in every layer that calls the head's block. Shapes:
-N blocks, A heads, D head width, H hidden width.
+multiplies the head's output in every layer that calls the head's block.
+
+Shapes: N blocks, A heads, D head width, H hidden width.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ from albert_tf.training import checkpoints
 from albert_tf.training.distribution import DistributionConfig, make_strategy
 from albert_tf.training.evaluator import Evaluator, Objective
 
-# The axis of each weight of a block along which the heads are concatenated.
+# For each weight of a block, the axis along which the heads are concatenated.
 HEAD_AXES = {
     "query/kernel": 1,
     "query/bias": 0,
@@ -57,7 +58,7 @@ def mask_gradients(kernel, gradient, heads: int) -> tf.Tensor:
     """Return dL/dm [A], given an output kernel [A * D, H] and its gradient.
 
     Multiplying a head's output by m is the same as multiplying the head's rows
-    of the kernel.
+    of the kernel by m.
     """
     products = tf.reshape(kernel * gradient, [heads, -1])  # [A, D * H]
     return tf.reduce_sum(products, axis=1)
@@ -66,12 +67,13 @@ def mask_gradients(kernel, gradient, heads: int) -> tf.Tensor:
 def importances(
     model, objective: Objective, examples: tf.data.Dataset
 ) -> dict[str, np.ndarray]:
-    """Return {block: the importance of each of its heads [A]}.
+    """Return {block: importance of each head [A]}.
 
     Args:
       model: a model whose attribute `albert` is the encoder.
       objective: the loss.
-      examples: batches of one example, so that absolute values are averaged.
+      examples: batches of one example each, so that the absolute values of
+        single examples are averaged.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]
@@ -94,7 +96,7 @@ def importances(
 
 
 def most_important(worth: np.ndarray, number: int) -> np.ndarray:
-    """Return the numbers of the most important heads, in ascending order."""
+    """Return the indices of the most important heads, in ascending order."""
     return np.sort(np.argsort(-worth, kind="stable")[:number])
 
 
@@ -137,7 +139,7 @@ class ShrinkConfig(Validated):
     )
     num_layers: int | None = setting(
         None,
-        "Number of layers to keep, from the first.",
+        "Number of layers to keep, starting with the first.",
         means="all",
         minimum=1,
         group=MODEL,
@@ -179,7 +181,7 @@ def load(model_dir: str) -> Model:
 
 
 def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
-    """Return a config with fewer layers, each with the same weights."""
+    """Return a config with fewer layers, each of which keeps its weights."""
     most = config.num_hidden_layers
     rule = f"`num_layers` must be at most the model's {most}."
     require(layers <= most, rule, num_layers=layers)
@@ -190,9 +192,9 @@ def shorter(config: AlbertConfig, layers: int) -> AlbertConfig:
     )
     require(
         all(new.blocks(k) == config.blocks(k)[:layers] for k in BLOCK_TYPES),
-        "`num_layers` must keep each layer's group, so it must be one of "
-        f"{', '.join(map(str, possible(config)))} for "
-        f"num_hidden_groups={config.num_hidden_groups}.",
+        "`num_layers` must keep each layer's group; for "
+        f"num_hidden_groups={config.num_hidden_groups}, it must be one of "
+        f"{', '.join(map(str, possible(config)))}.",
         num_layers=layers,
     )
     return new
@@ -210,7 +212,7 @@ def possible(config: AlbertConfig) -> list[int]:
 
 
 def keeps_variable(name: str, config: AlbertConfig) -> bool:
-    """Return whether a variable belongs to a layer of a config."""
+    """Return whether a model with this config has the variable."""
     block = BLOCK.match(name)
     return not block or int(block[2]) in config.blocks(block[1])
 
@@ -228,7 +230,7 @@ def with_layers(model: Model, layers: int) -> Model:
 
 
 def prepare_task(config: ShrinkConfig, data: DataConfig) -> Job | None:
-    """Return the job of a fine-tuned model, or None if not needed.
+    """Return the job of a fine-tuned model, or None if no setting needs it.
 
     The job contains the examples to evaluate, if any.
     """
@@ -253,8 +255,8 @@ def with_heads(model: Model, number: int, job: Job, data: DataConfig) -> Model:
     (examples,) = read_splits(job.task, data, "train").values()
     require(
         job.task.learns_alone(examples),
-        "`num_heads` needs examples that have a loss on their own: texts with "
-        "a score or a negative.",
+        "`num_heads` needs examples whose loss does not depend on other "
+        "examples: texts with a score or a negative.",
         num_heads=number,
     )
     order = np.random.default_rng(0).permutation(len(examples))
@@ -298,7 +300,7 @@ def stages(
 ) -> Iterator[tuple[str, Model]]:
     """Yield the original model, then the model after each requested change."""
     model = load(config.model_dir)
-    yield "as it was", model
+    yield "original", model
     if config.num_layers:
         model = with_layers(model, config.num_layers)
         yield f"num_layers={config.num_layers}", model

@@ -1,4 +1,4 @@
-"""Modified targets: class weights, smoothed labels and a teacher."""
+"""Changes to training targets: class weights, smoothed labels, a teacher."""
 
 import dataclasses
 
@@ -18,10 +18,13 @@ from albert_tf.training.evaluator import Batch, Objective
 
 
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:
-    """Return class weights: n / (k n_c) for the k classes that occur, or 1.
+    """Return weights that balance the classes.
+
+    Each of the k classes that occur has the weight n / (k n_c), and every other
+    class has the weight 1.
 
     Args:
-      labels: the labels of n examples; class c has n_c of them.
+      labels: the labels of n examples, of which n_c have class c.
       number: the number of classes.
     """
     present, counts = np.unique(labels, return_counts=True)
@@ -36,10 +39,10 @@ def weights_of_classes(
     """Return weights [C] for labels [N], or [C, 2] for label sets [N, C].
 
     Args:
-      labels: class indices, or 0 and 1 for sets; the weights [C, 2] are for 0
-        and for 1.
+      labels: class indices, or sets of 0 and 1. For sets, each class has one
+        weight for 0 and one weight for 1.
       task: the task with the classes.
-      table: {label: weight}; {} to balance classes.
+      table: {label: weight}, or {} to balance the classes.
     """
     number = len(task.labels)
     if table:
@@ -207,12 +210,12 @@ def load_teacher(directory: str, job: Job) -> Task:
     same = dataclasses.replace(job.task.for_model(task), config=job.task.config)
     require(
         same == job.task,
-        "`teacher` must have the labels of the training examples.",
+        "`teacher` must have the same labels as the training examples.",
         teacher=directory,
     )
     require(
         task.head.averages == job.task.head.averages,
-        "`teacher` must have the same `answer_head` as its student, simple.",
+        "`teacher` must have the simple `answer_head`, like its student.",
         teacher=directory,
         answer_head=task.config.answer_head,
     )

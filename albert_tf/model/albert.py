@@ -1,10 +1,12 @@
-"""ALBERT, in the order of Section 3 of https://arxiv.org/abs/1909.11942.
+"""ALBERT's layers, in the order of Section 3 of the paper.
+
+Source: https://arxiv.org/abs/1909.11942.
 
 Shapes: B batch, T tokens, E embedding width, H hidden width, A heads,
 D head width, I intermediate width, V vocabulary, P predictions or requested
 tokens.
 
-A `seed` (see `ops.py`) means training; None means inference.
+A `seed` (see `ops.py`) selects training; None selects inference.
 """
 
 import types
@@ -23,7 +25,8 @@ from albert_tf.model.layers import (
 )
 from albert_tf.model.ops import attention_products, dropout, flattened, fold_in
 
-MASK_BIAS = -10000.0  # added to the scores of padding, as in the release
+# Added to the attention scores of padding, as in the release.
+MASK_BIAS = -10000.0
 
 
 @registered
@@ -31,7 +34,8 @@ class AlbertEmbeddings(ConfiguredLayer):
     """The factorized embedding: tables of width E, then a projection to H.
 
     With `embedding_norm="hidden"` (albert_zh's first release), the projection
-    comes first and has no bias; norm, positions and segments have width H.
+    comes first and has no bias; the norm and the position and segment tables
+    have width H.
     """
 
     def build(self):
@@ -59,7 +63,7 @@ class AlbertEmbeddings(ConfiguredLayer):
             )
 
     def call(self, input_ids, segment_ids, seed=None):
-        """Return (embedding output [B, T, E], encoder input [B, T, H])."""
+        """Return the embedding output [B, T, E] and encoder input [B, T, H]."""
         rate = self.config.hidden_dropout_prob
         x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
         if self.perturb:
@@ -87,15 +91,15 @@ class SelfAttention(ConfiguredLayer):
         self.layer_norm = self.norm(width)
 
     def call(self, x, input_mask, seed=None, places=None, compiled=False):
-        """Return (output [B, P, H], attention probabilities [B, A, P, T]).
+        """Return the output [B, P, H] and attention probabilities [B, A, P, T].
 
         Args:
           x: hidden states [B, T, H].
           input_mask: int32 [B, T], 1 at tokens and 0 at padding.
           seed: see the module docstring.
-          places: int32 [B, P], positions at which to compute outputs. Default:
-            all positions, P = T.
-          compiled: whether to use the fused training ops of `ops`.
+          places: int32 [B, P], the positions at which to compute outputs.
+            Default: all positions, P = T.
+          compiled: whether to use the fused training ops in the module `ops`.
         """
         c, of = self.config, attention_products()
         asking = x if places is None else tf.gather(x, places, batch_dims=1)
@@ -122,7 +126,7 @@ class SelfAttention(ConfiguredLayer):
 
 @registered
 class FeedForward(ConfiguredLayer):
-    """The position-wise network with its residual connection and norm."""
+    """The feed-forward network with its residual connection and norm."""
 
     def build(self):
         c = self.config
@@ -136,12 +140,12 @@ class FeedForward(ConfiguredLayer):
         self.layer_norm = self.norm(c.hidden_size)
 
     def call(self, x, seed=None, compiled=False):
-        """Map [B, T, H] to [B, T, H]; `compiled` as in `SelfAttention`."""
+        """Map [B, T, H] to [B, T, H]; for `compiled`, see `SelfAttention`."""
         fused = compiled and self.config.hidden_act == "gelu"
         activation = ops.gelu if fused else self.activation
         inner = self.intermediate(flattened(x))  # [B * T, I]
         # TensorFlow's graph optimizer orders operations by name. It fuses the
-        # GELU into oneDNN's product only if the GELU comes later.
+        # GELU with oneDNN's matrix product only if the GELU comes later.
         with tf.name_scope("intermediate_activation"):
             inner = activation(inner)
         inner = self.output_projection(inner)  # [B * T, H]
@@ -152,7 +156,7 @@ class FeedForward(ConfiguredLayer):
 
 @registered
 class AlbertEncoder(ConfiguredLayer):
-    """An encoder with cross-layer sharing: the loop reuses layer objects.
+    """An encoder whose layers share parameters: the loop reuses layer objects.
 
     Attributes:
       loop, xla: the run's `EncoderLoop` and `XlaPolicy`.
@@ -168,14 +172,18 @@ class AlbertEncoder(ConfiguredLayer):
         self.ffns = self.blocks(FeedForward, "ffn")
 
     def blocks(self, cls: type, kind: str) -> Mapping:
-        """Return {(index, inner index): block}; layers may share a block."""
+        """Create the blocks of one type, {(index, inner index): block}.
+
+        Several layers may share a block.
+        """
         blocks = {}
         for g in sorted(set(self.config.blocks(kind))):
             for k in range(self.config.inner_group_num):
                 name = f"{kind}_{g}_{k}"
                 blocks[g, k] = self.sublayer(cls, name)
                 setattr(self, name, blocks[g, k])
-        # TensorFlow would track a dict, but cannot save a dict with such keys.
+        # TensorFlow would track a dict, but cannot save a dict whose keys are
+        # tuples.
         return types.MappingProxyType(blocks)
 
     def layer_blocks(
@@ -190,7 +198,8 @@ class AlbertEncoder(ConfiguredLayer):
         """Return the outputs and attention probabilities of a layer's blocks.
 
         The layer's number, an int or a scalar tensor, affects only dropout.
-        With `places` [B, P], the last block computes only these positions.
+        With `places` [B, P], the last block computes outputs only at these
+        positions.
         """
         hidden_states, attention_probs = [], []
         compiled = self.xla.pieces and seed is not None
@@ -220,10 +229,11 @@ class AlbertEncoder(ConfiguredLayer):
     ):
         """Return every block's outputs [B, T, H] and attention probabilities.
 
-        If `loop` is not the plain loop, only the last output is returned,
-        unless `return_all` is set, which unrolls the layers. `layers` sets the
-        number of layers. With `places` [B, P], the last block computes only
-        these positions, and the last output is [B, P, H].
+        If `loop` is not the plain loop, return only the last output; to return
+        all outputs, set `return_all`, which unrolls the layers. `layers` sets
+        the number of layers to run. With `places` [B, P], the last block
+        computes outputs only at these positions, and the last output is
+        [B, P, H].
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
@@ -240,7 +250,7 @@ class AlbertEncoder(ConfiguredLayer):
         return hidden_states, attention_probs
 
     def looped(self, config, x, input_mask, seed, places):
-        """Return the last output, using `loop` for runs of shared layers."""
+        """Apply `loop` to each run of shared layers; return the last output."""
         runs = [(numbers, None) for numbers in config.shared_layers()]
         if places is not None:
             *runs, (numbers, _) = runs
@@ -264,9 +274,9 @@ class AlbertModel(AlbertNetwork):
 
     Args:
       config: the architecture.
-      dtype: a Keras policy, "float32" or "mixed_bfloat16"; softmax, norms,
-        logits and losses are computed in float32 in both cases. Default: the
-        global policy.
+      dtype: a Keras dtype policy, "float32" or "mixed_bfloat16". Under both
+        policies, softmax, norms, logits and losses are computed in float32.
+        Default: the global policy.
     """
 
     def __init__(
@@ -299,19 +309,20 @@ class AlbertModel(AlbertNetwork):
           seed: see the module docstring.
           return_all: whether to return the outputs of every block.
           layers: number of layers to run; None means all.
-          places: int32 [B, P], positions at which to compute outputs; the last
-            block computes only these and [CLS]. None means all positions, P =
-            T.
+          places: int32 [B, P], the positions at which to compute outputs; the
+            last block computes only these positions and [CLS]. None means all
+            positions, P = T.
 
         Returns:
-          `sequence_output` [B, P, H] and `pooled_output` [B, H]; with
-          `return_all` also `embedding_output` [B, T, E] and, for every inner
-          block, `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
+          A dict of `sequence_output` [B, P, H] and `pooled_output` [B, H]. With
+          `return_all`, the dict also contains `embedding_output` [B, T, E] and,
+          for every inner block, `hidden_states` [B, T, H] and
+          `attention_probs` [B, A, T, T].
         """
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)
         )
-        # [CLS] comes first, for the pooler.
+        # The pooler needs the output at [CLS], which comes first.
         asked = None if places is None else tf.pad(places, [[0, 0], [1, 0]])
         hidden_states, attention_probs = self.encoder(
             x,
@@ -341,8 +352,8 @@ class MaskedLMHead(ConfiguredLayer):
 
     def build(self):
         c = self.config
-        # Words are predicted from vectors of the width at which embeddings are
-        # normalised.
+        # The head predicts words from vectors of the width at which embeddings
+        # are normalised.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
         self.activation = ACTIVATIONS[c.hidden_act]
@@ -359,12 +370,12 @@ class MaskedLMHead(ConfiguredLayer):
         """Return float32 logits [B, P, V].
 
         Args:
-          x: the encoder's last outputs [B, P, H].
+          x: the outputs of the encoder's last layer, [B, P, H].
           embeddings: the model's `AlbertEmbeddings`, which contain the tied
             table.
         """
         x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
-        x = tf.cast(x, tf.float32)  # logits in bfloat16 would tie
+        x = tf.cast(x, tf.float32)  # many bfloat16 logits would be equal
         if not self.norm_first:
             kernel = tf.cast(embeddings.projection.float_kernel(), x.dtype)
             x = tf.matmul(x, kernel, transpose_b=True)  # [B, P, E]
@@ -418,10 +429,10 @@ class AlbertForPretraining(AlbertNetwork):
     ):
         """Return the outputs of `AlbertModel` and of both heads.
 
-        `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], are for
-        `masked_lm_positions` [B, P], by default all positions; `sop_logits` are
-        float32 [B, 2]. `seed`, `return_all` and `layers` are passed to
-        `AlbertModel`.
+        `sequence_output` [B, P, H] and `mlm_logits`, float32 [B, P, V], cover
+        the positions `masked_lm_positions` [B, P], by default all positions.
+        `sop_logits` are float32 [B, 2]. `seed`, `return_all` and `layers` are
+        passed to `AlbertModel`.
         """
         if masked_lm_positions is not None:
             kwargs["masked_lm_positions"] = masked_lm_positions

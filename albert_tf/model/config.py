@@ -1,6 +1,6 @@
-"""The architecture of an ALBERT, with the keys of released JSON files.
+"""The config of an ALBERT model, with the keys of released JSON files.
 
-The config also determines the number of floating-point operations.
+This module also counts the floating-point operations of a model.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ RELEASED_FILE = "model.ckpt-best.index"  # in TensorFlow 1 releases
 
 
 def erf_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Return x/2 (1 + erf(x/sqrt 2)), using only ops that exist in ONNX."""
+    """Return x / 2 * (1 + erf(x / sqrt(2))), using only ops that ONNX has."""
     return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
@@ -34,8 +34,8 @@ ACTIVATIONS = {
     "linear": tf.identity,
 }
 
-# Sharing strategies of the paper's Table 4: which parts of a layer are shared
-# within a group; each layer has its own copy of the other parts.
+# The sharing strategies of the paper's Table 4. Each strategy names the parts
+# of a layer that a group shares; each layer has its own copy of other parts.
 SHARING = ("all", "attention", "ffn", "none")
 
 # Where the embedding is normalised: "embedding", at width E before the
@@ -53,7 +53,7 @@ IGNORED_KEYS = frozenset(
 # Keys that occur only in a `config.json` from the Hugging Face hub.
 HUB_KEYS = frozenset("architectures model_type transformers_version".split())
 
-# A JSON file without these keys does not identify a model.
+# A JSON file must contain all of these keys to describe a model.
 REQUIRED_KEYS = (
     "vocab_size",
     "embedding_size",
@@ -65,20 +65,22 @@ REQUIRED_KEYS = (
 
 # Prefixes of the pretraining heads' variable names.
 PRETRAINING_HEADS = ("mlm/", "sop/")
-# The halves of a layer, and the pattern of a block's variable names: half and
-# index.
+# The types of blocks in a layer, and the pattern of a block's variable names,
+# which contain the block's type and index.
 BLOCK_TYPES = ("attention", "ffn")
 BLOCK = re.compile(rf"albert/encoder/({'|'.join(BLOCK_TYPES)})_(\d+)_")
 
 
-MAX_LAYERS = 10_000  # beyond any model; a damaged config would fill the memory
+# No model has this many layers. Without this limit, a damaged config could
+# exhaust the memory.
+MAX_LAYERS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
 class AlbertConfig:
-    """An ALBERT architecture; the defaults are ALBERT-base version 2.
+    """An ALBERT architecture; the defaults describe ALBERT-base version 2.
 
-    The keys are the same as in the released `albert_config.json`. JSON files
+    The fields are the keys of the released `albert_config.json`. JSON files
     must contain all of `REQUIRED_KEYS`: the released code defaults to xxlarge,
     so a silent default could load the wrong model.
     """
@@ -108,10 +110,13 @@ class AlbertConfig:
         choices=ACTIVATIONS,
     )
     hidden_dropout_prob: float = setting(
-        0.0, "Dropout of hidden states.", minimum=0.0, maximum=0.99
+        0.0, "Dropout rate of hidden states.", minimum=0.0, maximum=0.99
     )
     attention_probs_dropout_prob: float = setting(
-        0.0, "Dropout of attention probabilities.", minimum=0.0, maximum=0.99
+        0.0,
+        "Dropout rate of attention probabilities.",
+        minimum=0.0,
+        maximum=0.99,
     )
     max_position_embeddings: int = setting(
         512, "Maximum input length in tokens.", minimum=1
@@ -123,7 +128,9 @@ class AlbertConfig:
         minimum=1e-6,
     )
     sharing: str = setting(
-        "all", "What layers share; Table 4 of the paper.", choices=SHARING
+        "all",
+        "Parts that layers share; see Table 4 of the paper.",
+        choices=SHARING,
     )
     embedding_norm: str = setting(
         "embedding", "Where embeddings are normalised.", choices=EMBEDDING_NORMS
@@ -164,15 +171,15 @@ class AlbertConfig:
 
     @property
     def attention_width(self) -> int:
-        """Total width of the heads, A * D; H unless heads were pruned."""
+        """Total width of the heads, A * D, which is H if no head was pruned."""
         return self.num_attention_heads * self.head_size
 
     def group(self, layer: int) -> int:
-        """Return the group of layer i, i * G // L, as in the release."""
+        """Return the group of a layer, layer * G // L, as in the release."""
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":
-        """Return the config with a new number of layers; None keeps all."""
+        """Return the config with `layers` layers; None keeps their number."""
         layers = layers or self.num_hidden_layers
         return dataclasses.replace(self, num_hidden_layers=layers)
 
@@ -193,14 +200,14 @@ class AlbertConfig:
         """Raise `InputError` if a vocabulary has more than V pieces."""
         require(
             pieces <= self.vocab_size,
-            f"{path}: the tokenizer, or symbols.json, must fit the weights, "
-            "whose embedding table has `vocab_size` rows.",
+            f"{path}: the tokenizer, or symbols.json, must have at most as "
+            "many pieces as the embedding table has rows, `vocab_size`.",
             pieces=pieces,
             vocab_size=self.vocab_size,
         )
 
     def shared_layers(self) -> list[range]:
-        """Return the runs of layers that call the same blocks."""
+        """Return the ranges of consecutive layers that call the same blocks."""
         kinds = map(self.blocks, BLOCK_TYPES)
         blocks = list(zip(*kinds, strict=True))
         layers = itertools.groupby(range(len(blocks)), blocks.__getitem__)
@@ -244,7 +251,8 @@ class AlbertConfig:
         require(
             not HUB_KEYS & values.keys(),
             "`albert_config_file` must be an albert_config.json. This is a "
-            "Hugging Face config. If its folder has an ALBERT, convert it with "
+            "Hugging Face config. If its folder contains an ALBERT model, "
+            "convert the folder with "
             "`python -m albert_tf.convert_checkpoint --input=FOLDER "
             "--output=NEW --to=model_dir`, which writes an "
             f"{CONFIG_FILE}; for a new model, see configs/models/.",
@@ -255,14 +263,17 @@ class AlbertConfig:
 
     @classmethod
     def from_model_dir(cls, model_dir: str) -> "AlbertConfig":
-        """Read a model directory's config; errors explain how to create one."""
+        """Read a model directory's config.
+
+        Error messages explain how to create a model directory.
+        """
         path = files.join(model_dir, CONFIG_FILE)
         rule = "A model directory must be an existing folder."
         require(files.is_folder(model_dir), rule, model_dir=model_dir)
         names = files.names(model_dir)
         require(
             CONFIG_FILE in names and RELEASED_FILE not in names,
-            f"A model directory must have {CONFIG_FILE} and checkpoints of "
+            f"A model directory must contain {CONFIG_FILE} and checkpoints of "
             "this project; `python -m albert_tf.convert_checkpoint "
             f"--input={model_dir} --output=NEW --to=model_dir` creates one "
             "from a Hugging Face folder or a TensorFlow 1 release.",
@@ -291,16 +302,16 @@ TRAINING_FACTOR = 3
 def forward_flops(
     config: AlbertConfig, tokens: int, predictions: int
 ) -> dict[str, int]:
-    """Return {part: FLOPs of one sequence's forward pass}.
+    """Return {part: FLOPs} for the forward pass of one sequence.
 
-    Only matrix products count, with two operations per multiply-add; lookups,
-    norms and activations amount to less than one percent. The last block
-    computes only the outputs of [CLS] and the predictions.
+    The FLOPs include only matrix products, with two operations per
+    multiply-add; lookups, norms and activations amount to less than one
+    percent. The last block computes outputs only for [CLS] and the predictions.
 
     Args:
       config: the architecture; sharing weights saves no operations.
-      tokens: length of the sequence, T.
-      predictions: number of masked positions, P.
+      tokens: the length of the sequence, T.
+      predictions: the number of masked positions, P.
     """
     v, e, h = config.vocab_size, config.embedding_size, config.hidden_size
     i, t, p = config.intermediate_size, tokens, predictions
@@ -323,7 +334,7 @@ def forward_flops(
 def training_flops(config: AlbertConfig, tokens: int, predictions: int) -> int:
     """Return the FLOPs of one sequence's forward and backward passes.
 
-    Recomputation does not count, because the model does not require it.
+    Recomputed operations do not count, because the model does not require them.
     """
     forward = sum(forward_flops(config, tokens, predictions).values())
     return TRAINING_FACTOR * forward

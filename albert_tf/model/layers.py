@@ -1,8 +1,8 @@
 """Base classes of layers, and the forms of the encoder's loop over layers.
 
 All forms of the loop compute the same result. With a `while` loop, the compiler
-compiles one layer instead of L. If the loop also rematerializes its layers,
-each additional layer adds only one hidden state [B, T, H] to memory.
+compiles one layer instead of all layers. If the loop also rematerializes its
+layers, each additional layer needs memory for only one hidden state [B, T, H].
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.model.ops import custom_gradient, is_tpu, next_seed
 from albert_tf.text.packing import INPUTS
 
-# Decorator for layers, so that Keras can load saved layers.
+# A decorator of layers, which lets Keras load saved layers.
 registered = keras.saving.register_keras_serializable("albert_tf")
 
-# Hugging Face's names for two inputs, and ours.
+# Hugging Face's names of two inputs, and this project's names.
 ALIASES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 LAYER_NORM_EPSILON = 1e-12  # as in the release's contrib.layers.layer_norm
@@ -31,14 +31,15 @@ LAYER_NORM_EPSILON = 1e-12  # as in the release's contrib.layers.layer_norm
 class LayerNorm(keras.layers.LayerNormalization):
     """Layer norm with fewer passes over memory in training and on TPUs.
 
-    On TPUs, mean and variance take one pass, so that the compiler can sum both
-    while it computes the preceding product.
+    On TPUs, the mean and the variance are computed in one pass, so that the
+    compiler can compute both sums together with the preceding matrix product.
     """
 
     def build(self, input_shape):
         """Create the weights, for inputs of any rank."""
         super().build(input_shape)
-        self.axis = [-1]  # Keras 3.16 would count from the front of this shape
+        # Keras 3.16 would count the axis from the front of `input_shape`.
+        self.axis = [-1]
 
     def call(self, inputs, compiled=False):
         if not (compiled or is_tpu()):
@@ -57,10 +58,10 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 class Dense(keras.layers.Dense):
-    """Keras's dense layer, but with LoRA matrices saved separately.
+    """A Keras dense layer that saves LoRA matrices separately.
 
-    Keras would merge the matrices into the kernel, after which they cannot be
-    trained.
+    Keras would merge the matrices into the saved kernel, so that they could not
+    be trained further.
     """
 
     def _own_variables(self) -> dict[str, keras.Variable]:
@@ -72,9 +73,9 @@ class Dense(keras.layers.Dense):
         super().quantize(mode, type_check=False, **kwargs)
 
     def float_kernel(self) -> tf.Tensor:
-        """Return the kernel [inputs, units] as floats, even if quantized.
+        """Return the kernel [inputs, units] as floats, even if it is quantized.
 
-        Keras's own `kernel` of a quantized layer contains unscaled integers,
+        In a quantized Keras layer, `kernel` contains unscaled integers,
         sometimes two per byte.
         """
         if self.quantization_mode is None:
@@ -116,7 +117,7 @@ class ConfiguredLayer(keras.layers.Layer):
         )
 
     def get_config(self) -> dict:
-        """Return the JSON-serializable arguments of `from_config`."""
+        """Return the JSON-serializable argument of `from_config`."""
         values = dataclasses.asdict(self.config)
         return super().get_config() | {"config": values}
 
@@ -148,10 +149,10 @@ class ConfiguredLayer(keras.layers.Layer):
         return layer
 
     def logits(self, name: str, fan_in: int, units: int, **kwargs):
-        """Return a built dense layer that computes and returns float32.
+        """Return a built dense layer that computes and returns float32 values.
 
-        Rounding to bfloat16 would make logits tie and shift: the spacing near
-        10 is 1/16.
+        In bfloat16, logits would be rounded and often equal: near 10, adjacent
+        numbers differ by 1/16.
         """
         return self.dense(name, fan_in, units, dtype="float32", **kwargs)
 
@@ -167,7 +168,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Convert nested lists to an array; fail if rows differ in length."""
+    """Convert nested lists to an array; reject rows of different lengths."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -176,7 +177,9 @@ def as_array(name: str, values: Any) -> np.ndarray:
 
 
 def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
-    """Return a batch; a missing mask becomes ones, missing segments zeros.
+    """Return a batch with defaults for a missing mask and missing segments.
+
+    The default mask is all ones, and the default segments are all zeros.
 
     Args:
       ids: the ids, or a dict of the whole batch.
@@ -196,19 +199,20 @@ def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
 
 
 class TakesIds:
-    """A mixin that checks batches of ids before Keras does, with short errors.
+    """A mixin that checks batches of ids before Keras does, for shorter errors.
 
-    A batch is passed as a dict, or as `input_ids` and keywords. Mask and
-    segments may have Hugging Face's names; see `ALIASES`.
+    Callers pass a batch as a dict, or as `input_ids` and keyword arguments. The
+    mask and the segments may have Hugging Face's names; see `ALIASES`.
     """
 
     def named_inputs(self, inputs: Any, others: dict) -> dict:
-        """Check a batch and return it under the model's own names.
+        """Check a batch; return it with the model's own input names.
 
         Args:
           inputs: the ids, or a dict of the whole batch, as tensors, tensor
             specs, arrays or lists.
-          others: {name: additional input}; None means the default.
+          others: {name: value} for additional inputs; a value of None means the
+            default.
         """
         raise NotImplementedError
 
@@ -238,15 +242,15 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
-        # Keras would draw this seed from Python's generator, which would change
-        # initial weights.
+        # Keras would draw this seed from Python's random generator, and the
+        # draw would change the initial weights.
         first = int(np.random.randint(2**31))
         self.seed_generator = keras.random.SeedGenerator(first)
 
     def check_inputs(self, batch: dict) -> None:
         """Raise `InputError` for types and shapes that the model rejects.
 
-        Only static shapes are checked.
+        The method checks only static shapes.
         """
         ids, limit = batch["input_ids"], self.config.max_position_embeddings
         dtype = str(getattr(ids.dtype, "name", ids.dtype))
@@ -281,14 +285,15 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         batch |= others
         for theirs in ALIASES.keys() & batch.keys():
             ours = ALIASES[theirs]
-            rule = f"A batch must have one of `{ours}` and `{theirs}`."
+            rule = f"A batch must have only one of `{ours}` and `{theirs}`."
             require(ours not in batch, rule, names=", ".join(sorted(batch)))
             batch[ours] = batch.pop(theirs)
         further = self.further_inputs if further is None else further
         legal = (*INPUTS, *further)
         require(
             "input_ids" in batch and not set(batch) - set(legal),
-            f"A batch must have `input_ids`, and may have {', '.join(legal)}.",
+            "A batch must have `input_ids`; the legal inputs are "
+            f"{', '.join(legal)}.",
             names=", ".join(sorted(map(str, batch))),
         )
         for name, x in batch.items():
@@ -313,8 +318,8 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
           input_ids: integers [B, T], or a dict of the whole batch.
           input_mask: [B, T], 1 at tokens and 0 at padding. Default: ones.
           segment_ids: [B, T], 0 or 1. Default: zeros.
-          training: whether to apply dropout with a newly drawn seed if there is
-            no `seed`; Keras sets this argument in `fit`.
+          training: whether to draw a new dropout seed if `seed` is None; Keras
+            sets this argument in `fit`.
           seed: the dropout seed (see `ops.py`), which this project's training
             loop passes.
           places: int32 [B, P], see `AlbertModel`.
@@ -323,7 +328,7 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
         batch = with_defaults(input_ids, input_mask, segment_ids)
         if seed is None and training:
             seed = next_seed(self.seed_generator)
-        if places is not None:  # Keras separates tensors from options
+        if places is not None:  # a tensor, which Keras separates from options
             further["places"] = places
         return self.compute(**batch | further, seed=seed)
 
@@ -337,7 +342,7 @@ Layer = Callable[[tf.Tensor, int | tf.Tensor], tf.Tensor]
 
 
 def unrolled(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once per number; the graph contains every copy."""
+    """Apply a layer once per number; the graph contains one copy for each."""
     for number in numbers:
         x = layer(x, number)
     return x
@@ -351,7 +356,7 @@ def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
         lambda number, _: number < numbers.stop,
         lambda number, x: (number + 1, layer(x, number)),
         (tf.constant(numbers.start), x),
-        # XLA must know the amount of memory that the backward pass needs.
+        # XLA needs this bound to allocate the memory for the backward pass.
         maximum_iterations=len(numbers),
     )
     return x
@@ -376,7 +381,7 @@ def with_weights(layer: Layer, variables: Sequence[keras.Variable]) -> Callable:
 def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
     """Return x with a data dependency on `other`, which has the same shape."""
     # XLA ignores control dependencies and would reuse earlier results instead
-    # of recomputing them; a NaN in `other` means a NaN gradient in any case.
+    # of recomputing them. If `other` contains a NaN, so does the gradient.
     first = tf.reshape(other, [-1])[0]
     return x + tf.where(tf.math.is_nan(first), first, tf.zeros_like(first))
 
@@ -405,7 +410,7 @@ def rematerialized(call: Callable) -> Callable:
 
 @dataclasses.dataclass(frozen=True)
 class EncoderLoop:
-    """The form of a run's loop over layers that call the same blocks.
+    """The form of the loop over layers that call the same blocks.
 
     Attributes:
       form: a key of `LOOPS`.
@@ -430,8 +435,8 @@ class EncoderLoop:
           x: hidden states [B, T, H].
           numbers: the numbers of the layers, which all call the same blocks.
           blocks: the blocks that the layers call. Their weights are read once,
-            before the loop, because loops and recomputation differentiate only
-            tensors.
+            before the loop, because loops and recomputation compute gradients
+            only for tensors.
         """
         variables = [v for block in blocks for v in block.variables]
         call = with_weights(layer, variables)
@@ -444,8 +449,8 @@ class EncoderLoop:
 
 
 PLAIN = EncoderLoop()
-# Measured with the TPU compiler: docs/experiments.md, "Which form should the
-# encoder's loop have?"
+# The choice follows measurements with the TPU compiler; see
+# docs/experiments.md, "Which form should the encoder's loop have?"
 ON_TPU = EncoderLoop("while", rematerialize=True)
 
 

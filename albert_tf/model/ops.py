@@ -7,7 +7,7 @@ part of it.
 
 A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
 means inference. Replicas, steps and layers fold their numbers into the seed, so
-that their masks differ, but are the same when a step is repeated.
+that their masks differ, but a repeated step uses the same masks.
 
 Shapes: B batch, T tokens, P requested tokens, A heads, D head width, H hidden
 width.
@@ -26,7 +26,7 @@ from tensorflow.python.framework import ops
 
 
 class CompiledForTpu:
-    """A mixin of strategies that compile for TPUs but run nothing."""
+    """A mixin for strategies that compile TPU programs but never run them."""
 
 
 def is_tpu(strategy: tf.distribute.Strategy | None = None) -> bool:
@@ -52,8 +52,9 @@ class WeakGradient:
 def freed_with_graph() -> Iterator[None]:
     """Let the graph own the custom gradients that the block registers.
 
-    Use this for other libraries' code with custom gradients, such as an
-    all-reduce; our own functions use the decorator `custom_gradient`.
+    Use this context manager for custom gradients in other libraries' code, such
+    as an all-reduce; functions of this project use the decorator
+    `custom_gradient`.
     """
     if tf.executing_eagerly():  # nothing is registered
         yield
@@ -92,14 +93,14 @@ Seed = tf.Tensor | None
 
 
 def fold_in(seed: Seed, number: int | tf.Tensor) -> Seed:
-    """Derive the seed for a numbered part; None stays None."""
+    """Derive the seed of a numbered part from a seed; return None for None."""
     if seed is None:
         return None
     return tf.random.fold_in(seed, number, alg="philox")
 
 
 def next_seed(generator: keras.random.SeedGenerator) -> Seed:
-    """Draw a generator's next seed, different in each replica."""
+    """Draw a generator's next seed, which is different in each replica."""
     seed = tf.cast(generator.next(), tf.int32)
     context = tf.distribute.get_replica_context()
     return fold_in(seed, context.replica_id_in_sync_group) if context else seed
@@ -109,20 +110,21 @@ def dropout(x: tf.Tensor, rate: float, seed: Seed) -> tf.Tensor:
     """Drop units with a mask that depends only on the seed."""
     if seed is None or rate == 0.0:
         return x
-    # A TPU has its own generator, and would need 177 operations per number for
-    # Philox. CPUs would take 80 times longer with XLA's default generator.
+    # A TPU has its own random generator; Philox would need 177 operations per
+    # number. On CPUs, XLA's default generator would take 80 times longer.
     generator = "auto_select" if is_tpu() else "philox"
     return tf.nn.experimental.stateless_dropout(x, rate, seed, generator)
 
 
 class XlaPolicy(NamedTuple):
-    """The parts of a step that XLA compiles, except for TPUs.
+    """The parts of a step that XLA compiles, except on TPUs.
 
     Attributes:
-      whole: the forward and backward passes together, in training.
-      pieces: the operations in this module and the optimizer's update. GELU is
-        included only in training; in inference, oneDNN fuses GELU with the
-        preceding product.
+      whole: whether XLA compiles the forward and backward passes together, in
+        training.
+      pieces: whether XLA compiles the operations in this module and the
+        optimizer's update. XLA compiles GELU only in training; in inference,
+        oneDNN fuses GELU with the preceding matrix product.
     """
 
     whole: bool = False
@@ -130,7 +132,7 @@ class XlaPolicy(NamedTuple):
 
 
 def choose_xla(jit_compile: bool | None, on_tpu: bool) -> XlaPolicy:
-    """Return the policy for a setting; None selects `pieces` only."""
+    """Return the policy for `jit_compile`; None selects only `pieces`."""
     whole = bool(jit_compile) and not on_tpu
     return XlaPolicy(whole, jit_compile is not False)
 
@@ -165,11 +167,11 @@ def xla_compiled(
 
     Args:
       function: a function of tensors.
-      wide: whether to convert bfloat16 to float32 for the computation; XLA's
-        CPU code would round the result of each operation, which takes several
-        times as long.
-      static: whether to compile only for static shapes; XLA would compile again
-        for every value of a dynamic shape.
+      wide: whether to convert bfloat16 to float32 for the computation.
+        Otherwise, XLA's CPU code rounds the result of each operation, which
+        takes several times as long.
+      static: whether to compile only for static shapes. Otherwise, XLA compiles
+        again for every value of a dynamic shape.
     """
     alone = tf.function(
         in_float32(function) if wide else function,
@@ -296,9 +298,10 @@ def soft_cross_entropy(
 ) -> tf.Tensor:
     """Return float32 losses [...] from logits and teacher logits, [..., C].
 
-    Both logits are divided by the temperature, and the loss is multiplied by
-    the square of the temperature, which preserves the size of gradients (Hinton
-    et al., 2015, section 2, https://arxiv.org/abs/1503.02531).
+    The logits of both models are divided by the temperature. The loss is
+    multiplied by the square of the temperature to preserve the magnitude of the
+    gradients (Hinton et al., 2015, section 2,
+    https://arxiv.org/abs/1503.02531).
     """
     loss = tf.nn.softmax_cross_entropy_with_logits(
         labels=tf.nn.softmax(tf.cast(targets, tf.float32) / temperature),
@@ -308,7 +311,7 @@ def soft_cross_entropy(
 
 
 def hits(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return float32 [...], 1 where no logit exceeds the label's logit.
+    """Return float32 [...]: 1 if no logit exceeds the label's logit, else 0.
 
     Args:
       logits: [..., C].
@@ -325,9 +328,10 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def flattened(x: tf.Tensor) -> tf.Tensor:
-    """Reshape [B, T, H] to [B * T, H], which lets a product fuse its bias.
+    """Reshape [B, T, H] to [B * T, H], so that products can fuse their bias.
 
-    On TPUs, x is unchanged, so that the compiler can order B and T in memory.
+    On TPUs, return x unchanged, so that the compiler can choose the order of B
+    and T in memory.
     """
     return x if is_tpu() else tf.reshape(x, [-1, x.shape[-1]])
 
@@ -337,7 +341,7 @@ class FlatProducts:
 
     @staticmethod
     def heads(dense: keras.layers.Dense, x, shape):
-        """Apply a dense layer to `flattened` x; return shape [B, T, A, D]."""
+        """Apply a dense layer to `flattened` x; return [B, T, A, D]."""
         return tf.reshape(dense(x), shape)
 
     @staticmethod
@@ -373,11 +377,11 @@ class FlatProducts:
 
 
 class HeadProducts(FlatProducts):
-    """Attention as products of heads, whose layout the TPU compiler chooses.
+    """Attention as products per head, whose layout the TPU compiler chooses.
 
     With flat products, the compiler copies queries, keys and values, and
-    computes scores separately from their softmax: docs/experiments.md, "What
-    made today's model cheaper on v5e?"
+    computes scores separately from their softmax; see docs/experiments.md,
+    "What made today's model cheaper on v5e?"
     """
 
     @staticmethod

@@ -1,8 +1,9 @@
-"""ALBERT with PL-BERT's heads: the symbol and the word of each position.
+"""ALBERT with PL-BERT's heads, which predict the symbols and the words.
 
-https://arxiv.org/abs/2301.08810. The head of words is wide: 84,827 classes in
-the English release, at every position. Its logits are therefore computed in
-slices of positions, and again in the backward pass.
+Source: https://arxiv.org/abs/2301.08810. The word head is wide: it has 84,827
+classes in the English release, at every position. Its logits are therefore
+computed for one slice of positions at a time, and recomputed in the backward
+pass.
 
 Shapes: B batch, T positions, H hidden width, V symbols, C words, S slices.
 """
@@ -15,13 +16,16 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import AlbertNetwork, registered, rematerialized
 
-HEADS = ("symbols/", "words/")  # prefixes of their variables
-# The largest number of logits of the word head in memory: 64 MB in float32.
+HEADS = ("symbols/", "words/")  # prefixes of the heads' variable names
+# The maximum number of word logits in memory, which take 64 MB in float32.
 MOST_LOGITS = 1 << 24
 
 
 def count_slices(positions: int, classes: int) -> int:
-    """Return the number of equal slices of a batch's positions."""
+    """Return the smallest number of equal slices of a batch's positions.
+
+    A slice may have at most `MOST_LOGITS` logits.
+    """
     every = range(1, positions + 1)
     return next(
         n
@@ -42,8 +46,8 @@ def sliced_scores(
     Args:
       states: float32 [B, T, H].
       labels: int32 [B, T].
-      kernel, bias: of the head, [H, C] and [C].
-      slices: S, which divides B * T.
+      kernel, bias: the weights of the head, [H, C] and [C].
+      slices: the number of slices, S, which divides B * T.
     """
     parts = tf.reshape(states, [slices, -1, states.shape[-1]])
     targets = tf.reshape(labels, [slices, -1])
@@ -71,7 +75,7 @@ class AlbertForPhonemes(AlbertNetwork):
 
     Args:
       config: the architecture; `vocab_size` is the number of symbols.
-      num_words: C.
+      num_words: the number of words, C.
     """
 
     def __init__(

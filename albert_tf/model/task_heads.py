@@ -1,7 +1,7 @@
 """The layers that fine-tuning adds to the encoder.
 
-Shapes: B batch, C classes, outputs, choices or texts per example, T tokens, H
-hidden width, K starts in the beam, M ends per start.
+Shapes: B batch; C classes, outputs, choices or texts per example; T tokens; H
+hidden width; K starts in the beam; M ends per start.
 """
 
 from typing import ClassVar
@@ -19,7 +19,7 @@ EXCLUDED = -1e30  # log probability of a position that cannot be an answer
 
 
 class AlbertWithHead(AlbertNetwork):
-    """The base class of models with a head, whose input has dropout.
+    """The base class of models with a task head and dropout before the head.
 
     Attributes:
       reads_pooled: whether the head reads only the pooled output.
@@ -29,7 +29,7 @@ class AlbertWithHead(AlbertNetwork):
       classifier_dropout: dropout rate of the head's input, 0.1 as in the
         release.
       albert: an encoder to share with other heads; None creates a new encoder.
-      **kwargs: `dtype`, see `AlbertModel`, and `name`.
+      **kwargs: `dtype` (see `AlbertModel`) and `name`.
     """
 
     reads_pooled: ClassVar[bool] = False
@@ -90,7 +90,7 @@ class AlbertWithOutputs(AlbertWithHead):
 
     Args:
       config: the architecture.
-      outputs: the number of classes, C, or 1 for regression.
+      outputs: the number of classes, or of numbers for regression, C.
       **kwargs: see `AlbertWithHead`.
     """
 
@@ -161,8 +161,8 @@ class AlbertForSpans(AlbertWithHead):
     def head(self, encoded, inputs, seed=None):
         """Return `start_logits` and `end_logits`, float32 [B, T].
 
-        Padding is excluded, unlike in the release, so that the loss does not
-        depend on the amount of padding in a batch.
+        Unlike the released head, this head excludes padding, so that the loss
+        does not depend on the amount of padding in a batch.
         """
         sequence = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         logits = self.classifier(sequence)  # [B, T, 2]
@@ -172,13 +172,13 @@ class AlbertForSpans(AlbertWithHead):
 
 
 def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-    """Return float32 [B, T], 1 at tokens where an answer can begin or end.
+    """Return float32 [B, T]: 1 at tokens where an answer can begin or end.
 
-    These are the tokens of the context, and [CLS], which means no answer.
+    These tokens are the context and [CLS], which means that there is no answer.
     Source: `p_mask` of the released `squad_utils.py`.
     """
     later = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
-    context = tf.cast(segment_ids * later, tf.float32)  # not the last [SEP]
+    context = tf.cast(segment_ids * later, tf.float32)  # without the last [SEP]
     return tf.concat([tf.ones_like(context[:, :1]), context[:, 1:]], axis=1)
 
 
@@ -186,8 +186,8 @@ def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
 class AlbertForBeamSpans(AlbertWithHead):
     """ALBERT with the released SQuAD 2.0 head.
 
-    The end depends on the start. Answerability depends on [CLS] and on the
-    mean token weighted by the start probabilities.
+    The head predicts the end from the start. It predicts answerability from
+    [CLS] and the mean of all tokens, weighted by their start probabilities.
 
     Source: `create_v2_model` of the released `squad_utils.py`, from XLNet.
 
@@ -239,8 +239,8 @@ class AlbertForBeamSpans(AlbertWithHead):
         tokens = tf.einsum("bth,hw->btw", sequence, kernel[:width])
         half = tf.einsum("bkh,hw->bkw", starts, kernel[width:])
         x = tf.tanh(tokens[:, None] + half[:, :, None] + bias)  # [B, K, T, H]
-        # Keras 3.12 would use a product with four axes, the second of size 1,
-        # which writes out of bounds in TensorFlow's oneDNN.
+        # Keras 3.12 would multiply tensors with four axes, the second of size
+        # 1. In this case, TensorFlow's oneDNN code writes out of bounds.
         logits = self.end(tf.reshape(self.end_norm(x), [-1, width]))
         return tf.reshape(logits, tf.shape(x)[:3])
 
@@ -256,7 +256,7 @@ class AlbertForBeamSpans(AlbertWithHead):
 
         Args:
           encoded: the encoder's outputs.
-          inputs: the encoder's inputs; `segment_ids` are 1 at the context.
+          inputs: the encoder's inputs; `segment_ids` are 1 in the context.
           seed: the dropout seed, or None for inference; with a seed, `*_top_*`
             outputs are omitted.
           labels: int32 [B, 2], the start and end, or None.
@@ -289,7 +289,7 @@ class AlbertForBeamSpans(AlbertWithHead):
         )
 
     def beam(self, sequence, start, places):
-        """Return the most likely starts, and the most likely ends for each."""
+        """Return the likeliest starts, and the likeliest ends of each start."""
         number = tf.minimum(self.start_n_top, tf.shape(start)[1])
         starts, start_index = tf.math.top_k(start, number)  # [B, K]
         ends = self.ends(sequence, start_index, places)  # [B, K, T]
@@ -332,13 +332,13 @@ POOLINGS = {
 def pooled(
     x: tf.Tensor, mask: tf.Tensor, pooling: str = "mean", unit: bool = True
 ) -> tf.Tensor:
-    """Return one vector per text, float32 [B, H].
+    """Pool token vectors into one vector per text, float32 [B, H].
 
     Args:
       x: token vectors [B, T, H].
       mask: [B, T], 1 at tokens.
       pooling: a key of `POOLINGS`.
-      unit: whether to scale vectors to unit length, which makes dot products
+      unit: whether to scale vectors to unit length, so that dot products are
         cosine similarities.
     """
     vector = POOLINGS[pooling](tf.cast(x, tf.float32), mask)
@@ -350,14 +350,14 @@ def two_crops(
 ) -> dict[str, tf.Tensor]:
     """Return inputs [B, 2, T] with two random spans of each text.
 
-    The spans are positive pairs that need no labels, as in
+    The two spans form a positive pair, which needs no label, as in
     https://arxiv.org/abs/2112.09118. At a rate of 0, both spans are the whole
-    text, and differ only in dropout, as in https://arxiv.org/abs/2104.08821.
+    text and differ only in dropout, as in https://arxiv.org/abs/2104.08821.
 
     Args:
       inputs: model inputs [B, T], with texts in segment 0 only.
-      rate: share of the text's tokens to drop from each span.
-      seed: int32 [2].
+      rate: the share of a text's tokens that each span leaves out.
+      seed: the random seed, int32 [2].
     """
     ids, mask = inputs["input_ids"], inputs["input_mask"]
     shape = tf.shape(ids)
@@ -378,7 +378,7 @@ def two_crops(
 
 @registered
 class AlbertEmbedder(AlbertWithHead):
-    """ALBERT that returns pooled vectors, without additional weights.
+    """ALBERT that returns pooled vectors and has no additional weights.
 
     Args:
       config: the architecture.
@@ -421,7 +421,7 @@ class AlbertEmbedder(AlbertWithHead):
         return tf.reshape(vectors, tf.concat([shape[:-1], width], axis=0))
 
 
-# {`Task.head_kind`: class of the model}
+# The class of the model for each `Task.head_kind`.
 MODELS: dict[str, type[AlbertWithHead]] = {
     "classification": AlbertClassifier,
     "multilabel": AlbertClassifier,

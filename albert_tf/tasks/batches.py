@@ -1,6 +1,6 @@
 """Batches of features for training and evaluation.
 
-Shapes: B batch, C rows per example (choices), T tokens, either `max_seq_length`
+Shapes: B batch, C rows per example (choices), T tokens. T is `max_seq_length`
 or the length of the batch's longest row, which is unknown while graphs are
 built.
 """
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.tasks.features import Features
 
-MOST_LENGTHS = 16  # when each length is compiled separately
+MOST_LENGTHS = 16  # maximum number of lengths if each is compiled separately
 POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
@@ -28,7 +28,7 @@ def example_lengths(features: Features) -> np.ndarray:
 
 
 def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
-    """Return the row numbers of examples: [B], or [B, C] for several rows."""
+    """Return examples' row numbers: [B], or [B, C] with several rows each."""
     rows = tf.maximum(indices, 0)
     if features.rows_per_example == 1:
         return rows
@@ -39,7 +39,7 @@ def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
 def batcher(
     features: Features, step: int = 0
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """Return a function from int64 indices [B] to a batch [B, (C,) T].
+    """Return a function that converts int64 indices [B] to a batch [B, (C,) T].
 
     An index of -1 means padding: example 0 with weight 0. With a `step`, T is
     the longest row's length, rounded up to a multiple of the step.
@@ -70,7 +70,7 @@ def batcher(
         places = tf.where(inside, places, 0)  # in `features.tokens`
 
         def at_tokens(values, fill):
-            axes = [1] * (values.shape.rank - 1)  # except the token axis
+            axes = [1] * (values.shape.rank - 1)  # axes after the token axis
             there = tf.reshape(inside, tf.concat([tf.shape(inside), axes], 0))
             fill = tf.cast(fill, values.dtype)
             dense = tf.where(there, tf.gather(values, places), fill)
@@ -110,13 +110,13 @@ def bucketed_order(
 ) -> tf.data.Dataset:
     """Return `training_order`, rearranged into batches of similar lengths.
 
-    Pools of at most `POOL_BATCHES` batches, or about an epoch, are sorted
-    stably by length; the batches of each pool are then shuffled. The order
-    depends only on the seed and the position in the stream.
+    A pool contains `POOL_BATCHES` batches, or about one epoch if an epoch is
+    smaller. Each pool is sorted stably by length; its batches are then
+    shuffled. The order depends only on the seed and the position in the stream.
 
     Args:
       lengths: the length of each example.
-      group: number of examples in one batch over all replicas and hosts.
+      group: the number of examples in one batch over all replicas and hosts.
       seed: the seed of the order.
       start: the position in the stream.
     """
@@ -155,12 +155,12 @@ def training_batches(
 
     Args:
       features: the features to draw from.
-      batch_size: examples in a batch, B.
+      batch_size: the number of examples in a batch, B.
       seed: the seed of the order.
       start: the number of examples that all shards together have drawn.
-      num_shards: the number of shards, to which examples go in turn.
+      num_shards: the number of shards, which receive examples in turn.
       shard: the shard to return.
-      group: number of examples in one step over all shards if batches are
+      group: the number of examples in one step over all shards if batches are
         bucketed by length, otherwise 0.
       step: see `batcher`.
     """
@@ -182,10 +182,10 @@ def evaluation_batches(
 
     Args:
       features: the features to return.
-      batch_size: examples in a batch, B.
-      bucketed: whether to sort by length, longest first, and to cut each batch
-        to its longest row. `example_numbers` in the batches restore the
-        original order.
+      batch_size: the number of examples in a batch, B.
+      bucketed: whether to sort examples by length, longest first, and to cut
+        each batch to the length of its longest row. `example_numbers` in the
+        batches make it possible to restore the original order.
     """
     order = np.arange(len(features))
     if bucketed:

@@ -1,4 +1,4 @@
-"""Prediction of classes, sets of classes or numbers for texts and pairs.
+"""Prediction of classes, sets of classes or numbers for texts or text pairs.
 
 Shapes: N examples, C classes (1 for a number).
 """
@@ -57,8 +57,8 @@ class Example:
       text: the (first) text.
       text_pair: the second text, or "".
       label: a class, a tuple of classes, one or more numbers, or None.
-      shares: the share of each class [C], which is learnt instead of the label,
-        or None.
+      shares: the share of each class [C], to learn instead of the label, or
+        None.
     """
 
     id: str
@@ -77,7 +77,7 @@ class SentenceTask(Task):
       predict_columns: the columns of prediction files, if they differ.
       scores: names of the official metrics, keys of `METRICS`.
       layout: how to convert official files to columns, a key of `LAYOUTS`.
-      submissions: {split: file} of predictions for an evaluation server.
+      submissions: {split: name of the submission file} for evaluation servers.
     """
 
     data_takes = TEXT_COLUMNS
@@ -127,7 +127,7 @@ class SentenceTask(Task):
 
     @abc.abstractmethod
     def parse_label(self, values: list, where: str) -> Any:
-        """Parse the label in a row's label columns; None if it is missing.
+        """Parse the label in a row's label columns; return None if missing.
 
         Raises:
           InputError: if the label is malformed.
@@ -155,7 +155,7 @@ class SentenceTask(Task):
         return examples
 
     def _label(self, row: Row, columns: Columns, part: str) -> Any:
-        """Return a row's label, or None, which only prediction allows."""
+        """Return a row's label, or None if it is missing in prediction."""
         names = columns.label
         if part == "predict":
             there = names and all(name in row.values for name in names)
@@ -198,18 +198,18 @@ class SentenceTask(Task):
         return {"probabilities": self.probabilities(outputs["logits"])}
 
     def example(self, text, text_pair=""):
-        rule = "`text_pair` must be empty unless the model takes pairs."
+        rule = "`text_pair` must be empty unless the model accepts pairs."
         require(self.is_pair or not text_pair, rule, text_pair=text_pair)
         return Example("", text, text_pair, None)
 
     def answer(self, query, prediction, top):
-        """Return each label with its probability, most probable first."""
+        """Return each label with its probability, in descending order."""
         shares = prediction.probabilities.tolist()
         pairs = zip(self.labels, shares, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
     def score(self, examples, predictions):
-        # Imported here because prediction does not need the module's libraries.
+        # Imported here because prediction does not need this module.
         from albert_tf.tasks.metrics import METRICS
 
         labels = self.targets([example.label for example in examples])
@@ -303,10 +303,10 @@ class Classification(ClassTask):
 class MultiLabel(ClassTask):
     """A task that assigns any number of classes, independently.
 
-    Labels are in one column, as a JSON list or separated by commas, or in
-    several columns of 0 and 1 named after the classes. An empty cell means no
-    class; a column that is empty in every row means that the examples have no
-    labels.
+    Labels are either in one column, as JSON lists or separated by commas, or in
+    several columns, which are named after the classes and contain 0 or 1. An
+    empty cell means that no class applies; if the column is empty in every row,
+    the examples have no labels.
     """
 
     kind = "multilabel"
@@ -349,7 +349,7 @@ class MultiLabel(ClassTask):
         if any(example.label for example in examples) or not examples:
             return examples
         if part != "predict" and isinstance(path, InMemoryTable):
-            return examples  # a batch may have no classes
+            return examples  # a batch may contain only empty sets
         require(
             part == "predict",
             f"{path}: at least one row must have a label in a file for "
@@ -359,7 +359,7 @@ class MultiLabel(ClassTask):
         return [dataclasses.replace(e, label=None) for e in examples]
 
     def _with_names(self, examples):
-        """Return examples with their classes as names."""
+        """Convert the classes of examples to names."""
         sets = [e.label for e in examples if isinstance(e.label, ClassSet)]
         named = iter(named_sets(sets, self.labels))
         return [
@@ -397,8 +397,8 @@ class MultiLabel(ClassTask):
 class Regression(SentenceTask):
     """A task that predicts one number, or several named numbers.
 
-    Several numbers are a list in one column, or are in columns that are named
-    after the numbers.
+    Several numbers are either in one column, as a list, or in several columns,
+    which are named after the numbers.
 
     Attributes:
       labels: the names of several numbers, or () for a single number.
@@ -417,8 +417,8 @@ class Regression(SentenceTask):
         names = tuple(columns.get("label_column", ()))
         if len(names) < 2:
             return task
-        rule = "`label_column` must name one column, or those of the model's "
-        rule += f"numbers, {shown(task.labels)}."
+        rule = "`label_column` must name one column, or the columns of the "
+        rule += f"model's numbers, {shown(task.labels)}."
         legal = not task.labels or set(names) == set(task.labels)
         require(legal, rule, label_column=",".join(names))
         return dataclasses.replace(task, labels=task.labels or names)

@@ -22,24 +22,26 @@ from albert_tf.tasks.tagged_words import (
 
 BOUNDARIES = ("-DOCSTART-", "-X-")  # first cells of lines without a word
 
-# A line's number; a line with a second number is not a word. Python does not
-# convert numbers of thousands of digits.
+# The number of a word. A line with a second number is not a single word. The
+# number of digits is limited, because Python does not convert thousands of
+# digits to a number.
 ID = re.compile(r"(\d{1,9})([-.]\d{1,9})?")
 CONLLU_COLUMNS = 10
 
 
 OUTSIDE = "O"
-UNTYPED = "_"  # the type of tags that consist of a prefix, as in seqeval
+UNTYPED = "_"  # the type of tags that consist only of a prefix, as in seqeval
 
 # The prefixes of all schemes (BIO, IOE, BIOES, BMES, BILOU, BMEWO) and their
-# roles: begin an entity, continue it, end it, or be a single-word entity.
+# roles: B begins an entity, I continues it, E ends it, and S marks an entity of
+# one word.
 ROLES = dict(B="B", I="I", M="I", E="E", L="E", S="S", U="S", W="S")
 TAG = re.compile(rf"([{''.join(ROLES)}])(?:([-_])(.+))?", re.DOTALL)
 
 CLASSES = "classes"  # the scheme of tags that do not mark entities
 # The roles that begin, continue and end an entity in each scheme.
 SCHEMES = {
-    "IO": ("IE", "IE", "IE"),  # and the IOE schemes
+    "IO": ("IE", "IE", "IE"),  # also for the IOE schemes
     "BIO": ("B", "I", "BI"),
     "BIOES": ("BS", "IE", "ES"),
 }
@@ -64,7 +66,7 @@ class Line:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the line begins like a comment."""
+        """Whether the line begins with #, as comments do."""
         return self.text.startswith("#")
 
     @property
@@ -85,7 +87,7 @@ def cells_of(line: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[Line]:
-    """Return the lines of a file, split at commas if it is a `.csv`."""
+    """Return the lines of a file as cells; split a `.csv` file at commas."""
     text = read_text(path, "The data file")
     numbered = enumerate(text.split("\n"), 1)
     if kind_of(path) == CSV:
@@ -107,9 +109,10 @@ def has_cells(cells: list[str]) -> bool:
 def without_comments(lines: list[Line]) -> list[Line]:
     """Drop comments: lines that begin with # and are not words.
 
-    Words have as many columns as most lines. A comment split at spaces may have
-    the same number of columns, but it precedes a sentence, does not end in a
-    tag, and has a space after #, unless other comments have no space there.
+    A word has as many columns as most lines. A comment that is split at spaces
+    may have the same number of columns. However, such a comment precedes a
+    sentence, does not end in a tag, and has a space after #, unless other
+    comments have no space after #.
     """
     words = [line.cells for line in lines if line.cells and not line.is_marked]
     if not words:
@@ -121,7 +124,7 @@ def without_comments(lines: list[Line]) -> list[Line]:
     hashtags = not any(line.is_hashtag for line in comments)
 
     def is_word(line: Line, begins: bool) -> bool:
-        """Return whether a marked line is a word.
+        """Return whether a line that begins with # is a word.
 
         Args:
           line: the line.
@@ -149,7 +152,7 @@ def header_in(lines: list[Line], columns: Sequence[str], path: str) -> Line:
     Args:
       lines: the lines of the file.
       columns: the requested columns, by name or number.
-      path: the file.
+      path: the path of the file.
     """
     none = Line(0, "", [])
     first = next((line for line in lines if line.cells), none)
@@ -190,7 +193,7 @@ def column(cells: list[str], number: str, flag: str, where: str) -> str:
     """Return the cell in a column; column numbers start at "1"."""
     position = int(number) if number.isdecimal() else 0
     last = len(cells)
-    rule = f"{where}: `{flag}` must be the number of one of {last} columns."
+    rule = f"{where}: `{flag}` must be the number of one of the {last} columns."
     require(1 <= position <= last, rule, **{flag: number})
     return cells[position - 1]
 
@@ -250,7 +253,7 @@ def is_table_of(
     tag: str,
     id_column: str,
 ) -> bool:
-    """Return whether lines are sentences, or words that name a sentence.
+    """Return whether each line is a sentence, or a word with a sentence name.
 
     Args:
       sentences: groups of lines between blank lines.
@@ -292,7 +295,7 @@ def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
 def sentence_of(
     path: str, lines: list[Line], word: str, tag: str, tagged: bool
 ) -> Sentence:
-    """Return the sentence whose words are on these lines."""
+    """Return the sentence whose words are on the given lines."""
     words, tags = [], []
     for line in lines:
         where = f"{path}:{line.number}"
@@ -369,9 +372,10 @@ def find_scheme(tags: Iterable[str]) -> str:
 
 
 def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return the classes in order: for entities, `O` and all tags per type.
+    """Return all classes in order.
 
-    A type has all prefixes of its family, even those absent from the data.
+    If tags mark entities, `O` comes first, followed by the tags of each type. A
+    type has all prefixes of its family, even prefixes that do not occur.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:

@@ -44,7 +44,8 @@ class Texts:
       id: the id of the example.
       texts: the text alone, with a match, or with a match and a negative.
       score: the rated similarity of the first two texts, or None if unrated.
-      known: whether the similarity is known; without a score, the texts match.
+      known: whether the similarity is known: either from the score, or because
+        the texts match.
     """
 
     id: str
@@ -59,7 +60,7 @@ class Embedding(Task):
 
     A training example is a single text, two crops of which match; a pair or
     triplet, which is contrasted with the rest of the batch; or a pair with a
-    score, which is the target of the pair's cosine.
+    score, which is the target for the cosine of the pair.
 
     Attributes:
       columns: the columns of tables; a `.txt` file has one text per line.
@@ -85,7 +86,7 @@ class Embedding(Task):
 
     @property
     def head_arguments(self):
-        """The pooling, and whether vectors have length one."""
+        """The pooling, and whether vectors have unit length."""
         c = self.config
         return c.pooling or "mean", c.unit_length is not False
 
@@ -158,7 +159,7 @@ class Embedding(Task):
             yield Texts(name, texts, score, known)
         if unused:
             print(
-                f"Note: {path}: pairs learn their scores; the column "
+                f"Note: {path}: the target of a pair is its score; the column "
                 f"{NEGATIVE} is ignored"
             )
 
@@ -184,7 +185,7 @@ class Embedding(Task):
         metrics = MATCHED if examples[0].score is None else RATED
         if self.main_metric in metrics:
             return self
-        print(f"Note: main_metric of these examples is {metrics[0]}")
+        print(f"Note: the main_metric of these examples is {metrics[0]}")
         return dataclasses.replace(self, main_metric=metrics[0])
 
     def identity(self):
@@ -235,8 +236,7 @@ class Embedding(Task):
         if None not in labels:
             values = np.array(labels), cosines(predictions)
             return {name: METRICS[name](*values) for name in RATED}
-        # The candidates, without duplicates: matches, and negatives if there
-        # are any.
+        # The candidates are the matches and any negatives, without duplicates.
         texts = [text for e in examples for text in e.texts[1:]]
         places = {text: i for i, text in enumerate(texts)}
         numbers = {text: i for i, text in enumerate(places)}

@@ -33,8 +33,9 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
 def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     """Return the window in which each token has the most context, [number].
 
-    A token's context is the smaller of the token counts to its left and right
-    in the window. Ties go to the first window, unless a later window is longer.
+    A token's context is the smaller of the numbers of tokens to its left and to
+    its right in the window. If windows tie, the longest window wins; of equally
+    long windows, the first wins.
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):
@@ -56,15 +57,15 @@ class Features:
       second_starts: int32 [N], the position in each row at which segment 1
         begins.
       arrays: additional features [N, ...], such as `labels`.
-      pad_id: the padding token.
-      max_seq_length: T.
+      pad_id: the id of the padding token.
+      max_seq_length: the maximum number of tokens in a row, T.
       token_arrays: additional features [tokens, ...], which are [B, T, ...] in
         a batch.
       fills: {name in `token_arrays`: padding value in a batch}.
-      notes: arrays of facts about the rows, which only `Task.predictions` uses
-        and batches do not contain.
-      rows_per_example: C, if each example has C consecutive rows; a batch is
-        then [B, C, T], and `arrays` are [N / C, ...].
+      notes: arrays that describe the rows to `Task.predictions`. Batches do not
+        contain these arrays.
+      rows_per_example: the number of consecutive rows of each example, C. If C
+        exceeds 1, a batch is [B, C, T], and `arrays` are [N / C, ...].
     """
 
     tokens: np.ndarray
@@ -110,7 +111,7 @@ class Features:
         arrays: dict[str, np.ndarray] | None = None,
         **more,
     ) -> "Features":
-        """Build rows `[CLS] text [SEP]`; longer texts are cut."""
+        """Build rows `[CLS] text [SEP]`; truncate long texts."""
         rows = [
             packed_row(tokenizer, ids, (), max_seq_length)
             for ids in tokenizer.encode_batch(texts)

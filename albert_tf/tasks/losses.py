@@ -16,18 +16,18 @@ from albert_tf.model.task_heads import EXCLUDED, two_crops
 from albert_tf.text.packing import INPUTS
 from albert_tf.training.evaluator import Batch
 
-LOSS_WEIGHTS = "loss_weights"  # a key of measured outputs
+LOSS_WEIGHTS = "loss_weights"  # a key of `Head.measured_outputs`
 LABEL_WEIGHTS = "label_weights"  # a key of features with weighted labels
 
 Outputs = dict[str, tf.Tensor]
 
 
 class Head(abc.ABC):
-    """The loss of a task, which is its training `Objective`.
+    """The training `Objective` of a task: its loss and metrics.
 
     Attributes:
       terms: the names of the loss terms.
-      metrics: the names of metrics to show during training.
+      metrics: the names of the metrics to show during training.
       smooths: whether labels can be smoothed.
       averages: whether outputs are logits, which can be averaged over models or
         distilled.
@@ -68,19 +68,19 @@ class Head(abc.ABC):
         temperature: float,
         batch: Batch,
     ) -> tf.Tensor:
-        """Return each example's distance to a teacher's outputs, [B].
+        """Return each example's loss for the outputs of a teacher, [B].
 
-        Targets of zero mean that all labels are equally likely.
+        If all targets are zero, all labels are equally likely.
         """
 
     def example_metrics(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return {metric: [B]} for metrics to show during training."""
+        """Return {metric: values [B]} to show during training."""
         return {}
 
     def label_counts(self, batch: Batch) -> tf.Tensor:
         """Return each example's number of labels, [B]; 0 for padding.
 
-        These are the examples' weights in the means of metrics.
+        These numbers are the examples' weights in the means of metrics.
         """
         return batch["example_weights"]
 
@@ -89,7 +89,7 @@ class Head(abc.ABC):
         return self.label_counts(batch)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the weight of a batch's loss, the sum of examples' weights."""
+        """Return the weight of a batch's loss: the sum of loss weights."""
         return {"task": tf.reduce_sum(self.loss_weights(batch))}
 
     def measured_outputs(self, model, batch: Batch) -> Outputs:
@@ -97,9 +97,9 @@ class Head(abc.ABC):
         return self.with_losses(self.outputs(model, batch), batch)
 
     def with_losses(self, outputs: Outputs, batch: Batch) -> Outputs:
-        """Return outputs, with `task_loss` [B] if labels are known.
+        """Return the outputs, with `task_loss` [B] if labels are known.
 
-        The losses are averaged with the weights `LOSS_WEIGHTS` [B].
+        The mean loss uses the weights in `LOSS_WEIGHTS` [B].
         """
         if "labels" not in batch:
             return outputs
@@ -121,7 +121,8 @@ class Head(abc.ABC):
           model: the model.
           batch: the examples.
           seed: the dropout seed.
-          example_losses: a replacement for the head's own method.
+          example_losses: a replacement for the method `example_losses`, or
+            None.
         """
         weights, counts = self.loss_weights(batch), self.label_counts(batch)
         outputs = self.outputs(model, batch, seed)
@@ -135,7 +136,7 @@ class Head(abc.ABC):
 
 
 class ClassHead(Head):
-    """A head whose labels are one of several classes."""
+    """A head whose label is one of several classes."""
 
     def loss_weights(self, batch):
         return self.label_counts(batch) * batch.get(LABEL_WEIGHTS, 1.0)
@@ -159,7 +160,7 @@ class ClassHead(Head):
 
 
 class SetHead(ClassHead):
-    """A head whose labels are any number of classes."""
+    """A head whose label is a set of any number of classes."""
 
     label_dtype, label_rank = "float32", 2
 
@@ -233,7 +234,7 @@ class TagHead(ClassHead):
     """A head for tags, which belong to the first piece of every word.
 
     A row's loss and metrics are means over its words, and the row's weight is
-    its number of words. The means over a batch are therefore means over words.
+    the number of its words. Means over a batch are therefore means over words.
     """
 
     token_outputs: ClassVar = {"logits": 0.0}
@@ -321,8 +322,8 @@ class BeamHead(SpanHead):
 class EmbeddingHead(Head):
     """A head for vectors whose cosine is high for matching texts.
 
-    Without scores, the loss is the cross entropy of a text's match among the
-    matches and negatives of all rows in a replica's micro-batch.
+    Without scores, the loss is the cross entropy of choosing a text's match
+    from the matches and negatives of all rows in a replica's micro-batch.
     """
 
     metrics, smooths, averages = (), False, False
@@ -355,7 +356,7 @@ class EmbeddingHead(Head):
         raise NotImplementedError
 
 
-# {`Task.head_kind`: class of the head}
+# The class of the head for each `Task.head_kind`.
 HEADS: dict[str, type[Head]] = {
     "classification": ClassHead,
     "multilabel": SetHead,

@@ -1,7 +1,7 @@
 """The official metrics of all tasks.
 
-scikit-learn and SciPy, which are not needed, have the same results; entity
-metrics are equal to the output of CoNLL's script `conlleval`.
+The results equal the results of scikit-learn and SciPy, which are not required.
+The entity metrics equal the output of CoNLL's script `conlleval`.
 """
 
 import itertools
@@ -31,7 +31,7 @@ def class_sets(*numbers: np.ndarray) -> np.ndarray:
 
 
 def f1_of_classes(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    """Return each class's F1 score for sets [N, C], or 0 if it is absent."""
+    """Return each class's F1 score for sets [N, C]; 0 for absent classes."""
     right = 2 * np.sum(np.multiply(labels, predictions, dtype=float), axis=0)
     both = np.sum([labels, predictions], axis=(0, 1), dtype=float)
     return np.divide(right, both, np.zeros(len(both)), where=both > 0)
@@ -44,7 +44,7 @@ def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the mean F1 of classes; class numbers not in use do not count."""
+    """Return the mean F1 score of classes, without unused class numbers."""
     sets = labels, predictions
     sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
     return float(f1_of_classes(*sets).mean())
@@ -106,8 +106,8 @@ def retrieval(
 ) -> dict[str, float]:
     """Return retrieval metrics, given each query's match.
 
-    `accuracy` is the share of matches that rank first, and `mrr` the mean of 1
-    / rank. In ties, the match ranks last.
+    `accuracy` is the share of matches that rank first, and `mrr` is the mean
+    reciprocal rank of the matches. In ties, the match ranks last.
 
     Args:
       queries: float [N, H].
@@ -125,7 +125,7 @@ def retrieval(
 
 
 def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
-    """Return (row, first word, last word, type) of all entities."""
+    """Return the (row, first word, last word, type) of each entity."""
     return {
         (number, *span)
         for number, tags in enumerate(rows)

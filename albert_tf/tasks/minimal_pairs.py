@@ -1,10 +1,11 @@
 """Scores of a pretrained model on minimal pairs, as a test of grammar.
 
-A model is right about a pair if the good sentence has the higher
-pseudo-log-likelihood: the sum over its pieces of the piece's log probability
-when only that piece is masked (Salazar et al., 2020, arXiv 1910.14659).
+A model is right about a pair if it assigns the higher pseudo-log-likelihood to
+the good sentence. To compute a sentence's pseudo-log-likelihood, mask one piece
+at a time, and add the log probabilities of the masked pieces (Salazar et al.,
+2020, arXiv 1910.14659).
 
-Shapes: R rows, which are sentences with one mask, T tokens.
+Shapes: R rows, T tokens.
 """
 
 import dataclasses
@@ -101,7 +102,7 @@ def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
 
 
 class Scorer:
-    """A scorer of sentences by a model's pseudo-log-likelihood.
+    """A scorer that computes the pseudo-log-likelihood of sentences.
 
     Args:
       model: a model with a masked-word head.
@@ -116,7 +117,7 @@ class Scorer:
         )
 
     def _losses(self, ids, places):
-        """Return -log p of the pieces at the masked positions, both [R, 1]."""
+        """Return -log p [R, 1] of the pieces at the masked positions [R, 1]."""
         pieces = tf.gather(ids, places, batch_dims=1)
         at_mask = tf.range(tf.shape(ids)[1]) == places  # [R, T]
         masked = tf.where(at_mask, self.tokenizer.mask_id, ids)
@@ -144,7 +145,7 @@ class Scorer:
         return np.array([first, *ids, last], np.int32)
 
     def _batches(self, rows: Sequence[np.ndarray]) -> Iterator[list[int]]:
-        """Yield batches of row numbers; rows of a batch are equally long."""
+        """Yield batches of row numbers; a batch's rows have equal lengths."""
         by_length = defaultdict(list)
         for number, row in enumerate(rows):
             by_length[len(row)].append(number)
@@ -159,7 +160,7 @@ class Scorer:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
         Sentences with the same pieces receive exactly the same score, so that
-        neither counts as the better one.
+        neither sentence counts as better.
 
         Args:
           sentences: the texts.

@@ -39,7 +39,7 @@ from albert_tf.tasks.task_config import COLUMNS, TaskConfig
 from albert_tf.text.packing import checked_texts, two_part_row
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_CHOICES = 1000  # each is a row for the model
+MOST_CHOICES = 1000  # each choice is a row for the model
 BLANK = "_"  # the blank for the choice in RACE questions
 
 
@@ -88,9 +88,10 @@ RACE_COLUMNS = Columns(text="article", format=JSONL)
 
 
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
-    """Return the index of a choice, which a letter or a number from 0 names.
+    """Return the index of the choice that a letter or a number from 0 names.
 
-    The result is None if the label is missing, which only prediction allows.
+    If the label is missing, return None for prediction; otherwise, raise an
+    error.
     """
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
@@ -106,7 +107,7 @@ def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """Return choices as texts; fail unless the list has at least two."""
+    """Check a list of choices; return the choices as texts."""
     legal = isinstance(choices, list) and 2 <= len(choices) <= len(LETTERS)
     # A missing cell is NaN, which does not equal itself.
     legal = legal and all(
@@ -124,7 +125,7 @@ def row_choices(row: Row, names: Sequence[str]) -> tuple[str, ...]:
     else:
         choices = cell(row, names[0], "choice_columns")
         if isinstance(choices, str):
-            with contextlib.suppress(ValueError):  # raises an error below
+            with contextlib.suppress(ValueError):  # an error is raised below
                 choices = files.json_value(choices)
     return check_choices(choices, f"{row.where}, column {names[0]}")
 
@@ -163,8 +164,8 @@ def read_race(
 ) -> Iterator[Choices]:
     """Yield the questions in a RACE folder, or in a file from such a folder.
 
-    A row contains an article with all its questions, or a single question, in
-    the columns of the hub or of `layout`.
+    A row contains either an article with all its questions, or a single
+    question in the columns of the hub or of `layout`.
     """
     names = {"": [path]}
     if files.is_folder(path):
@@ -226,7 +227,8 @@ class MultipleChoice(Task):
 
     Attributes:
       layout: how to read files.
-      number: the number of choices, C, unless examples have more choices.
+      number: the number of choices, C; C is larger if an example has more
+        choices.
     """
 
     kind = "multiple_choice"
@@ -296,8 +298,9 @@ class MultipleChoice(Task):
     def features(self, examples, tokenizer):
         """Return rows `[CLS] context [SEP] question and choice [SEP]`.
 
-        A long question and choice is cut at the start, a long context at the
-        end. Source: `convert_single_example` of the released `race_utils.py`.
+        If the question and choice are too long, they are cut at the start; a
+        long context is cut at the end. Source: `convert_single_example` of the
+        released `race_utils.py`.
         """
         length, most = self.config.max_seq_length, self.config.max_qa_length
         contexts = tokenizer.encode_batch([e.context for e in examples])
@@ -326,7 +329,7 @@ class MultipleChoice(Task):
         )
 
     def predictions(self, examples, outputs, features):
-        # Exports return a logit for every row, even of absent choices.
+        # Exported models return a logit for every row, even for absent choices.
         logits = outputs["logits"].reshape(len(examples), -1)  # [N, C]
         counts = np.array([len(example.choices) for example in examples])
         present = np.arange(logits.shape[1]) < counts[:, None]

@@ -1,7 +1,7 @@
 """Probabilities and the most probable spans from a model's outputs.
 
-Arrays belong to NumPy or, in a served graph, to TensorFlow. Shapes: R rows, T
-tokens, K starts and M ends of a beam, S spans per row.
+Arrays are NumPy arrays or, in a served graph, TensorFlow tensors. Shapes: R
+rows, T tokens, K starts and M ends of a beam, S spans per row.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ NO_ANSWER = -1e6  # the scores of start and end if there is no answer
 
 
 def library(values: Array) -> Any:
-    """Return the module that an array belongs to: NumPy or TensorFlow."""
+    """Return the module that operates on an array: NumPy or TensorFlow."""
     if isinstance(values, np.ndarray):
         return np
     import tensorflow as tf
@@ -42,7 +42,7 @@ def sigmoid(logits: Array) -> Array:
 
 
 def top(values: Array, number: int) -> tuple[Array, Array]:
-    """Return each row's largest values, in order, and their positions."""
+    """Return each row's largest values, largest first, and their positions."""
     xp = library(values)
     if xp is not np:
         return xp.math.top_k(values, xp.minimum(number, xp.shape(values)[1]))
@@ -51,7 +51,7 @@ def top(values: Array, number: int) -> tuple[Array, Array]:
 
 
 def chosen(values: Array, places: Array) -> Array:
-    """Return the values [R, T] at positions [R, K, M] in the same row."""
+    """Return the values of rows [R, T] at positions [R, K, M] in each row."""
     xp = library(values)
     if xp is not np:
         return xp.gather(values, places, batch_dims=1)
@@ -133,8 +133,8 @@ def likeliest(
 ) -> list[tuple[str, float]]:
     """Return the most probable (piece, probability) pairs for a position.
 
-    Pieces come only from the vocabulary: the embedding table, and hence the
-    logits, may have additional rows.
+    The result contains only pieces of the vocabulary. The embedding table, and
+    hence the logits, may have additional rows.
     """
     shares = softmax(logits)[: tokenizer.vocab_size]
     best = np.argsort(-shares, kind="stable")[:number]

@@ -40,7 +40,7 @@ class Predictor:
         self.task, self.tokenizer, self.run = task, tokenizer, run
 
     def predictions(self, examples: Sequence[Any]) -> Sequence[Any]:
-        """Return the prediction of each example."""
+        """Return the prediction for each example."""
         features = self.task.features(examples, self.tokenizer)
         return self.task.predictions(examples, self.run(features), features)
 
@@ -48,7 +48,7 @@ class Predictor:
         """Return the answers to queries as JSON values.
 
         Args:
-          queries: a dict {field: value} per query; see `Task.fields`.
+          queries: one dict {field: value} per query; see `Task.fields`.
           top: the maximum number of answers to a question.
         """
         task = self.task.for_queries()
@@ -113,7 +113,7 @@ def submission_path(path: str, submissions: dict[str, str]) -> str:
     """Return the path of the submission file, or "" if there is none.
 
     Args:
-      path: as for `sibling`; only test data has a submission file.
+      path: see `sibling`; only test data has a submission file.
       submissions: {split: file name}.
     """
     # For "eval_predictions", the result is "predictions", which is not a split.
@@ -131,7 +131,7 @@ def write_submission(
     """Write a split's submission file, if any; return the written paths.
 
     Args:
-      path: as for `sibling`.
+      path: see `sibling`.
       submissions: {split: file name}; `.tsv` means GLUE's format, a table, and
         `.json` means CLUE's format, one object per line.
       ids: the examples' names.

@@ -49,7 +49,7 @@ DEFAULTS = TaskConfig(
 )
 
 SCORES = {
-    "": ("f1",),  # in all scripts
+    "": ("f1",),  # the metric that all scripts compute
     "squad1": ("exact_match", "f1"),
     "squad2": ("exact", "f1", "best_exact", "best_f1"),
     "cmrc": ("exact_match", "f1", "average"),
@@ -68,12 +68,13 @@ def label(
 
     Args:
       question: the question; its `span` is the answer.
-      context: int32 [3, W], ids, starts and ends.
+      context: int32 [3, W], the ids, starts and ends of the context's tokens.
       window: the slice of context tokens in the row.
       position: the position in the row at which the window begins.
 
     Returns:
-      (0, 0), which is `[CLS]`, unless the window contains the whole answer.
+      The positions, or (0, 0), which is `[CLS]`, if the window does not contain
+      the whole answer.
     """
     start, end = question.span
     first = int(np.searchsorted(context[2], start, side="right"))
@@ -157,7 +158,7 @@ def answer_tokens(
 
     Args:
       windows: the windows of R rows.
-      width: T.
+      width: the number of tokens in a row, T.
     """
     begins, inside = np.zeros([2, len(windows), width], bool)
     for row, window in enumerate(windows):
@@ -171,10 +172,10 @@ class QuestionAnswering(Task):
     """The task of finding answers; data sets differ in scoring.
 
     Attributes:
-      scoring: the official script to follow, a key of `SCORES`; "" to choose it
-        from the training examples.
-      impossible: whether questions may have no answer; None to decide from the
-        training examples.
+      scoring: the official script to follow, a key of `SCORES`; "" to choose a
+        script that suits the training examples.
+      impossible: whether questions may have no answer; None to infer this from
+        the training examples.
       submission: name of the submission file, or "" if there is none.
     """
 
@@ -219,7 +220,7 @@ class QuestionAnswering(Task):
         c = self.config
         rule = "`max_seq_length` must be at least 5 for questions."
         require(c.max_seq_length >= 5, rule, max_seq_length=c.max_seq_length)
-        # Room for [CLS], two [SEP] and a stride of context.
+        # A row needs room for [CLS], two [SEP] and a stride of context.
         require(
             1 <= c.doc_stride <= c.max_seq_length - 3 - c.max_query_length,
             "`doc_stride` must be at most `max_seq_length` - 3 - "
@@ -247,12 +248,12 @@ class QuestionAnswering(Task):
     def reopened(self):
         if self.impossible or self.scoring != "squad1":
             return self
-        # So far, every question had an answer.
+        # In earlier training, every question had an answer.
         return dataclasses.replace(self, impossible=None, scoring="")
 
     def read(self, part, path) -> list[Question]:
         if self.scoring == "cmrc":
-            squad_metrics.latin_tokenizer()  # raises an error before training
+            squad_metrics.latin_tokenizer()  # fails before training, not after
         return Reader(path, part, self.impossible is not False).questions()
 
     def for_model(self, trained):
@@ -356,7 +357,7 @@ class QuestionAnswering(Task):
         return prediction.text(self.config.null_score_diff_threshold or 0.0)
 
     def answer(self, query, prediction, top):
-        """Return the answer, "" if there is no answer, and the best spans."""
+        """Return the answer, or "" if there is none, and the best spans."""
         best = prediction.best[:top]
         answers = [
             {

@@ -42,7 +42,7 @@ def glue(
     kind: type[SentenceTask] = Classification,
     **more,
 ) -> SentenceTask:
-    """Return the entry of a data set, whose main metric is the first score."""
+    """Return the entry of a data set; its main metric is the first score."""
     usual = {
         "folder": name.upper(),
         "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),
@@ -98,7 +98,7 @@ GLUE = (
         columns=pair("sentence1", "sentence2", "score", id="index"),
     ),
     # A few questions in the official files contain a line feed, which splits
-    # a row into two broken lines; the release skips them too.
+    # a row into two broken lines; the release also skips broken lines.
     glue(
         "qqp",
         pair(
@@ -197,8 +197,8 @@ CHINESE = (
         ),
         scoring="cmrc",
         impossible=False,
-        # CMRC ranks by this metric, and CLUE's baselines select checkpoints by
-        # it.
+        # CMRC ranks systems by this metric, and CLUE's baselines use it to
+        # select checkpoints.
         main_metric="average",
         submission="cmrc2018_predict.json",
         config=dataclasses.replace(
@@ -207,7 +207,7 @@ CHINESE = (
     ),
 )
 
-# The user's own data: files, and columns that flags name.
+# Tasks for the user's own files; flags name the columns.
 OWN = (
     Classification(
         name="classification", scores=("accuracy", "macro_f1", "matthews")
@@ -277,7 +277,7 @@ def entities(name: str, *file_names: str) -> TokenClassification:
 
 
 ENTITIES = (
-    # Any folder with files of these names.
+    # For any folder that contains files with these names.
     entities("ner", "train.txt", "dev.txt", "test.txt"),
     # https://aclanthology.org/W03-0419, with the file names that copies usually
     # have.
@@ -304,7 +304,7 @@ def plain(name: str) -> str:
 
 
 def find(name: str) -> Task:
-    """Return the task with a name; sst-2, SST_2 and sst2 are the same name."""
+    """Find a task by name; sst-2, SST_2 and sst2 are the same name."""
     tasks = {plain(known): task for known, task in TASKS.items()}
     rule = f"`task` must be one of {', '.join(TASKS)}."
     require(plain(name) in tasks, rule, task=name)

@@ -28,8 +28,8 @@ class Question:
       context: the text that contains the answers.
       answers: the texts of all answers, () if there are none, or None if
         unknown.
-      span: start and end of the first answer that occurs in the context, or (0,
-        0) if no answer does.
+      span: start and end of the first answer that occurs in the context, or
+        (0, 0) if no answer occurs.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Question:
 
 
 def find_answer(context: str, text: str, start: int) -> int | None:
-    """Return the start of the answer's occurrence nearest to a stated start.
+    """Return the start of the answer's occurrence that is nearest to `start`.
 
     The result is None if the answer does not occur in the context.
     """
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """Return the answers in a JSON text, or a plain text unchanged."""
+    """Parse answers from a JSON text; return a plain text unchanged."""
     try:
         value = files.json_value(text)
     except ValueError:
@@ -109,7 +109,7 @@ def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A question as it is in the file.
+    """A question as it appears in the file.
 
     Attributes:
       context: the context.
@@ -276,7 +276,7 @@ class Answer:
     text: str
     start_score: float
     end_score: float
-    place: tuple[int, int]  # in the context
+    place: tuple[int, int]  # start and end in the context
 
     @property
     def score(self) -> float:
@@ -327,7 +327,8 @@ class AnswerPrediction:
     """The n best answers, and the log odds that there is no answer."""
 
     best: list[Answer]
-    null_odds: float | None  # larger if less answerable, or None if unused
+    # Larger if the question is less answerable; None if unused.
+    null_odds: float | None
 
     def text(self, threshold: float | None) -> str:
         """Return the answer, or "" if the null odds exceed a threshold."""

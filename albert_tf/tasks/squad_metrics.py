@@ -68,7 +68,7 @@ def mean(values: Sequence[float]) -> float:
 def squad1(
     answers: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> dict[str, float]:
-    """Return SQuAD 1.1's `exact_match` and `f1`, each for the best answer."""
+    """Return SQuAD 1.1's `exact_match` and `f1`, maximized over the answers."""
     pairs = list(zip(answers, predictions, strict=True))
     return {
         "exact_match": mean([max(exact(a, p) for a in x) for x, p in pairs]),
@@ -84,7 +84,7 @@ def best_number(
 ) -> tuple[float, int]:
     """Return the best mean score and the number of questions to answer.
 
-    Questions are answered in the order of their null odds; all other questions
+    The questions with the lowest null odds are answered; all other questions
     are predicted to be unanswerable.
     """
     # The gains from answering; an empty text cannot be wrong.
@@ -118,9 +118,10 @@ def decision_threshold(
 
     The threshold is halfway between the odds of the last question to answer and
     the odds of the next question, so that no answer depends on rounding. The
-    official threshold equals the odds of the last question. If all or no
-    questions are to be answered, the threshold is 0, or at least 1 away from
-    all odds.
+    official threshold equals the odds of the last question. If no question is
+    to be answered, the threshold is at most 0 and at least 1 below all odds; if
+    all questions are to be answered, it is at least 0 and at least 1 above all
+    odds.
     """
     answered = [bool(x) for x in answers]
     scores = raw_scores(answers, predictions)[1]
@@ -171,8 +172,8 @@ def squad2(
 def latin_tokenizer():
     """Return NLTK's word tokenizer, with which CMRC splits Latin text.
 
-    Sentences are split without language data, which NLTK would have to
-    download: known abbreviations would make no difference here.
+    The tokenizer splits sentences without language data, which NLTK would have
+    to download; a list of abbreviations would make no difference here.
     """
     need("Scoring CMRC 2018", "nltk")
     from nltk.tokenize import NLTKWordTokenizer

@@ -21,7 +21,7 @@ from albert_tf.data.table_sources import InMemoryTable, is_table, rows_of
 # An empty cell, and the text that pandas and NumPy write for a missing number.
 # The texts NA, null and None may be names of classes.
 MISSING = ("", "nan", "NaN")
-LARGEST = float(np.finfo(np.float32).max)  # the largest legal label
+LARGEST = float(np.finfo(np.float32).max)  # the largest legal numeric label
 
 
 def brief(value: Any) -> str:
@@ -62,7 +62,7 @@ def label_number(value: Any, where: str) -> float | None:
 
 
 def require_label(label: Any, part: str, where: str, *cells: Any) -> Any:
-    """Return a label; fail if it is missing, unless the part is for prediction.
+    """Return a label; raise an error if it is missing, except in prediction.
 
     Args:
       label: the label, or None if it is missing.
@@ -83,8 +83,8 @@ def class_texts(value: Any, where: str) -> list[str] | None:
     """Return the classes in a cell, or None if the label is missing.
 
     The cell contains a list, possibly as JSON, or texts separated by commas. An
-    empty cell is an empty set, because tables have no other notation for one.
-    For null and NaN, which are missing labels, the result is None.
+    empty cell is an empty set, because tables have no other notation for empty
+    sets. For null and NaN, which are missing labels, the result is None.
     """
     items = value
     if isinstance(value, str):
@@ -160,8 +160,8 @@ def shares_in(
     """Return the shares of classes [N, C], or None if labels are classes.
 
     Args:
-      labels: labels of N examples; a list of numbers contains a share per
-        class.
+      labels: the labels of N examples; a list of numbers contains the share of
+        each class.
       classes: the names of the classes.
       are_sets: whether any number of classes may apply.
     """
@@ -202,8 +202,9 @@ def named_sets(
 ) -> list[tuple[str, ...]]:
     """Return the names of the classes in each row.
 
-    A row lists names, or indices from 0, or has a flag, 0 or 1, for each class.
-    Rows that contain only 0 and 1 are class indices if their lengths differ.
+    A row lists class names or indices from 0, or contains a flag, 0 or 1, for
+    each class. If all rows contain only 0 and 1, but have different lengths,
+    these numbers are indices.
 
     Args:
       sets: the classes of all rows, as the file contains them.
@@ -283,7 +284,7 @@ def texts_cell(row: Row, column: str, flag: str) -> tuple[str, ...]:
 
 
 def text_cell(row: Row, column: str, flag: str) -> str:
-    """Return the text in a cell, or a list's items, joined with spaces."""
+    """Return the text in a cell; join the items of a list with spaces."""
     value = cell(row, column, flag)
     if isinstance(value, list):
         return " ".join(map(str, value))
@@ -311,7 +312,7 @@ def marked_spans(row: Row) -> Row:
         require(
             words and start >= 0 and text[start:end] == words,
             f"{row.where}: `{span}_text` must be in the text at "
-            f"`{span}_index`, where it has {text[start:end]!r}.",
+            f"`{span}_index`, where the text has {text[start:end]!r}.",
             **{f"{span}_text": repr(words), f"{span}_index": start},
         )
         # Where two marks meet, the mark that ends a span comes first.
@@ -335,8 +336,7 @@ class Columns:
       skip_broken: whether to skip lines with a wrong number of columns, and to
         print how many; some official files contain such lines.
       no_label: the label of rows on which annotators did not agree. Such rows
-        are skipped, unless the part is for prediction, and their number is
-        printed.
+        are skipped, except in prediction, and their number is printed.
       format: the file format, or "" to detect it.
     """
 

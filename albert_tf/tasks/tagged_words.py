@@ -79,7 +79,7 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def divided(text: str) -> list[str]:
-    """Return the words of a text, with the boundaries of exported models."""
+    """Return the words of a text, split as in exported models."""
     return [text[start:end] for start, end in words_of(text)]
 
 
@@ -96,8 +96,8 @@ def listed(value: Any) -> Any:
 def words_in(row: Row, column: str, tags: Any) -> tuple[str, ...]:
     """Return the words of a row, which contains a list or a text.
 
-    A text is split at spaces only if this, unlike `divided`, results in one
-    word per tag.
+    `divided` splits a text, unless only splitting at spaces results in one word
+    per tag.
     """
     value = cell(row, column, "text_column")
     words = listed(value)

@@ -85,7 +85,7 @@ class Task(abc.ABC):
       name: the value of `--task`.
       splits: {"train" | "eval" | "predict": {split: file}}, relative to the
         data directory; a single split has the name "".
-      folder: the data set's folder below the parent of all data sets.
+      folder: the data set's folder in the parent folder of all data sets.
       main_metric: the metric that selects the best checkpoint, one of the
         task's `scores`; larger is better.
       config: the input length, the dropout rate and the kind's other settings.
@@ -95,12 +95,14 @@ class Task(abc.ABC):
       signature: the signature that serves the task in a SavedModel.
       fields: the names and types of a query's fields.
       output: the name of the model's output, if there is only one output.
-      answer_outputs: the outputs from which answers are computed. takes: the
-      fields of `TaskConfig` that apply to the kind. data_takes: the columns of
-      `DataConfig` that apply to the kind. learnt: the fields that a fine-tuned
-      model determines. has_classes: whether labels are classes. fewest_labels:
-      the minimum number of labels. many_label_columns: whether a label may be
-      spread over several columns. is_pair: whether examples are pairs of texts.
+      answer_outputs: the outputs from which answers are computed.
+      takes: the fields of `TaskConfig` that apply to the kind.
+      data_takes: the columns of `DataConfig` that apply to the kind.
+      learnt: the fields that a fine-tuned model determines.
+      has_classes: whether labels are classes.
+      fewest_labels: the minimum number of labels.
+      many_label_columns: whether several columns may contain the label.
+      is_pair: whether examples are pairs of texts.
       text_rank: the rank of an example's text: 0, or 1 for lists of words.
       unlabelled: whether the task can learn from texts without labels.
     """
@@ -177,7 +179,7 @@ class Task(abc.ABC):
         raise NotImplementedError
 
     def check(self, given: dict[str, Any]) -> None:
-        """Raise an error for settings that conflict or are not for this task.
+        """Raise an error for settings that conflict or do not apply.
 
         Args:
           given: the fields of `config` that have just changed.
@@ -204,12 +206,12 @@ class Task(abc.ABC):
 
     @property
     def head_kind(self) -> str:
-        """The task's key in `MODELS`, for its layers, and in `HEADS`."""
+        """The task's key in `MODELS` and in `HEADS`."""
         return self.kind
 
     @property
     def head_arguments(self) -> tuple:
-        """The arguments of the task's layers, without the architecture."""
+        """The arguments of the task's layers, except for the architecture."""
         return ()
 
     def build_model(self, config, dtype: str, albert=None):
@@ -218,7 +220,7 @@ class Task(abc.ABC):
         Args:
           config: the architecture.
           dtype: a Keras policy.
-          albert: an encoder to share with other tasks; None creates one.
+          albert: an encoder to share with other tasks; None creates an encoder.
         """
         from albert_tf.model.task_heads import MODELS
 
@@ -267,7 +269,7 @@ class Task(abc.ABC):
         return self
 
     def table_labels(self, labels: list) -> list:
-        """Return labels as in tables; a label may be a list with one item."""
+        """Return labels as in tables; unpack lists of a single item."""
         return [
             x[0] if isinstance(x, list) and len(x) == 1 else x for x in labels
         ]
@@ -277,7 +279,10 @@ class Task(abc.ABC):
         return examples
 
     def texts_apart(self, examples: Sequence[Any]) -> Sequence | None:
-        """Return texts that must not repeat in a batch, or None if all may."""
+        """Return the texts that a batch must not repeat.
+
+        The result is None if a batch may repeat all texts.
+        """
         return None
 
     # Examples.
@@ -325,7 +330,7 @@ class Task(abc.ABC):
     def features(
         self, examples: Sequence[Any], tokenizer: Tokenizer
     ) -> Features:
-        """Return the examples as arrays, with labels if all have them."""
+        """Return the examples as arrays, with labels if all are labelled."""
 
     # Results.
 
@@ -369,7 +374,13 @@ class Task(abc.ABC):
     def write_predictions(
         self, path: str, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> list[str]:
-        """Write files whose paths begin with `path`; return a list of paths."""
+        """Write the files of a split's predictions; return their paths.
+
+        Args:
+          path: the path of the predictions without the extension.
+          examples: the examples of the split.
+          predictions: the prediction for each example.
+        """
 
     # A query, {field: value}, and its answer.
 

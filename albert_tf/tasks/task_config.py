@@ -48,14 +48,14 @@ class TaskConfig(Validated):
 
     max_seq_length: int | None = variant(
         MAX_SEQ_LENGTH,
-        help="Maximum tokens per example; longer ones are cut or split.",
+        help="Maximum tokens per example; longer examples are cut or split.",
         means="the fine-tuned model's, or the task's: 128, 384 for questions, "
         "512 for choices, but at most the model's number of positions",
         minimum=4,
     )
     classifier_dropout: float | None = setting(
         None,
-        "Dropout before the task's own layer.",
+        "Dropout rate before the task's own layer.",
         means="0.1",
         minimum=0.0,
         maximum=0.99,
@@ -80,7 +80,10 @@ class TaskConfig(Validated):
         None, "Answer starts that the beam head tries.", means="5", minimum=1
     )
     end_n_top: int | None = setting(
-        None, "Ends per start that the beam head tries.", means="5", minimum=1
+        None,
+        "Answer ends that the beam head tries for each start.",
+        means="5",
+        minimum=1,
     )
     n_best_size: int | None = setting(
         None, "Candidate answers per question.", means="20", minimum=1
@@ -91,7 +94,7 @@ class TaskConfig(Validated):
     null_score_diff_threshold: float | None = variant(NULL_THRESHOLD)
     max_qa_length: int | None = setting(
         None,
-        "Maximum tokens of question and choice; longer ones are cut at the "
+        "Maximum tokens of a question and choice; longer texts are cut at the "
         "start.",
         means="128",
         minimum=1,
@@ -105,8 +108,8 @@ class TaskConfig(Validated):
     )
     pooling: str | None = setting(
         None,
-        "How token vectors become one vector: their mean, the first, or the "
-        "maximum of each component.",
+        "How token vectors become one vector: their mean, the first vector, or "
+        "the maximum of each component.",
         means="mean",
         choices=POOLINGS,
     )
@@ -115,9 +118,9 @@ class TaskConfig(Validated):
     )
     crop_rate: float | None = setting(
         None,
-        "Without pairs, vectors are learnt from two crops of each text; this "
-        "share of its tokens is cropped. With 0, the two copies differ only by "
-        "dropout.",
+        "Share of a text's tokens that each crop leaves out. Without pairs, "
+        "the model learns from two crops of each text; with 0, the two copies "
+        "differ only in dropout.",
         means="0.3",
         minimum=0.0,
         maximum=0.99,
@@ -137,7 +140,9 @@ class DataConfig(Validated):
         group=TASK,
     )
     data_dir: str | None = setting(
-        None, "Folder with the data set's official files, or its parent."
+        None,
+        "Folder with the data set's official files, or the parent of this "
+        "folder.",
     )
     train_file: str | InMemoryTable | None = setting(
         None,
@@ -147,10 +152,10 @@ class DataConfig(Validated):
         convert=as_source,
     )
     eval_file: str | InMemoryTable | None = setting(
-        None, "Your examples to evaluate on.", convert=as_source
+        None, "Your evaluation examples.", convert=as_source
     )
     predict_file: str | InMemoryTable | None = setting(
-        None, "Your examples to predict.", convert=as_source
+        None, "Your examples for prediction.", convert=as_source
     )
     text_column: str | None = setting(
         None,
@@ -182,7 +187,7 @@ class DataConfig(Validated):
     header: bool | None = setting(
         None,
         "Read column names from the first line of your .tsv and .csv files; "
-        "with --noheader they are called 1, 2, 3, ...",
+        "with --noheader, the columns are called 1, 2, 3, ...",
         means="true",
         group=TABLE_COLUMNS,
     )

@@ -57,7 +57,7 @@ class Tags:
 def encode_words(
     sentences: Sequence[Sentence], tokenizer: Tokenizer
 ) -> list[list[np.ndarray]]:
-    """Return the ids of every word, or the unknown piece if there are none."""
+    """Return the ids of each word; a word without ids is the unknown piece."""
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
     known = {
@@ -174,7 +174,7 @@ class TokenClassification(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Return a stride, if one is set, that still lets windows overlap."""
+        """Return a stride with which windows overlap, if a stride is set."""
         stride = usual_stride(config.max_seq_length - 2)
         own = config.doc_stride
         return {"doc_stride": min(own, stride)} if own else {}
@@ -335,7 +335,7 @@ class TokenClassification(Task):
         }
 
     def score(self, examples, predictions):
-        # Imported here because prediction does not need the module's libraries.
+        # Imported here because prediction does not need this module.
         from albert_tf.tasks.metrics import entities
 
         labels = [list(sentence.tags) for sentence in examples]

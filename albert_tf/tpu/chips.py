@@ -1,8 +1,9 @@
-"""TPU generations and the names of slices.
+"""TPU generations, and the names and shapes of their slices.
 
-Both follow the Cloud TPU documentation of 2026, which has a page for each
-generation, such as https://docs.cloud.google.com/tpu/docs/v5e. Memory is not
-listed here, because the compiler reports how much memory a program may use.
+They follow the Cloud TPU documentation of 2026, which has a page for each
+generation, such as https://docs.cloud.google.com/tpu/docs/v5e. This module does
+not list memory sizes, because the compiler reports how much memory a program
+may use.
 """
 
 import dataclasses
@@ -23,9 +24,9 @@ class Chip:
     Attributes:
       compiler_name: the compiler's name for the generation.
       replicas: number of `TPUStrategy` replicas per chip.
-      name_counts: the amount that each chip adds to the number in a name such
-        as v3-8.
-      shapes: the shapes of slices, in chips.
+      name_counts: the amount that each chip adds to the number in the name of a
+        slice, such as v3-8.
+      shapes: the available shapes of slices, in chips.
       chip_config: the compiler's name for the chip's mode of operation.
     """
 
@@ -39,7 +40,7 @@ class Chip:
 CHIPS = {
     "v2": Chip("v2", 2, 2, SQUARES[:5]),
     "v3": Chip("v3", 2, 2, SQUARES),
-    # On v4 and v5p, TensorFlow uses the two cores of a chip as one.
+    # On v4 and v5p, TensorFlow uses the two cores of a chip as one core.
     "v4": Chip("v4", 1, 2, CUBES, "megacore"),
     "v5e": Chip("v5e", 1, 1, FLAT),
     "v5p": Chip("v5", 1, 2, CUBES),
@@ -56,7 +57,7 @@ def chips_of(shape: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """A slice: chips of one generation in a given shape."""
+    """A slice, which consists of chips of one generation in a given shape."""
 
     generation: str
     shape: str
@@ -88,7 +89,7 @@ class Topology:
 
 
 def names() -> str:
-    """Return the legal names of slices, one line per generation."""
+    """Return the valid names of slices, with one line per generation."""
     lines = []
     for generation, chip in CHIPS.items():
         slices = [Topology(generation, shape) for shape in chip.shapes]
@@ -106,6 +107,7 @@ def parse(text: str) -> Topology:
         if shape == match[2] or str(number) == match[3]:
             return Topology(generation, shape)
     raise InputError(
-        f"`topology` must be one of these slices. Received: topology={text}\n"
+        "`topology` must be one of the slices listed below. "
+        f"Received: topology={text}\n"
         f"{names()}"
     )

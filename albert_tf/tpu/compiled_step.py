@@ -1,11 +1,11 @@
-"""The replica step, lowered to an XLA module, compiled or written to a file.
+"""Lowering of the replica step to an XLA module, to compile or to export.
 
 XLA numbers the arguments and outputs of a module. The arguments are the batch's
 tensors, then the variables in the order in which the step uses them. The
 outputs are the step's results, then the updated variables, which the module
 declares as aliases of arguments.
 
-`run_step.py` describes the file and runs the step.
+`run_step.py` describes the exported file and runs its step.
 """
 
 import dataclasses
@@ -48,10 +48,10 @@ class StepModule:
     """A lowered step.
 
     Attributes:
-      hlo: XLA's serialized module.
+      hlo: the serialized XLA module.
       arguments: {name: shape and type} in the module's order.
-      outputs: the names of outputs, in order; an updated variable has the name
-        of the argument that it replaces.
+      outputs: the names of the outputs in the module's order; an updated
+        variable has the name of the argument that it replaces.
     """
 
     hlo: bytes
@@ -70,11 +70,11 @@ def lower_step(
     variables: dict[str, tf.Variable],
     results: tuple[str, ...] = RESULTS,
 ) -> StepModule:
-    """Lower a replica's step; return the module with named tensors.
+    """Lower a replica's step to a module with named arguments and outputs.
 
     Args:
       function: a compiled `tf.function` of the batch's tensors, in order.
-      batch: {name: spec} of these tensors.
+      batch: {name: spec} of the batch's tensors.
       variables: {name: variable} of all variables that the step reads.
       results: names of the function's outputs.
     """
@@ -105,7 +105,7 @@ class Plan:
       config: the architecture.
       compat, optimizer, training: settings of `pretrain.py`.
       tokens: sequence length, T.
-      predictions: masked positions per sequence, P.
+      predictions: number of masked positions per sequence, P.
     """
 
     config: AlbertConfig
@@ -140,8 +140,8 @@ class Step:
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
-            # Any multiple suffices here; `lower_evaluation` uses the plan's
-            # size.
+            # Any multiple of the replicas is valid here; `lower_evaluation`
+            # uses the plan's batch size.
             eval_batch_size=topology.replicas,
         )
         keras.utils.set_random_seed(training.random_seed)
@@ -198,7 +198,10 @@ class Step:
 
 
 def sizes() -> list[int]:
-    """Return the batch sizes to try; from 8 on, they grow by at most 1/8."""
+    """Return the batch sizes to try.
+
+    Each size above 8 exceeds the previous size by at most 1/8.
+    """
     return [*range(1, 8), *(m << k for k in range(13) for m in range(8, 16))]
 
 
@@ -227,8 +230,10 @@ def largest(
     fit.
 
     Args:
-      compile_size: a function that compiles the step for a micro-batch.
-      tried: {micro-batch: result}, at least one; new results are added.
+      compile_size: a function that compiles the step for a micro-batch of a
+        given size.
+      tried: {micro-batch: result}, with at least one result; this function adds
+        new results.
       memory: bytes that a replica may use.
     """
     while True:
@@ -239,18 +244,19 @@ def largest(
         if not between:
             return low
         known = {n: c.needed for n, c in tried.items() if c.needed}
-        # This lower bound for an empty batch and one other size define a line.
+        # Together with one other size, this lower bound for an empty batch
+        # defines a line.
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
         known[0] = min(arguments, default=0)
         expected = interpolated_size(known, memory)
-        # The largest size that is expected to fit, or else the smallest.
+        # Try the largest size that is expected to fit, or else the smallest.
         below = [n for n in between if n <= expected]
         size = below[-1] if below else between[0]
         tried[size] = compile_size(size)
 
 
 def shapes(module: StepModule) -> dict[str, tf.TensorSpec]:
-    """Return {name: shape and type} of a step's arguments and results."""
+    """Return {name: shape and type} for a step's arguments and results."""
     result = parsed(module.hlo).host_program_shape.result
     returned = result.tuple_shapes or [result]
     specs = dict(module.arguments)
@@ -262,8 +268,8 @@ def shapes(module: StepModule) -> dict[str, tf.TensorSpec]:
 def artifact(module: StepModule) -> bytes:
     """Return a module as a serialized `jax.export.Exported`.
 
-    JAX exports a placeholder function with the same arguments and outputs,
-    whose program is then replaced.
+    JAX exports a placeholder function with the same arguments and outputs; the
+    module then replaces the program of this function.
     """
     mlir, bindings, *_, dialect = libraries()
     import jax
@@ -338,9 +344,9 @@ def write_step(path: str, step: Step, flags: str = "") -> None:
     """Write a step for one replica, with its initial state, to a zip file.
 
     Args:
-      path: the file.
+      path: the path of the zip file.
       step: the step.
-      flags: the text of the run's flagfile, without folders.
+      flags: the text of the run's flagfile, without the flags for folders.
     """
     replicas = step.topology.replicas
     rule = "`step_file` needs a `topology` of one replica, such as v5e:1x1."

@@ -1,8 +1,9 @@
 """The TPU compiler in `libtpu`, for machines without a TPU.
 
-Only this module uses libtpu and private bindings of JAX and XLA. None of these
-guarantees stable names, so other versions are rejected. libtpu is not open
-source: installing the extra implies accepting Google's terms.
+Only this module uses libtpu and the private bindings of JAX and XLA. Their
+names may change in any release, so the module accepts only the versions in
+`VERSIONS`. libtpu is not open source: installing the extra implies accepting
+Google's terms.
 """
 
 import dataclasses
@@ -18,14 +19,14 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
-# The supported versions; for libtpu, a prefix.
+# The supported versions; the entry for libtpu is a prefix.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
 JAX = ("jax", "jaxlib")
 # {extra: packages}; only compilation for a TPU needs libtpu.
 EXTRAS = {"step-file": JAX, "tpu-check": (*JAX, "libtpu")}
 GIB = 1 << 30
-# A program with an array that is too large for any memory; the compiler's error
-# reveals the size of the memory.
+# A program with an array that is too large for any TPU; the compiler's error
+# message contains the size of the memory.
 PROBE = """func.func @main(%x: tensor<68719476736xf32>)
     -> tensor<68719476736xf32> {
   %y = stablehlo.add %x, %x : tensor<68719476736xf32>
@@ -42,13 +43,13 @@ def version(package: str) -> str:
 
 
 def require_versions(extra: str) -> None:
-    """Raise `InputError` if an extra's packages are missing or differ."""
+    """Raise `InputError` unless an extra's packages have the right versions."""
     installed = {package: version(package) for package in EXTRAS[extra]}
     if all(installed[p].startswith(VERSIONS[p]) for p in installed):
         return
     received = ", ".join(f"{p} {v}" for p, v in installed.items())
     raise InputError(
-        "The compiler must be the one in JAX 0.10.2; install it with "
+        "JAX 0.10.2 and its matching compiler must be installed; run "
         f"pip install 'albert-tf[{extra}]'. Received: {received}"
     )
 
@@ -113,7 +114,7 @@ class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
 
 
 def replica_program(strategy: CompileOnlyStrategy, step):
-    """Return a compiled `tf.function` that calls a step inside a replica."""
+    """Return a compiled `tf.function` that calls a step as a replica would."""
 
     @tf.function(jit_compile=True, autograph=False)
     def program(*tensors):
@@ -138,9 +139,10 @@ def _use_own_generator(philox, ir, dialect) -> None:
 def stablehlo(hlo: bytes) -> bytes:
     """Convert a module to StableHLO as TensorFlow would for a TPU.
 
-    Copies are removed, because the compiler rejects them. Dropout masks use the
-    TPU's own generator instead of Philox, the meaning of `auto_select` on CPUs;
-    seeds, which request Philox by name, still use Philox.
+    The conversion removes copies, because the compiler rejects them. It also
+    replaces the generator of dropout masks: TensorFlow's `auto_select` is
+    Philox on CPUs, but the TPU's own generator on TPUs. Seeds request Philox by
+    name, so they still use Philox.
     """
     mlir, jax, _, _, ir, dialect = libraries()
     copies, masks, written = [], [], io.BytesIO()
@@ -170,11 +172,11 @@ class Compiled:
     """The result of compiling a module.
 
     Attributes:
-      fits: whether memory suffices; if not, `parts` is empty.
+      fits: whether the program fits in memory; if not, `parts` is empty.
       seconds: duration of the compilation.
       needed: a replica's peak memory in bytes, live data plus code, or None if
         the compiler does not report it.
-      parts: {name: bytes}, the parts of this memory.
+      parts: {name: bytes} for the parts of `needed`.
     """
 
     fits: bool
@@ -193,7 +195,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def needed_and_there(message: str) -> tuple[int, int] | None:
-    """Return the needed and the available bytes in an error, or None."""
+    """Return the needed and available bytes in an error message, or None."""
     for pattern in OUT_OF_MEMORY:
         match = pattern.search(message)
         if match:
@@ -252,7 +254,7 @@ class Compiler:
                 if sizes:
                     return sizes[1]
                 raise
-        raise RuntimeError("The compiler accepted a program of a terabyte")
+        raise RuntimeError("The compiler accepted a program of 512 GiB")
 
     def compile(self, hlo: bytes) -> Compiled:
         """Compile a module for all replicas of the slice."""
@@ -271,8 +273,9 @@ class Compiler:
             sizes = needed_and_there(message)
             return Compiled(False, seconds, sizes and sizes[0], {})
         stats = executable.get_compiled_memory_stats()
-        # `temp_size_in_bytes` is not usable: with rematerialized layers it
-        # exceeds the memory even for programs that the compiler accepts.
+        # `temp_size_in_bytes` is not usable: with rematerialized layers, it
+        # exceeds the available memory even for programs that the compiler
+        # accepts.
         parts = {
             "arguments": stats.argument_size_in_bytes,
             "temporaries": (

@@ -51,22 +51,23 @@ Arrays = dict[str, np.ndarray]
 
 
 def jax_for_steps():
-    """Import JAX with 64-bit types, which the step number needs."""
+    """Import JAX and enable 64-bit types, which the step number needs."""
     try:
         import flatbuffers  # noqa: F401, needed to read artifacts
         import jax
         import jax.export
     except ImportError as error:
         raise InputError(
-            "Step files run under JAX: install `flatbuffers` and `jax`, for a "
-            f"GPU `jax[cuda13]`, for a TPU `jax[tpu]`. Received: {error}"
+            "Step files run under JAX: install `flatbuffers` and `jax` "
+            "(`jax[cuda13]` for a GPU, `jax[tpu]` for a TPU). "
+            f"Received: {error}"
         ) from None
     jax.config.update("jax_enable_x64", True)
     return jax
 
 
 class StepFile:
-    """A step file, with the two programs as JAX functions.
+    """A step file, whose two programs are available as JAX functions.
 
     Args:
       path: the file.
@@ -97,13 +98,13 @@ class StepFile:
         self.shapes = {x["name"]: tuple(x["shape"]) for x in arguments}
 
     def constants(self) -> Arrays:
-        """Return {name: value} of the variables that no step changes."""
+        """Return {name: value} for the variables that no step changes."""
         values = self.about["constants"].items()
         return {name: np.array(value, np.float32) for name, value in values}
 
     @functools.cached_property
     def advance(self):
-        """The function (state, sums, batch) -> new state and sums."""
+        """A function (state, sums, batch) -> (new state, new sums)."""
         numpy, outputs = self.jax.numpy, self.about["outputs"]
         call = self.jax.export.deserialize(bytearray(self.programs[0])).call
 
@@ -124,7 +125,7 @@ class StepFile:
         return self.jax.jit(advance, donate_argnums=(0, 1))
 
     def nothing(self) -> Arrays:
-        """Return zeros for the sums over the steps of a window."""
+        """Return the sums at the beginning of a window, which are all zero."""
         return {
             "report": np.zeros([2, len(self.about["names"])], np.float32),
             "norm": np.zeros([], np.float32),
@@ -133,7 +134,7 @@ class StepFile:
 
     @functools.cached_property
     def evaluation(self):
-        """The function (state, batch) -> the report of a held-out batch."""
+        """A function (state, batch) -> report of a held-out batch."""
         names = self.about["evaluation"]
         call = self.jax.export.deserialize(bytearray(self.programs[1])).call
 
@@ -150,8 +151,8 @@ class StepFile:
         room = slots - batch["masked_lm_ids"].shape[1]
         require(
             room >= 0 and batch["input_ids"].shape[1] == self.about["tokens"],
-            "The records must have the step's number of tokens, "
-            f"{self.about['tokens']}, and at most its {slots} predictions.",
+            f"The records must have {self.about['tokens']} tokens and at most "
+            f"{slots} predictions per example, as the step requires.",
             records=f"{batch['input_ids'].shape[1]} tokens, "
             f"{slots - room} predictions",
             step_file=self.path,
@@ -175,31 +176,33 @@ class RunStepConfig(Validated):
     """The inputs and outputs of a run; other settings are in the step file."""
 
     step_file: str = setting(
-        "", "Step to run, written by tpu_check --step_file.", required=True
+        "", "Step file, written by tpu_check --step_file.", required=True
     )
     data_dir: str = setting(
         "", "Folder written by create_pretraining_data.py.", required=True
     )
     output_dir: str = setting(
-        "", "Model directory to write; resumes a run in it.", required=True
+        "",
+        "Model directory to write; if it contains a run, the run resumes.",
+        required=True,
     )
     masked_lm_prob: float = setting(
         0.0,
         "Share of the tokens to predict, only for records of "
-        "--masking=dynamic; 0 uses the share of the records.",
+        "--masking=dynamic; 0 means the share recorded with the records.",
         minimum=0.0,
         maximum=0.9,
     )
     stop_step: int = setting(
         0,
-        "Save and end at this step, with the schedule of the step file; 0 for "
-        "its last step.",
+        "Save and stop at this step, without changing the schedule; 0 means "
+        "the last step of the schedule.",
         minimum=0,
     )
 
 
 class Run:
-    """A run in a model directory, resumed if the directory has a checkpoint.
+    """A run in a model directory, which resumes from any checkpoint there.
 
     Args:
       config: the inputs and outputs.
@@ -228,8 +231,7 @@ class Run:
         kept = self.last_good and checkpoint_files.read_facts(self.last_good)
         self.read = (kept or {}).get("read", {})
         self.records = metadata.fingerprint(), config.data_dir
-        # Records that have not been read before belong to a new run or a new
-        # phase.
+        # Records without a stored position belong to a new run or a new phase.
         new = 0 if self.read else self.step * step.about["examples"]
         known = (self.read[key] for key in self.records if key in self.read)
         self.position = next(known, new)
@@ -244,13 +246,13 @@ class Run:
         different = sorted({n for n, _ in wanted.items() ^ shapes.items()})
         require(
             not found or not different,
-            "`output_dir` must have a run of the step file's model and "
-            f"optimizer. Received: {self.last_good}, which differs in "
+            "`output_dir` must contain a run with the model and optimizer of "
+            f"the step file. Received: {self.last_good}, which differs in "
             f"{', '.join(different[:3])}",
         )
 
     def _resumed(self, kept: dict) -> str:
-        """Return a message with the step to resume at and changed settings."""
+        """Describe the checkpoint to resume from, and any changed settings."""
         lines = [
             f"Resuming at step {self.step} from {self.last_good}, at example "
             f"{self.position} of {self.config.data_dir}"
@@ -263,7 +265,7 @@ class Run:
         return "\n".join(lines)
 
     def batches(self, pool: ThreadPoolExecutor) -> Iterator[Arrays]:
-        """Yield the training batches, from the current position."""
+        """Yield the training batches, starting at the current position."""
         seed, size = self.settings["random_seed"], self.file.about["examples"]
         stream = RecordStream(self.config.data_dir, self.metadata, seed)
 
@@ -304,7 +306,7 @@ class Run:
         return self.state | {name: self.state[mean] for name, mean in averages}
 
     def evaluate(self) -> dict[str, float]:
-        """Print and return the mean metrics of the held-out records."""
+        """Print and return the mean metrics on the held-out records."""
         records = dataclasses.replace(self.metadata, settings={})
         stream = RecordStream(self.config.data_dir, records, 0)
         state, report = self.evaluated(), 0.0
@@ -340,7 +342,7 @@ class Run:
         self.history.save()
 
     def train(self, stopped: list[int]) -> None:
-        """Train to the last step, or until a signal is in `stopped`."""
+        """Train to the last step, or until `stopped` contains a signal."""
         every = {self.save: self.settings["save_checkpoints_steps"]}
         if self.metadata.count(EVAL):
             every = {self.evaluate: self.settings["eval_steps"]} | every
@@ -367,7 +369,7 @@ class Run:
 
 
 def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
-    """Return the metadata of the training records."""
+    """Read and check the metadata of the training records."""
     metadata = read_metadata(config.data_dir)
     if config.masked_lm_prob:
         kind = metadata.masking(TRAIN)
@@ -404,7 +406,7 @@ def claim(config: RunStepConfig, about: dict) -> None:
 
 @contextlib.contextmanager
 def signals() -> Iterator[list[int]]:
-    """Yield a list to which SIGTERM and the first Ctrl-C are added."""
+    """Yield a list that collects SIGTERM and Ctrl-C while the block runs."""
     seen: list[int] = []
     handlers = {}
 

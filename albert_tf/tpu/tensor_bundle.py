@@ -37,9 +37,10 @@ MESSAGES = {
         "fixed32 crc32c = 6",
     ],
 }
-DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}  # of tensorflow/core/framework
+# {number in tensorflow/core/framework/types.proto: NumPy dtype}
+DTYPES = {1: "<f4", 3: "<i4", 9: "<i8"}
 FOOTER, MAGIC = 48, struct.pack("<Q", 0xDB4775248B80FB57)
-TRAILER = 1 + CHECKSUM.size  # of a block: compression type and checksum
+TRAILER = 1 + CHECKSUM.size  # a block's compression type and checksum
 
 
 @functools.cache
@@ -48,7 +49,7 @@ def _message(name: str) -> type:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the number at a position; return it and the position after it."""
+    """Decode the number at a position; return it and the next position."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -59,7 +60,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
-    """Yield the key of each entry in a block, and the range of its value."""
+    """Yield the key and the range of the value of each entry in a block."""
     key, (restarts,) = b"", struct.unpack_from("<I", index, end - 4)
     at, end = begin, end - 4 * (restarts + 1)
     while at < end:
@@ -73,7 +74,7 @@ def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
 
 
 def _handle(index: bytes, at: int) -> tuple[int, int, int]:
-    """Return a block's range, read from its handle, and the handle's end."""
+    """Decode a handle; return its block's range and the handle's end."""
     begin, at = _varint(index, at)
     size, at = _varint(index, at)
     return begin, begin + size, at
@@ -84,17 +85,17 @@ class Bundle:
 
     Args:
       index: the content of the index file.
-      open_data: a function from a data file's number and the number of data
-        files to the file's content.
+      open_data: a function that returns the content of a data file, given its
+        number and the number of data files.
 
     Attributes:
-      variables: {name: entry}.
+      variables: {name: entry of the index}.
     """
 
     def __init__(self, index: bytes, open_data: Callable[[int, int], bytes]):
         self.index, self.open_data = index, open_data
         if index[-8:] != MAGIC:
-            raise ValueError("no table")
+            raise ValueError("the index is not a table")
         *_, at = _handle(index, len(index) - FOOTER)
         begin, end, _ = _handle(index, at)
         handles = [at for _, (at, _) in self._checked(begin, end)]
@@ -117,7 +118,7 @@ class Bundle:
     def _checked(self, begin: int, end: int) -> Iterator[tuple]:
         stored = self.index[end + 1 : end + TRAILER]
         if CHECKSUM.pack(masked_crc32c(self.index[begin : end + 1])) != stored:
-            raise ValueError("a wrong checksum in the index")
+            raise ValueError("the index has a wrong checksum")
         return _entries(self.index, begin, end)
 
     def _data(self) -> Iterator[bytes]:
@@ -125,19 +126,19 @@ class Bundle:
             yield self.open_data(number, self.shards)
 
     def shapes(self) -> dict[str, tuple]:
-        """Return {name: (dtype, shape)} of the variables."""
+        """Return {name: (dtype, shape)} for the variables."""
         return {
             name: (DTYPES[e.dtype], tuple(d.size for d in e.shape.dim))
             for name, e in self.variables.items()
         }
 
     def read(self) -> dict[str, np.ndarray]:
-        """Return {name: value} of the variables."""
+        """Return {name: value} for the variables."""
         data, values, shapes = list(self._data()), {}, self.shapes()
         for name, e in self.variables.items():
             content = data[e.shard_id][e.offset : e.offset + e.size]
             if masked_crc32c(content) != e.crc32c:
-                raise ValueError(f"a wrong checksum of {name}")
+                raise ValueError(f"{name} has a wrong checksum")
             dtype, shape = shapes[name]
             values[name] = np.frombuffer(content, dtype).reshape(shape)
         return values
@@ -173,7 +174,7 @@ def data_file(prefix: str, number: int, of: int) -> str:
 
 
 def open_bundle(prefix: str) -> Bundle:
-    """Return the checkpoint at a prefix."""
+    """Open the checkpoint at a prefix."""
     return Bundle(
         files.read_bytes(f"{prefix}.index"),
         lambda *numbers: files.read_bytes(data_file(prefix, *numbers)),

@@ -33,12 +33,14 @@ from albert_tf.training.training_config import TrainingConfig
 
 @dataclasses.dataclass(frozen=True)
 class TpuCheckConfig(Validated):
-    """The target of the compilation, in addition to the flags of the run."""
+    """The settings of the compilation, in addition to the flags of the run."""
 
     help_group = ACTIONS
 
     topology: str = setting(
-        "v5e-8", "TPU slice: v5e-8, v5litepod-8 or v5e:2x4; v2 to v6e."
+        "v5e-8",
+        "TPU slice of generation v2 to v6e, such as v5e-8, v5litepod-8 or "
+        "v5e:2x4.",
     )
     max_seq_length: int | None = variant(
         field_of(PairsConfig, "max_seq_length"),
@@ -48,16 +50,18 @@ class TpuCheckConfig(Validated):
     )
     max_predictions_per_seq: int | None = variant(
         field_of(MaskingConfig, "max_predictions_per_seq"),
-        means="those of the records, or 15 % of the tokens",
+        means="the number in the records, or 15 % of the tokens",
         group=ACTIONS,
     )
     find_largest_batch: bool = setting(
-        False, "Also find the largest micro-batch per replica that fits."
+        False,
+        "Also find the largest micro-batch per replica that fits in memory.",
     )
     step_file: str | None = setting(
         None,
-        "Zip file for the step and its initial weights, written instead of "
-        "compiling; `python -m albert_tf.run_step` trains from it under JAX.",
+        "Write the step and its initial weights to this zip file instead of "
+        "compiling; `python -m albert_tf.run_step` trains from the file under "
+        "JAX.",
     )
 
 
@@ -72,7 +76,7 @@ OPTIONAL = ("data_dir", "output_dir")
 def lengths(
     check: TpuCheckConfig, data_dir: str | None, config: AlbertConfig
 ) -> tuple[int, int]:
-    """Return the numbers of tokens and of predictions per sequence."""
+    """Return the number of tokens and of predictions per sequence."""
     tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
     if data_dir:
         metadata = read_metadata(data_dir)
@@ -98,7 +102,7 @@ def make_plan(
     optimizer: OptimizerConfig,
     training: TrainingConfig,
 ) -> Plan:
-    """Return the plan of the run that flags describe, in its last phase."""
+    """Return the plan for the last phase of the run that the flags describe."""
     config = AlbertConfig.from_json_file(run.albert_config_file)
     read = folders(run.data_dir or "")
     first, last = read[0], read[-1]
@@ -154,8 +158,8 @@ def compiled_lines(
     name, needed = topology.generation, compiled.needed
     said = f"according to the TPU compiler ({compiled.seconds:.0f} s)"
     if not compiled.fits:
-        amount = "more" if needed is None else gib(needed)
-        return [f"does not fit {name}: needs {amount} of {gib(memory)}, {said}"]
+        amount = "more than" if needed is None else f"{gib(needed)} of"
+        return [f"does not fit {name}: needs {amount} {gib(memory)}, {said}"]
     parts = ", ".join(f"{k} {gib(n)}" for k, n in compiled.parts.items())
     return [
         f"compiles for {name} and fits, {said}",
@@ -192,7 +196,7 @@ def search(step: Step, tried: dict[int, Compiled], memory: int) -> None:
 
 
 def export(config: TpuCheckConfig, step: Step, run, *configs) -> None:
-    """Write a run's step file, with the initial state for its settings."""
+    """Write the step file of a run, with the initial state of the run."""
     if run.data_dir:
         architecture, strategy = step.plan.config, step.trainer.strategy
         records = run_setup.read(run.data_dir, architecture, True)

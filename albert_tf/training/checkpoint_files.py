@@ -1,11 +1,11 @@
 """The checkpoint files in a folder, and checks that they are intact.
 
 A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`,
-which is written after the others and contains facts about the run. The folder's
-`checkpoint` file lists the checkpoints and is written last, so that a process
-killed at any moment leaves earlier checkpoints intact. TensorFlow stores a
-checksum of every variable and of the index; this module imports TensorFlow only
-to read checkpoints.
+which contains facts about the run and is written after the other files. The
+folder's `checkpoint` file lists the checkpoints and is written last, so that a
+process killed at any moment leaves earlier checkpoints intact. TensorFlow
+stores a checksum of every variable and of the index. This module imports
+TensorFlow only to read checkpoints.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from albert_tf.base.errors import InputError, require
 
 NAME = "ckpt-"
 STATE_FILE = "checkpoint"
-# Glob patterns of the files of finished checkpoints.
+# Glob patterns for the files of finished checkpoints.
 FILES = (
     *(STATE_FILE, f"{NAME}[0-9]*.index", f"{NAME}[0-9]*.json"),
     f"{NAME}[0-9]*.data-?????-of-?????",
 )
-# The files of a checkpoint; `_temp` is the folder of an unfinished write.
+# The name of a checkpoint's file; `_temp` is the folder of an unfinished write.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
 # A path in the `checkpoint` file, which lists the newest checkpoint first.
 _LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "([^\0\n]*)"', re.M)
@@ -42,7 +42,7 @@ def is_variable(key: str) -> bool:
 
 
 def name_of(key: str) -> str:
-    """Return the name of a key's variable, as the inverse of `key_of`."""
+    """Return the name of the variable with a given key; inverts `key_of`."""
     escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     meanings = {code: c for c, code in _ESCAPES.items()}
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
@@ -54,7 +54,7 @@ def prefix(directory: str, step: int) -> str:
 
 
 def number(prefix: str) -> int:
-    """Return the step in a checkpoint's name, or -1 if there is none."""
+    """Return the step in a checkpoint's name, or -1 if the name has none."""
     match = re.search(rf"{NAME}(\d+)$", prefix)
     return int(match[1]) if match else -1
 
@@ -82,7 +82,7 @@ def read_facts(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """An error for an unreadable checkpoint, chained to TensorFlow's error."""
+    """An error for an unreadable checkpoint, chained to the original error."""
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -141,8 +141,8 @@ def listed(directory: str) -> list[str]:
     files.require_no_pattern("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)
     content = files.read_bytes(path) if files.is_file(path) else b""
-    # The first path is the newest; paths may be absolute and from a different
-    # machine.
+    # The first path is that of the newest checkpoint. Paths may be absolute,
+    # and may come from a different machine.
     paths = _LISTED.findall(content.decode(errors="replace"))
     if not paths:
         if not files.is_folder(directory):
@@ -175,11 +175,11 @@ def latest(
         wrong = fault(path, read)
         if not wrong:
             for line in faults:
-                print(f"Warning: {line}; taking {path} instead", flush=True)
+                print(f"Warning: {line}; using {path} instead", flush=True)
             return path
         faults.append(f"the checkpoint {path} is damaged: {wrong}")
-    rule = "At least one checkpoint must be intact; remove all, with the file "
-    rule += f"`{STATE_FILE}`, to start over."
+    rule = "At least one checkpoint must be intact; to start over, remove all "
+    rule += f"checkpoints and the file `{STATE_FILE}`."
     require(not faults, f"{rule} Received: {'; '.join(faults)}")
     return None
 

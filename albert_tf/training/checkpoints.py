@@ -51,9 +51,15 @@ def named_variables(model) -> dict[str, tf.Variable]:
 def present(
     model, stored: Iterable[str]
 ) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
-    """Return {name: variable} of a model, and the heads that are not stored.
+    """Return the variables of a model's stored parts, and its missing heads.
 
-    The variables of these heads are omitted.
+    Args:
+      model: the model.
+      stored: names of the stored variables; a head is missing if none of these
+        names begins with the head's name.
+
+    Returns:
+      {name: variable} without the missing heads, and the names of these heads.
     """
 
     def parts(names: Iterable[str]) -> dict[str, None]:
@@ -111,7 +117,7 @@ def read_table(prefix: str) -> dict[str, list[int]]:
 
 
 def reader(prefix: str) -> Callable[[str], np.ndarray]:
-    """Return a function from a name to its value in a checkpoint."""
+    """Return a function that reads the value of a name in a checkpoint."""
     stored = tf.train.load_checkpoint(prefix)
 
     def read(name: str) -> np.ndarray:
@@ -126,7 +132,7 @@ def explain_differences(
     stored: dict[str, list[int]],
     ignore: tuple[str, ...] = (),
 ) -> str:
-    """Return a list of missing, unexpected and mis-shaped variables as text.
+    """Describe missing, unexpected and mis-shaped variables, one per line.
 
     Args:
       wanted: {name: shape} of the model.
@@ -160,8 +166,8 @@ def restore(
       ignore: prefixes of further names that the checkpoint may contain.
 
     Raises:
-      InputError: if a variable is missing, unexpected or has a different shape,
-        or the checkpoint is damaged.
+      InputError: if a variable is missing, is unexpected or has a different
+        shape, or if the checkpoint is damaged.
     """
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     differences = explain_differences(wanted, read_table(prefix), ignore)
@@ -186,7 +192,7 @@ def save(
         checkpoint only once the checkpoint is complete.
       variables: the variables to write.
       step: the number of updates so far.
-      keep: number of newest checkpoints to keep, including this one.
+      keep: the number of newest checkpoints to keep, including the new one.
       about: facts about the run.
 
     Raises:
@@ -212,10 +218,11 @@ def save(
 def restore_run(
     prefix: str, variables: dict[str, tf.Variable], without_slots: str
 ) -> None:
-    """Restore everything that a run needs to resume.
+    """Restore all variables that a run needs to resume.
 
-    One read suffices, because restoring a variable verifies its checksum. If
-    the checkpoint has no averages, these start at the restored weights.
+    This function reads the checkpoint only once, because restoring a variable
+    also verifies its checksum. If the checkpoint has no averaged weights, the
+    averages start at the restored weights.
 
     Args:
       prefix: the checkpoint's path without `.index`.
@@ -252,7 +259,7 @@ def restore_latest(
 
 
 def for_inference(model_dir: str) -> str:
-    """Return the prefix of the best checkpoint, or else of the newest."""
+    """Return the prefix of the best checkpoint, or else of the newest one."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
     rule = "A model directory must contain a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
@@ -266,7 +273,7 @@ def has_weights(model_dir: str) -> bool:
 
 
 def fingerprint(model_dir: str) -> str:
-    """Return a fingerprint of a model's weights: step and checksum.
+    """Return a fingerprint of a model's weights: their step and checksum.
 
     The checksum covers the index, which contains each variable's checksum.
     """
@@ -278,7 +285,7 @@ def fingerprint(model_dir: str) -> str:
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
     """Raise an error if a folder contains a model with a different config.
 
-    A run that ended before its first checkpoint does not count.
+    A run that ended before its first checkpoint does not count as a model.
     """
     path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
     described = files.exists(path)
@@ -304,12 +311,12 @@ def locked_model_dir(
     """Lock a model directory against other runs while the block runs.
 
     Args:
-      strategy: the strategy, which determines the process that writes; all
-        processes fail together.
+      strategy: the strategy, which determines the process that writes; if this
+        process fails, all processes raise an error.
       output_dir: the model directory, created if necessary.
       claim: a function that writes the files next to the checkpoints, or raises
-        an error; it is called once the folder is locked, when no other run can
-        change the folder.
+        an error; it is called while the folder is locked, so that no other run
+        can change the folder.
     """
     with contextlib.ExitStack() as stack:
         with distribution.raise_everywhere(strategy):

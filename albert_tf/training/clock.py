@@ -1,4 +1,4 @@
-"""Clocks, which choose the steps to run at once and the schedule position."""
+"""Clocks, which set the schedule position and the number of steps at once."""
 
 import dataclasses
 import math
@@ -7,23 +7,31 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
-# Time from SIGTERM until a preempted machine shuts down.
+# Seconds from SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0
 
 
 @dataclasses.dataclass
 class Pace:
-    """The number of steps to run before returning to Python."""
+    """The speed of steps, and how many of them to run in one call.
+
+    Attributes:
+      fixed: a fixed number of steps per call, or 0.
+      seconds: seconds per step; 0 until measured.
+      compiled: whether the first call, which compiles, has ended.
+    """
 
     fixed: int
-    seconds: float = 0.0  # seconds per step; 0 until measured
+    seconds: float = 0.0
     compiled: bool = False
 
     def steps(self, save_seconds: float = 0.0) -> int:
-        """Return the number of steps to run next, while signals must wait.
+        """Return the number of steps to run in the next call.
+
+        The number is limited, because signals must wait until the call ends.
 
         Args:
-          save_seconds: the time that a checkpoint takes after SIGTERM.
+          save_seconds: the seconds that saving takes after SIGTERM.
         """
         if self.fixed:
             return self.fixed
@@ -35,19 +43,19 @@ class Pace:
         return max(1, min(int(most / seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
-        """Record the duration of steps, except in the call that compiles."""
+        """Record the duration of steps, except for the call that compiles."""
         if self.compiled:
             self.seconds = seconds / steps
         self.compiled = True
 
 
 def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
-    """Return the first step after `step` at which something is due."""
+    """Return the next multiple of any cadence after `step`, at most `last`."""
     return min([last, *((step // c + 1) * c for c in cadences)])
 
 
-# The pace is averaged over this many seconds, or over half of the remaining
-# time if this is shorter.
+# The pace is averaged over this many seconds or over half of the remaining
+# time, whichever is shorter.
 PACE_SECONDS = 20.0
 # Seconds to draw the curves and write the model card.
 CLOSING_SECONDS = 1.0
@@ -65,8 +73,8 @@ class Clock:
 
     Attributes:
       end: the schedule position at which all schedules end.
-      step: number of updates when the position was last set.
-      place: the schedule position that was last set.
+      step: the step at which the schedule position was last set.
+      place: the schedule position at this step.
       pace: the amount by which each later step advances the position.
     """
 
@@ -135,12 +143,13 @@ class BudgetClock(Clock):
       step_seconds: recent seconds per step.
       eval_steps: steps between two evaluations; 0 without evaluations.
       save_steps: steps between two checkpoints.
-      evaluation: duration of an evaluation, measured in steps, because other
-        programs on the machine slow down both.
+      evaluation: duration of an evaluation as a multiple of a step's duration,
+        because other programs on the machine slow down both alike.
       checkpoint: seconds per checkpoint.
       closing: seconds that the run needs after the last checkpoint.
       again: number of evaluations after the last checkpoint.
-      compiling: additional seconds to compile the first step of a shape.
+      compiling: additional seconds of the first step of each shape, which is
+        compiled.
       kept: seconds used by earlier processes; None once this process has
         compiled and run its first steps.
       choices: {setting: value} chosen for the run.
@@ -175,7 +184,7 @@ class BudgetClock(Clock):
         return self.seconds - self.used() - ending
 
     def most(self, step: int) -> int:
-        """Return half of the remaining steps, so that time is checked often."""
+        """Return half of the remaining steps, to check the time often."""
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(
@@ -227,7 +236,7 @@ class BudgetClock(Clock):
             self.place = float(self.end)
 
     def state(self) -> dict[str, Any]:
-        """Return the state to save with the checkpoint about to be written."""
+        """Return the state to save with the next checkpoint."""
         budget = {
             "seconds": self.used() + self.checkpoint,
             "step_seconds": self.step_seconds,

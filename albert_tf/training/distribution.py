@@ -1,4 +1,4 @@
-"""Strategies, sums over replicas, agreement of workers, and `dtype=auto`."""
+"""Strategies, sums over replicas, checks across workers, and `dtype=auto`."""
 
 import contextlib
 import dataclasses
@@ -39,8 +39,9 @@ class DistributionConfig:
 
     distribution_strategy: str = setting(
         "auto",
-        "How to use several devices; auto: a TPU if `tpu_name` is set, the "
-        "workers that TF_CONFIG names, all GPUs, or else the CPU.",
+        "How to use several devices; auto means the TPU if `tpu_name` is set, "
+        "otherwise the workers in TF_CONFIG, otherwise all GPUs, otherwise the "
+        "CPU.",
         choices=("auto", "tpu", "mirrored", "multi_worker", "one_device"),
     )
     tpu_name: str | None = setting(
@@ -50,15 +51,15 @@ class DistributionConfig:
     gcp_project: str | None = setting(None, "Project of the TPU.")
     num_cpu_replicas: int = setting(
         1,
-        "Logical CPU devices for `mirrored` without GPUs.",
+        "Number of logical CPU devices for `mirrored` without GPUs.",
         minimum=1,
         maximum=1024,
     )
 
     peak_tflops: float | None = setting(
         None,
-        "Peak TFLOP/s of one replica's device at `dtype`, to print model FLOPs "
-        "utilisation.",
+        "Peak TFLOP/s of one replica's device at `dtype`, from which model "
+        "FLOPs utilisation is computed.",
         means="known for common GPUs",
         minimum=0.0,
     )
@@ -105,10 +106,11 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 
 
 def one_device_strategy(_) -> tf.distribute.Strategy:
-    """Return a strategy on the first GPU, or else the CPU.
+    """Return a strategy on the first GPU, or else on the CPU.
 
-    The CPU uses TensorFlow's default strategy, which iterates over a dataset
-    directly, without an iterator that copies to devices; see `distribute`.
+    The strategy on the CPU is TensorFlow's default strategy, which iterates
+    over a dataset directly, without an iterator that copies batches to devices;
+    see `distribute`.
     """
     if tf.config.list_physical_devices("GPU"):
         return tf.distribute.OneDeviceStrategy("/GPU:0")
@@ -151,8 +153,8 @@ def prepare_devices(
 ) -> tf.distribute.Strategy | None:
     """Configure devices before TensorFlow does anything else.
 
-    This creates the logical CPUs. For several workers, it also creates and
-    returns the strategy, which must exist before any tensor.
+    This function creates the logical CPUs. For several workers, it also creates
+    and returns the strategy, which must exist before any tensor.
     """
     cpu = tf.config.list_physical_devices("CPU")[0]
     made = tf.config.get_logical_device_configuration(cpu) or [None]
@@ -164,8 +166,8 @@ def prepare_devices(
         except RuntimeError:
             raise InputError(
                 "`num_cpu_replicas` cannot grow once TensorFlow is in use: the "
-                "first run of a Python process must have the most. Received: "
-                f"num_cpu_replicas={number} after {len(made)}"
+                "first run of a Python process must have the largest number. "
+                f"Received: num_cpu_replicas={number} after {len(made)}"
             ) from None
     several = strategy_name(config) == "multi_worker"
     return make_strategy(config) if several else None
@@ -174,10 +176,10 @@ def prepare_devices(
 def distribute(strategy: tf.distribute.Strategy, batches: Callable):
     """Distribute the datasets that a function creates for each host.
 
-    tf.data's autotuning is off. The autotuning thread sleeps for 10 ms, then
-    twice as long each time, and in TensorFlow 2.21 the end of an iteration
-    waits for this thread: an evaluation could take twice as long, or a minute
-    longer.
+    This function turns off tf.data's autotuning. The autotuning thread sleeps
+    for 10 ms, then for twice as long each time, and in TensorFlow 2.21, the end
+    of an iteration waits for this thread. With autotuning, an evaluation could
+    therefore take twice as long, or a minute longer.
 
     Args:
       strategy: the strategy that receives the batches.
@@ -194,7 +196,7 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
 def on_devices(strategy: tf.distribute.Strategy, function: Callable):
     """Return a compiled function that calls a function in each replica.
 
-    The result is the result of the first replica.
+    The compiled function returns the result of the first replica.
     """
 
     def run(*args):
@@ -207,7 +209,7 @@ def on_devices(strategy: tf.distribute.Strategy, function: Callable):
 
 
 def all_sum(value):
-    """Return the sum over all replicas, inside a replica.
+    """Return the sum over all replicas; must be called in a replica.
 
     Args:
       value: a tensor, or a list of tensors to sum separately.
@@ -273,7 +275,7 @@ def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
 
 
 def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
-    """Return the numbers of all processes, after waiting for each process."""
+    """Return the `number` of every process, after waiting for all processes."""
     workers = processes(strategy)
     if workers == 1:
         return [number]
@@ -282,7 +284,7 @@ def of_processes(strategy: tf.distribute.Strategy, number: int) -> list[int]:
 
 
 def of_chief(strategy: tf.distribute.Strategy, number: int) -> int:
-    """Return, in every process, the number of the first process."""
+    """Return, in every process, the `number` of the first process."""
     return of_processes(strategy, number)[0]
 
 
@@ -291,8 +293,8 @@ def broadcast(
 ) -> None:
     """Copy the first process's variables to every process.
 
-    This is needed because files may differ unnoticed, and machines may round
-    differently.
+    Otherwise, the variables could differ, because files may differ unnoticed
+    and machines may round differently.
     """
     if processes(strategy) == 1:
         return
@@ -346,7 +348,7 @@ def require_alike(
         require(
             not others,
             f"All workers must have the same `{name}`.",
-            **{name: f"{value}, another in {', '.join(others)}"},
+            **{name: f"{value}, but another value in {', '.join(others)}"},
         )
 
 

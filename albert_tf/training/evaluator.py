@@ -36,7 +36,7 @@ def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 class Objective(Protocol):
-    """The loss that training minimises, and the metrics.
+    """The loss that training minimises, and the metrics to report.
 
     Attributes:
       terms: names of the loss terms, which are summed.
@@ -47,7 +47,7 @@ class Objective(Protocol):
     metrics: tuple[str, ...]
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's float32 weight in a batch, from labels only."""
+        """Return each term's float32 weight, which depends only on labels."""
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
         """Return ({term: weighted sum of losses}, {metric: (sum, weight)})."""
@@ -150,7 +150,7 @@ class Evaluator:
         return self.summarize(report)
 
     def _prediction_step(self, outputs: Callable, spec):
-        """Return the prediction function for a batch spec, traced only once."""
+        """Return the function that predicts batches, traced once per spec."""
         known = (outputs, repr(spec))
         if known in self._prediction_steps:
             return self._prediction_steps[known]

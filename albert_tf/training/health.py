@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-# A warning requires this many steps after warm-up and this many examples, so
-# that chance changes an accuracy by less than one percentage point.
+# Warnings about losses and accuracies require this many steps after warm-up and
+# this many examples, so that chance changes an accuracy by less than one
+# percentage point.
 ENOUGH_STEPS = 1000
 ENOUGH_EXAMPLES = 10_000
 
@@ -18,7 +19,7 @@ ENOUGH_EXAMPLES = 10_000
 CHANCE_MARGIN = 0.02
 TOO_GOOD = 0.995
 FLAT_FALL = 0.01  # relative decrease of the loss between two halves
-FREQUENCIES_ONLY = 0.15  # accuracy that word frequencies nearly reach
+FREQUENCIES_ONLY = 0.15  # accuracy that a model of word frequencies nearly has
 DIVERGED_RISE = 0.5  # nats above the lowest loss
 MASK_RATES = (0.10, 0.25)
 
@@ -26,9 +27,10 @@ MASK_RATES = (0.10, 0.25)
 # number of texts to check.
 SETTLED_STEPS = 100
 SPREAD_TEXTS = 32
-# A `masked_spread` below this value is a collapse. On the demo's records, the
-# spread was at most 8.2e-5 in collapsed runs after warm-up, and at least 0.26
-# on the plateau of healthy runs; docs/experiments.md describes these runs.
+# A `masked_spread` below this value indicates a collapse. On the records of the
+# demo, the spread was at most 8.2e-5 in collapsed runs after warm-up, and at
+# least 0.26 on the plateau of healthy runs; docs/experiments.md describes these
+# runs.
 COLLAPSED_SPREAD = 1e-3
 
 
@@ -52,22 +54,23 @@ def windows(rows: list[dict], number: int) -> list[list[dict]]:
 def masked_spread(
     states: np.ndarray, ids: np.ndarray, weights: np.ndarray
 ) -> float | None:
-    """Return how much the states of masked words in the same text differ.
+    """Measure how much the states of masked words in the same text differ.
 
     The result is the variance within texts, divided by the mean square. It is 0
-    if a model has the same prediction for every mask. Loss and accuracy do not
-    distinguish a collapsed model from a healthy model on the plateau, whose
-    predictions are nearly the same too. Other states do not either: a collapsed
-    model may still distinguish visible words, or one text from another.
+    if a model makes the same prediction for every mask. Loss and accuracy do
+    not distinguish a collapsed model from a healthy model on the plateau, whose
+    predictions are nearly the same too. The states of other positions do not
+    distinguish the two either, because a collapsed model may still distinguish
+    visible words, or one text from another.
 
     Args:
       states: [B, P, H], the states of the predicted words, without dropout.
-      ids: [B, P], the input ids of these words; only words with the most common
-        id, [MASK], count.
+      ids: [B, P], the input ids of the predicted words; only words with the
+        most common id, which is [MASK], count.
       weights: [B, P], 0 at padding.
 
     Returns:
-      The quotient, or None if no text has two such words.
+      The quotient, or None if no text has two masked words.
     """
     real = weights > 0
     masks = real & (ids == np.bincount(ids[real]).argmax())
@@ -89,10 +92,11 @@ def collapse_notes(rows: list[dict]) -> dict[str, str]:
     if not spreads or spreads[-1] >= COLLAPSED_SPREAD:
         return {}
     return {
-        "collapsed": "The model has collapsed to one prediction: the states of "
-        f"a text's masked words differ by {spreads[-1]:.0e} of their square. "
-        "Start again with a lower `learning_rate`, with `bias_correction`, a "
-        "longer warm-up (`num_warmup_steps`) or a smaller `beta_2`, e.g. 0.98"
+        "collapsed": "The model has collapsed to one prediction: within a "
+        "text, the variance of the states of masked words is only "
+        f"{spreads[-1]:.0e} of their mean square. Start again with a lower "
+        "`learning_rate`, `bias_correction`, a longer warm-up "
+        "(`num_warmup_steps`) or a smaller `beta_2`, such as 0.98"
     }
 
 
@@ -102,15 +106,15 @@ def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
     if abs(accuracy - 0.5) < CHANCE_MARGIN:
         return {
             "sop_chance": f"SOP accuracy is stuck at chance ({accuracy:.3f}). "
-            "Small models and batches need longer; otherwise check that the "
-            "text has one sentence per line and a blank line between "
+            "Small models and small batches need more steps. Otherwise, check "
+            "that the text has one sentence per line and a blank line between "
             "documents, and try a lower learning rate"
         }
     if accuracy > TOO_GOOD:
         return {
             "sop_solved": f"SOP accuracy is {accuracy:.4f}, too good for real "
-            "text: something in the records reveals the order, or they are "
-            "memorised. Compare it with the held-out accuracy"
+            "text: something in the records reveals the order, or the model "
+            "has memorised the records. Check the held-out accuracy"
         }
     return {}
 
@@ -127,9 +131,9 @@ def loss_notes(
     Args:
       settled: the rows since warm-up.
       what: the name of the loss in the warning.
-      loss, accuracy: the names of the columns of the rows.
-      frequencies_only: an accuracy that a model which knows only the
-        frequencies nearly reaches.
+      loss, accuracy: the names of the columns in the rows.
+      frequencies_only: an accuracy that a model of the frequencies nearly
+        reaches.
     """
     notes = {}
     halves = windows(settled, 2)
@@ -145,8 +149,8 @@ def loss_notes(
     losses = [mean(window, "loss") for window in windows(settled, 10)]
     if losses[-1] > min(losses) + DIVERGED_RISE:
         notes["diverged"] = (
-            f"The loss rises: {losses[-1]:.3f} after {min(losses):.3f}. Go "
-            "back to an earlier checkpoint with a lower learning rate"
+            f"The loss is rising: {losses[-1]:.3f} after {min(losses):.3f}. Go "
+            "back to an earlier checkpoint, and lower the learning rate"
         )
     return notes
 
@@ -157,8 +161,8 @@ def mask_notes(masked_share: float | None) -> dict[str, str]:
     if masked_share is None or low <= masked_share <= high:
         return {}
     return {
-        "mask_rate": f"{masked_share:.1%} of the tokens are predicted; the "
-        "paper's 15 % needs max_predictions_per_seq of 0.15 times the length"
+        "mask_rate": f"{masked_share:.1%} of the tokens are predicted; for the "
+        "paper's 15 %, set max_predictions_per_seq to 0.15 times the length"
     }
 
 
@@ -170,7 +174,7 @@ class Monitor:
       tokens: length of an example.
       flops: FLOPs of one example's forward and backward passes.
       batch: number of examples per step.
-      num_warmup_steps: warnings ignore the steps before this one.
+      num_warmup_steps: number of the first steps, which warnings ignore.
       peak_flops: peak FLOP/s of all devices together, or None if unknown.
       masked_share: share of the records' tokens that are predicted, if known.
       by_frequency: metrics of a model that knows only the frequencies.
@@ -218,19 +222,20 @@ def label_notes(rows: list[dict]) -> dict[str, str]:
     notes, last = {}, rows[-1] if rows else {}
     if last and not last["trained_share"]:
         notes["nothing_trained"] = (
-            "No symbol is predicted: no word was masked. Make the records "
-            "again with a larger masked_lm_prob"
+            "No symbol is predicted, because no word was masked. Make the "
+            "records again with a larger masked_lm_prob"
         )
     if last and last["word_accuracy"] > TOO_GOOD:
         notes["labels_alike"] = (
             f"Word accuracy is {last['word_accuracy']:.4f}, too good for real "
-            "text: all words have the same label, or the records are memorised"
+            "text: all words have the same label, or the model has memorised "
+            "the records"
         )
     return notes
 
 
 class PhonemeMonitor(Monitor):
-    """Measurements of a pretraining run on phonemes."""
+    """Measurements of a pretraining run on phonemes, and warnings about it."""
 
     def notes(self, rows: list[dict]) -> dict[str, str]:
         """Return {kind: warning} for the rows of the history so far."""

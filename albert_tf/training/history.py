@@ -31,8 +31,8 @@ class History:
 
     Args:
       directory: the model directory.
-      step: the step from which the run resumes; later rows are dropped, because
-        those steps will run again.
+      step: the step from which the run resumes; rows of later steps are
+        dropped, because these steps will run again.
     """
 
     def __init__(self, directory: str, step: int = 0):
@@ -130,10 +130,10 @@ def draw_curves(history: History, directory: str, names: tuple) -> None:
 class Scalars:
     """TensorBoard scalars of a run, with a folder for each split.
 
-    Scalars are buffered until `flush`: on a store such as `gs://`, every write
-    uploads the whole file again. `tf.summary.scalar` does the same, but needs
-    TensorBoard. The methods import TensorFlow themselves, because some runs do
-    not need it.
+    Scalars are buffered until `flush`, because on a store such as `gs://`,
+    every write uploads the whole file again. This class writes the same events
+    as `tf.summary.scalar`, which would need TensorBoard. Only `flush` imports
+    TensorFlow, because some runs do not need TensorFlow.
     """
 
     def __init__(self, directory: str):

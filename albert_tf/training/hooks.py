@@ -27,7 +27,7 @@ def check_hooks(hooks: Iterable[Hook] | Hook) -> tuple[Hook, ...]:
         for hook in hooks
         if not isinstance(hook, Hook)
     ]
-    rule = "`hooks` must be a list of objects of subclasses of `Hook`."
+    rule = "`hooks` must be a list of instances of subclasses of `Hook`."
     require(not wrong, rule, hooks=", ".join(wrong))
     return hooks
 
@@ -63,8 +63,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
     """Return the monitor of a run's current phase.
 
     Losses of different phases are not comparable, so the monitor does not
-    compare with earlier phases. It also does not warn about mask rates that the
-    user chose.
+    compare them. It also does not warn about mask rates that the user chose.
     """
     phase, trainer = run.phase, run.trainer
     metadata = phase.metadata
@@ -107,7 +106,7 @@ class MeasureSpread(Hook):
     """A hook that measures the `masked_spread`; must come before `Log`.
 
     Args:
-      every: the interval in steps, which is also the first step to measure at.
+      every: the interval in steps; the first measurement is at this step.
       batches: a function that creates batches of texts; see
         `Evaluator.predict`.
     """
@@ -116,7 +115,7 @@ class MeasureSpread(Hook):
         self.every, self.batches = every, batches
 
     def after(self, run, window):
-        if run.step >= self.every:  # not at an earlier last step
+        if run.step >= self.every:  # a short run may end earlier
             trainer = run.trainer.at_depth(run.phase.layers)
             states = trainer.objective.masked_states
             spread = masked_spread(
@@ -178,7 +177,7 @@ class KeepBest(Hook):
     """A hook that keeps the best weights; must come after `Evaluate`.
 
     An additional evaluation at `stop_step` does not count, so that a run that
-    stops there and is resumed keeps the same weights as an uninterrupted run.
+    stops there and resumes keeps the same weights as an uninterrupted run.
 
     Args:
       every: as for `Evaluate`.
@@ -192,7 +191,8 @@ class KeepBest(Hook):
         every = self.every or 1
         if not run.chief or (run.step % every and run.step < run.end):
             return
-        # The last evaluation of a shorter run counts if it was the best.
+        # The last evaluation of an earlier, shorter run counts if its weights
+        # were kept.
         folder = files.join(run.output_dir, checkpoints.BEST)
         best = map(checkpoint_files.number, checkpoint_files.listed(folder))
         counting = {*best, run.step}
@@ -278,7 +278,10 @@ class Save(Hook):
 
 
 class StopInTime(Hook):
-    """A hook that stops if more steps and a checkpoint might take too long.
+    """A hook that stops a run before it exceeds a time limit.
+
+    The hook stops the run if the next steps and a checkpoint might take longer
+    than the time that is left.
 
     Args:
       hours: the limit for all consecutive runs to which the hook is passed; 0
@@ -309,7 +312,7 @@ class StopInTime(Hook):
 
 
 class Draw(Hook):
-    """A hook that plots the evaluation metrics, or else training metrics."""
+    """A hook that plots the metrics of evaluations, or else of training."""
 
     def begin(self, run):
         note = lacking("A plot of the curves", "matplotlib")

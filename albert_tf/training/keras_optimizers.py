@@ -1,4 +1,4 @@
-"""LAMB, AdamW and their schedule for `compile`, with arguments as in Keras."""
+"""LAMB, AdamW and their schedule, with Keras's arguments, for `compile`."""
 
 from typing import ClassVar
 
@@ -20,8 +20,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
       learning_rate: the peak rate.
       num_train_steps: the step at which decay ends.
       num_warmup_steps: steps of linear warm-up.
-      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, as in the
-        flags of the same names.
+      **kwargs: `schedule`, `poly_power` and `start_warmup_step`, with the
+        meanings of the flags of the same names.
     """
 
     def __init__(

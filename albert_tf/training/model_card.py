@@ -67,7 +67,7 @@ def read_flags(model_dir: str) -> dict[str, str]:
 
 
 def read_if_there(folder: str, name: str) -> dict:
-    """Return a JSON object in a folder, or {} if the file is missing."""
+    """Read a JSON object from a folder; return {} if the file is missing."""
     path = files.join(folder, name)
     there = folder and files.exists(path)
     return files.read_json_object(path, f"`{name}`") if there else {}
@@ -158,10 +158,13 @@ def purpose_of(task: Mapping, kind: str) -> str:
     """Describe the task for which a model was trained, and its labels."""
     if kind == PHONEMES:
         return (
-            ", pretrained with masked phonemes and the words that they spell."
+            ", pretrained to predict masked phonemes and the words that the "
+            "phonemes spell."
         )
     if not task:
-        return ", pretrained with masked words and the order of sentences."
+        return (
+            ", pretrained to predict masked words and the order of sentences."
+        )
     sentence = f" for the task {task['name']} ({task['kind']})."
     labels = ", ".join(map(str, task.get("labels", ())))
     return f"{sentence} Its labels: {labels}." if labels else sentence

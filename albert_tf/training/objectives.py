@@ -20,9 +20,9 @@ def pair_weights(batch: Batch) -> tf.Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingObjective:
-    """The sum of the MLM and SOP losses, as in the paper, and accuracies.
+    """The sum of the MLM and SOP losses, as in the paper, and both accuracies.
 
-    Examples with one segment have no order and count only for MLM.
+    Examples with one segment have no order, so they count only for MLM.
 
     Attributes:
       layers: number of layers to run; None for all.
@@ -51,7 +51,7 @@ class PretrainingObjective:
         }
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the numbers of predictions and pairs."""
+        """Return the number of predictions and the number of pairs."""
         return {
             "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
             "sop": tf.reduce_sum(pair_weights(batch)),
@@ -79,7 +79,8 @@ class PretrainingObjective:
                 pair_weights(batch),
             ),
         }
-        # The logits over V pieces are the largest tensor in a small model.
+        # The logits over V pieces are the largest tensor of a small model, so
+        # their loss is fused where XLA compiles parts of the step.
         compiled = model.albert.encoder.xla.pieces
         loss_of = ops.fused_cross_entropy if compiled else cross_entropy
         sums, metrics = {}, {}
@@ -95,9 +96,9 @@ class PretrainingObjective:
 
 @dataclasses.dataclass(frozen=True)
 class PhonemeObjective:
-    """Loss of masked symbols plus loss of all words, as in PL-BERT.
+    """The sum of the symbol loss and the word loss, as in PL-BERT.
 
-    Symbols are predicted in the masked words, words at every position.
+    The model predicts symbols in masked words, and words at every position.
 
     Attributes:
       mask_id: id of the mask.
@@ -127,7 +128,7 @@ class PhonemeObjective:
         }
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the numbers of trained symbols and of positions."""
+        """Return the number of trained symbols and the number of positions."""
         return {
             "symbols": tf.reduce_sum(batch["symbol_weights"]),
             "words": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32)),
@@ -136,8 +137,8 @@ class PhonemeObjective:
     def losses(self, model: AlbertForPhonemes, batch: Batch, seed):
         """Return both loss sums and the metrics.
 
-        Symbols count as masked if the mask replaces them, because unchanged
-        symbols could be copied.
+        Only symbols that the mask replaces count as masked, because the model
+        could copy unchanged symbols.
         """
         ids, labels = batch["input_ids"], batch["symbol_ids"]
         outputs = model(ids, batch["input_mask"], seed=seed, layers=self.layers)

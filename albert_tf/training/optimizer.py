@@ -1,14 +1,14 @@
 """ALBERT's LAMB, AdamW and Muon, for the training loop and for `fit`.
 
 LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`:
-there is no bias correction, weight decay is inside the trust ratio, and norms
-and biases have neither decay nor a trust ratio. `keras.optimizers.Lamb` differs
-in all three points.
+there is no bias correction, the trust ratio includes weight decay, and norms
+and biases have neither weight decay nor a trust ratio. `keras.optimizers.Lamb`
+differs in all three points.
 
 Muon updates a matrix by its momentum, with all singular values set close to 1
 (Jordan et al., https://kellerjordan.github.io/posts/muon), and with the decay
-and twice the scale of https://arxiv.org/abs/2502.16982. A rate that suits AdamW
-then suits both the matrices and the variables that AdamW updates.
+and twice the scale of https://arxiv.org/abs/2502.16982. With this scale, a rate
+that suits AdamW suits both the matrices and the variables that AdamW updates.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from albert_tf.model.ops import xla_compiled
 from albert_tf.training.distribution import all_sum
 from albert_tf.training.schedules import SCHEDULES
 
-# The matrices that Muon updates, which map hidden states. As is usual, AdamW
+# The matrices that Muon updates; they map hidden states. As is usual, AdamW
 # updates tables, heads, norms and biases.
 MATRICES = re.compile(
     r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
@@ -62,8 +62,9 @@ def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
 def muon_rule(w, g, m, v, rate, t, excluded, c, compiled=True, dtype="float32"):
     """Return the new (w, m, v) of a matrix; see `update_rule`.
 
-    Only `rate` and the weight decay in `c` are used, and v does not change.
-    Matrix products are computed in `dtype`.
+    The rule ignores `t`, `excluded`, `compiled` and all settings in `c` except
+    the weight decay, and does not change v. Matrix products are computed in
+    `dtype`.
     """
     m = MOMENTUM * m + g
     u = orthogonalized(g + MOMENTUM * m, dtype)
@@ -124,8 +125,8 @@ class WeightAverage:
                 self.weights[name].assign(value)
 
 
-# A pattern for names of variables; the released patterns are LayerNorm and
-# bias.
+# A pattern for names of variables without weight decay or trust ratio; the
+# released patterns are LayerNorm and bias.
 EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 
 
@@ -133,8 +134,8 @@ EXCLUDED = re.compile(r"layer_norm/|(bias|beta|gamma)$")
 class OptimizerConfig(Validated):
     """The optimizer and its schedule; the defaults are the released values.
 
-    One default differs: the released `schedule` has a rate that jumps.
-    `--compat=google` restores it.
+    Only the default of `schedule` differs, because the rate of the released
+    schedule jumps. `--compat=google` restores the released schedule.
     """
 
     help_group = OPTIMIZER
@@ -147,7 +148,7 @@ class OptimizerConfig(Validated):
     )
     learning_rate: float | str = setting(
         0.00176,
-        "Peak learning rate; auto: 0.00176 times the square root of "
+        "Peak learning rate; auto means 0.00176 times the square root of "
         "train_batch_size / 4096.",
         choices=("auto",),
         minimum=0.0,
@@ -161,9 +162,9 @@ class OptimizerConfig(Validated):
     )
     schedule: str = setting(
         "corrected",
-        "Learning-rate formula: corrected, polynomial decay; released, which "
-        "starts at zero and jumps when warm-up ends; cosine, half a cosine "
-        "wave; or constant, no decay.",
+        "Learning-rate schedule: corrected (polynomial decay), released "
+        "(starts at zero, and jumps when warm-up ends), cosine (half a cosine "
+        "wave) or constant (no decay).",
         choices=SCHEDULES,
     )
     weight_decay_rate: float = setting(0.01, "Weight decay.", minimum=0.0)
@@ -174,7 +175,9 @@ class OptimizerConfig(Validated):
         0.999, "Decay of the second moment.", minimum=0.0, maximum=0.999999
     )
     epsilon: float = setting(
-        1e-6, "Added to the square root of the second moment.", minimum=0.0
+        1e-6,
+        "Number added to the square root of the second moment.",
+        minimum=0.0,
     )
     bias_correction: bool = setting(
         False,
@@ -182,13 +185,13 @@ class OptimizerConfig(Validated):
     )
     clip_norm: float = setting(
         1.0,
-        "Largest global norm of the gradient; 0 for no limit.",
+        "Largest global norm of the gradient; 0 means no limit.",
         minimum=0.0,
     )
     ema_decay: float = setting(
         0.0,
-        "Keep a moving average of the weights with this decay, which is then "
-        "evaluated, saved and exported.",
+        "Decay of a moving average of the weights; the averaged weights are "
+        "then evaluated, saved and exported.",
         means="no average",
         minimum=0.0,
         maximum=0.999999,
@@ -236,7 +239,7 @@ def adam_update(w, g, m, v, t, decay: float, c: Adam):
 
 
 # With XLA, an update needs one pass over memory instead of ten. For small
-# variables, launching XLA's code would cost more than this saves.
+# variables, launching XLA's code would take longer than the saved passes.
 FUSED_SIZE = 1 << 16
 compiled_adam_update = xla_compiled(adam_update)
 
@@ -260,8 +263,8 @@ def update_rule(
       rate: the learning rate at this step.
       t: the number of this step, counted from 1, float32.
       excluded: whether w has neither weight decay nor a trust ratio.
-      c: the hyperparameters; with `optimizer` "lamb" the update is scaled by
-        the trust ratio r (LAMB, https://arxiv.org/abs/1904.00962), otherwise
+      c: the hyperparameters. If `optimizer` is "lamb", the update is scaled by
+        the trust ratio r (LAMB, https://arxiv.org/abs/1904.00962); otherwise,
         r is 1 (AdamW).
       compiled: whether XLA may compile parts.
     """
@@ -393,10 +396,10 @@ class Optimizer(keras.optimizers.Optimizer):
         Args:
           grads: this replica's share of the gradients, in the order of the
             variables.
-          trainable_variables: all variables in the order of `build`, which
-            `fit` passes; None has the same effect.
-          healthy: a boolean tensor, or None. If it is false, or if it is a
-            tensor and the norm is not finite, the step is counted and nothing
+          trainable_variables: all variables in the order of `build`, as passed
+            by `fit`; None means the same variables.
+          healthy: a boolean tensor, or None. If a tensor is passed, and is
+            false or the norm is not finite, the step is counted but nothing
             else changes.
         """
         if trainable_variables is not None:
@@ -431,8 +434,8 @@ class Optimizer(keras.optimizers.Optimizer):
 
     def _update_one(self, w, g, m, v, rate, t, spared, healthy, rule):
         def assign():
-            # `tf.cast` alone would return float32 variables, which every use
-            # reads again.
+            # `tf.cast` alone would return float32 variables unchanged, and
+            # every use would read them again.
             tensors = map(tf.convert_to_tensor, (w, g, m, v))
             values = (tf.cast(x, tf.float32) for x in tensors)
             new_w, new_m, new_v = rule(
@@ -445,10 +448,10 @@ class Optimizer(keras.optimizers.Optimizer):
         return tf.cond(healthy, assign, tf.no_op)
 
     def trust_ratios(self) -> tf.Tensor:
-        """Return LAMB's trust ratio of each adapted variable, in a replica.
+        """Return LAMB's trust ratios, which `spared` variables do not have.
 
-        The ratios are computed from the weights and moments after the last
-        step.
+        This method must be called in a replica. The ratios are computed from
+        the weights and moments after the last step.
         """
         t, c = tf.cast(self.iterations.value, tf.float32), self.config
         variables, ratios = map(_native, self._trainable_variables), []

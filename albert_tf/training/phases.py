@@ -1,8 +1,9 @@
 """Phases: parts of a run that differ in data, masks or depth.
 
-A schedule has the form `VALUE:SHARE,VALUE:SHARE,VALUE`. The shares are shares
-of the run's steps or, with a budget, of the run's time; the last value applies
-to the rest. The boundaries of all schedules together divide a run into phases.
+A schedule has the form `VALUE:SHARE,VALUE:SHARE,VALUE`. Each value applies to
+its share of the run's steps or, with a budget, of the run's time; the last
+value applies to the rest. The boundaries of all schedules together divide a run
+into phases.
 """
 
 import dataclasses
@@ -17,8 +18,8 @@ from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import TRAIN, Metadata
 from albert_tf.model.config import AlbertConfig, training_flops
 
-# The end of a value in a schedule. A value may contain commas, as in a list of
-# globs, or colons, as in gs://.
+# A pattern for the end of a value in a schedule. A value may contain commas, as
+# in a list of globs, or colons, as in gs://.
 _SHARE = re.compile(r":([0-9.]+),")
 _LAST_SHARE = re.compile(r":[0-9.]+$")
 
@@ -53,8 +54,8 @@ def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
     require(
         legal,
         f"`{name}` must be a value, or VALUE:SHARE,VALUE:SHARE,VALUE, with "
-        "shares of the run that add up to less than 1; the last value gets "
-        "the rest.",
+        "shares of the run that add up to less than 1; the last value applies "
+        "to the rest.",
         **{name: text},
     )
     ends = [sum(shares[: i + 1]) for i in range(len(shares))]
@@ -107,8 +108,8 @@ def check_depths(text: str, depths: Schedule, config: AlbertConfig) -> None:
     most, least = config.num_hidden_layers, config.num_hidden_groups
     require(
         config.sharing == "all",
-        "`depth_schedule` needs layers that share all their weights; others "
-        "would not be trained.",
+        "`depth_schedule` needs layers that share all their weights; "
+        "otherwise, some weights would not be trained at first.",
         depth_schedule=text,
         sharing=config.sharing,
     )
@@ -127,7 +128,7 @@ class Phase:
     """A part of a run in which data, masks and depth stay the same.
 
     Attributes:
-      begin: the schedule position at which the phase begins; see `clock`.
+      begin: the schedule position at which the phase begins; see `clock.py`.
       end: the schedule position at which the phase ends.
       batch_size: examples per step, over all replicas.
       data_dir: the folder of the phase's records; empty if the run's `batches`
@@ -161,7 +162,7 @@ class Phase:
         return self.batch_size, self.layers, lengths
 
     def reader(self, batches: Callable) -> Callable:
-        """Return `batches`, bound to this phase's folder of records if any.
+        """Return `batches`, bound to this phase's folder if it has one.
 
         Args:
           batches: a function that creates batches; its first arguments are
@@ -182,7 +183,7 @@ class Phase:
 
 
 def phase_at(phases: Sequence[Phase], place: float) -> Phase:
-    """Return the phase at a schedule position, or the last phase after it."""
+    """Return the phase at a schedule position; past the end, the last phase."""
     return next((p for p in phases if place < p.end), phases[-1])
 
 
@@ -197,13 +198,13 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return the batch size for a new length that keeps the token count.
+    """Return the batch size that keeps the number of tokens at a new length.
 
     Args:
       size: number of examples in a batch.
       tokens: length of these examples.
       now: the new length of examples.
-      unit: a number of which the result is a multiple.
+      unit: a divisor of the result.
     """
     return max(1, round(size * tokens / now / unit)) * unit
 
@@ -213,7 +214,7 @@ def last_steps(name: str, schedule: Schedule, steps: int) -> list[int]:
     ends = [round(until * steps) for _, until in schedule]
     require(
         all(a < b for a, b in zip([0, *ends], ends, strict=False)),
-        f"Each value in the schedule of `{name}` must have a step.",
+        f"Each value in the schedule of `{name}` must have at least one step.",
         num_train_steps=steps,
         shares=", ".join(f"{until:g}" for _, until in schedule),
     )
@@ -238,7 +239,7 @@ def make_phases(
       records: the metadata of each folder.
       num_train_steps: number of steps in the whole run.
       batch_size: examples per step with the first folder.
-      unit: a number of which every batch size is a multiple.
+      unit: a common divisor of all batch sizes.
     """
     courses = {
         name: (schedule, last_steps(name, schedule, num_train_steps))
@@ -298,7 +299,7 @@ COLUMNS = "steps layers batch tokens predicted masks data".split()
 
 
 def row(phase: Phase) -> tuple[str, ...]:
-    """Return a phase as a row below `COLUMNS`."""
+    """Return the row of a phase in a table with the columns `COLUMNS`."""
     metadata, rate = phase.metadata, phase.masked_lm_prob
     return (
         f"{phase.begin:,} to {phase.end:,}",

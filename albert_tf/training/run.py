@@ -70,7 +70,7 @@ class Run:
       history: the metrics so far, including those before a resume.
       chief: whether this process writes files.
       ended_early: whether training is complete before `last`.
-      stopped_by: the reason why the run ends for now; see `stop`.
+      stopped_by: the reason why the run stops early, or ""; see `stop`.
       seconds: duration of the last "evaluation" and "checkpoint".
       compiled: the shapes for which this process has compiled a step.
     """
@@ -157,19 +157,19 @@ class Run:
     def in_any_process(self, flag: bool) -> bool:
         """Return, in every process, whether a flag is set in any process.
 
-        Every process must call this method. Hooks then make the same decision
-        in all processes.
+        Every process must call this method, so that hooks make the same
+        decision in all processes.
         """
         return distribution.any_process(self.trainer.strategy, flag)
 
     def record(self, split: str, values: dict, **columns) -> None:
-        """Record values of this step, with more columns in the history."""
+        """Record values at this step; add `columns` only to the history."""
         self.history.add(self.step, split, columns | values)
         if self.chief:
             self.scalars.write(self.step, split, values)
 
     def resume_message(self) -> str:
-        """Return a message with the step to resume at and changed settings."""
+        """Describe the checkpoint to resume from, and any changed settings."""
         lines = [f"Resuming at step {self.step} from {self.last_good}"]
         earlier = checkpoint_files.read_facts(self.last_good)
         lines += [
@@ -190,9 +190,9 @@ class Run:
         return (self.last - self.step) * self.pace.seconds / 3600
 
     def farewell(self) -> str:
-        """Return a message on why the run stops early and what is left."""
+        """Return a message with the reason for the stop and the time left."""
         hours = self.hours_left
-        left = f", {hours:.2g} hours at this pace" if hours else ""
+        left = f", and needs {hours:.2g} hours at this pace" if hours else ""
         return (
             f"Stopped by {self.stopped_by} at step {self.step} of {self.last}; "
             f"saved {self.last_good}. The same command resumes from there"
@@ -206,7 +206,8 @@ class Run:
 
         Args:
           batches: see `Trainer.iterator` and `Phase.reader`.
-          cadences: numbers of steps; the method also yields at their multiples.
+          cadences: intervals in steps; the method also yields at the multiples
+            of each interval.
         """
         kept = (
             checkpoint_files.read_facts(self.last_good)
@@ -279,7 +280,7 @@ class Run:
         self.clock.turn(self.step, self.seconds, over, phases, to_compile)
 
     def _begin(self, phase: Phase, batches: Callable):
-        """Return a phase's trainer and its batches from this step on."""
+        """Return a phase's trainer, and its batches starting at this step."""
         self.pace = Pace(self.pace.fixed)
         if phase is not self.phase:
             self.phase, self.phase_begun = phase, self.step
@@ -353,7 +354,7 @@ class StopOnSignal(Hook):
 
     @property
     def interrupts(self) -> int:
-        """How many times Ctrl-C was pressed."""
+        """The number of times that Ctrl-C was pressed."""
         return max(self._seen, self._handled)
 
     def __enter__(self) -> "StopOnSignal":
@@ -374,7 +375,7 @@ class StopOnSignal(Hook):
         self._restore.close()
 
     def _see(self, number: int) -> None:
-        """Count a signal immediately, and print the next action."""
+        """Count a signal immediately, and print what happens next."""
         if number not in SIGNALS:
             return
         self.received = self.received or number

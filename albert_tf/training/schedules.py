@@ -45,15 +45,15 @@ def polynomial_decay(done: tf.Tensor, config) -> tf.Tensor:
 def cosine_decay(done: tf.Tensor, config) -> tf.Tensor:
     """Return the share of the peak rate that cosine decay leaves.
 
-    `done` is the completed share of the decay. The square of the sine equals (1
-    + cos(pi done)) / 2, but does not round to 0 in the last steps of a long
+    `done` is the completed share of the decay. The square of the sine equals
+    (1 + cos(pi done)) / 2, but does not round to 0 in the last steps of a long
     run.
     """
     return tf.square(tf.sin(0.5 * math.pi * (1.0 - done)))
 
 
 def no_decay(done: tf.Tensor, config) -> tf.Tensor:
-    """Return 1: without decay, the whole peak rate remains."""
+    """Return 1, because the whole peak rate remains without decay."""
     return tf.ones_like(done)
 
 
@@ -63,11 +63,11 @@ def corrected_schedule(
     step: tf.Tensor,
     share_left: Callable = polynomial_decay,
 ) -> tf.Tensor:
-    """Return a rate that is never zero before the end, and never jumps.
+    """Return the rate of the corrected schedule at a step.
 
-    Warm-up ends at the peak, where decay starts. Before `start_warmup_step`,
-    the rate decays as if there were no warm-up, as in the run that is being
-    continued.
+    The rate is never zero before the end, and never jumps. Warm-up ends at the
+    peak, where decay starts. Before `start_warmup_step`, the rate decays as if
+    there were no warm-up, as in the run that is being continued.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps
 

@@ -25,7 +25,7 @@ from albert_tf.training.training_config import MASKS, TrainingConfig
 
 
 class StepSums(NamedTuple):
-    """Summed results of some steps, except those that were not finite.
+    """Summed results of some steps, without the steps that were not finite.
 
     Attributes:
       report: float32 [2, names], the sum of the steps' `Evaluator.report`.
@@ -128,7 +128,7 @@ def accumulated(
     Args:
       differentiate: a function (micro-batch, seed) -> gradients, report.
       batch: the whole batch.
-      seed: dropout seed of the batch; each micro-batch derives its own.
+      seed: dropout seed of the batch, from which each micro-batch's is derived.
       pieces: number of micro-batches.
       zeros: the zero gradients and report from which the sums start.
     """
@@ -147,7 +147,7 @@ def accumulated(
     return gradients, report
 
 
-# The released code adds this to the weight of a term in each replica.
+# The released code adds this number to the weight of a term in each replica.
 RELEASED_WEIGHT_EPSILON = 1e-5
 
 
@@ -161,7 +161,8 @@ class Trainer:
       objective: the loss to minimise.
       optimizer: the update rule and its schedule.
       training: the settings for batch, precision and seed.
-      trainable: a function from a variable's name to whether to train it.
+      trainable: a function that returns whether to train the variable with a
+        given name.
       per_replica: whether each replica clips its own gradient and divides its
         losses by its own weights, as released.
 
@@ -334,7 +335,8 @@ class Trainer:
     def at_depth(self, layers: int | None) -> "Trainer":
         """Return a trainer with the same state that runs `layers` layers.
 
-        None means all layers. Each trainer is created once, with its graphs.
+        None means all layers. The trainer for each depth is created only once,
+        with its graphs.
         """
         if layers not in self._depths:
             other = copy.copy(self)
@@ -360,7 +362,8 @@ class Trainer:
             `start`, the first example; `num_shards`, the number of hosts;
             `shard`, this host's number; and `batch_size` per replica.
           start: the first example.
-          batch_size: examples over all replicas; None means `train_batch_size`.
+          batch_size: examples per step, over all replicas; None means
+            `train_batch_size`.
         """
         size = batch_size or self.training.train_batch_size
         # With finite datasets, workers would ask each other at every step

@@ -35,14 +35,14 @@ class TrainingConfig(Validated):
     )
     stop_step: int = setting(
         0,
-        "Save and end at this step, with the schedule of num_train_steps.",
+        "Save and stop at this step, with the schedule of num_train_steps.",
         means="the last step",
         minimum=0,
         group=LENGTH,
     )
     max_hours: float = setting(
         0.0,
-        "Save and end after this many hours.",
+        "Save and stop after this many hours.",
         means="no limit",
         minimum=0.0,
         group=LENGTH,
@@ -78,16 +78,17 @@ class TrainingConfig(Validated):
     )
     dtype: str = setting(
         "float32",
-        "Precision of computations; auto: bfloat16 on devices that multiply "
-        "it faster: TPUs, recent GPUs, and CPUs with AVX512_BF16 or AMX.",
+        "Precision of computations; auto means bfloat16 on devices that "
+        "multiply it faster (TPUs, recent GPUs, and CPUs with AVX512_BF16 or "
+        "AMX), and float32 elsewhere.",
         choices=("float32", "bfloat16", AUTO),
         change="another precision, and other dropout masks",
         group=DEVICES,
     )
     jit_compile: bool | None = setting(
         None,
-        "Compile the forward and backward pass with XLA, or nothing with "
-        "--nojit_compile. A TPU always compiles the whole step.",
+        "Compile the forward and backward passes with XLA; --nojit_compile "
+        "compiles nothing. A TPU always compiles the whole step.",
         means="the parts that gain from it: GELU, norms, the MLM loss and the "
         "optimizer's update",
         change=MASKS,
@@ -95,16 +96,16 @@ class TrainingConfig(Validated):
     )
     encoder_loop: str = setting(
         AUTO,
-        "How to run layers that share weights; auto: `while`, which compiles "
-        "one layer, on TPUs, `unrolled` elsewhere.",
+        "How to run layers that share weights; auto means `while`, which "
+        "compiles only one layer, on TPUs, and `unrolled` elsewhere.",
         choices=(AUTO, *LOOPS),
         change=ROUNDING,
         group=DEVICES,
     )
     rematerialize: str = setting(
         AUTO,
-        "What the backward pass recomputes to save memory; auto: `layer` on "
-        "TPUs, `none` elsewhere.",
+        "What the backward pass recomputes to save memory; auto means `layer` "
+        "on TPUs, and `none` elsewhere.",
         choices=(AUTO, *REMATERIALIZE),
         change=ROUNDING,
         group=DEVICES,
@@ -134,5 +135,5 @@ class TrainingConfig(Validated):
 
     @property
     def dtype_policy(self) -> str:
-        """The Keras policy for `dtype`; variables are float32 in both cases."""
+        """The Keras policy for `dtype`; variables are float32 in any case."""
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"

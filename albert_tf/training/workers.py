@@ -27,7 +27,7 @@ SILENCE_SECONDS = 60
 # first reported; and the interval between later reports.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
-COORDINATION = "/tensorflow.CoordinationService/"  # in messages
+COORDINATION = "/tensorflow.CoordinationService/"  # in error messages
 
 
 def read_cluster() -> dict[str, list[str]]:
@@ -164,7 +164,7 @@ def meet(jobs: Mapping[str, list[str]], job: str, index: int) -> None:
     """Wait until all workers have started.
 
     Each worker listens on the address that TensorFlow will use, so that no
-    worker waits inside TensorFlow for one that has not started.
+    worker waits inside TensorFlow for a worker that has not started.
 
     Args:
       jobs: {job: addresses}.
@@ -211,14 +211,14 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
     except tf.errors.OpError as error:
         raise InputError(
             "The workers of TF_CONFIG have started, but TensorFlow could not "
-            f"connect them within {MEET_SECONDS} s. One of them may have ended "
-            "since, or belong to an earlier run. Start all of them again. "
+            f"connect them within {MEET_SECONDS} s. A worker may have ended in "
+            "the meantime, or belong to an earlier run. Restart all workers. "
             f"Received: {(error.message or str(error)).splitlines()[0]}"
         ) from None
     except RuntimeError as error:
         raise InputError(
-            "Workers must meet before a Python process does anything else "
-            f"with TensorFlow. Received: {error}"
+            "Workers must be connected before a Python process does anything "
+            f"else with TensorFlow. Received: {error}"
         ) from None
 
 
@@ -246,7 +246,7 @@ def explaining_lost_workers() -> Iterator[None]:
         if not re.search(f"ollective ops is aborted|{COORDINATION}", message):
             raise
         raise InputError(
-            f"{vanished(message)} has ended or stopped responding; its last "
-            "lines may say why. Start all workers again: the run resumes from "
-            "its last checkpoint"
+            f"{vanished(message)} has ended or stopped responding; the last "
+            "lines of its output may show the reason. Start all workers again: "
+            "the run resumes from its last checkpoint"
         ) from None

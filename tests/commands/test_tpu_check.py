@@ -90,13 +90,13 @@ def test_a_step_that_fits_is_said_to_fit_according_to_the_compiler():
 
 
 @pytest.mark.parametrize(
-    "needed, said", [(17 * GIB, "17.00 GiB"), (None, "more")]
+    "needed, said", [(17 * GIB, "17.00 GiB of"), (None, "more than")]
 )
 def test_a_step_that_does_not_fit_is_a_result(needed, said):
     """If a step does not fit, the memory that it needs is printed if known."""
     compiled = Compiled(False, 4.0, needed, {})
     assert compiled_lines(compiled, 16 * GIB, parse("v3-8")) == [
-        f"does not fit v3: needs {said} of 16.00 GiB, according to the TPU "
+        f"does not fit v3: needs {said} 16.00 GiB, according to the TPU "
         "compiler (4 s)"
     ]
 

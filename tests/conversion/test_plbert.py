@@ -136,7 +136,7 @@ def test_tables_must_fit_the_weights(trained, tmp_path):
     refuse(tmp_path, folder, "`words.json` must .* words=6, labels=.5,. in")
     edit(folder / "words.json", lambda words: [])
     edit(folder / "symbols.json", with_symbol_178)
-    refuse(tmp_path, folder, "must fit .*: pieces=179, vocab_size=178")
+    refuse(tmp_path, folder, "must have at most .*: pieces=179, vocab_size=178")
 
 
 def with_symbol_178(values: dict) -> dict:

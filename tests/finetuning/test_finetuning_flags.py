@@ -44,7 +44,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
         ({}, "Exactly one of"),
         ({"model_dir": "m", "ensemble": ("a", "b")}, "Exactly one of"),
         ({"ensemble": ("a",)}, "at least two"),
-        ({"ensemble": ("a", "b"), "do_train": True}, "cannot train"),
+        ({"ensemble": ("a", "b"), "do_train": True}, "cannot be used"),
         ({"model_dir": "m", "num_seeds": 2}, "`num_seeds` needs"),
         ({"model_dir": "m", "do_eval": False}, "At least one of"),
         ({"model_dir": "./o", "do_train": True}, "must differ"),
@@ -195,7 +195,7 @@ def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
     """A run writes nothing to a pretrained model, however the path is given."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
-    rules = {pretrained: "is not fine-tuned", f"{folder}/": "must differ from"}
+    rules = {pretrained: "must be fine-tuned", f"{folder}/": "must differ from"}
     for source, rule in rules.items():
         message = refusal(
             model_dir=source, output_dir=str(folder), do_train=True, **opinions

@@ -104,7 +104,7 @@ def test_names_of_hugging_face_are_keywords_too(model, shallow):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("special_tokens_mask", "may have input_ids, input_mask, segment_ids"),
+        ("special_tokens_mask", "are input_ids, input_mask, segment_ids"),
         ("mask", "Received: names=input_ids, input_mask, mask"),
         ("attention_mask", "one of `input_mask` and `attention_mask`"),
     ],

@@ -219,8 +219,8 @@ def test_gradient_reaches_the_embeddings():
         ({"input_ids": np.ones((2, 17), np.int32)}, "at most `max_position"),
         (BATCH | {"attention_mask": BATCH["input_mask"]}, "attention_mask"),
         ({"input_mask": BATCH["input_mask"]}, "must have `input_ids`"),
-        (BATCH | {"places": BATCH["input_ids"]}, "may have input_ids.*places"),
-        (BATCH | {"masks": BATCH["input_ids"]}, "may have input_ids.*masks"),
+        (BATCH | {"places": BATCH["input_ids"]}, "are input_ids.*places"),
+        (BATCH | {"masks": BATCH["input_ids"]}, "are input_ids.*masks"),
         (BATCH["input_ids"][0], "must be a batch of rows"),
         (
             BATCH | {"input_mask": BATCH["input_mask"][:, :3]},

@@ -133,7 +133,7 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
     assert Predictor(task, tokenizer, run)([query]) == [{"score": 1.25}]
     assert asked == [len(tokenizer.encode("the river")) + 1]
     alone = dataclasses.replace(task, columns=Columns())
-    with pytest.raises(InputError, match="takes pairs.*text_pair=the river"):
+    with pytest.raises(InputError, match="accepts pairs.*text_pair=the river"):
         Predictor(alone, tokenizer, run)([query])
 
 

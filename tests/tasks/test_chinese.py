@@ -124,7 +124,7 @@ def test_spans_are_marked(first, second, expected):
         ({"span1_text": ""}, "must be in the text"),
         ({"span2_index": "0"}, "`span2_index` must be a whole number"),
         ({"span1_index": True}, "`span1_index` must be a whole number"),
-        ({"span1_index": 3}, "`span1_text` must be .* where it has '很'"),
+        ({"span1_index": 3}, "`span1_text` must be .* where the text has '很'"),
         ({"span1_index": -3}, "`span1_text` must be"),
         ({"span2_index": 99}, "`span2_text` must be"),
     ],

@@ -305,5 +305,5 @@ def test_a_column_number_is_decimal():
     for number in "03":
         with pytest.raises(InputError, match=f"2 columns.*={number}"):
             conll.column(["a", "b"], number, "text_column", "t.conll:1")
-    with pytest.raises(InputError, match="number of one of 2 columns"):
+    with pytest.raises(InputError, match="number of one of the 2 columns"):
         conll.column(["a", "b"], "\u00b2", "text_column", "t.conll:1")

@@ -89,5 +89,5 @@ def test_the_number_of_answers_is_limited(words):
 def test_a_second_text_needs_a_task_of_pairs(words):
     """A second text is rejected unless the task is for pairs."""
     predictor = Predictor(find("sst-2"), words, None)
-    with pytest.raises(InputError, match="takes pairs.*text_pair=b"):
+    with pytest.raises(InputError, match="accepts pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])

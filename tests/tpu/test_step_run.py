@@ -370,7 +370,7 @@ def test_records_must_fit_the_step(make, slots, tokens, said):
         "masked_lm_ids": np.ones([4, 2], np.int32),
     }
     if said:
-        rule = f"tokens, {tokens}, and at most its {slots} pred.*records={said}"
+        rule = f"{tokens} tokens and at most {slots} pred.*records={said}"
         with pytest.raises(InputError, match=rule):
             step.fitted(batch)
         return

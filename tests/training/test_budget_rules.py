@@ -88,7 +88,7 @@ def test_checkpoints_are_a_minute_to_a_quarter_of_an_hour_apart(
     """
     means = dataclasses.replace(TRIAL, seconds=float(seconds))
     found = budget_rules.checkpoint_steps(means, {"num_train_steps": 1000})
-    said = f"one in {between} s, the most that a kill costs"
+    said = f"every {between} s, the most that a kill loses"
     assert found == (steps, said)
 
 
@@ -198,7 +198,7 @@ def test_choices_are_shown_as_flags_with_reasons():
         "4,096 tokens, for a run of 9,800,000"
     )
     assert choices["num_train_steps"].reason == (
-        "600 s at 0.25 s a step; follows the pace"
+        "600 s at 0.25 s a step; adapts to the pace"
     )
     evaluated = dataclasses.replace(TRIAL, eval_examples=3000)
     found = budget_rules.eval_steps(evaluated, {"num_train_steps": 7})

@@ -291,7 +291,8 @@ def test_workers_with_other_values_are_named(monkeypatch):
         return [mark, mark + 1, mark, mark - 1]
 
     monkeypatch.setattr(distribution, "of_processes", of_all)
-    said = "same `seed`. Received: seed=5, another in worker 1, worker 3$"
+    said = "same `seed`. Received: seed=5, but another value in worker 1, "
+    said += "worker 3$"
     with pytest.raises(InputError, match=said):
         require_alike(tf.distribute.get_strategy(), {"seed": 5})
     require_alike(None, {"seed": 5})

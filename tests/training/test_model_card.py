@@ -62,7 +62,7 @@ def test_a_card_of_a_pretrained_model(tmp_path):
     assert metrics == ["| eval | loss | 2.5 |"]
     assert "fill-mask" in text and "```python\nimport albert_tf\n" in text
     assert f'albert = albert_tf.load("{tmp_path.name}")' in text
-    assert ", pretrained with masked words and the order" in text
+    assert ", pretrained to predict masked words and the order" in text
 
 
 def test_the_users_own_card_stays(tmp_path):

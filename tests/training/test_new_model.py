@@ -52,9 +52,9 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     """
     model = build(**changes)
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))
-    more = ", one at the same word elsewhere" if repeats else ""
+    more = ", one to the same word elsewhere" if repeats else ""
     heads = {4: 2, 3: 2, 1: 1}[model.config.num_attention_heads]
-    assert said == f"{heads} heads at a word's neighbours{more}"
+    assert said == f"{heads} heads that attend to a word's neighbours{more}"
     (attention,) = model.encoder.attentions.values()
     size = model.config.head_size
     marked = attention.query.bias.numpy().nonzero()[0].tolist()

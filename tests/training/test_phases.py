@@ -114,7 +114,7 @@ def test_a_depth_must_train_all_weights(depth, changes, message):
 def test_every_value_needs_a_step():
     """A run that is too short for its schedule raises an error."""
     assert len(phases(depth="2:0.3,4:0.3,6", steps=3)) == 3
-    with pytest.raises(InputError, match="`layers` must have a step"):
+    with pytest.raises(InputError, match="`layers` must have at least one"):
         phases(depth="2:0.1,4:0.1,6", steps=3)
 
 

@@ -98,7 +98,7 @@ def test_rows_are_kept_meant_or_new():
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
     assert Transplant([*ORIGINS, [1]], None).describe() == (
-        "4 pieces: 2 are the old vocabulary's, 1 composed of its pieces, 1 new"
+        "4 pieces: 2 from the old vocabulary, 1 composed of its pieces, 1 new"
     )
 
 
@@ -146,7 +146,7 @@ def test_another_order_of_pieces_is_the_same_model(tmp_path):
     folder = str(tmp_path)
     transplant = read_transplant(folder, new, folder, config.vocab_size)
     lines = warm_start.start_weights(target, folder, config, transplant)
-    assert f"{len(counts)} are the old vocabulary's, 0 composed" in lines[-1]
+    assert f"{len(counts)} from the old vocabulary, 0 composed" in lines[-1]
     place = {p: i for i, p in enumerate(new.pieces(range(new.vocab_size)))}
     order = [place[p] for p in old.pieces(range(old.vocab_size))]
     order = np.array(order, np.int32)

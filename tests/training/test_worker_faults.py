@@ -86,8 +86,8 @@ def test_workers_that_differ_are_refused(data_dir, config, tmp_path):
     other = [*line, "--steps_per_loop=3"]
     codes, told = outcome(start_workers([line, line, other], 3))
     assert codes == [1, 1, 1], told
-    endings = ["=5, another in worker 2"] * 2
-    endings += ["=3, another in worker 0, worker 1"]
+    endings = ["=5, but another value in worker 2"] * 2
+    endings += ["=3, but another value in worker 0, worker 1"]
     for text, ending in zip(told, endings, strict=True):
         (error,) = errors(text)
         assert "must have the same `steps_per_loop`" in error

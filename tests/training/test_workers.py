@@ -91,7 +91,7 @@ def test_workers_must_meet_first(monkeypatch):
     cluster = {"cluster": {"worker": WORKERS["worker"][:1]}, "task": TASK}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
     workers.multi_worker_strategy.cache_clear()
-    with pytest.raises(InputError, match="Workers must meet before"):
+    with pytest.raises(InputError, match="Workers must be connected before"):
         prepare_devices(DistributionConfig())
 
 

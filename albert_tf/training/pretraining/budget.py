@@ -1,4 +1,4 @@
-"""Time budgets: measurement of a run's speed, and settings that suit it."""
+"""Time budgets: measurement of a run's speed, and the choice of settings."""
 
 import functools
 import gc
@@ -52,7 +52,7 @@ class Rehearse(Hook):
 # FLOP/s of a CPU, for an estimate of the batch size before the first
 # measurement.
 USUAL_FLOPS = 1e11
-# Number of seconds to measure steps, if the budget is large enough.
+# Seconds for which steps are measured, if the budget is large enough.
 PROBE_SECONDS = 3.0
 MOST_PROBES = 3
 MICROSECONDS = 1e6  # processes exchange times as whole numbers
@@ -67,17 +67,16 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
     )
     require(
         init_state != "run",
-        "`budget_hours` cannot have init_state=run, because its schedule "
-        "begins at step 0.",
+        "`budget_hours` excludes init_state=run, because the schedule of a "
+        "budget begins at step 0.",
         init_state=init_state,
     )
     require(
         optimizer in budget_rules.OPTIMIZERS
         or "learning_rate" in fixed
         or "optimizer" not in fixed,
-        "`budget_hours` has rates only for "
-        f"{', '.join(budget_rules.OPTIMIZERS)}; set `learning_rate` for "
-        "another optimizer.",
+        "`budget_hours` chooses `learning_rate` only for "
+        f"{', '.join(budget_rules.OPTIMIZERS)}; set it for another optimizer.",
         optimizer=optimizer,
     )
 
@@ -85,7 +84,7 @@ def check_budget(fixed: Set[str], init_state: str, optimizer: str) -> None:
 def time_steps(
     setup: Setup, trainer: Trainer, most: float
 ) -> tuple[float, float]:
-    """Return the seconds per compiled training step, and for the measurement.
+    """Return the seconds per compiled step, and the seconds spent measuring.
 
     Args:
       setup: the run; the measured steps train its first phase.
@@ -114,11 +113,14 @@ def time_steps(
 
 
 def measure(setup: Setup, most: float) -> tuple[float, float]:
-    """Return the seconds to run, and to compile, a step of the first phase.
+    """Measure how many seconds a step of the first phase takes.
 
     Args:
       setup: the run.
       most: the approximate number of seconds to measure.
+
+    Returns:
+      The seconds per compiled step, and the seconds to compile the step.
     """
     start = time.monotonic()
     trainer = setup.trainer()
@@ -184,7 +186,7 @@ def measured_choices(
 
 
 def note_length(training: TrainingConfig) -> None:
-    """Print the length of a run if the user did not choose it."""
+    """Print the default length of a run, and the settings that change it."""
     print(
         f"Note: by default, the run has {training.num_train_steps:,} steps of "
         f"{training.train_batch_size:,} examples; `--budget_hours` or "
@@ -241,8 +243,8 @@ class Budget:
         step = checkpoint_files.number(prefix)
         if self.earlier.get("over", step == self.earlier.get("last")):
             print(
-                f"The time of {output_dir} is up and its rate has decayed. For "
-                "more hours, set another `output_dir`, and "
+                f"The time of {output_dir} is up and its rate has decayed. To "
+                "train for more hours, set another `output_dir`, and "
                 f"`init_checkpoint={output_dir}`.",
                 flush=True,
             )
@@ -250,8 +252,8 @@ class Budget:
     def with_start(self, setup: Setup) -> Setup:
         """Return a setup with chosen initial weights and schedules.
 
-        They are chosen now, or were chosen by an earlier process. Nothing is
-        chosen for a pretrained model, which already uses all of its layers.
+        The values are chosen now unless an earlier process chose them. Nothing
+        is chosen for a pretrained model, which already uses all of its layers.
         """
         pretraining = setup.pretraining
         if pretraining.init_checkpoint and not self.earlier:
@@ -324,7 +326,7 @@ class Budget:
         return [Rehearse(evaluate, batches)] if self.clock else []
 
     def closed(self, setup: Setup, run: Run) -> Setup:
-        """Print the time used; return a setup with the number of steps made."""
+        """Print the time used; return a setup with the steps that were run."""
         if not self.clock:
             return setup
         seconds, used = self.clock.seconds, self.clock.used()

@@ -1,6 +1,6 @@
 """Rules that choose the settings of a run with a budget, each with a reason.
 
-`RULES` has an entry for each setting that depends on the pace. Its rules are
+`RULES` has a rule for each setting that depends on the pace. The rules are
 applied in order, and each rule receives the earlier choices and the user's
 settings. `choose_start` chooses the settings that depend on the model and its
 records. Values found in trials are constants; comments describe the trials. A
@@ -32,34 +32,35 @@ TRIAL_WIDTH = 128
 # examples, 120 steps, `tiny` and Muon at rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3
 # ended at 4.64, 4.54, 4.47 and 4.48; the rule chooses 4e-3.
 TRIAL_TOKENS = 64 * 64  # in a batch
-# The rate falls with this power of the width, which is right for AdamW between
-# widths of 128 and 256.
+# The rate decreases with this power of the width, which suits AdamW for widths
+# between 128 and 256.
 WIDTH_POWER = 0.5
-# A beta_2 of 0.98 at the trial's batch is a half-life of 34 steps. Other
-# batches keep that half-life in tokens (https://arxiv.org/abs/2507.07101), down
-# to the usual beta_2 for large batches.
+# In the trials, a beta_2 of 0.98 means a half-life of 34 steps. Other batch
+# sizes keep the same half-life in tokens (https://arxiv.org/abs/2507.07101),
+# but beta_2 never falls below its usual value for large batches.
 HALF_LIFE_TOKENS = TRIAL_TOKENS * math.log(0.5) / math.log(0.98)
 SMALLEST_BETA_2 = 0.95
-LEAST_STEPS = 10  # initial estimate, so that each phase has some steps
+LEAST_STEPS = 10  # minimum of the estimate, so that each phase has some steps
 # The trials had 50 steps of warm-up in 600 to 2,500 steps; without warm-up,
 # AdamW collapses.
 WARMUP_SHARE = 0.05
-# The best batch grows with about the square root of the tokens read
-# (https://arxiv.org/abs/2505.13738); no trial has shown yet from which number
-# of tokens on.
+# The best batch size grows with about the square root of the number of tokens
+# read (https://arxiv.org/abs/2505.13738). No trial has shown yet where this
+# growth begins.
 SMALL_BATCHES_UP_TO = 1e8  # number of tokens in a run
 # Muon's 1,000 steps took 501 s on one core. With half of the layers for 0.4 of
-# the steps, 1,250 steps took 496 s and ended at 4.27. With the mask schedule
-# too, they took 605 s and ended at 4.16; with masks of 0.40 instead of 0.30,
-# they took 667 s and ended at 4.14. In these trials, 0.4 of the steps took
-# about 0.3 of the time; with a budget, shares of schedules are shares of time.
+# the steps, 1,250 steps took 496 s and ended at 4.27. With the mask schedule as
+# well, 1,250 steps took 605 s and ended at 4.16; with masks of 0.40 instead of
+# 0.30, they took 667 s and ended at 4.14. In these trials, 0.4 of the steps
+# took about 0.3 of the time; with a budget, the shares in a schedule are shares
+# of the time.
 SHALLOW_SHARE = 0.3
 MASK_SCHEDULE = "0.30:0.7,0.20:0.2,0.15"
 # Number of evaluations in a run, and the share of its time that they may take.
 EVALUATIONS = 10
 EVALUATION_SHARE = 0.05
 EVALUATION_COST = 0.4  # per example, relative to training
-# Time between two checkpoints; a run has at least two.
+# Bounds of the seconds between checkpoints; a run has at least two checkpoints.
 MOST_SECONDS, LEAST_SECONDS = 900.0, 60.0
 
 
@@ -72,7 +73,7 @@ class Choice(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """The resources and sizes of a run.
+    """The resources of a run, and the sizes that its settings depend on.
 
     Attributes:
       seconds: time for steps and evaluations.
@@ -90,7 +91,7 @@ class Resources:
     hidden_size: int
     eval_examples: int = 0
     replicas: int = 1
-    dtype: Choice = Choice("float32", "nothing is known of the devices")
+    dtype: Choice = Choice("float32", "the devices are unknown")
 
 
 def batch_size(means: Resources, values: dict) -> Choice:
@@ -106,13 +107,13 @@ def batch_size(means: Resources, values: dict) -> Choice:
 
 
 def train_steps(means: Resources, values: dict) -> Choice:
-    """Estimate how many steps fit in the time budget."""
+    """Estimate the number of steps that fit in the time budget."""
     share = 1.0 - EVALUATION_SHARE * bool(means.eval_examples)
     step = means.example_seconds * values["train_batch_size"]
     steps = max(int(means.seconds * share / step), LEAST_STEPS)
     return Choice(
         steps,
-        f"{means.seconds:.0f} s at {step:.3g} s a step; follows the pace",
+        f"{means.seconds:.0f} s at {step:.3g} s a step; adapts to the pace",
     )
 
 
@@ -164,7 +165,7 @@ def checkpoint_steps(means: Resources, values: dict) -> Choice:
     between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
     between = min(between, MOST_SECONDS, means.seconds / 2)
     steps = math.ceil(values["num_train_steps"] * between / means.seconds)
-    return Choice(steps, f"one in {between:.0f} s, the most that a kill costs")
+    return Choice(steps, f"every {between:.0f} s, the most that a kill loses")
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:

@@ -3,12 +3,11 @@
 A masked language model stays on a plateau, on which it predicts the frequencies
 of pieces, until some head finds a word's neighbours. With random tables, the
 head must learn to find the neighbours of each position separately. Here,
-positions start as waves, for which "one before" is the same rotation everywhere
-(https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with such
-rotations. One more head starts by attending to other occurrences of the same
-word; without this head, a small model does not learn to compare two texts.
-These are only initial values of ordinary weights: training may change all of
-them.
+positions start as waves, for which a shift by one position is the same rotation
+everywhere (https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with
+such rotations. One more head starts by attending to other occurrences of the
+same word; without this head, a small model does not learn to compare two texts.
+All of these weights are ordinary weights, which training may change.
 
 Shapes: T positions, W position width, H hidden width, D head width, E embedding
 width, V vocabulary.
@@ -35,16 +34,17 @@ from albert_tf.text.tokenizers import tokenizer_in
 # in trials (docs/experiments.md).
 PEAK = 6.0
 
-# Scores of the head for repeats. A word scores SAME_WORD with each of its
-# occurrences, including its own position, where SAME_PLACE must therefore
-# outweigh SAME_WORD: 9 - 14 = -5, and exp(-5) = 0.007, compared with 1 for a
-# position of score 0. SEPARATOR lies between two bounds: above log T (6.2 for T
-# = 512), so that a word without a repeat attends to [SEP], and below SAME_WORD,
-# so that a repeat wins. With two [SEP] of exp(7) = 1,097 each, and 0 elsewhere,
-# a repeat of exp(9) = 8,103 has a share of 0.75 for T = 512; without a repeat,
-# the two [SEP] have 0.81. In a new model (E = 128), scores of other words have
-# a standard deviation of 2 to 3, and the measured shares are about 0.4 and 0.2.
-# Within these bounds, the values are chosen, not derived.
+# Scores of the head for repeats. A word has the score SAME_WORD with each of
+# its occurrences. This includes its own position, where SAME_PLACE must
+# therefore outweigh SAME_WORD: 9 - 14 = -5, and exp(-5) = 0.007, compared with
+# 1 for a position of score 0. SEPARATOR lies between two bounds: above log T
+# (6.2 for T = 512), so that a word without a repeat attends to [SEP], and below
+# SAME_WORD, so that a repeat outweighs [SEP]. With two [SEP] of exp(7) = 1,097
+# each, and scores of 0 elsewhere, a repeat of exp(9) = 8,103 has a share of
+# 0.75 for T = 512; without a repeat, the two [SEP] have a share of 0.81. In a
+# new model (E = 128), scores of other words have a standard deviation of 2 to
+# 3, and the measured shares are about 0.4 and 0.2. Within these bounds, the
+# values are chosen, not derived.
 SAME_WORD, SAME_PLACE, SEPARATOR = 9.0, -14.0, 7.0
 
 # Length of the vector that full attention to [SEP] adds to a state. The norm of
@@ -75,7 +75,7 @@ def frequencies(count: int, seed: int) -> np.ndarray:
 
 
 def waves(positions: int, radians: np.ndarray) -> np.ndarray:
-    """Return a table [T, W] of cosines and sines in turn, of mean square 1."""
+    """Return a table [T, W] of cosines and sines, with a mean square of 1."""
     angles = np.arange(positions)[:, None] * radians
     table = np.stack([np.cos(angles), np.sin(angles)], axis=-1)
     return np.sqrt(2.0) * table.reshape(positions, -1)
@@ -109,7 +109,7 @@ def offsets(heads: int) -> list[int]:
 
 
 def position_gain(embeddings: AlbertEmbeddings) -> float:
-    """Return the factor by which the norm scales the sum of the tables."""
+    """Return the factor by which the layer norm scales the sum of tables."""
     words = np.var(to_numpy(embeddings.word_embeddings))
     if not embeddings.norm_first:  # words are projected before the sum
         kernel = to_numpy(embeddings.projection.kernel)
@@ -182,14 +182,14 @@ def look_at_neighbours(
 
 
 def has_room_for_repeats(albert: AlbertModel) -> bool:
-    """Return whether embeddings are wide enough for a head for repeats."""
+    """Return whether the embeddings are wide enough for a repeats head."""
     config = albert.config
     wide = config.embedding_size >= 2 * config.head_size >= 16
     return albert.embeddings.norm_first and wide
 
 
 def kept_apart(width: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dimensions reserved for positions, and those for words.
+    """Return the dimensions reserved for positions, and for words.
 
     The D / 2 dimensions of every second short wave are reserved for positions,
     and the last D / 2 - 1 dimensions for words.
@@ -271,7 +271,7 @@ SCALE = 0.1
 
 
 def start_words(model, data_dir: str, metadata: Metadata) -> int:
-    """Initialize word embeddings from neighbours; return how many were set.
+    """Initialize word embeddings from neighbours; return how many are set.
 
     Special and rare pieces keep their random rows. These rows and the rows of
     segments are scaled to the size of the others.
@@ -293,8 +293,8 @@ def start_words(model, data_dir: str, metadata: Metadata) -> int:
 
 def start_heads(albert, data_dir: str) -> str:
     """Initialize heads to attend to useful positions; return a description."""
-    # Kernels depend on the size of the word vectors, which were therefore
-    # initialized first.
+    # Kernels depend on the size of the word vectors, so `start_words` must run
+    # first.
     radians = start_positions(albert.embeddings, SCALE)
     heads = (albert.config.num_attention_heads + 1) // 2
     tokenizer = tokenizer_in(data_dir)
@@ -308,8 +308,8 @@ def start_heads(albert, data_dir: str) -> str:
     look_at_neighbours(albert, heads, radians, SCALE)
     if repeats:
         look_at_repeats(albert, heads, tokenizer.sep_id, SCALE)
-    more = ", one at the same word elsewhere" if repeats else ""
-    return f"{heads} heads at a word's neighbours{more}"
+    more = ", one to the same word elsewhere" if repeats else ""
+    return f"{heads} heads that attend to a word's neighbours{more}"
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:

@@ -65,11 +65,11 @@ class PretrainingConfig:
     data_dir: str = setting(
         "",
         "Folder written by create_pretraining_data.py, or a folder or globs of "
-        "records from the released code; or several in turn, "
-        "`DIR64:0.7,DIR128:0.2,DIR512`, with shares of the steps, or of the "
-        "time with budget_hours. train_batch_size applies to the first; "
-        "batches of the others have about the same number of tokens, in a "
-        "multiple of the replicas.",
+        "records from the released code; or several in turn, such as "
+        "`DIR64:0.7,DIR128:0.2,DIR512`, with shares of the steps or, with "
+        "budget_hours, of the time. train_batch_size applies to the first "
+        "folder; batches from other folders have about the same number of "
+        "tokens, and a size that is a multiple of the replicas.",
         required=True,
     )
     albert_config_file: str = setting(
@@ -90,23 +90,24 @@ class PretrainingConfig:
         "Initial weights of a new model: random, as in the paper; or informed "
         "by the records: MLM bias from piece frequencies, word vectors from "
         "neighbours, half of the heads attending to a word's neighbours, and "
-        "one to the same word elsewhere. A budget chooses informed.",
+        "one to the same word elsewhere. budget_hours chooses informed.",
         choices=("random", "informed"),
         group=MODEL,
     )
     init_state: str = setting(
         "weights",
-        "What to load from init_checkpoint: weights; run, which adds the "
-        "optimizer's slots and the step, and so the schedule, for a second "
-        "phase with other records; or transplant, weights whose word "
-        "embeddings are rebuilt for the records' vocabulary.",
+        "What to load from init_checkpoint: weights; run, which also loads the "
+        "optimizer's slots and the step, so that a second phase with other "
+        "records continues the schedule; or transplant, which loads weights "
+        "but rebuilds the word embeddings for the records' vocabulary.",
         choices=warm_start.STATES,
         group=MODEL,
     )
     budget_hours: float = setting(
         0.0,
-        "End after this many hours with the rate decayed; steps, rate and "
-        "other settings that you do not set are chosen to fit.",
+        "Train for this many hours and decay the rate by their end; the number "
+        "of steps, the rate and other settings that you do not set are chosen "
+        "to fit.",
         means="no budget",
         minimum=0.0,
         maximum=10000.0,
@@ -114,16 +115,17 @@ class PretrainingConfig:
     )
     depth_schedule: str | None = setting(
         None,
-        "Number of layers to run, `2:0.3,4:0.3,6`, with shares of the steps, "
-        "or of the time with budget_hours: the shared layer runs fewer times "
-        "at first. It must end with all layers of the model.",
+        "Numbers of layers to run in turn, such as `2:0.3,4:0.3,6`, with "
+        "shares of the steps or, with budget_hours, of the time: the shared "
+        "layer runs fewer times at first. The last number must be the model's "
+        "number of layers.",
         means="all layers throughout",
         group=LENGTH,
     )
     mask_schedule: str | None = setting(
         None,
-        "Shares of the tokens to predict, `0.30:0.4,0.20:0.3,0.15`, with "
-        "shares of the steps, or of the time with budget_hours; only for "
+        "Shares of the tokens to predict, such as `0.30:0.4,0.20:0.3,0.15`, "
+        "with shares of the steps or, with budget_hours, of the time; only for "
         "records of --masking=dynamic.",
         means="the records' masked_lm_prob",
         group=LENGTH,
@@ -136,8 +138,8 @@ class PretrainingConfig:
     )
     compat: str = variant(
         COMPAT_FLAG,
-        help="google: the released schedule, clipping, averaging over replicas "
-        "and initial weights.",
+        help="google selects the released schedule, clipping, averaging over "
+        "replicas and initial weights.",
     )
 
     def __post_init__(self):

@@ -105,8 +105,8 @@ def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
         if vocabulary := vocabulary_in(folder):
             return vocabulary
     print(
-        "Note: no tokenizer is known; a model directory without its files "
-        "exports only the signature `ids`"
+        "Note: no tokenizer is known; without tokenizer files, a model "
+        "directory exports only the signature `ids`"
     )
     return None
 
@@ -155,8 +155,8 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
     """
     folders = {f: read_metadata(f) for f in phases.folders(data_dir)}
     for folder, metadata in folders.items():
-        # Released records do not name a vocabulary, so it must be the model's
-        # vocabulary.
+        # Released records do not name a vocabulary, so they must use the
+        # model's vocabulary.
         size = metadata.vocab_size or config.vocab_size
         checks.check_files(
             folder, dataclasses.replace(metadata, vocab_size=size)
@@ -258,10 +258,10 @@ class Setup:
         return self.folders[self.phases()[-1].data_dir].count(EVAL)
 
     def phases(self) -> tuple[phases.Phase, ...]:
-        """Return the phases; raise an error if the schedules are wrong."""
+        """Return the phases; raise an error if a schedule is invalid."""
         chosen = self.pretraining
         depth, masks = chosen.depth_schedule, chosen.mask_schedule
-        if not chosen.do_train:  # all layers, and the masks in the records
+        if not chosen.do_train:  # use all layers, and the records' masks
             depth = masks = None
         schedules = phases.read_schedules(
             chosen.data_dir, depth, masks, self.config
@@ -313,8 +313,8 @@ def check_inputs(
     )
     for name in setup.kind.lacks:
         usual = settings.field_of(PretrainingConfig, name).default
-        value, rule = getattr(pretraining, name), "Records of phonemes need "
-        rule += f"`{name}` to keep its default, {usual}."
+        value, rule = getattr(pretraining, name), "With records of phonemes, "
+        rule += f"`{name}` must keep its default, {usual}."
         require(value == usual, rule, **{name: value})
     vocabulary = vocabulary_of(next(iter(folders)), pretraining.init_checkpoint)
     source = pretraining.init_checkpoint, pretraining.init_state
@@ -326,8 +326,8 @@ def check_inputs(
         pretraining.do_train
         or pretraining.init_checkpoint
         or checkpoints.has_weights(pretraining.output_dir),
-        "Without `do_train`, `output_dir` must contain a checkpoint, or "
-        "`init_checkpoint` must.",
+        "Without `do_train`, `output_dir` or `init_checkpoint` must contain a "
+        "checkpoint.",
         output_dir=pretraining.output_dir,
         init_checkpoint=None,
     )

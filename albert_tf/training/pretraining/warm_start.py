@@ -56,9 +56,10 @@ def stands_apart(piece: str) -> bool:
 
 
 def cut(text: str, ids: dict[str, int]) -> list[int]:
-    """Return the ids of the longest pieces from the left, [] if one is missing.
+    """Split a text into the longest pieces from the left; return their ids.
 
-    Pieces match with or without ▁, but exact matches are preferred.
+    The result is [] if no piece matches at some position. Pieces match with or
+    without ▁, but exact matches are preferred.
     """
     chosen, begin = [], 0
     while begin < len(text):
@@ -160,11 +161,11 @@ class Transplant:
         }
 
     def describe(self) -> str:
-        """Return a text that describes the origins of the rows."""
+        """Describe the origins of the rows."""
         total, made_of = len(self.origins), self.old_pieces
         one, new = np.sum(made_of == 1), np.sum(made_of == 0)
         return (
-            f"{total:,} pieces: {one:,} are the old vocabulary's, "
+            f"{total:,} pieces: {one:,} from the old vocabulary, "
             f"{total - one - new:,} composed of its pieces, {new:,} new"
         )
 
@@ -243,8 +244,8 @@ def check_warm_start(
     known = model_dir and vocabulary_in(model_dir)
     require(
         state != TRANSPLANT or (known and vocabulary),
-        "`init_state=transplant` needs an `init_checkpoint` with its "
-        "tokenizer, and records with theirs.",
+        "`init_state=transplant` needs an `init_checkpoint` with a tokenizer, "
+        "and records with a tokenizer.",
         init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
     )
     if model_dir:
@@ -264,9 +265,9 @@ def check_warm_start(
         require(
             symbols.have_same_ids(known, vocabulary),
             "`init_checkpoint` must have the tokenizer of the records, or "
-            "`init_state` must be transplant, which rebuilds its word "
-            "embeddings for theirs.",
-            init_checkpoint=f"{model_dir} with another one",
+            "`init_state` must be transplant, which rebuilds the word "
+            "embeddings for the records' tokenizer.",
+            init_checkpoint=f"{model_dir} with another tokenizer",
         )
 
 
@@ -314,10 +315,10 @@ def describe_warm_start(
 def foreign_heads(
     known: Vocabulary | None, vocabulary: Vocabulary | None
 ) -> tuple[str, ...]:
-    """Return the source's heads whose outputs mean something else in the run.
+    """Return the source's heads whose outputs have another meaning in the run.
 
-    Only the outputs of the word head are neither ids, which a transplant
-    matches, nor the same in all models.
+    Only the word head can be such a head: the outputs of other heads are ids,
+    which a transplant matches, or have the same meaning in all models.
     """
     words = known.words if known else ()
     return (WORD_HEAD,) if vocabulary and vocabulary.words != words else ()
@@ -336,8 +337,8 @@ def start_weights(
 
     Args:
       model: the model with its pretraining heads.
-      model_dir: the source; heads that are missing or foreign there keep their
-        random weights.
+      model_dir: the source; a head that the source lacks, or whose outputs have
+        a different meaning there, keeps its random weights.
       target: the model's architecture.
       transplant: required if the source has a different vocabulary.
       vocabulary: the run's vocabulary, if known.
@@ -367,7 +368,8 @@ def start_weights(
         variable.assign(value)
     lines = describe_warm_start(source, target, names)
     lines += [
-        f"a new {head[:-1]} head: none is stored that fits" for head in absent
+        f"a new {head[:-1]} head, because none is stored that fits"
+        for head in absent
     ]
     if transplant:
         lines.append(transplant.describe() + symbols.named(known, vocabulary))
