@@ -110,7 +110,7 @@ def keeps_spaces(content: dict, rules: list[dict]) -> bool:
             with contextlib.suppress(NotExpressible):
                 found = python_pattern(rule["pattern"])
                 text = found.sub(lambda _, r=rule: r["content"], text)
-    return text.replace(WORD_MARK, " ") != "a b"
+    return text.replace(WORD_MARK, " ").lstrip() != "a b"
 
 
 def is_digit(character: str) -> bool:

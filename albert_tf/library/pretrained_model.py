@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, H hidden width, V vocabulary.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -77,6 +78,8 @@ class Albert(ModelWithTokenizer):
         super().__init__(config, tokenizer, max_length, **kwargs)
         self.albert = AlbertModel(config, dtype=self.dtype_policy)
         self.albert.build()
+        # Each graph is traced once and serves all later calls of `embed`.
+        self._steps = functools.cache(functools.partial(make_step, self.albert))
         self.heads = tuple(heads)
         for name in self.heads:
             head = HEADS[name](config, name=name, dtype=self.dtype_policy)
@@ -227,7 +230,7 @@ class Albert(ModelWithTokenizer):
         settings = EmbedConfig(output_file=".npy", **how)
         layer = check_layer(settings, self.config)
         features = Features.of_texts(self.need_tokenizer(), texts, length)
-        step = make_step(self.albert, pooling, layer)
+        step = self._steps(pooling, layer)
         vectors = vectors_of(features, settings.batch_size, step)
         return vectors[0] if lone else vectors
 

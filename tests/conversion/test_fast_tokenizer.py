@@ -30,6 +30,20 @@ def test_what_is_written_is_read(make, tmp_path):
         assert again.encode(text) == tokenizer.encode(text), text
 
 
+def test_any_first_letter_is_read_without_a_warning(tmp_path):
+    """A round trip needs no warning for words that begin with any letter."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    content = vocabularies.trained(
+        sentence_iterator=iter([f"{a}e {a}o {a}" for a in letters] * 20),
+        vocab_size=100,
+    )
+    tokenizer = SentencePieceTokenizer(content, TextConfig())
+    pieces = {tokenizer.pieces([i])[0] for i in range(tokenizer.vocab_size)}
+    assert pieces >= {f"▁{letter}" for letter in letters}
+    folder = write(tmp_path, tokenizer_json(tokenizer))
+    assert read_tokenizer(folder)[1] == []
+
+
 def test_settings_go_there_and_back(golden, tmp_path):
     """A round trip keeps all settings of a tokenizer."""
     for i, settings in enumerate(

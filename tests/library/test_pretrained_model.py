@@ -88,6 +88,23 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
     np.testing.assert_allclose(half, np.load(vectors), atol=0.1)
 
 
+def test_embed_traces_few_graphs(pretrained):
+    """Calls with texts of any number and length share their graphs.
+
+    The second shape makes a graph's sizes variable. Each pooling and each
+    layer has its own graph.
+    """
+    albert = load(pretrained)
+    for number in range(1, 9):
+        text = "the film was good " * number
+        albert.embed([text] * number)
+        albert.embed(text)
+        albert.embed(text, "cls", 0)
+    for pooling, layer in ("mean", 2), ("cls", 0):
+        step = albert._steps(pooling, layer)
+        assert 1 <= step.experimental_get_tracing_count() <= 3
+
+
 def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
     """For one text, the result has no axis; defaults are the program's."""
 
