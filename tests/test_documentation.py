@@ -55,7 +55,7 @@ def smaller(text: str) -> str:
 
 # {notebook: the parameter cell for a small run}
 PARAMETERS = {
-    "look_into_a_model": 'MODEL = "pretrained"',
+    "look_into_a_model": 'MODEL = "examples/models/tiny_en"',
     "finetune_a_table": """
 MODEL = "pretrained"
 TABLES = "demo/corpus/task"
@@ -111,6 +111,8 @@ def folder(tmp_path_factory, tokenizer_dir):
     shutil.copytree(folder / "pretrained", folder / "albert_base_v2")
     for name in ("pretrained", "finetuned"):  # as `make demo` writes them
         shutil.copytree(folder / name, folder / "demo" / name)
+    models = "examples/models"
+    shutil.copytree(ROOT / models, folder / models)
     return folder
 
 
