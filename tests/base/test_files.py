@@ -44,7 +44,7 @@ def test_two_stars_reach_every_depth(folder):
     for pattern in (f"{folder}/**", f"{folder}/**/*", f"{folder}/**/*.txt"):
         paths = files.glob(pattern, "`input_file`")
         assert paths == [f"{folder}/{name}" for name in names]
-    with pytest.raises(InputError, match="no `[*][*]`.*file://"):
+    with pytest.raises(InputError, match="not `[*][*]`.*file://"):
         files.matches(f"file://{pattern}")
 
 

@@ -65,7 +65,7 @@ def test_means_of_integers_are_integers():
         (0.5, True, None, None),
         (-0.1, True, None, "at least 0 and below 1"),
         (1, True, None, "at least 0 and below 1"),
-        (0.5, True, "mse", "its own loss. .*label_smoothing=0.5, loss=mse"),
+        (0.5, True, "mse", "the task's loss. .*label_smoothing=0.5, loss=mse"),
         (0.5, False, None, "needs a task with classes"),
     ],
 )

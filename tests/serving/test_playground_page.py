@@ -89,7 +89,7 @@ def test_a_request_may_have_the_largest_size(page, more):
         ("attention", ("a", "", 1, "0", 2), "Numbers must be finite"),
         ("attention", ("a", "", 1, 0), "A value is missing.*values=4"),
         ("score", ("x" * 20_000, "b"), None),
-        ("score", ("x" * 20_001, "b"), "up to 20,000 .*characters=20001"),
+        ("score", ("x" * 20_001, "b"), "at most 20,000 .*characters=20001"),
         ("score", ("a", 7), "`text_pair` must be text. Received: type=int"),
     ],
 )

@@ -125,7 +125,9 @@ def test_ids_may_be_large(tmp_path):
     path.write_text(json.dumps(ROLES | {"symbols": SYMBOLS | largest}))
     assert symbols.read_table(str(tmp_path)).vocab_size == 1 << 16
     path.write_text(json.dumps(ROLES | {"symbols": {}}))
-    with pytest.raises(InputError, match="from 0 to 65535, for each"):
+    with pytest.raises(
+        InputError, match="each character to a different id from 0 to 65535"
+    ):
         symbols.read_table(str(tmp_path))
 
 
