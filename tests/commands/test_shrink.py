@@ -112,14 +112,14 @@ def test_heads_are_removed_and_the_cost_is_told(
     assert lines[start].split() == ["parameters", "accuracy", "loss"]
     rows = map(str.split, lines[start + 1 : start + 3])
     rows = {row[0]: row[-2:] for row in rows}
-    assert list(rows) == ["as", "num_heads=1"]
+    assert list(rows) == ["original", "num_heads=1"]
     found = AlbertConfig.from_model_dir(out)
     assert (found.num_attention_heads, found.attention_head_size) == (1, 8)
     del data["train_file"]
     after = tiny_runs.run(
         model_dir=out, output_dir=str(tmp_path / "x"), do_eval=True, **data
     )
-    for name, wanted in (("as", metrics), ("num_heads=1", after)):
+    for name, wanted in (("original", metrics), ("num_heads=1", after)):
         values = [wanted["eval"][k] for k in ("accuracy", "loss")]
         close([float(cell) for cell in rows[name]], values, 1e-4)
 
