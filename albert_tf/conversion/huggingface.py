@@ -455,7 +455,8 @@ def write(
     if head["architectures"] == ["AlbertModel"]:
         arrays = {n.removeprefix(BACKBONE): a for n, a in arrays.items()}
     values = config_json(config) | head
-    files.write_json(files.join(folder, CONFIG), values)
-    safetensors.numpy.save_file(
-        arrays, files.join(folder, SAFETENSORS), metadata={"format": "pt"}
-    )
+    config_path, path = (files.join(folder, n) for n in (CONFIG, SAFETENSORS))
+    files.write_json(config_path, values)
+    safetensors.numpy.save_file(arrays, path, metadata={"format": "pt"})
+    # Only the owner can read a file from safetensors.
+    shutil.copymode(config_path, path)

@@ -114,6 +114,19 @@ def test_weights_are_stored_in_half_precision(golden, tmp_path):
     assert {v.dtype for v in wide.values()} == {np.dtype(np.float32)}
 
 
+def test_others_can_read_the_weights(golden, tmp_path):
+    """All files of a folder have the permissions of a new file."""
+    folder, _ = huggingface(tmp_path, golden)
+    out = tmp_path / "out"
+    old = os.umask(0o022)
+    try:
+        convert(str(folder), str(out), "huggingface")
+    finally:
+        os.umask(old)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in out.iterdir()}
+    assert set(modes.values()) == {0o644}, modes
+
+
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
     """Other formats, and weights beyond float16, are errors without output."""
     folder, tensors = huggingface(tmp_path, golden)
