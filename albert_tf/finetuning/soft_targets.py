@@ -20,11 +20,11 @@ from albert_tf.training.evaluator import Batch, Objective
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:
     """Return weights that balance the classes.
 
-    Each of the k classes that occur has the weight n / (k n_c), and every other
-    class has the weight 1.
+    If k classes occur, and class c occurs n_c times in n labels, its weight is
+    n / (k n_c). Classes that do not occur have weight 1.
 
     Args:
-      labels: the labels of n examples, of which n_c have class c.
+      labels: [n], the label of each example.
       number: the number of classes.
     """
     present, counts = np.unique(labels, return_counts=True)

@@ -141,8 +141,8 @@ def listed(directory: str) -> list[str]:
     files.require_no_pattern("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)
     content = files.read_bytes(path) if files.is_file(path) else b""
-    # The first path is that of the newest checkpoint. Paths may be absolute,
-    # and may come from a different machine.
+    # The newest checkpoint comes first. Paths may be absolute, and may come
+    # from a different machine.
     paths = _LISTED.findall(content.decode(errors="replace"))
     if not paths:
         if not files.is_folder(directory):

@@ -103,6 +103,11 @@ def test_embed_traces_few_graphs(pretrained):
     for pooling, layer in ("mean", 2), ("cls", 0):
         step = albert._steps(pooling, layer)
         assert 1 <= step.experimental_get_tracing_count() <= 3
+    before = albert.embed("the film")
+    bias = albert.albert.encoder.weights[-1]
+    bias.assign(bias + np.linspace(1, 2, bias.shape[0], dtype="f4"))
+    # A graph reads the weights in each call.
+    assert np.abs(albert.embed("the film") - before).min() > 0.01
 
 
 def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
