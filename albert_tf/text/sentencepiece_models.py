@@ -1,11 +1,15 @@
 """SentencePiece models: files, character maps, rules for numbers and words."""
 
+import ast
 import functools
+import inspect
 import io
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 
 import numpy as np
 import sentencepiece
@@ -165,6 +169,27 @@ def charsmap_of(table: dict[str, str]) -> bytes:
         )
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
     return proto.normalizer_spec.precompiled_charsmap
+
+
+def _code(module: ModuleType) -> str:
+    """Return the code of a module without comments, docstrings and layout."""
+    tree = ast.parse(inspect.getsource(module))
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            texts = [s for s in body if isinstance(s, ast.Expr)]
+            texts = [s for s in texts if isinstance(s.value, ast.Constant)]
+            node.body = [s for s in body if s not in texts]
+    return ast.dump(tree)
+
+
+def compiler_version(sources: Iterable[ModuleType]) -> str:
+    """Return what compiled rules depend on, apart from the vocabulary.
+
+    Args:
+      sources: the modules that define the rules and compile them.
+    """
+    versions = unicodedata.unidata_version, sentencepiece.__version__
+    return "\n".join([*versions, *map(_code, sources)])
 
 
 # A piece that consists of the characters in ENGLISH continues a word, unless

@@ -5,12 +5,10 @@ import base64
 import dataclasses
 import functools
 import hashlib
-import inspect
 import itertools
 import json
 import os
 import re
-import unicodedata
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -32,6 +30,7 @@ from albert_tf.text.normalization import (
 from albert_tf.text.packing import INPUTS, checked_texts, pack, row_length
 from albert_tf.text.sentencepiece_models import (
     WORD_MARK,
+    compiler_version,
     concatenated,
     digit_comma_splits,
     expand,
@@ -137,11 +136,9 @@ class Tokenizer(Vocabulary):
         """Compile `with_rules`."""
 
     def _rules_hash(self, rules: bytes) -> bytes:
-        """Return a hash of `with_rules` and of its sources."""
-        versions = unicodedata.unidata_version, sentencepiece.__version__
+        """Return a hash of `with_rules` and of what determines it."""
         sources = normalization, sentencepiece_models, wordpiece
-        code = map(inspect.getsource, sources)
-        about = "\n".join([self.fingerprint(), *versions, *code]).encode()
+        about = f"{self.fingerprint()} {compiler_version(sources)}".encode()
         return hashlib.sha256(about + rules).digest()
 
     @functools.cached_property

@@ -15,7 +15,9 @@ from vocabularies import (
 )
 
 from albert_tf.base.errors import InputError
+from albert_tf.text import normalization
 from albert_tf.text.normalization import TextConfig
+from albert_tf.text.sentencepiece_models import compiler_version
 from albert_tf.text.tokenizers import (
     SentencePieceTokenizer,
     load_tokenizer,
@@ -88,6 +90,27 @@ def test_compiled_rules_of_something_else_are_ignored(
     path = str(tmp_path / "spiece.model")
     loaded = tokenizer_from_files(spm_model_file=path, do_lower_case=lower)
     assert loaded.with_rules == b"compiled anew"
+
+
+@pytest.mark.parametrize(
+    "code, same",
+    [
+        ("X = 1\n\ndef f(x):\n    return x\n", True),
+        ("X=1  # one\ndef f(x):\n    'The same.'\n    return (x)\n", True),
+        ("'About.'\nX = 1\ndef f(x):\n    return x\n", True),
+        ("X = 2\ndef f(x):\n    return x\n", False),
+        ("X = 1\ndef f(x):\n    return -x\n", False),
+        ("X = 1\ndef f(x):\n    return 'x'\n", False),
+        ("X = 1\ndef f(x):\n    g()\n    return x\n", False),
+    ],
+)
+def test_only_code_makes_compiled_rules_outdated(code, same, monkeypatch):
+    """Comments and docstrings can change without a new compilation."""
+    first = "X = 1  # a constant\n\n\ndef f(x):\n    'Text.'\n    return x\n"
+    sources = [first, code]
+    monkeypatch.setattr("inspect.getsource", lambda module: sources.pop(0))
+    versions = [compiler_version([normalization]) for _ in range(2)]
+    assert (versions[0] == versions[1]) == same
 
 
 def test_a_models_tokenizer_is_not_replaced(tmp_path):
