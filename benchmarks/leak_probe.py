@@ -232,7 +232,7 @@ def report(data_dir: str) -> list[str]:
         lines.append(
             "Warning: the ends, lengths and similarity of A and B reveal "
             f"swapped segments in {found['balanced_accuracy']:.1%} of unseen "
-            "examples (50 % is ideal): the order task leaks; see --compat, and "
+            "examples (50% is ideal): the order task leaks; see --compat, and "
             "check short documents for titles without a full stop"
         )
     return lines

@@ -296,7 +296,7 @@ def print_counts(counts: dict[str, Counter]) -> None:
     total = sum(counts.values(), Counter())
     noticed, number = total[KILLED] + total[TIMEOUT], total.total()
     low, high = interval(noticed, number)
-    share = f"{noticed / number:.0%} (95 %: {low:.0%} to {high:.0%})"
+    share = f"{noticed / number:.0%} (95%: {low:.0%} to {high:.0%})"
     print(f"{noticed} of {number} detected: {share}", flush=True)
 
 

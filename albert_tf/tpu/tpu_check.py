@@ -50,7 +50,7 @@ class TpuCheckConfig(Validated):
     )
     max_predictions_per_seq: int | None = variant(
         field_of(MaskingConfig, "max_predictions_per_seq"),
-        means="the number in the records, or 15 % of the tokens",
+        means="the number in the records, or 15% of the tokens",
         group=ACTIONS,
     )
     find_largest_batch: bool = setting(

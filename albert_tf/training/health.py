@@ -162,7 +162,7 @@ def mask_notes(masked_share: float | None) -> dict[str, str]:
         return {}
     return {
         "mask_rate": f"{masked_share:.1%} of the tokens are predicted; for the "
-        "paper's 15 %, set max_predictions_per_seq to 0.15 times the length"
+        "paper's 15%, set max_predictions_per_seq to 0.15 times the length"
     }
 
 

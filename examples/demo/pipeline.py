@@ -143,7 +143,7 @@ def shown(share: float, number: int) -> str:
     """Format a share with its Wilson interval and the number of examples."""
     trials = stats.binomtest(round(share * number), number)
     low, high = trials.proportion_ci(method="wilson")
-    return f"{share:.1%} (95 %: {low:.1%} to {high:.1%}, {number} examples)"
+    return f"{share:.1%} (95%: {low:.1%} to {high:.1%}, {number} examples)"
 
 
 def print_pretraining(output_dir: str) -> None:
@@ -162,7 +162,7 @@ def print_pretraining(output_dir: str) -> None:
     sop = history.column("eval", "sop_accuracy")[1][-1]
     entropy = unigram_entropy(data_dir)
     print(f"  unigram entropy of the masked words {entropy:.4f}")
-    print(f"  sentence order {shown(sop, number)}, chance 50 %")
+    print(f"  sentence order {shown(sop, number)}, chance 50%")
     print(f"  curves: {files.join(model_dir, CURVES_FILE)}")
 
 

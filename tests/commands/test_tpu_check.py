@@ -35,7 +35,7 @@ def config_file(tmp_path):
 def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
     """Lengths come from the flags, the records or the model's limit.
 
-    By default, 15 % of the tokens are predicted. An error for a length that is
+    By default, 15% of the tokens are predicted. An error for a length that is
     too long states the model's limit.
     """
     config = tiny.CONFIG

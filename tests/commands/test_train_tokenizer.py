@@ -222,7 +222,7 @@ def test_longest_sentences_by_hand(tmp_path):
 
 
 def test_warnings_at_their_limits():
-    """Up to 1 % of the bytes may be skipped; kept accents cause no warning."""
+    """Up to 1% of the bytes may be skipped; kept accents cause no warning."""
     few = Counter(bytes=1000, long_bytes=10, letters=100, marked=50)
     assert not list(warnings(few))
     (said,) = warnings(few + Counter(long_bytes=1))

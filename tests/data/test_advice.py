@@ -150,9 +150,9 @@ def test_limits_themselves_are_sound():
 @pytest.mark.parametrize(
     "records, paired, even, uneven",
     [
-        (100, 100, (30, 70), (29, 71)),  # four standard deviations of 5 %
+        (100, 100, (30, 70), (29, 71)),  # four standard deviations of 5%
         (400, 100, (30, 70), (29, 71)),  # only pairs have a label
-        (10**6, 10**6, (480_010, 519_990), (479_990, 520_010)),  # 2 %
+        (10**6, 10**6, (480_010, 519_990), (479_990, 520_010)),  # 2%
     ],
 )
 def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
@@ -256,7 +256,7 @@ def test_no_more_is_held_out_than_is_sensible(share, advice):
 
 
 def test_advice_on_few_held_out_records():
-    """The advice is a share of at most 20 %, which makes 100 records."""
+    """The advice is a share of at most 20%, which makes 100 records."""
 
     def said(*args):
         return "".join(reporting.few_held_out(*args))
@@ -271,7 +271,7 @@ def test_advice_on_few_held_out_records():
 
 @pytest.mark.parametrize("do_permutation", [False, True])
 def test_released_predictions_at_512(do_permutation):
-    """A warning says that 20 predictions of 512 tokens are 3.9 %, not 15 %.
+    """A warning says that 20 predictions of 512 tokens are 3.9%, not 15 %.
 
     Permuted tokens do not count as masked.
     """

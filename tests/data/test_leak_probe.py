@@ -87,7 +87,7 @@ def test_random_documents_leak():
     found = measure(examples(np.random.default_rng(1), random_documents=0.6))
     assert found["balanced_interval"][0] > LEAK
     assert found["majority_share"] == pytest.approx(0.8, abs=0.03)
-    # Topics give the right label for 54 % of label 1 and all of label 0.
+    # Topics give the right label for 54% of label 1 and all of label 0.
     best = 0.5 * (1 + 0.6 * 0.9 / 0.8)
     assert found["balanced_accuracy"] == pytest.approx(best, abs=0.06)
 

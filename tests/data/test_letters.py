@@ -108,7 +108,7 @@ def test_letters_that_english_does_not_have():
 
 
 def test_shares_at_their_limits():
-    """A share of 0.2 % marks, or of 1 % other letters, is not yet many."""
+    """A share of 0.2% marks, or of 1% other letters, is not yet many."""
     assert letter_shares(Counter()) == (0, 0)
     assert letter_shares(Counter(letters=1, marked=1)) == (1, 0)
     few = Counter(letters=1000, marked=2, beyond_english=10)

@@ -136,7 +136,7 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_tokens_are_replaced_independently():
-    """Both of two predictions become [MASK] in 64 % of the examples."""
+    """Both of two predictions become [MASK] in 64% of the examples."""
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
     _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1

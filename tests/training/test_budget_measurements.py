@@ -291,7 +291,7 @@ def test_the_end_states_the_time_used(capsys, step, rate):
     setup = limited.closed(setup_with(), run)
     assert setup.training.num_train_steps == 21
     assert capsys.readouterr().out == (
-        f"budget_hours=1: 3636.0 of 3600 s (+1.0 %), {step} steps, the last "
+        f"budget_hours=1: 3636.0 of 3600 s (+1.0%), {step} steps, the last "
         f"at a rate of {rate}\n"
     )
 

@@ -122,7 +122,7 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """Ten evaluations take 5 % of the time; slow evaluations are fewer.
+    """Ten evaluations take 5% of the time; slow evaluations are fewer.
 
     An example takes 1.6 ms, so 19,200 examples fit into 30 s. At least two
     evaluations are made.

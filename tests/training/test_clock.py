@@ -167,9 +167,9 @@ MACHINES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_run_ends_in_time_with_the_rate_decayed(name):
-    """A run's duration is within 1 % of its time budget.
+    """A run's duration is within 1% of its time budget.
 
-    The learning rate ends below 1 % of the peak, without jumps.
+    The learning rate ends below 1% of the peak, without jumps.
     """
     simulation = Simulation(MACHINES[name])
     simulation.process()

@@ -121,7 +121,7 @@ def test_windows_have_about_equal_steps():
 
 
 def test_speed_is_a_share_of_the_peak():
-    """At 2 GFLOP per example, 100 examples/s are 20 % of 1 TFLOP/s."""
+    """At 2 GFLOP per example, 100 examples/s are 20% of 1 TFLOP/s."""
     found = monitor(peak_flops=1e12).scalars(100.0)
     assert found["model_flops_utilization"] == pytest.approx(0.2)
     assert found["tokens_per_second"] == 12800.0

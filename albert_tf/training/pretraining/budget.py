@@ -333,7 +333,7 @@ class Budget:
         rate = run.trainer.rate(max(run.step - 1, 0))
         print(
             f"budget_hours={self.hours:g}: {used:.1f} of {seconds:.0f} s "
-            f"({100 * used / seconds - 100:+.1f} %), {run.step} steps, the "
+            f"({100 * used / seconds - 100:+.1f}%), {run.step} steps, the "
             f"last at a rate of {rate:.2g}",
             flush=True,
         )
