@@ -1,7 +1,10 @@
 """The project's layout rules, checked on the source code."""
 
 import ast
+import contextlib
 import graphlib
+import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -134,6 +137,22 @@ def test_the_library_does_not_assert():
         if any(isinstance(node, ast.Assert) for node in ast.walk(tree))
     ]
     assert users == []
+
+
+def test_decorated_functions_keep_their_names():
+    """A function of a module has its own name and text under a decorator."""
+    hidden = set()
+    for name in MODULES:
+        with contextlib.suppress(ImportError):  # an optional package
+            module = importlib.import_module(f"albert_tf.{name}")
+            functions = inspect.getmembers(module, inspect.isfunction)
+            hidden |= {
+                f"{name}.{function}"
+                for function, value in functions
+                if value.__module__ == module.__name__
+                and "<locals>" in value.__qualname__
+            }
+    assert hidden == set()
 
 
 # They record the progress of a run.

@@ -82,6 +82,16 @@ def test_two_arrays_are_a_pair(texts, pair):
     assert is_pair(texts) == pair
 
 
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [((), [1]), ((2,), [2]), ((2, 1), [2]), ((1, 2), [1, 2])],
+)
+def test_a_column_of_a_tensor_is_flattened(shape, kept):
+    """A scalar and a tensor [B, 1] become a tensor [B]; others are kept."""
+    texts = tf.fill(shape, "a")
+    assert preprocessor.column(texts).shape.as_list() == kept
+
+
 def test_a_column_of_lists_is_a_list():
     """Lists of one text each are texts; other lists stay as they are."""
     for texts, wanted in (

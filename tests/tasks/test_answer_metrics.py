@@ -28,11 +28,12 @@ def test_what_is_compared(text, expected):
 @pytest.mark.parametrize(
     ("answers", "odds", "expected"),
     [
-        (["a", "a", ""], [-4.0, -3.0, 1.0], -1.0),
-        (["a", "a", ""], [2.0, 3.0, 5.0], 4.0),
-        (["a", "", "", ""], [-3.0, -3.0, 1.0, 2.0], -1.0),  # a tie
-        (["a", "a"], [-9.0, -8.0], 0.0),
-        (["a", "a"], [5.0, 6.0], 7.0),
+        (["x", "x", ""], [-4.0, -3.0, 1.0], -1.0),
+        (["x", "x", ""], [2.0, 3.0, 5.0], 4.0),
+        (["x", "", "", ""], [-3.0, -3.0, 1.0, 2.0], -1.0),  # a tie
+        (["x y", ""], [-4.0, 1.0], -1.5),  # not exact, but F1 is 2 / 3
+        (["x", "x"], [-9.0, -8.0], 0.0),
+        (["x", "x"], [5.0, 6.0], 7.0),
         (["", "b"], [3.0, 4.0], 0.0),
         # No answer is right once in 49 times; 1 / 49 * 49 is not 1.
         (["", *"b" * 48], [-5.0] * 49, -6.0),
@@ -41,7 +42,7 @@ def test_what_is_compared(text, expected):
 def test_the_threshold_keeps_its_distance(answers, odds, expected):
     """A threshold is halfway between two odds, or at least 1 from all odds."""
     answers = [[text] if text else [] for text in answers]
-    predictions = ["a"] * len(answers)
+    predictions = ["x"] * len(answers)
     assert decision_threshold(answers, predictions, odds) == expected
 
 
