@@ -12,7 +12,8 @@ of its tests need, is not installed.
 In a copy of the last commit, the default suite runs once under coverage, to
 find the tests that execute each line. The tests of the mutant's line then run
 on the mutant: first the tests of its module, then those of its package, then
-one test of each other file and the tests that inspect the whole package.
+one test of each other file and the tests that inspect the whole package, and
+then the remaining tests.
 Coverage does not record lines that run at import or in AutoGraph's copy of a
 function. For such lines, all tests of the package run, and all tests that
 execute any line of the module. "Survived" is an upper bound, because other
@@ -179,11 +180,17 @@ def select(path: Path, line: int, covering: Covering) -> list[str]:
     """Return the tests for a mutant, with the most relevant tests first."""
     lines, own = covering.get(path, {}), f"tests/{room(path)}/"
     tests = lines.get(line) or {own}.union(*lines.values())
-    others = {t.split("::")[0]: t for t in sorted(tests) if own not in t}
-    chosen = {t for t in tests if own in t}.union(others.values(), INSPECTIONS)
-    whole = {t for t in chosen if "::" not in t}
-    chosen = whole | {t for t in chosen if t.split("::")[0] not in whole}
-    return sorted(chosen, key=lambda t: (path.stem not in t, own not in t, t))
+    first = {t for t in tests if own in t}.union(
+        {t.split("::")[0]: t for t in sorted(tests) if own not in t}.values(),
+        INSPECTIONS,
+    )
+    whole = {t for t in tests.union(first) if "::" not in t}
+    chosen = whole | {t for t in tests if t.split("::")[0] not in whole}
+
+    def rank(test: str) -> tuple[bool | str, ...]:
+        return path.stem not in test, own not in test, test not in first, test
+
+    return sorted(chosen, key=rank)
 
 
 def copy_commit(root: Path, folder: Path) -> None:
@@ -265,7 +272,8 @@ def outcome(path: Path, code: str, tests: list[str]) -> str:
             return SURVIVED
         if status == -signal.SIGPROF:
             return TIMEOUT
-        if not run_tests([failed] if failed else tests)[0]:
+        again = [failed] if failed else [*tests, "--collect-only"]
+        if not run_tests(again)[0]:
             return KILLED
         if not failed:
             return BROKEN
