@@ -191,17 +191,12 @@ class KeepBest(Hook):
         every = self.every or 1
         if not run.chief or (run.step % every and run.step < run.end):
             return
-        # The last evaluation of an earlier, shorter run counts if its weights
-        # were kept.
+        # Earlier evaluations count only if their weights were kept.
         folder = files.join(run.output_dir, checkpoints.BEST)
         best = map(checkpoint_files.number, checkpoint_files.listed(folder))
         counting = {*best, run.step}
         rows = zip(*run.history.column("eval", self.metric), strict=True)
-        *earlier, value = (
-            value
-            for step, value in rows
-            if step % every == 0 or step in counting
-        )
+        *earlier, value = (value for step, value in rows if step in counting)
         if value > max(earlier, default=float("-inf")):
             self.keep(run)
 

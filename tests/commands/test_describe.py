@@ -100,6 +100,10 @@ def test_ratios_are_those_of_bert():
     assert row_of(lines, "embedding projection") == ["99,072", "0"]
     assert row_of(lines, "masked-LM head") == ["128,688", "622,128", "4.8x"]
     assert row_of(lines, "sentence-order head") == ["1,538", "1,538", "1.0x"]
+    groups = list(describe.PARAMETER_GROUPS)
+    titles = ["parameters", *groups[:6], "backbone", *groups[6:]]
+    starts = [line.strip().partition("  ")[0] for line in lines]
+    assert starts == [*titles, "with both heads"]
     lines = describe.parameter_lines(goldens.variant("unfactorized"))
     assert row_of(lines, "embedding projection") == ["0", "0"]
     assert row_of(lines, "word embeddings") == ["720", "720", "1.0x"]

@@ -6,6 +6,8 @@ from exporting import TEXTS, close, finetuned, server_of, strings
 from tiny_records import serialized
 
 from albert_tf.library.models import Classifier, Regressor
+from albert_tf.serving.classifiers import with_choice
+from albert_tf.tasks import multiple_choice
 
 
 def test_classification_names_its_labels(tmp_path, pretrained_dir):
@@ -26,6 +28,17 @@ def test_classification_names_its_labels(tmp_path, pretrained_dir):
     found = server.call("text", strings(TEXTS))
     close(found["probabilities"], wanted)
     assert found["sequence_output"].shape == [len(TEXTS), 12, 16]
+
+
+def test_a_graph_places_choices_as_python_does():
+    """A choice fills each blank in the question, or else follows it."""
+    questions, choices = (
+        ["a _ b _?", "why?", "_ c", "d _"],
+        ["W", "X", "Y", "Z"],
+    )
+    found = with_choice(tf.constant(questions), tf.constant(choices))
+    expected = map(multiple_choice.with_choice, questions, choices)
+    assert [x.decode() for x in found.numpy()] == list(expected)
 
 
 def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
