@@ -1,4 +1,4 @@
-"""The parts of documents, their shards, and the files of records, by hand."""
+"""Parts, shards and files of records equal results computed by hand."""
 
 import dataclasses
 import hashlib
@@ -48,7 +48,7 @@ def test_documents_are_cut_into_parts():
 
 
 def test_short_documents_are_dealt_to_no_shard():
-    """Documents with text, but less than asked, are short.
+    """A document with some text, but fewer tokens than required, is short.
 
     A document that spans blocks is never short.
     """
