@@ -121,7 +121,8 @@ class Workers:
 
         Args:
           function: a module-level function, or a `functools.partial` of such a
-            function. It, its argument and its result must be picklable.
+            function. The function, its argument and its result must be
+            picklable.
           items: the arguments, which are read only as far ahead as needed to
             keep the workers busy.
         """
