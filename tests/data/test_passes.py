@@ -31,9 +31,9 @@ def test_a_part_has_the_shard_of_its_hash():
 
 
 def test_documents_are_cut_into_parts():
-    """A part has the sentences that begin in 32,768 tokens; empty ones skip.
+    """A part has the sentences that begin in one range of 32,768 tokens.
 
-    The keys of the parts follow each other.
+    A range in which no sentence begins has no part. Keys are consecutive.
     """
     most = 32_768
     sizes = np.array([most - 1, 2, 5, 3 * most, 4])

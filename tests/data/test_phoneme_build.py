@@ -66,7 +66,7 @@ def test_examples_are_laid_out_as_described(built):
 
 @pytest.mark.parametrize("ids", [[5, 6, 16], [5, 6, 16, 7]])
 def test_a_record_without_its_last_separator_is_shown(ids):
-    """A record needs neither a separator nor as many symbols as labels."""
+    """Records are shown even without a last separator or with extra labels."""
     rows = {"symbol_ids": [ids], "word_ids": [[2, 2, 0, 3]]}
     rows = {name: np.array(values) for name, values in rows.items()}
     (record,) = tfrecord.encode_ints(rows)

@@ -1,4 +1,4 @@
-"""Find where words and sentences begin; count letters other than English ones.
+"""Find where words and sentences begin, and count non-English letters.
 
 One of several rules finds words. Settings for English do not suit all texts;
 counts of letters determine the settings, or cause warnings.

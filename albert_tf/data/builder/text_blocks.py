@@ -372,8 +372,9 @@ def _is_made(pattern: str, path: str, folder: str) -> bool:
     """Return whether a path that a pattern matches is program output.
 
     If the pattern starts above the output folder, all files in that folder are
-    program output. If the pattern starts inside the folder, only files that
-    programs write are program output. A plain name is never program output.
+    program output. If the pattern starts inside the folder, only the files that
+    programs write there are program output. A plain name is never program
+    output.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False

@@ -307,7 +307,7 @@ def infer_metadata(paths: list[str], folder: str) -> Metadata:
 
 
 def read_metadata(data_dir: str) -> Metadata:
-    """Return the metadata of the records in a folder or of a glob's matches.
+    """Return the metadata of records, given their folder or a glob.
 
     Args:
       data_dir: a folder written by the builder, a folder of released records,

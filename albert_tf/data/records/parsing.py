@@ -91,9 +91,7 @@ def padded_features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
 def parse_static(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
-    """Parse a batch of static examples; only the weights are not int32.
-
-    The weights are float32.
+    """Parse a batch of static examples to int32 and, for weights, float32.
 
     Args:
       names, serialized: [B] string, see `parse_examples`.

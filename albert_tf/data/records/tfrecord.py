@@ -74,7 +74,7 @@ def write_once(
 
 
 def _checked(framed: bytes) -> bytes | None:
-    """Verify and remove the checksum at the end; return None if it differs."""
+    """Verify and remove the checksum at the end; return None on a mismatch."""
     data = framed[: -CHECKSUM.size]
     return data if framed == _with_checksum(data) else None
 
