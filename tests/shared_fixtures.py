@@ -211,7 +211,7 @@ def signatures(exported):
 
 @pytest.fixture(scope="session")
 def pretrained(tmp_path_factory):
-    """Return a model directory like those of pretraining."""
+    """Return a model directory as pretraining writes it."""
     return tiny_tasks.make_model_dir(tmp_path_factory.mktemp("model"))
 
 

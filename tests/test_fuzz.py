@@ -59,7 +59,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_damaged_files_are_refused_or_read(folder, name):
-    """Damage causes only `InputError`, soon, and no file changes."""
+    """Damage causes no error but `InputError`, soon, and changes no file."""
     trials.make(name, folder)
     valid = trials.valid_folder(name, folder)
     for number in range(2):
@@ -105,7 +105,7 @@ def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
 
 
 def test_damaged_character_maps_are_refused():
-    """No offset in a character map leads SentencePiece beyond its end."""
+    """No offset in a character map leads SentencePiece beyond the map."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )
@@ -138,7 +138,7 @@ def test_pieces_that_end_the_process_are_refused(piece):
 
 
 def test_a_changed_vocabulary_is_noticed(tmp_path):
-    """A damaged vocabulary raises an error, even if the vocabulary is legal."""
+    """A changed vocabulary raises an error, even if its form is legal."""
     tiny_tasks.make_tokenizer(tmp_path).save(str(tmp_path))
     path = tmp_path / "vocab.txt"
     path.write_text(path.read_text().replace("film", "fylm"))

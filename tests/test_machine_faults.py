@@ -7,7 +7,7 @@ from project_file import ROOT
 
 @pytest.mark.slow
 def test_faults_change_no_bits():
-    """After each kind of fault, a restart leads to an unbroken run's bits."""
+    """After any kind of fault, a restart reaches an unbroken run's bits."""
     script = ROOT / "benchmarks/machine_faults.py"
     done = programs.run(script, "--runs=1")
     assert done.returncode == 0, done.stdout + done.stderr

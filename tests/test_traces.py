@@ -30,7 +30,7 @@ def changed(step, name, factor, machine=HERE):
 
 
 def test_the_recording_machine_compares_bits():
-    """The machine that recorded a trace finds the smallest change."""
+    """On the machine that recorded a trace, the smallest change is found."""
     least = float(np.nextafter(np.float32(0.5), 1)) / 0.5
     found = comparison.first_difference(RECORDED, changed(3, "rate", least))
     assert found.startswith("step 4: rate is 0.5000000596")

@@ -51,7 +51,7 @@ Tagged = collections.namedtuple("Tagged", "tag value")
 
 
 def group(values):
-    """Return (key, values of the key), both in another order."""
+    """Return (key, values) pairs; both keys and values are reordered."""
     groups = collections.defaultdict(list)
     for key, value in values[::-1]:
         groups[key].append(value)
@@ -59,7 +59,7 @@ def group(values):
 
 
 class Pipeline:
-    """A context in which steps run; `options` has the last one's options."""
+    """A context in which steps run; `options` is from the last pipeline."""
 
     options = None
 

@@ -79,7 +79,7 @@ def examples(folder, pattern="*"):
 
 
 def words_of(example, table):
-    """Return the (phonemes, word) of each word of an example, one by one."""
+    """Return the (phonemes, word) pair of each word of an example, in order."""
     ids, labels = example
     symbols = {i: s for s, i in table.symbols.items()}
     found, word = [], ""

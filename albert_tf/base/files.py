@@ -39,7 +39,7 @@ def join(directory: str, *names: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Return whether a path exists, as a file or a folder."""
+    """Return whether a path is an existing file or folder."""
     return remote("exists", path) if is_remote(path) else os.path.exists(path)
 
 
@@ -54,7 +54,7 @@ def is_file(path: str) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path is standard input or a pipe, readable only once."""
+    """Return whether a path can be read only once: standard input or a pipe."""
     if path == STANDARD_INPUT:
         return True
     local = not is_remote(path) and os.path.exists(path)
@@ -90,11 +90,11 @@ def is_unfinished(path: str) -> bool:
 
 
 def matches(pattern: str, folder: str = "") -> list[str]:
-    """Return the sorted paths that match a glob pattern, if any.
+    """Return the sorted paths that match a glob pattern.
 
     The pattern is relative to `folder`, which is taken literally. Unfinished
     files are omitted. On a local disk, `**` matches any number of folders, and
-    hidden files match only if the pattern contains the dot.
+    a hidden file matches only if the pattern contains its leading dot.
     """
     pattern = join(escape(folder), pattern)
     if is_remote(pattern):
@@ -107,7 +107,7 @@ def matches(pattern: str, folder: str = "") -> list[str]:
 
 
 def require_no_pattern(name: str, path: str) -> None:
-    """Raise `InputError` if TensorFlow could not find weights at a path.
+    """Raise `InputError` if TensorFlow would read a path as a pattern.
 
     Args:
       name: the name of the setting, or a description of the path.
@@ -312,20 +312,20 @@ def write_bytes(path: str, content: bytes) -> None:
 def write_text(path: str, text: str) -> None:
     """Write a text file atomically, creating its folder if it is missing.
 
-    Surrogates, as in file names that are not UTF-8, are written as escapes,
-    which JSON decodes to the same characters.
+    Surrogates, which represent bytes of file names that are not UTF-8, are
+    written as escapes. JSON decodes these escapes to the same characters.
     """
     make_folder(os.path.dirname(path) or ".")
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def require_file(there: bool, what: str, path: str) -> None:
-    """Raise an error if a file is missing; if it is a folder, list its files.
+    """Raise an error unless a file exists; if its path is a folder, list files.
 
     Args:
       there: whether the file exists.
       what: the description of the file in the error message.
-      path: the path, which may be that of a folder.
+      path: the path, which may be the path of a folder by mistake.
     """
     rule = f"{what} must be an existing file. Received: {path}"
     if not there and is_folder(path):
@@ -351,7 +351,7 @@ def write_json(path: str, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-JSON_LEVELS = 100  # maximum depth, as functions that convert values recurse
+JSON_LEVELS = 100  # maximum depth, because value conversions are recursive
 TOO_DEEP = "too many levels"
 
 
@@ -359,7 +359,8 @@ def json_value(text: str | bytes) -> Any:
     """Parse JSON.
 
     Raises:
-      ValueError: if the text is malformed, too deep or contains a huge number.
+      ValueError: if the text is malformed, is nested too deeply, or contains an
+        integer with too many digits.
     """
     try:
         value = json.loads(text)

@@ -22,13 +22,13 @@ def end() -> None:
 
 
 def in_main_thread() -> bool:
-    """Return whether this is the main thread, which alone handles signals."""
+    """Return whether this is the main thread; only it handles signals."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager
 def seen_at_once(see: Callable[[int], None]) -> Iterator[None]:
-    """Call a function as soon as a signal arrives while the block runs.
+    """While the block runs, call a function as soon as a signal arrives.
 
     The block must run in the main thread. If blocks are nested, the functions
     of the outer blocks are also called.

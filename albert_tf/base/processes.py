@@ -28,7 +28,7 @@ def available() -> int:
 
 
 def _context(module: str) -> multiprocessing.context.BaseContext:
-    """Return a context that starts processes safely while threads run.
+    """Return a context that can start processes safely while threads run.
 
     A fork server starts immediately and imports the module; workers are forked
     from this server. The server and the workers ignore Ctrl-C, because the
@@ -48,7 +48,7 @@ def _context(module: str) -> multiprocessing.context.BaseContext:
 
 @contextlib.contextmanager
 def _main_left_out() -> Iterator[None]:
-    """Keep processes started in the block from importing the user's script.
+    """Keep processes that start in the block from importing the user's script.
 
     Workers do not need the script, and a script without a guard on `__name__`
     would start more processes.
@@ -62,7 +62,7 @@ def _main_left_out() -> Iterator[None]:
 
 
 def _end_when_told(told: connection.Connection) -> None:
-    """Make this process exit after a message, or when its parent exits."""
+    """Exit this process when a message arrives or the parent process exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ends = [told, multiprocessing.parent_process().sentinel]
 
@@ -120,8 +120,9 @@ class Workers:
         """Yield `function(item)` for every item, in order.
 
         Args:
-          function: a module-level function, or a `functools.partial` of one.
-            The function, its argument and its result must be picklable.
+          function: a module-level function, or a `functools.partial` of such a
+            function. The function, its argument and its result must be
+            picklable.
           items: the arguments, which are read only as far ahead as needed to
             keep the workers busy.
         """

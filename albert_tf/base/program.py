@@ -252,7 +252,7 @@ class Program:
 
     Attributes:
       function: the function that does the work. Its arguments are an instance
-        of each class, in order, and keywords that no flag can express.
+        of each class, in order, and keyword arguments that have no flag.
       classes: dataclasses of `setting` fields.
       positional: the flag that receives positional arguments, joined by
         commas; if None, positional arguments are an error.
@@ -348,7 +348,7 @@ class Program:
         return self._configs(values | lists)
 
     def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the keyword argument `set_by_user`, or {} if not accepted."""
+        """Return {"set_by_user": settings}, or {} if it is not accepted."""
         settings = (self.aliases.get(name, name) for name in names)
         return {"set_by_user": frozenset(settings)} if self.tells else {}
 

@@ -1,6 +1,6 @@
 """TensorFlow's file system, for remote paths such as `gs://` paths.
 
-Errors are converted to user errors. TensorFlow is imported on first use.
+TensorFlow's errors become user errors. TensorFlow is imported on first use.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from albert_tf.base.errors import InputError, require
 
 
 class RemoteError(InputError, OSError):
-    """A `://` path that TensorFlow cannot reach, read or write."""
+    """An error about a `://` path that cannot be reached, read or written."""
 
 
 @contextlib.contextmanager

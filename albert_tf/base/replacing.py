@@ -1,4 +1,4 @@
-"""Check that we wrote all files in a folder before replacing the folder."""
+"""Before replacing a folder, check that our programs wrote all its files."""
 
 import os
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ def check_replaceable(
 ) -> None:
     """Raise `InputError` if a folder contains files that we did not write.
 
-    The error lists the foreign files of the form for which there are fewest.
+    The error lists the files that are foreign to the most similar form.
 
     Args:
       name: the setting that names the folder.

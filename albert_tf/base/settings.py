@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
-# Headings of `--help`, in order, which name the purposes of users.
+# Headings of `--help`, in order. Each heading names a purpose of the user.
 GROUPS = (
     FILES := "Inputs and outputs",
     ACTIONS := "What to do",

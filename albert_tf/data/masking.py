@@ -82,7 +82,7 @@ def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 def random_order(starts: np.ndarray, bits: np.ndarray) -> np.ndarray:
     """Return the positions of word starts in random order, [B, T] int64.
 
-    T pads the rows. Sorting integers that combine a random number and a
+    Rows are padded with T. Sorting integers that combine a random number and a
     position is several times faster than an argsort.
 
     Args:
@@ -166,8 +166,8 @@ def choose_spans(
       budget: [B], the number of tokens to cover.
       ngrams: [B, T], the n of the n-gram that begins at each visit, 1..N.
       longest: N.
-      released: whether to skip, instead of shorten, an n-gram that reaches a
-        masked word, and to count the lengths that are drawn at masked words.
+      released: whether to skip an n-gram that reaches a masked word, instead of
+        shortening it, and to count the lengths that are drawn at masked words.
 
     Returns:
       The covered tokens, [B, T] bool, and the counts of n-grams by drawn length
@@ -297,7 +297,7 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return thresholds [N - 1]; a draw that reaches k means n = k + 1."""
+        """Return thresholds [N - 1]; n - 1 of them are at most the draw."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 
@@ -310,9 +310,9 @@ class Words:
 
     @classmethod
     def of(cls, tokenizer, released: bool = False) -> "Words":
-        """Return the ids of a tokenizer.
+        """Return the ids that masking needs from a tokenizer.
 
-        Special tokens never replace a word, except if `released` is true.
+        Special tokens may replace a word only if `released` is true.
         """
         every = np.arange(tokenizer.vocab_size, dtype=np.int32)
         words = np.setdiff1d(every, tokenizer.not_words)
@@ -377,7 +377,7 @@ def replace(
 
     Args:
       originals: [n] ids.
-      uniform, picks: [n] random numbers, floats in [0, 1) and integers.
+      uniform, picks: [n], random floats in [0, 1) and random integers.
       words: the ids of the vocabulary.
       shares: see `MaskingConfig.shares`.
     """

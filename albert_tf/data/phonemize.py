@@ -208,7 +208,7 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
 
 @functools.cache
 def _memory(language: str) -> tuple[Callable, dict[str, str]]:
-    """Return the speaker of a process, and its cache {word: phonemes}."""
+    """Return this process's speaker and its cache, {word: phonemes}."""
     return speaker(language), {}
 
 
@@ -306,7 +306,7 @@ def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
 
 @dataclasses.dataclass(frozen=True)
 class Phonemized:
-    """The result of a conversion, without files that earlier runs finished.
+    """The result of a conversion, excluding files that earlier runs finished.
 
     Attributes:
       output_dir: the folder of the files.

@@ -65,7 +65,7 @@ class InMemoryTable:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return the position of a row, and of its label if it is separate."""
+        """Return the positions of a row and, if separate, of its label."""
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch

@@ -194,7 +194,7 @@ def _read_again(
 
 
 def choose_accents(config: TrainTokenizerConfig) -> TrainTokenizerConfig:
-    """Replace `strip_accents=auto` with the value that fits the text."""
+    """Replace `strip_accents=auto` with the value that suits the text."""
     if config.strip_accents != AUTO:
         return config
     letters = Letters(has_marks, True)

@@ -20,7 +20,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def text_of_piece(tokenizer: Tokenizer, piece: str) -> str | None:
-    """Return an added piece in normalised form, or None if it never matches.
+    """Return the normalised form of an added piece, or None if no text matches.
 
     The piece `[E1]` matches the text `[E1]` and, if the tokenizer lower-cases
     text, also `[e1]`. WordPiece matches only single words, so the result is
@@ -42,12 +42,12 @@ def with_pieces(
     Args:
       tokenizer: the original tokenizer; its ids do not change.
       pieces: the pieces. Each occurrence of a piece in a text becomes one
-        token; with WordPiece, only if the occurrence is a whole word.
+        token. With WordPiece, this applies only to whole words.
       control: whether the pieces, like `[CLS]`, never match text.
 
     Raises:
-      InputError: if the vocabulary already contains a piece, or if WordPiece
-        would never match it.
+      InputError: if the vocabulary already contains one of the pieces, or if
+        WordPiece would never match one of them.
     """
     taken = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     names = []

@@ -50,7 +50,7 @@ WHITE_SPACE = (
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Validated):
-    """Settings for text normalisation, which `tokenizer.json` stores.
+    """Settings for text normalisation; `tokenizer.json` stores these settings.
 
     The defaults are the settings of the released English models. A tokenizer
     replaces `auto` with True or False.
@@ -95,7 +95,7 @@ def has_marks(text: str) -> bool:
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Normalise text as in the training of the SentencePiece models.
+    """Normalise text as in the training of the released SentencePiece models.
 
     The function collapses white space, as defined by `str.isspace`, and turns
     lone surrogates into U+FFFD. Depending on the settings, it also replaces
@@ -215,7 +215,7 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
 
 
 def character_class(characters: Iterable[str]) -> str:
-    """Return the content of a regular expression's character class."""
+    """Return a regular expression's character class, without its brackets."""
     codes = np.array(sorted(map(ord, characters)))
     runs = np.split(codes, np.flatnonzero(np.diff(codes) > 1) + 1)
     ends = [[re.escape(chr(run[i])) for i in (0, -1)] for run in runs]

@@ -79,7 +79,7 @@ def truncate_pair(
 def two_part_row(
     tokenizer: SpecialIds, a: Sequence[int], b: Sequence[int]
 ) -> tuple[np.ndarray, int]:
-    """Return `[CLS] a [SEP] b [SEP]` without truncation, even if b is empty.
+    """Return `[CLS] a [SEP] b [SEP]`, untruncated; b may be empty.
 
     Returns:
       The int32 tokens of the row, and the index at which segment 1 begins.

@@ -1,4 +1,4 @@
-"""SentencePiece models: files, character maps, rules for numbers and words."""
+"""SentencePiece models, their character maps, and rules for their pieces."""
 
 import ast
 import functools
@@ -26,7 +26,10 @@ MOST_PATHS = 1 << 26  # maximum total bytes of all prefixes of keys
 
 
 def _parts_of(charsmap: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a map's double array, and whether each byte begins a character."""
+    """Return a map's double array, and bools for the bytes of its replacements.
+
+    A bool is true if the byte begins a character.
+    """
     size = int.from_bytes(charsmap[:4], "little")
     replacements = charsmap[4 + size :]
     sound = size > 0 and size % 4 == 0 and replacements[-1:] == b"\0"
@@ -183,7 +186,9 @@ def _code(module: ModuleType) -> str:
 
 
 def compiler_version(sources: Iterable[ModuleType]) -> str:
-    """Return what compiled rules depend on, apart from the vocabulary.
+    """Return a text that changes whenever the compilation of rules may change.
+
+    It consists of the versions of Unicode and SentencePiece, and of code.
 
     Args:
       sources: the modules that define the rules and compile them.
@@ -267,7 +272,7 @@ def digit_comma_splits(
 def expansion_table(
     splits: dict[int, list[Span]], vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Convert splits to ragged values, int32, and row splits, int64 [V + 1].
+    """Convert splits to int32 ragged values and int64 row splits [V + 1].
 
     Row i contains the ids that replace id i, usually i itself.
     """
@@ -283,7 +288,7 @@ def expansion_table(
 def concatenated(
     rows: Sequence[Sequence[int]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the concatenated ids of rows, int32, and the end of each row."""
+    """Return the concatenated int32 ids of rows, and the end of each row."""
     ids = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
     return ids, np.cumsum([len(row) for row in rows], dtype=np.int64)
 

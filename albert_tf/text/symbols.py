@@ -20,7 +20,7 @@ SYMBOLS_FILE, WORDS_FILE = "symbols.json", "words.json"
 PAD, MASK, SEPARATOR = "$", "M", " "
 GAP = "_"  # an id without a symbol
 MOST_SYMBOLS = 1 << 16
-# The symbol of each id. PL-BERT has two apostrophes, and uses the last.
+# The symbol of each id. PL-BERT has two apostrophes, and uses the second.
 PRESETS = {
     "plbert": '$;:,.!?¡¿—…"«»“” ABCDEFGHIJKLMNOPQRSTUVWXYZ'
     "abcdefghijklmnopqrstuvwxyzɑɐɒæɓʙβɔɕçɗɖðʤəɘɚɛɜɝɞɟʄɡɠɢʛɦɧħɥʜɨɪʝɭɬɫɮʟɱɯɰŋɳɲɴø"
@@ -45,7 +45,7 @@ class SymbolTable(Vocabulary):
       symbols: {symbol: id}.
       pad, mask, separator: the symbols for padding, for masked positions and
         between words.
-      words: the word for each label; empty if unknown.
+      words: the word for each label; empty if the words are unknown.
     """
 
     symbols: Mapping[str, int]
@@ -71,7 +71,7 @@ class SymbolTable(Vocabulary):
         return {x: i for i, x in enumerate(self.words) if i > OTHER_LABEL}
 
     def with_words(self, words: Iterable[str]) -> "SymbolTable":
-        """Return a copy of the table; labels from 2 represent `words`."""
+        """Return a copy of the table in which labels from 2 mean `words`."""
         return dataclasses.replace(self, words=(*FIRST_WORDS, *words))
 
     def fingerprint(self) -> str:
@@ -109,7 +109,7 @@ def made_of(symbols: Iterable[str]) -> SymbolTable:
 
 
 def origins(old: SymbolTable, new: SymbolTable) -> list[list[int]]:
-    """Return, for each new id, a list with its symbol's old id, if any."""
+    """Return, for each new id, its symbol's old id in a list, or []."""
     result = [[] for _ in range(new.vocab_size)]
     for symbol, i in new.symbols.items():
         result[i] += [old.symbols[symbol]] if symbol in old.symbols else []
@@ -157,7 +157,7 @@ def _wrong_words(words: list) -> Iterator[str]:
 
 
 def _read_words(path: str) -> tuple[str, ...]:
-    """Return the word for each label from `words.json`; () without labels."""
+    """Read `words.json`, which lists the word for each label or is empty."""
     words = files.read_json(path, f"`{WORDS_FILE}`")
     first = " and ".join(map(repr, FIRST_WORDS))
     rule = f"`{WORDS_FILE}` must list {first}, followed by different words, or "
@@ -184,7 +184,7 @@ def table_in(folder: str) -> SymbolTable | None:
 
 
 def named_table(name: str) -> SymbolTable:
-    """Return the table with a name in `PRESETS`, or the table in a folder."""
+    """Return the preset table with this name, or the table in this folder."""
     legal = *PRESETS, AUTO
     rule = f"`symbols` must be {', '.join(legal)}, or a folder with "
     rule += SYMBOLS_FILE + near(name, legal)
@@ -194,12 +194,12 @@ def named_table(name: str) -> SymbolTable:
 
 
 def vocabulary_in(folder: str) -> Vocabulary | None:
-    """Return the symbols or tokenizer in a folder, or None without either."""
+    """Return the symbols or tokenizer in a folder; None if it has neither."""
     return table_in(folder) or tokenizer_in(folder)
 
 
 def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
-    """Return the added symbols as text, or "" for tokenizers."""
+    """Return the symbols that `new` adds, as text, or "" for tokenizers."""
     if not isinstance(new, SymbolTable):
         return ""
     names = sorted(new.symbols.keys() - old.symbols.keys())

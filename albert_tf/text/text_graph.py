@@ -52,7 +52,7 @@ class CharacterClass(tf.Module):
         self._starts, self._values = map(tf.constant, runs(rule, config))
 
     def __call__(self, codes: tf.Tensor) -> tf.Tensor:
-        """Return int32 [...] for code points [...]."""
+        """Return the function's int32 values [...] for code points [...]."""
         run = tf.searchsorted(self._starts, codes, side="right") - 1
         return tf.gather(self._values, run)
 
@@ -63,7 +63,7 @@ def is_space(character: str, config: TextConfig) -> bool:
 
 
 def decode(strings: tf.Tensor) -> tf.RaggedTensor:
-    """Return code points [B, C] of strings; invalid UTF-8 becomes U+FFFD."""
+    """Return the code points [B, C]; bytes that are not UTF-8 become U+FFFD."""
     return tf.strings.unicode_decode(
         strings, "UTF-8", errors="replace", replacement_char=0xFFFD
     )
@@ -111,7 +111,7 @@ class SentencePieceGraph(tf.Module):
         return with_final_sigma(valid(strings), self._sigma)
 
     def begins_with_space(self, strings: tf.Tensor) -> tf.Tensor:
-        """Return whether strings [B] begin with white space, bool [B]."""
+        """Return bool [B], true where strings [B] begin with white space."""
         stripped = tf.strings.regex_replace(strings, f"^{WHITE_SPACE}", "")
         return stripped != strings
 
@@ -159,12 +159,12 @@ class WordPieceGraph(tf.Module):
         return tf.strings.split(tf.strings.reduce_join(parts, axis=-1))
 
     def is_long(self, words: tf.Tensor) -> tf.Tensor:
-        """Return whether words [W] are too long to split, bool [W]."""
+        """Return bool [W], true where words [W] are too long to split."""
         length = tf.strings.length(words, unit="UTF8_CHAR")
         return length > MAX_WORD_CHARACTERS
 
     def pieces(self, words: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Return the ids of words [W], with start and end bytes, [W, N]."""
+        """Return the ids, start bytes and end bytes [W, N] of words' pieces."""
         short = tf.where(self.is_long(words), UNKNOWN_WORD, words)
         return self._wordpiece.tokenize_with_offsets(short)
 
@@ -228,7 +228,7 @@ class TextGraph(tf.Module):
         self._lone_mark = list(tokenizer.lone_mark)
 
     def __call__(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids [B, N] of strings [B], int32."""
+        """Return the int32 ids [B, N] of strings [B]."""
         return self.graph(strings)
 
     def encode_masked(self, strings: tf.Tensor) -> tf.RaggedTensor:
@@ -254,7 +254,7 @@ class TextGraph(tf.Module):
         max_seq_length: int,
         fixed: bool = True,
     ) -> dict[str, tf.Tensor]:
-        """Return `[CLS] a [SEP] b [SEP]`, as `packing.pack` does.
+        """Return rows `[CLS] a [SEP] b [SEP]`, as `packing.pack` does.
 
         Args:
           a: ids [B, N] of the first segments.
@@ -317,7 +317,7 @@ class TokenSpans(NamedTuple):
 
 
 def next_place(where: tf.Tensor) -> tf.Tensor:
-    """Return the first index with a true value at or after each index.
+    """Return, for each index, the nearest true value at or after it.
 
     If there is no such index, the entry is n, the number of values. The result
     has n + 1 entries, the last of which is n.
@@ -355,7 +355,7 @@ class Characters:
 
 
 class SentencePieceOffsets(tf.Module):
-    """Ids and offsets of a `SentencePieceTokenizer`."""
+    """A graph that returns ids and offsets of a `SentencePieceTokenizer`."""
 
     def __init__(self, graph: SentencePieceGraph, tokenizer: Tokenizer):
         super().__init__()
@@ -394,7 +394,7 @@ class SentencePieceOffsets(tf.Module):
 
 
 class WordPieceOffsets(tf.Module):
-    """Ids and offsets of a `WordPieceTokenizer`."""
+    """A graph that returns ids and offsets of a `WordPieceTokenizer`."""
 
     def __init__(self, graph: WordPieceGraph, tokenizer: Tokenizer):
         super().__init__()

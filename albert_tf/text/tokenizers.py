@@ -136,7 +136,7 @@ class Tokenizer(Vocabulary):
         """Compile `with_rules`."""
 
     def _rules_hash(self, rules: bytes) -> bytes:
-        """Return a hash of `with_rules` and of what determines it."""
+        """Return a hash of `with_rules` and of all that determines it."""
         sources = normalization, sentencepiece_models, wordpiece
         about = f"{self.fingerprint()} {compiler_version(sources)}".encode()
         return hashlib.sha256(about + rules).digest()
@@ -168,13 +168,13 @@ class Tokenizer(Vocabulary):
         """Return the concatenated ids of texts, and the end of each text."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Return the ids of each text, int32."""
+        """Return the int32 ids of each text."""
         ids, ends = self.encode_joined(texts)
         return [ids[a:b] for a, b in itertools.pairwise([0, *ends.tolist()])]
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
-        """Return ids, with each id's start and end in the original text.
+        """Return the ids of a text, and each id's start and end in this text.
 
         Offsets count characters (code points) of `text` before any
         normalisation; ends are exclusive. A piece that covers no characters,
@@ -237,7 +237,7 @@ class Tokenizer(Vocabulary):
         return first
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the pieces of ids, as written in the vocabulary."""
+        """Return the pieces for ids, as written in the vocabulary."""
         return [self._pieces[i] for i in ids]
 
     def _words(self, ids: Sequence[int]) -> list[int]:
@@ -402,7 +402,7 @@ TOKENIZERS = {t.kind: t for t in (SentencePieceTokenizer, WordPieceTokenizer)}
 
 
 def tokenizer_of(config: dict | None) -> Tokenizer | None:
-    """Create a tokenizer from the result of `get_config`, or None from None."""
+    """Create a tokenizer from the result of `get_config`; map None to None."""
     if config is None:
         return None
     text = {k: v for k, v in config.items() if k not in ("type", "content")}

@@ -14,7 +14,7 @@ WEIGHTS = "ckpt-*.index"  # a vocabulary next to such files must not change
 
 
 class Vocabulary(abc.ABC):
-    """The common parts of tokenizers and symbol tables.
+    """The base class of tokenizers and symbol tables.
 
     Attributes:
       vocab_size: number of ids, V.

@@ -20,7 +20,7 @@ from albert_tf.data.table_sources import InMemoryTable, as_source
 
 @dataclasses.dataclass(frozen=True)
 class Kinds:
-    """A setting of each type."""
+    """Settings of every type."""
 
     model_dir: str = setting("", "A folder.", required=True)
     steps: int | None = setting(None, "A number.", minimum=1)

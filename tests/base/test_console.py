@@ -17,7 +17,7 @@ def clock(monkeypatch):
 
 
 def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
-    """A line has the time that is left at the pace since the start.
+    """A line shows the time left, estimated from the pace since the start.
 
     Steps from before a resumed job was interrupted do not affect the pace. The
     last step has a line of its own.
@@ -41,7 +41,10 @@ def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
 
 
 def test_a_job_without_steps_has_a_line(clock, capsys):
-    """The pace of a job that has not advanced is the time since its start."""
+    """Until a job advances, its pace is an estimate.
+
+    The estimate is one step in the time since the start.
+    """
     progress = Progress(5)
     clock[0] += 30
     progress.advance(0, "wait")
@@ -71,7 +74,7 @@ def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
 
 
 def test_the_first_column_of_a_table_is_on_the_left():
-    """Cells of a column have one width; lines have no trailing spaces."""
+    """The cells of a column are equally wide; lines have no trailing spaces."""
     rows = [("name", "loss"), ("a", "0.25"), ("longer", ""), ("b", "12.125")]
     assert format_table(rows) == [
         "name      loss",

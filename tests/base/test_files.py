@@ -95,7 +95,7 @@ def test_walking_a_folder(folder):
 
 
 def test_names_in_a_folder(folder):
-    """A folder has the names that TensorFlow lists, hidden files included."""
+    """The listed names equal TensorFlow's and include hidden files."""
     found = files.names(str(folder))
     assert found == sorted(tf.io.gfile.listdir(str(folder)))
     assert ".hidden.txt" in found and "sub" in found
@@ -133,7 +133,7 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
 
 
 def test_json_that_cannot_be_read_is_explained(folder):
-    """Errors name the line of a mistake, and JSON that is too deep."""
+    """Errors state the line of a mistake, or that JSON is nested too deeply."""
     for text, said in (
         ('{\n"a": oops}', "It must be JSON: .*x.json, line 2$"),
         ("[" * 101 + "]" * 101, "JSON: too many levels. Received: .*x.json$"),
@@ -170,7 +170,7 @@ def test_flags_in_json_may_be_strings():
 
 
 def test_a_file_with_several_paths_is_read_once(folder, capsys):
-    """Links are the file itself; one warning counts the other paths."""
+    """A link counts as its target; one warning counts the other paths."""
     for name in ("d.txt", "e.txt"):
         os.link(folder / "a.txt", folder / name)
     paths = [str(folder / f"{name}.txt") for name in "baded"]
@@ -186,7 +186,7 @@ def test_a_file_with_several_paths_is_read_once(folder, capsys):
 
 
 def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
-    """Only a lock that another process holds is an error."""
+    """It is an error only if another process has locked the folder."""
     error = OSError("no locks available")
     monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
     with files.locked(str(folder / "new"), "output_dir"):
@@ -253,7 +253,7 @@ def test_what_exists_by_its_name_is_no_pattern(folder, name):
 
 @pytest.mark.parametrize("name", ["a.txt", "new.txt"])
 def test_a_file_is_written_whole_or_not_at_all(folder, name):
-    """A failed write leaves the old file unchanged, and no other file."""
+    """A failed write leaves the old file unchanged and adds no other file."""
     before = {path.name: path.is_file() for path in folder.iterdir()}
     with pytest.raises(RuntimeError):
         with files.atomic_path(f"{folder}/{name}") as temporary:
@@ -312,7 +312,7 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
 def test_a_folder_that_cannot_be_renamed_is_filled(
     name, answer, folder, monkeypatch
 ):
-    """If a folder cannot be renamed, as with mounts, files are copied in."""
+    """If a folder cannot be renamed, as on mounts, its files are copied."""
     path = str(folder / "sub")
 
     def rename(name, to):

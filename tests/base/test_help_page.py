@@ -47,7 +47,7 @@ def test_help_is_a_page_of_the_programs_flags():
 def test_long_words_are_not_broken():
     """Lines have at most 79 characters, except for a longer word.
 
-    Choices and lists appear as flags accept them.
+    Choices and lists appear in the form that flags accept.
     """
     long, longer = "a" * 70, "d" * 90
     text = f"{long} bb {long[1:]} bb c {longer} {long} e-e."

@@ -32,13 +32,13 @@ def fail_at_three(n: int) -> int:
 
 
 def late_first(n: int) -> int:
-    """Delay the first item, so that later items finish before it."""
+    """Delay the first item so that later items finish before it."""
     time.sleep(0.3 * (n == 0))
     return fail_at_three(n)
 
 
 def die_at_three(n: int) -> int:
-    """Kill this process at item 3, as the system does without memory."""
+    """Kill this process at item 3, as the system does if memory runs out."""
     if n == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return n
@@ -159,7 +159,7 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number, monkeypatch):
-    """No process is started for a single item or if one process is set."""
+    """No process starts for a single item, or if the number is 1."""
     if number == 1:
         monkeypatch.delattr(processes, "_context")
     with Workers(number, __name__) as workers:

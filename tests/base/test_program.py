@@ -195,14 +195,14 @@ def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
     ],
 )
 def test_an_error_of_the_user_is_a_line(error, status, said, started, capsys):
-    """A program's own errors end it with a line and an exit status."""
+    """A program's own errors print one line and set the exit status."""
     assert started(error=error) == (status, ("x", "y"))
     told = capsys.readouterr().err
     assert told.startswith(f"error: {said}") and told.count("\n") == 1
 
 
 def test_a_mistake_in_the_code_is_not_hidden(started):
-    """Other exceptions are not converted to errors of the user."""
+    """Other exceptions are not converted to user errors."""
     with pytest.raises(ZeroDivisionError):
         started(error=ZeroDivisionError())
 

@@ -15,7 +15,7 @@ from albert_tf.training.pretraining.pretraining_settings import (
 
 
 def replay(path, *lines):
-    """Run a program that uses `Kinds` with a flagfile of these lines."""
+    """Run a program with the settings `Kinds` and these flagfile lines."""
     path.write_text("\n".join(("--model_dir=m", *lines)) + "\n")
     return subprocess.run(
         [sys.executable, "-c", test_command_line.SCRIPT, f"--flagfile={path}"],
@@ -57,7 +57,7 @@ def test_values_that_are_now_derived_are_left_out(name, value):
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """The program's own flags stay, and values are not taken for flags."""
+    """The program's own flags stay, and values are not mistaken for flags."""
     arguments = [f"--{name}=x", "word", f"{name}=x", "--", "--other=x"]
     assert without_removed(arguments, {name}) == arguments
     assert without_removed(arguments[1:], ()) == arguments[1:]

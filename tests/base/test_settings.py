@@ -73,7 +73,7 @@ def test_a_value_out_of_range_is_named(values, message):
     ],
 )
 def test_what_no_machine_holds_is_refused(cls, name):
-    """A value that exceeds any machine raises an error early."""
+    """A value too large for any machine raises an error early."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         cls(**{name: 10**20})
 
@@ -134,6 +134,6 @@ def test_lists_of_numpy_are_lists():
     ],
 )
 def test_python_gets_the_checks_of_flags(cls, values, message):
-    """A setting of the wrong type is an error on construction."""
+    """A setting of the wrong type raises an error on construction."""
     with pytest.raises(InputError, match=message):
         cls(**values)

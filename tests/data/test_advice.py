@@ -41,7 +41,7 @@ def statistics(text=None, made=None, held_out=None):
 
 
 def test_statistics_by_hand():
-    """For both splits, shares are ratios of counts."""
+    """The shares of both splits are ratios of counts."""
     found = statistics(held_out={"swapped": 60, "paired": 80})
     assert found["unpaired_share"] == 0
     assert found["eval"]["unpaired_share"] == 0.2
@@ -91,7 +91,7 @@ def test_shares_are_rounded():
 
 
 def test_records_and_masks_are_counted():
-    """The counts of a batch equal those by hand."""
+    """The counts of a batch equal counts made by hand."""
     flags = np.array([[0, 0, 1, 0], [0, 0, 0, 0], [0, 1, 1, 1]], bool)
     lengths = np.array([4, 2, 3])
     ids, swapped = flags.astype(np.int32), np.array([True, False, True])
@@ -271,7 +271,7 @@ def test_advice_on_few_held_out_records():
 
 @pytest.mark.parametrize("do_permutation", [False, True])
 def test_released_predictions_at_512(do_permutation):
-    """A warning says that 20 predictions of 512 tokens are 3.9%, not 15 %.
+    """A warning says that 20 predictions of 512 tokens are 3.9%, not 15%.
 
     Permuted tokens do not count as masked.
     """

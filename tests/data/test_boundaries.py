@@ -121,7 +121,7 @@ def test_sentences_break_after_an_end_and_a_space(text, sentences):
 
 
 def test_sentences_break_at_any_whole_word_of_wordpiece():
-    """After an end, a letter begins a sentence; a digit or a sign does not.
+    """After an ending, a letter begins a sentence; a digit or a sign does not.
 
     An empty piece in the vocabulary does not begin a sentence, either.
     """
@@ -223,7 +223,7 @@ def test_rules_that_do_not_fit_are_refused(monkeypatch):
 
 
 def test_records_keep_the_boundaries(corpus, tmp_path):
-    """`token_boundary` follows the rule, and words are masked as a whole."""
+    """`token_boundary` follows the rule, and whole words are masked."""
     text = (corpus / "a.txt").read_text().replace(" .", ".")
     (tmp_path / "a.txt").write_text(text)
     changes = {

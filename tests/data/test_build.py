@@ -50,7 +50,7 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain all lines uncut, except lines alone in their chunk.
+    """Records contain all lines uncut, except the only line of a chunk.
 
     With two duplicates, training lines occur twice, but held-out lines only
     once.
@@ -129,7 +129,7 @@ def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
 
 
 def test_the_number_of_shards_follows_from_the_size(tmp_path):
-    """A shard is made for each 32 MB; compressed text is three times as big."""
+    """Each 32 MB of text gets a shard; compressed text counts three times."""
     for name, size, number in (
         ("a.txt", 1 << 25, 1),
         ("b.txt", (1 << 25) + 1, 2),
@@ -168,7 +168,7 @@ def test_defaults_depend_on_the_kind_of_masking(corpus):
 
 
 def test_the_summary_has_a_line_for_each_split(whole):
-    """It states the numbers of records, tokens, predictions and files."""
+    """A summary counts records, tokens, predictions and files."""
     made = whole[1]
     entry = metadata.RecordFile("x", 1234, 10**6)
     for number, files in ((1, "1 file"), (2, "2 files"), (6, "6 files")):

@@ -81,7 +81,7 @@ def records(folder):
 
 
 def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
-    """Parquet yields these bytes, even with small blocks or two processes."""
+    """Parquet yields the bytes of JSON lines, for any blocks and processes."""
     with small_blocks():
         reading = ReadingConfig(text_field="body")
         assert len([*text_blocks.blocks(str(parquet[0]), 0, reading)]) > 3
@@ -94,7 +94,7 @@ def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
 
 @pytest.mark.parametrize("kind", ["frame", "folder"])
 def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
-    """Frames and saved data sets yield these records, and no other files."""
+    """Frames and saved data sets yield the same records, and no other files."""
     if kind == "frame":
         pytest.importorskip("pandas")
         source = table.to_pandas()

@@ -92,7 +92,7 @@ FAULTS = {
 
 
 def read_all(data_dir, metadata, split):
-    """Read all records of a split in the way that a run does."""
+    """Read all records of a split as a run does."""
     if split == EVAL:
         batches = input_pipeline.eval_batches(data_dir, metadata, batch_size=4)
     else:
@@ -232,7 +232,7 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
 
 
 def test_the_first_sixteen_records_are_checked(data_dir):
-    """A fault in the sixteenth record stops a run; the next ones may come."""
+    """At its start, a run checks sixteen records, but not the seventeenth."""
     path = first_file(data_dir)
     metadata = read_metadata(data_dir)
     records = list(map(example, range(30)))
@@ -258,7 +258,7 @@ def test_the_first_sixteen_records_are_checked(data_dir):
     ],
 )
 def test_faults_of_dynamic_records(changes, fault):
-    """The description has the feature, its size and the size that is due."""
+    """The description states the feature, its size and the required size."""
     feature = {
         "token_ids": [b"abcdef"],
         "word_starts": [b"a"],
@@ -275,7 +275,7 @@ def test_faults_of_dynamic_records(changes, fault):
 
 
 def test_the_file_with_the_longest_name_is_meant(tmp_path):
-    """A message that has several names of files is about the longest one."""
+    """A message that names several files is about the longest name."""
     entries = [metadata.RecordFile(x, 1, 9) for x in ("a", "a-b", "a-")]
     described = metadata.Metadata(8, 1, 9, "", {"train": tuple(entries)})
     message = f"wrong [in {tmp_path}/a-b, record 3]\nat a node"

@@ -217,7 +217,7 @@ def test_batch_size_changes_no_mask(kinds):
 def test_no_two_readers_share_a_mask(kinds, monkeypatch):
     """Readers share neither positions, which determine masks, nor records.
 
-    The name of a record, which errors have, is its file and its number.
+    Errors name a record by its file and its number.
     """
 
     def positions_read(data_dir, metadata, seed):
@@ -318,7 +318,7 @@ def test_the_type_of_ids_depends_on_the_vocabulary():
 
 
 def test_a_function_is_quiet_after_its_last_call(monkeypatch):
-    """Python waits for calls in progress, and for a moment after the last."""
+    """Python waits for running calls, and for a moment after the last call."""
     now, quiet = [9.0], []
 
     def sleep(seconds):

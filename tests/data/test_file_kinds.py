@@ -79,7 +79,7 @@ def test_damaged_files(tmp_path, packer):
 
 @pytest.mark.parametrize("mark", [0x50, 0x5F])
 def test_frames_that_zstd_skips(tmp_path, mark):
-    """A file may begin with a Zstandard frame of other data."""
+    """A file may begin with a skippable Zstandard frame."""
     data = PACKERS["zst"](TEXT.encode())
     frame = bytes([mark]) + b"*M\x18\3\0\0\0abc"
     assert read(write(tmp_path / "x", frame + data))[0] == DOCUMENTS
@@ -236,7 +236,7 @@ def test_part_of_a_character_is_utf8_where_data_are_cut():
 
 
 def test_first_lines():
-    """Only the first 20 lines are returned, without blank or cut lines."""
+    """Only the first 20 lines are returned, without blank or partial lines."""
     first = file_kinds._first_lines
     assert first(b"a\nb", True) == [b"a", b"b"]
     assert first(b"\xef\xbb\xbfa \n \n\nb", False) == [b"a"]
@@ -246,7 +246,7 @@ def test_first_lines():
 
 
 def test_fields_of_the_first_objects():
-    """Fields are listed once; an object that may be cut has none."""
+    """Fields are listed once; an object that may be partial has none."""
     head = b'{"b": 1}\n{"a": 1, "b": 2}\n\n{"c": 3}'
     assert file_kinds.Source(None, "jsonl", head).fields() == ["b", "a", "c"]
     full = head.ljust(file_kinds.HEAD_BYTES)
@@ -271,12 +271,12 @@ def test_fields_of_the_first_objects():
     ],
 )
 def test_kinds_of_json(head, kind):
-    """Half of the lines of JSON lines are objects; other JSON is one value."""
+    """In JSON lines, half of the lines are objects; other JSON is one value."""
     assert file_kinds._json_kind(head, True) == kind
 
 
 def test_text_with_some_zero_bytes(tmp_path):
-    """Text with a few zero bytes is not taken for a binary file."""
+    """Text with a few zero bytes is not mistaken for a binary file."""
     rows = ["one\0", "two words", "three more words"]
     assert read(write(tmp_path / "x", "\n".join(rows)))[0] == [rows]
 

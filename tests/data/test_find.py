@@ -43,7 +43,7 @@ def test_folder_of_released_records(folder):
 
 
 def test_paths_of_files(folder, monkeypatch):
-    """Files of a folder have relative paths, and those of a glob absolute ones.
+    """A folder's files have relative paths; a glob's files, absolute paths.
 
     A path may end with a slash, or name a single file.
     """

@@ -231,7 +231,7 @@ def test_parts_that_may_be_divided():
 
 
 def test_places_of_parts():
-    """Parts below the border are held out; at it, low keys are divided."""
+    """Parts below the border are held out; at the border, keys decide."""
     hashes = np.array([1, 2, 2, 2, 3], np.uint64) << np.uint64(48)
     documents = dataclasses.replace(
         parts_of([[1]] * 5, [1] * 5),
@@ -305,7 +305,7 @@ def test_parts_are_divided_in_the_order_of_their_keys():
 
 
 def test_places_to_cut_by_hand():
-    """A part is cut between sentences and in long ones, or at any word."""
+    """A part is cut between sentences, in long sentences, or at any word."""
     starts = np.arange(300) % 2 == 0
     sizes = np.array([33, 32, 200, 35])
     inside = [*range(2, 33, 2), 33, 65, *range(66, 265, 2), 265]

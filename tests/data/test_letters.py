@@ -101,7 +101,7 @@ def test_languages_are_told(name, form, tmp_path):
 
 
 def test_letters_that_english_does_not_have():
-    """Signs, numbers and scripts without spaces are not beyond English."""
+    """Signs, numbers and unspaced scripts are not `beyond_english`."""
     text = "aZ'1_.٣²東がé\u0301жカー"
     beyond = "".join(filter(boundaries.beyond_english, text))
     assert beyond == "é\u0301жカー"

@@ -35,7 +35,7 @@ def shown(monkeypatch):
 
 
 def working(result):
-    """Return workers that have the same result for every item."""
+    """Return workers that produce the same result for every item."""
     return SimpleNamespace(map=lambda work, items: (result for _ in items))
 
 

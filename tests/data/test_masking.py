@@ -1,4 +1,4 @@
-"""Masks equal those of a word-by-word reference and the documented shares."""
+"""Masks equal a word-by-word reference's and have the documented shares."""
 
 from pathlib import Path
 
@@ -117,7 +117,7 @@ def test_masked_tokens_become_mask_same_or_random(asked):
 
 
 def test_written_shares():
-    """The default shares are the released ones; metadata store only others."""
+    """The released shares are the default; metadata store only other shares."""
     assert MaskingConfig().shares == [0.8, 0.1, 0.1]
     assert "mask_same_random" not in MaskingConfig().written()
     config = MaskingConfig(mask_same_random=("0.9", "0", "0.1"))
@@ -148,7 +148,7 @@ def test_tokens_are_replaced_independently():
 
 
 def test_random_words_are_words():
-    """Random words are special tokens only with the released masking."""
+    """Random words include special tokens only in the released masking."""
 
     class Vocabulary:
         vocab_size, mask_id = 8, 4
@@ -160,7 +160,7 @@ def test_random_words_are_words():
 
 
 def test_budget_rounds_as_released():
-    """The budget rounds halves to even and lies between 1 and the slots."""
+    """Budgets round halves to even, and range from 1 to the number of slots."""
     due = masking.budgets(np.array([3, 10, 30, 512]), MaskingConfig(), 20)
     assert due.tolist() == [1, 2, 4, 20]
     rare = MaskingConfig(masked_lm_prob=0.001)

@@ -97,7 +97,7 @@ def test_one_reader_keeps_its_order(data_dir, monkeypatch):
 
 @pytest.mark.slow
 def test_readers_share_each_epoch(data_dir):
-    """Each record is read by one of the readers; each may start anywhere."""
+    """Each record is read by one reader, and a reader may start anywhere."""
     shares = [
         numbers(data_dir, 31 * 5, num_shards=3, shard=s) for s in range(3)
     ]
@@ -202,7 +202,7 @@ def test_metadata_errors(data_dir, tmp_path):
     ],
 )
 def test_damaged_values_of_metadata(tmp_path, name, value):
-    """Each value has its type, and a record needs at least 16 bytes."""
+    """Values of a wrong type, and records of under 16 bytes, are errors."""
     entry = metadata.RecordFile("a", 2, 32)
     metadata.Metadata(0, 0, 0, "", {"eval": (entry,)}).write(str(tmp_path))
     path = tmp_path / "metadata.json"
@@ -264,6 +264,6 @@ def test_a_fingerprint_tells_records_from_others(tmp_path):
     ],
 )
 def test_files_read_at_once_fit_the_memory(sizes, number):
-    """With the files read ahead, they have at most 256 MB, or are only one."""
+    """Files read at once or ahead total at most 256 MB, or only one is read."""
     entries = [metadata.RecordFile("x", 1, size) for size in sizes]
     assert input_pipeline._files_at_once(entries) == number

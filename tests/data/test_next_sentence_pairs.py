@@ -25,7 +25,7 @@ def documents(rng, count):
 def make(rng, count=2000):
     """Return documents, pairs, counts, and how each B relates to its A.
 
-    The relation is bool [n, 2]: whether B is a piece of A, and whether B
+    The relation is bool [n, 2]: whether B is an excerpt of A, and whether B
     follows A.
     """
     docs = documents(rng, count)
@@ -36,7 +36,7 @@ def make(rng, count=2000):
 
 
 def test_labels_are_a_coins_and_say_whether_b_belongs():
-    """The label is 0 if and only if B is a piece of A or follows A.
+    """The label is 0 if and only if B is an excerpt of A or follows A.
 
     Half of the labels are 1.
     """

@@ -59,7 +59,7 @@ def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
 
 
 def test_long_lines_are_cut_evenly_before_words():
-    """A long line is split between words into pieces of similar length."""
+    """A long line is split between words into segments of similar length."""
     docs = documents(np.random.default_rng(2), sizes=(95,))
     made, _ = pairs.make_pairs(
         docs, np.zeros(0, np.int64), CONFIG, np.random.default_rng(3)
@@ -145,7 +145,7 @@ def test_posts_are_learnt_from(posts, tmp_path):
 
 
 def test_labels_of_pairs_alone_are_counted(tmp_path):
-    """The share of swapped examples counts pairs only."""
+    """The share of swapped examples counts only pairs."""
     write_corpus(tmp_path)
     folders = {}
     for policy in ("split", "keep"):

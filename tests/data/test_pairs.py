@@ -144,7 +144,7 @@ def test_lone_lines_are_cut_where_a_sentence_ends():
 
 
 def test_every_sentence_end_of_a_lone_line_is_as_likely():
-    """A line of four sentences is split at each of three breaks as often."""
+    """A line of four sentences is split equally often at its three breaks."""
     docs = of_ids(
         np.tile([10, 11, STOP, 12, STOP, 13, 14, STOP, 15, STOP], 3000),
         np.full(3000, 10),

@@ -1,4 +1,4 @@
-"""The parts of documents, their shards, and the files of records, by hand."""
+"""Parts, shards and files of records equal results computed by hand."""
 
 import dataclasses
 import hashlib
@@ -31,9 +31,9 @@ def test_a_part_has_the_shard_of_its_hash():
 
 
 def test_documents_are_cut_into_parts():
-    """A part has the sentences that begin in 32,768 tokens; empty ones skip.
+    """A part has the sentences that begin in one range of 32,768 tokens.
 
-    The keys of the parts follow each other.
+    A range in which no sentence begins has no part. Keys are consecutive.
     """
     most = 32_768
     sizes = np.array([most - 1, 2, 5, 3 * most, 4])
@@ -48,7 +48,7 @@ def test_documents_are_cut_into_parts():
 
 
 def test_short_documents_are_dealt_to_no_shard():
-    """Documents with text, but less than asked, are short.
+    """A document with some text, but fewer tokens than required, is short.
 
     A document that spans blocks is never short.
     """

@@ -30,7 +30,7 @@ def built(tmp_path_factory):
 
 
 def test_words_are_those_of_the_rows(built):
-    """All words are there once, in order, with their phonemes and labels."""
+    """Records contain all words once, in order, with phonemes and labels."""
     folder, metadata, _ = built
     table = read_table(str(folder))
     found = [words_of(e, table) for e in examples(folder)]
@@ -66,7 +66,7 @@ def test_examples_are_laid_out_as_described(built):
 
 @pytest.mark.parametrize("ids", [[5, 6, 16], [5, 6, 16, 7]])
 def test_a_record_without_its_last_separator_is_shown(ids):
-    """Neither the separator nor as many symbols as labels are needed."""
+    """Records are shown even without a last separator or with extra labels."""
     rows = {"symbol_ids": [ids], "word_ids": [[2, 2, 0, 3]]}
     rows = {name: np.array(values) for name, values in rows.items()}
     (record,) = tfrecord.encode_ints(rows)
@@ -75,7 +75,7 @@ def test_a_record_without_its_last_separator_is_shown(ids):
 
 
 def test_documents_are_packed_and_not_mixed(built):
-    """Examples are full but for a word, and have words of one document."""
+    """Examples lack room for another word, and have words of one document."""
     folder, *_ = built
     table = read_table(str(folder))
     texts = [
@@ -91,7 +91,7 @@ def test_documents_are_packed_and_not_mixed(built):
 
 
 def test_held_out_documents_are_others(built):
-    """No document is in both splits, and the share is near the one asked."""
+    """No document is in both splits; the share is near the requested share."""
     folder, metadata, _ = built
     table = read_table(str(folder))
     sides = [
@@ -163,7 +163,7 @@ def test_an_interrupted_build_resumes(
 
 
 def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
-    """The symbols identify a build, and not the name of their folder."""
+    """The symbols, not the name of their folder, identify a build."""
     path, table = built[0].parent / "rows.jsonl", tmp_path / "table"
     made_of("abɑ.").save(str(table))
     settings = {"symbols": str(table)}
@@ -177,7 +177,7 @@ def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
 
 
 def test_unknown_symbols_are_counted_and_named(tmp_path):
-    """They are left out, and so are words without any other symbol."""
+    """Unknown symbols are omitted, and so are words that contain no others."""
     rows = [
         {"words": ["a", "b", "c"], "phonemes": ["ɑ☃M", "☃", f"{'b' * 40}"]}
         for _ in range(4)
@@ -200,7 +200,7 @@ def test_unknown_symbols_are_counted_and_named(tmp_path):
 
 
 def test_the_layout_of_public_data_is_read(tmp_path):
-    """Parquet with numbers of words gives labels by their frequency."""
+    """Word numbers in Parquet files become labels in order of frequency."""
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     columns = {
@@ -249,7 +249,7 @@ def counts_of(**counts):
 
 
 def test_the_words_of_the_table_are_the_most_frequent():
-    """Equally frequent words are in alphabetical order; one is too few."""
+    """Equally frequent words are in alphabetical order; one word is too few."""
     config = phoneme_build.PhonemesConfig(num_words=2)
     counts = counts_of(words={"b": 1, "c": 1, "a": 1, "d": 2})
     table = phoneme_build.table_of(config, counts)
@@ -283,7 +283,7 @@ def test_words_are_packed_by_hand():
 
 
 def test_at_least_one_part_is_held_out():
-    """The border is above the lowest key; without a share, it is 0."""
+    """The border exceeds the lowest key; for a share of 0, the border is 0."""
     counts = counts_of(first={"50": 1, "9": 2})
     assert phoneme_build.border_of(0, counts) == 0
     assert phoneme_build.border_of(1e-30, counts) == 10
@@ -291,7 +291,7 @@ def test_at_least_one_part_is_held_out():
 
 
 def test_at_most_twenty_unknown_symbols_are_named():
-    """The most frequent ones are in the statistics, and all are counted."""
+    """Statistics list the most frequent unknown symbols and count all."""
     symbols = {chr(0x2603 + i): 1 + i for i in range(25)}
     counts = counts_of(symbols=symbols | {"a": 100}, words={"x": 3, "y": 1})
     table = made_of("a").with_words(("x",))
@@ -303,7 +303,7 @@ def test_at_most_twenty_unknown_symbols_are_named():
 
 
 def test_warnings_at_their_limits(built):
-    """A share at its limit is usual; few held-out records are not."""
+    """A share at its limit causes no warning; few held-out records do."""
     made = built[1]
 
     def warnings(eval_records=100, **shares):
@@ -343,7 +343,7 @@ def test_warnings_at_their_limits(built):
     ],
 )
 def test_a_malformed_row_is_named(tmp_path, row):
-    """The error has the file and the line, and nothing is left behind."""
+    """The error states the file and line, and no file is left behind."""
     path = write_rows(tmp_path / "rows.jsonl", [*ROWS[:2], row])
     with pytest.raises(InputError, match=r"rows.jsonl:3: a row must have"):
         build(tmp_path / "out", path)
@@ -386,7 +386,7 @@ def test_little_text_has_a_held_out_document(tmp_path):
 
 
 def test_settings_of_another_task_are_refused(tmp_path):
-    """A setting without an effect is an error, in both directions."""
+    """A setting without an effect is an error, for either task."""
     with pytest.raises(InputError, match="Received: settings=ngram"):
         build(tmp_path, tmp_path, ngram=2)
     with pytest.raises(InputError, match="settings=num_words"):
@@ -396,7 +396,7 @@ def test_settings_of_another_task_are_refused(tmp_path):
 
 
 def test_frequencies_are_those_of_the_records(built):
-    """Their loss and accuracy are counted again from the records."""
+    """The loss and accuracy by frequency equal values from the records."""
     folder, metadata, _ = built
     found = examples(folder)
     ids = np.concatenate([x[y != 0] for x, y in found])

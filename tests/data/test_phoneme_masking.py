@@ -29,7 +29,7 @@ def masked(ids, labels, first=0, config=CONFIG):
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """Return the outcome of each word: its ids before and after, chosen."""
+    """Return each word's ids before and after, and whether it is chosen."""
     ids, labels = batch()
     after, chosen = masked(ids, labels)
     words = []
@@ -40,7 +40,7 @@ def outcomes():
 
 
 def test_whole_words_are_chosen(outcomes):
-    """A word is chosen as a whole, a share of all words, no separator."""
+    """A share of the words is chosen, each as a whole; separators are not."""
     shares = [word[:, 3].mean() for word in outcomes]
     assert {*shares} == {0.0, 1.0}
     assert abs(np.mean(shares) - 0.3) < 4 * (0.21 / len(shares)) ** 0.5
@@ -51,7 +51,7 @@ def test_whole_words_are_chosen(outcomes):
 
 
 def test_outcomes_have_their_shares(outcomes):
-    """0.8 of the chosen words become masks, 0.1 random symbols, 0.1 stay."""
+    """Of the chosen words, 80% are masked, 10% become random, and 10% stay."""
     chosen = [word for word in outcomes if word[0, 3] and len(word) > 2]
     masks = [(word[:, 2] == MASK).mean() for word in chosen]
     assert {*masks} == {0.0, 1.0}
@@ -62,7 +62,7 @@ def test_outcomes_have_their_shares(outcomes):
 
 
 def test_random_symbols_come_from_the_same_example(outcomes):
-    """They are symbols of its words, each equally likely."""
+    """Random symbols come from the example's words, with equal probability."""
     ids, labels = batch()
     after, chosen = masked(ids, labels)
     changed = chosen & (after != ids) & (after != MASK)

@@ -1,4 +1,4 @@
-"""Conversion of text to phonemes, with a package in the place of phonemizer."""
+"""Conversion of text to phonemes, with a substitute for phonemizer."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ Ein Ende
 
 @pytest.fixture
 def spoken(tmp_path, monkeypatch) -> Path:
-    """Put a package into phonemizer's place; return its log of words."""
+    """Replace phonemizer with a substitute; return its log of words."""
     folder = tmp_path / "site"
     for name, code in FAKE.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def grouped(rows: list[dict]) -> list[list[list[str]]]:
     ],
 )
 def test_marks_are_words_of_their_own(sentence, words):
-    """Marks around words are apart, and marks inside them are not."""
+    """Marks around words are separate words; marks inside words are not."""
     assert [*phonemize.words_of(sentence, "segmented")] == words
 
 
@@ -143,7 +143,7 @@ def test_similar_languages():
 
 
 def test_packages_and_pipes_are_checked_first(monkeypatch):
-    """Only the settings that need a package require it; pipes are refused."""
+    """Only the settings that need a package require it; pipes are rejected."""
 
     def config(**settings):
         given = {"input_file": "x", "output_dir": "y", "language": "de"}
@@ -192,7 +192,7 @@ def test_a_row_is_a_sentence_with_its_document(convert):
 
 
 def test_silent_words_are_counted(convert, capsys):
-    """The warning has the number of words without phonemes and examples."""
+    """The warning states the number of silent words, with examples."""
     convert("** a *** ***\n")
     printed = capsys.readouterr().out
     assert "1 sentences, 1 words" in printed
@@ -205,20 +205,20 @@ def test_silent_words_are_counted(convert, capsys):
 
 
 def test_parquet_has_the_same_rows(convert):
-    """The formats differ in nothing else."""
+    """JSON lines and Parquet files contain the same rows."""
     folder = convert(folder="parquet", output_format="parquet")
     (path,) = folder.glob("phonemes-*")
     assert pyarrow.parquet.read_table(path).to_pylist() == rows_in(convert())
 
 
 def test_a_word_is_read_once(convert, spoken, small_blocks):
-    """Words that occurred before are not read again, in later blocks either."""
+    """A word that has occurred is not read again, even in later blocks."""
     convert("so so la\n\n" + "la so ti\n" * 3)
     assert sorted(spoken.read_text().split()) == ["la", "so", "ti"]
 
 
 def test_an_article_is_not_a_letter(convert):
-    """`a` has its reading in a sentence, in English alone."""
+    """Only in English does `a` have the reading that it has in a sentence."""
     assert rows_in(convert("a\n", "en", language="en-us"))[0]["phonemes"] == [
         "ɐ"
     ]
@@ -249,7 +249,7 @@ def test_documents_do_not_depend_on_blocks(convert, small_blocks, monkeypatch):
 
 
 def test_output_does_not_depend_on_processes(convert, small_blocks):
-    """Two processes write the same files as one."""
+    """Two processes write the same files as one process."""
     one, two = convert(LONG), convert(LONG, "two", num_processes=2)
     names = {path.name for path in one.iterdir()}
     assert names == {path.name for path in two.iterdir()}
@@ -308,7 +308,7 @@ def test_an_interrupted_run_leaves_whole_files(
     ],
 )
 def test_other_settings_need_another_folder(convert, change, message):
-    """A folder is not continued with other settings or text."""
+    """A run with other settings or text does not continue in a folder."""
     convert()
     with pytest.raises(InputError, match=message):
         convert(**change)
@@ -324,14 +324,14 @@ def test_other_settings_need_another_folder(convert, change, message):
     ],
 )
 def test_an_unknown_language_is_an_error(convert, language, message):
-    """The message has similar languages, by code or name, or else all."""
+    """The error lists similar languages, by code or name, or else all."""
     with pytest.raises(InputError, match=re.escape(message)):
         convert(language=language)
 
 
 @pytest.mark.parametrize("package", ["phonemizer", "espeakng_loader"])
 def test_a_missing_package_is_named(spoken, monkeypatch, package):
-    """The error has the setting that needs the package."""
+    """The error names the setting that needs the package."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=f"`language` needs {package}.*=de$"):
         phonemize.speaker("de")

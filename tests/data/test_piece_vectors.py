@@ -16,7 +16,7 @@ GAP = piece_vectors.NO_PIECE
 
 @pytest.fixture
 def tokens():
-    """Return 30,000 tokens of 12 pieces; pieces 2 and 3 occur alike."""
+    """Return 30,000 tokens of 12 pieces; pieces 2 and 3 are interchangeable."""
     rng = np.random.default_rng(0)
     follows = rng.dirichlet(np.full(12, 0.1), size=12)
     follows[:, 2] = follows[:, 3] = follows[:, 2:4].mean(axis=1)

@@ -90,7 +90,7 @@ def crossing(starts, covered):
 
 
 def test_words_reach_across_the_separator():
-    """A segment that begins inside a word is masked with the word before it."""
+    """If B begins inside a word, both parts of the word are masked together."""
     maskable = layout(np.array([9]), np.array([5]), 9).repeat(500, 0)
     starts = np.zeros_like(maskable)
     starts[:, [0, 1, 3, 4, 6, 8]] = True  # words: 1 2, 3 and 5, 6 7
@@ -130,7 +130,7 @@ def test_budget(whole):
 
 
 def test_recorded_masks():
-    """Our masking makes 200 recorded examples as probable as its own.
+    """200 recorded masks are as probable under our masking as its own masks.
 
     Each recorded example is masked many times to compare the probabilities of
     the recorded positions, the lengths of their runs and the pairs around

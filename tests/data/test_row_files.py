@@ -78,7 +78,7 @@ def rows_of(path):
 
 
 def test_blank_lines_and_marks_of_a_table(tmp_path):
-    """Blank lines are rows, except the last; a mark is part of the text.
+    """Blank lines are rows, except at the end; a mark is part of the text.
 
     Only the first line may begin with a byte-order mark.
     """
@@ -91,7 +91,7 @@ def test_blank_lines_and_marks_of_a_table(tmp_path):
 
 
 def test_blank_lines_between_objects(tmp_path):
-    """Blank lines of JSON lines are no rows, but they have numbers."""
+    """Blank lines in JSON lines are not rows, but they have line numbers."""
     path = write(tmp_path / "x.jsonl", '{"a": 1}\n\n \n{"a": 2}\n')
     assert rows_of(path) == [(1, 1), (4, 2)]
 
@@ -131,7 +131,7 @@ def test_names_of_columns(tmp_path):
     ],
 )
 def test_another_delimiter(tmp_path, name, content):
-    """The error for a wrong delimiter states the right one."""
+    """The error for a wrong delimiter states the correct delimiter."""
     with pytest.raises(InputError, match="delimiter must be a comma in .csv"):
         read(write(tmp_path / name, content))
     good = write(tmp_path / "good.csv", "text,label\nHello\n")
@@ -252,7 +252,7 @@ def test_a_wrong_column_is_found_first(tmp_path, make):
 
 
 def test_long_names_and_values_are_shortened_in_errors(tmp_path):
-    """An error has up to 200 characters of names, and 60 of a value."""
+    """An error quotes up to 200 characters of names and 60 of a value."""
     name = "n" * 300
     names = f" {'n' * 200}"
     csv = write(tmp_path / "x.csv", f"{name}\n1\n")

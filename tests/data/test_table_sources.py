@@ -1,4 +1,4 @@
-"""Tables of other libraries yield equal rows from every container."""
+"""Tables of every library yield equal rows."""
 
 import errno
 import json
@@ -148,7 +148,7 @@ def test_what_is_no_table(value, said):
 
 
 def test_positions_in_a_table():
-    """A position has the name of the argument, or the names of two lists."""
+    """A position names the argument, or the two lists."""
     table = InMemoryTable([{"a": 1}], "data")
     assert table.places(3) == ("data (list), row 3",)
     table = InMemoryTable((["a"], [1]), "x", "y")
@@ -209,7 +209,7 @@ def test_a_damaged_file(tmp_path):
 
 
 def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
-    """A damaged length, for which memory does not suffice, is explained."""
+    """The error for a damaged length that exceeds the memory explains it."""
     ipc = pytest.importorskip("pyarrow.ipc")
 
     def too_long(file):
@@ -227,7 +227,7 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
     "error", [OSError(errno.EIO, "disk"), RemoteError("connection")]
 )
 def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
-    """Errors of a disk or a connection remain; others have one line."""
+    """Disk and connection errors are unchanged; other errors have one line."""
 
     def fail(source):
         raise error
@@ -243,7 +243,7 @@ def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
 
 
 def test_names_of_classes():
-    """Columns of classes, also in lists, have the names of their classes."""
+    """Columns of classes or lists of classes contain the class names."""
     label = {"_type": "ClassLabel", "names": ["x", "y"]}
     features = {
         "a": label,
@@ -267,7 +267,7 @@ def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
 
 
 def test_files_are_read_a_batch_at_a_time(tmp_path, monkeypatch):
-    """Files are read batch by batch, and only in the requested column."""
+    """Files are read batch by batch, and only the requested column is read."""
     path = parquet(ROWS, tmp_path, rows_in_group=3)
     monkeypatch.setattr(table_sources, "BATCH_ROWS", 1)
     sizes = []

@@ -1,4 +1,4 @@
-"""Text files: documents, blocks, JSON records, long lines, bad bytes."""
+"""Text files: documents, blocks, JSON records, long lines and bad bytes."""
 
 import dataclasses
 import gzip
@@ -94,7 +94,7 @@ def test_hash_depends_on_text_and_seed():
 
 
 def test_bad_items_are_listed(capsys):
-    """Each kind of bad item has its number; nothing is said without any."""
+    """Each kind of bad item is counted; without any, the text is empty."""
     listed = text_formats.bad_items
     assert listed({}) == "" and listed({"bad_rows": 0}) == ""
     assert listed({"bad_lines": 1}) == "1 line was not UTF-8"

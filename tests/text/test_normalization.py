@@ -1,4 +1,4 @@
-"""The parts of normalisation, one by one."""
+"""Each step of normalisation has the intended effect."""
 
 import string
 import unicodedata
@@ -29,7 +29,7 @@ def runs_of(text: str) -> list[tuple[int, int]]:
 
 
 def test_the_characters_of_unicode():
-    """All planes in use are covered, without surrogates and the separator."""
+    """All planes in use are covered, except surrogates and the separator."""
     assert runs_of(normalization.characters()) == [
         *((0x1, 0x27FF), (0x2801, 0xD7FF), (0xE000, 0x3FFFF)),
         (0xE0000, 0xE01FF),
@@ -67,7 +67,7 @@ def test_the_content_of_a_character_class():
     ],
 )
 def test_marks(text, marks, nonspacing):
-    """WordPiece drops nonspacing marks, and SentencePiece combining ones."""
+    """WordPiece drops nonspacing marks; SentencePiece drops combining marks."""
     assert normalization.has_marks(text) is marks
     assert wordpiece.has_marks(text) is nonspacing
     assert (normalization.drop_marks(text) != text) is marks
@@ -82,7 +82,7 @@ def test_punctuation():
 
 
 def test_symbols_that_normalised_text_lacks():
-    """Rules retire symbols that they change, and always collapse spaces."""
+    """Rules disable symbols that they change, and always collapse spaces."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
     names = ["THE", "é", "the", "▁a", "a▁", "▁▁"]
     for name in names:
@@ -106,7 +106,7 @@ SIZE = int.from_bytes(MAP[:4], "little")
 
 
 def sized(size: int, content: bytes = MAP[4:]) -> bytes:
-    """Return a map with another size of its array."""
+    """Return a map that states a different size for its array."""
     return size.to_bytes(4, "little") + content
 
 
@@ -123,7 +123,7 @@ def sized(size: int, content: bytes = MAP[4:]) -> bytes:
     ids=["empty", "size", "short", "no end", "no text", "half a letter"],
 )
 def test_maps_that_are_cut(charsmap):
-    """The error has the sizes of a map without whole parts."""
+    """The error for an incomplete map states the sizes."""
     size = int.from_bytes(charsmap[:4], "little")
     message = f"must be intact.*size={size}, bytes={len(charsmap)}$"
     with pytest.raises(InputError, match=message):
@@ -163,7 +163,7 @@ class Scores(list):
 
 
 def test_shares_of_pieces():
-    """Shares follow from scores, except from ranks and those of symbols."""
+    """Shares follow from scores, but not from ranks or symbols' scores."""
     found = piece_shares(Scores([0.0, np.log(0.25), np.log(0.5), 0.0]))
     np.testing.assert_allclose(found, [0, 1 / 3, 2 / 3, 0])
     found = piece_shares(Scores([0.0, -1.0, -2.0, -3.0, 0.0]))

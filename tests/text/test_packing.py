@@ -49,7 +49,7 @@ def test_texts_in_any_form(values):
     ],
 )
 def test_values_that_are_no_texts(values, received):
-    """The error has the first value that is no string, cut to 60 characters."""
+    """Errors quote 60 characters of the first value that is not a string."""
     message = rf"`x` must be a list of strings. Received: {received}$"
     with pytest.raises(InputError, match=message):
         checked_texts(values, "x")
@@ -66,7 +66,7 @@ def test_the_shortest_row_has_three_tokens():
 
 
 def test_inputs_for_texts_and_pairs():
-    """Rows are as long as the longest one, or as a limit."""
+    """Rows are as long as the longest row, or as `max_length`."""
     tokenizer = english()
     the, cat, at = (tokenizer.encode(text) for text in ("the", "cat", "at"))
     found = tokenizer(["the cat", "the"], ["", "at"])

@@ -25,7 +25,7 @@ def test_the_presets_are_those_of_the_projects():
 
 
 def test_a_table_made_from_data_has_every_symbol():
-    """Roles get symbols that the data lack, whatever the data's order."""
+    """Roles get symbols that the data lack, in any order of the data."""
     table = symbols.made_of("bM$a ")
     assert table == symbols.made_of("a $Mb")
     assert {*"bM$a"} <= table.ids.keys()
@@ -75,7 +75,7 @@ NESTED = "[" * 10**5
     ],
 )
 def test_damaged_symbols_are_an_error(tmp_path, content, received):
-    """The error has the first entry that is wrong."""
+    """The error quotes the first invalid entry."""
     text = content if isinstance(content, str) else json.dumps(content)
     (tmp_path / "symbols.json").write_text(text)
     message = rf"`symbols.json` must .* Received: .*{received}"
@@ -109,7 +109,7 @@ def test_an_unknown_table_is_an_error():
     ],
 )
 def test_damaged_words_are_an_error(tmp_path, content, received):
-    """The error has the first word that is wrong, with its label."""
+    """The error quotes the first invalid word and its label."""
     symbols.made_of("ab").save(str(tmp_path))
     text = content if isinstance(content, str) else json.dumps(content)
     (tmp_path / "words.json").write_text(text)
@@ -132,7 +132,7 @@ def test_ids_may_be_large(tmp_path):
 
 
 def test_new_symbols_are_listed():
-    """A list has the symbols that only the new table has, in order."""
+    """The symbols that only the new table has are listed, in order."""
     old, new = symbols.made_of("ab"), symbols.made_of("cxab")
     assert symbols.named(old, new) == ": c x"
     assert symbols.named(new, old) == symbols.named(old, None) == ""

@@ -131,7 +131,7 @@ def write(path, content):
 
 
 def test_fingerprint_depends_on_everything(tmp_path):
-    """Each setting, and the vocabulary, affects the fingerprint."""
+    """Every setting and the vocabulary affect the fingerprint."""
     other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
     prints = {
         english().fingerprint(),
@@ -184,7 +184,7 @@ def test_a_trainer_may_name_them(tmp_path):
 
 @pytest.mark.parametrize("name", ["<pad>", "[CLS]", "[MASK]"])
 def test_vocabulary_without_a_special_piece(name, tmp_path):
-    """The error names the special piece that is missing in the model."""
+    """The error names the special piece that is missing from the model."""
     special = tuple(s for s in SPECIAL if s != name)
     path = write(tmp_path / "m", sentencepiece_model(special))
     with pytest.raises(InputError, match=rf"without \{name} \(.*m\)"):
@@ -228,7 +228,7 @@ def test_not_a_sentencepiece_model(content, tmp_path):
 
 
 def test_one_vocabulary_must_be_given(tmp_path):
-    """Two vocabularies, none, or a missing file raise an error."""
+    """Two vocabularies, no vocabulary or a missing file raises an error."""
     path = write(tmp_path / "m", sentencepiece_model())
     with pytest.raises(InputError, match="Set exactly one of"):
         tokenizer_from_files(spm_model_file=path, vocab_file=path)

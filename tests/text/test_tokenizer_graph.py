@@ -121,7 +121,7 @@ def test_pack_one_segment_and_no_rows():
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_an_empty_batch_has_no_pieces(make):
-    """An empty batch of strings has empty ragged tensors."""
+    """An empty batch of strings produces empty ragged tensors."""
     graph = offset_graph(make(), graph_of(make))
     found = graph(encoded(["a"])[:0])
     assert [ragged.nrows() for ragged in found] == [0, 0, 0]
@@ -129,7 +129,7 @@ def test_an_empty_batch_has_no_pieces(make):
 
 @pytest.mark.parametrize("options", [{}, {"do_lower_case": False}])
 def test_word_pieces_of_the_graph(options):
-    """Ids and offsets of words equal Python's, however long words are."""
+    """The ids and offsets of words equal Python's, even for long words."""
     tokenizer = chinese(**options)
     texts = [
         *(

@@ -43,7 +43,7 @@ def test_digit_comma_table(column):
 
 
 def released_ids(model, text, strip):
-    """Encode piece by piece, as the release's `encode_pieces` does."""
+    """Encode a text piece by piece, as the release's `encode_pieces` does."""
     ids = []
     for piece in model.encode(text, out_type=str):
         if piece[-1] != "," or len(piece) < 2 or not piece[-2].isdigit():
@@ -178,7 +178,7 @@ def test_special_ids_are_the_released_ones():
 
 
 def test_kinds_of_tokenizers_are_complete():
-    """A class without one of the methods that differ cannot be used."""
+    """A tokenizer class that lacks a required method cannot be instantiated."""
     methods = {"_compile", "_starts_word", "_unused", "decode"}
     methods |= {"encode_joined", "encode_with_offsets"}
     assert Tokenizer.__abstractmethods__ == methods
@@ -246,7 +246,7 @@ def test_pack():
     ],
 )
 def test_ideographs_stand_alone(first, last):
-    """The blocks of ideographs equal the release's."""
+    """The blocks of ideographs equal the blocks in the release."""
     for code in (first, last):
         assert wordpiece.clean_character(chr(code)) == f" {chr(code)} "
     for code in (first - 1, last + 1):

@@ -6,9 +6,9 @@ tokens, words and sentences, the documents are distributed to `shards`, and
 `held_out` chooses the held-out text.
 
 The second pass processes shard by shard. Each job writes one file: it cuts
-documents into `pairs` (or `next_sentence_pairs` or `released`), lays out the
-pairs, masks them with `data.masking` (or `released`) and encodes them with
-`records.tfrecord`.
+documents into pairs (with `pairs`, `next_sentence_pairs` or `released`), lays
+out the pairs, masks them (with `data.masking` or `released`) and encodes them
+(with `records.tfrecord`).
 
 Finally, `statistics` reports the result and warns about problems.
 

@@ -6,11 +6,11 @@ Beam, which is an optional extra of the package.
 
 The launcher, which runs this module, opens neither text nor shards. It uses
 only file names, file sizes and the summaries that workers write to JSON files:
-hash, counts and held-out text.
+the hash and the counts of the text, and the choice of held-out text.
 
 All workers must have access to the text, the output and `scratch_dir`. An
-interrupted first pass restarts; an interrupted second pass resumes after its
-finished files.
+interrupted first pass starts over; an interrupted second pass continues with
+the unfinished files.
 """
 
 import dataclasses

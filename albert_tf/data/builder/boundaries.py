@@ -1,4 +1,4 @@
-"""Find the beginnings of words and sentences; count letters beyond English.
+"""Find where words and sentences begin, and count non-English letters.
 
 One of several rules finds words. Settings for English do not suit all texts;
 counts of letters determine the settings, or cause warnings.
@@ -45,7 +45,7 @@ ENDINGS = frozenset(". ! ? \u2026 \u3002 \uff01 \uff1f \u0964 \u061f".split())
 
 
 def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines; a token's id alone decides whether it begins a word."""
+    """Encode lines; only the id of a token decides whether it begins a word."""
     ids, ends = tokenizer.encode_joined(lines)
     sizes = np.diff(ends, prepend=0).astype(np.int32)
     return ids, sizes, tokenizer.word_starts[ids]
@@ -73,11 +73,11 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return whether each piece is marked, and kinds of its characters.
+    """Return whether each piece is marked, and two kinds of characters.
 
     A marked piece has the tokenizer's mark for the start of a word (in
-    WordPiece, no `##`), or has no text. The kinds are those of the first and
-    last characters.
+    WordPiece, no `##`), or has no text. The kinds are those of the piece's
+    first and last characters.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()
@@ -110,7 +110,7 @@ def _begins_sentence(piece: str, kind: str) -> bool:
 
 @functools.lru_cache(2)
 def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether each piece ends, or may begin, a sentence, [V]."""
+    """Return two arrays [V]: whether a piece ends, or may begin, a sentence."""
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
     begins = [_begins_sentence(piece, tokenizer.kind) for piece in pieces]
@@ -245,7 +245,7 @@ BUFFER = 1 << 20  # number of characters counted at a time
 def _letter_kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Return whether a character is a letter, is marked and is beyond English.
+    """Return whether a character is a letter, is marked, and is not English.
 
     Marks count as letters. With `strip`, marks are removed before the last
     check.

@@ -103,7 +103,7 @@ def make_recipe(
     reading: ReadingConfig,
     paths: list[str],
 ) -> BuildSpec:
-    """Return the recipe; raise `InputError` if settings are inconsistent."""
+    """Return a build's recipe; raise `InputError` if settings conflict."""
     rule = boundaries.chosen(reading.word_boundaries, tokenizer)
     reading = dataclasses.replace(reading, word_boundaries=rule)
     boundaries.check_word_rule(rule, tokenizer)
@@ -250,7 +250,7 @@ def run(
 
     An interrupted build leaves the files from which the next run resumes. A
     build that stops with `InputError` because of unusable text leaves no
-    records, so that the user can fix the text.
+    records, so the user can fix the text and build again.
 
     Args:
       build, tokenization, pairs, masking, reading: the settings.

@@ -1,4 +1,4 @@
-"""The output folder of a build: its owner, and the progress of the build."""
+"""The output folder of a build, and the files of an unfinished build."""
 
 import concurrent.futures
 import contextlib
@@ -15,7 +15,7 @@ from albert_tf.data.records.metadata import METADATA_FILE, load_metadata
 
 MANIFEST_FILE = "manifest.json"
 
-# With this setting, the first pass stops at a bad item. Its shards up to this
+# With this value, the first pass stops at a bad item. The shards up to this
 # item are the same as with any other value.
 STRICT = {"on_bad_text": "fail"}
 
@@ -130,7 +130,7 @@ class BuildFolder:
 
     @contextlib.contextmanager
     def given_up_if_refused(self) -> Iterator[None]:
-        """Remove all files of a build whose text cannot be used.
+        """Remove all files of a build if the block rejects the text.
 
         Shards are kept if the error concerns a single item of the text.
         """

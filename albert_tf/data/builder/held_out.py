@@ -49,7 +49,7 @@ def buckets(hashes: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class ShardTotals:
-    """Sums over some shards.
+    """Totals over one or more shards.
 
     Attributes:
       tokens: [BUCKETS] int64, the tokens of the documents in each bucket.
@@ -98,7 +98,7 @@ def measure(recipe: BuildSpec, item: tuple[int, str]) -> ShardTotals:
 
 
 def add_up(items: Iterable[ShardTotals]) -> ShardTotals:
-    """Return the sum over several groups of shards."""
+    """Add up the totals of several groups of shards."""
     return sum(items, NOTHING)
 
 
@@ -117,7 +117,7 @@ class Border(NamedTuple):
     tokens: int = 0
 
     def places(self, documents: Documents) -> tuple[np.ndarray, np.ndarray]:
-        """Return which parts are held out, and which are divided, bool [D]."""
+        """Return two bool arrays [D]: held-out parts, and parts to divide."""
         bucket = buckets(documents.hashes)
         divided = (bucket == self.below) & (self.key >= 0)
         divided &= documents.keys <= np.uint64(max(self.key, 0))
@@ -126,7 +126,7 @@ class Border(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """The held-out text.
+    """The choice of the held-out text, with counts.
 
     Attributes:
       border: the end of the held-out text.
@@ -135,7 +135,7 @@ class HeldOut:
       shards: {split: the shards that contain text of the split}.
       counts: the numbers of dropped duplicates, and of a divided document's
         tokens.
-      pieces: [V], occurrences of each piece outside dropped text.
+      pieces: [V], occurrences of each piece in text that is not dropped.
     """
 
     border: Border
@@ -197,7 +197,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Measure a shard's parts at the border; return None if not needed."""
+    """Measure a shard's parts at the border; return None if none are needed."""
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:
@@ -228,7 +228,7 @@ def divide(
 ) -> HeldOut:
     """Hold out the wanted number of tokens from the parts at the border.
 
-    Parts are chosen in the order of their keys, so that copies of a part stay
+    Parts are chosen in the order of their keys, so copies of a part stay
     together.
     """
     if not held_out.wanted:
@@ -277,8 +277,8 @@ def _cuts(
       starts: [N] bool, whether each of the part's tokens begins a word.
       tokens: the number of tokens to hold out; a sentence longer than a quarter
         of this number is long.
-      fewest: if there are fewer positions than this, the part may be cut before
-        any word.
+      fewest: the minimum number of positions; if there are fewer, the part may
+        be cut before any word.
     """
     free = np.repeat(sizes > max(tokens // 4, SHORT_SENTENCE), sizes) & starts
     free[np.cumsum(sizes) - sizes] = True

@@ -1,14 +1,14 @@
 """Create pairs for the next-sentence task: does B follow A?
 
-The task teaches a small model to compare two texts, unlike the prediction of
-masked words or of sentence order. In half of the pairs, B is inserted from
+Unlike the prediction of masked words or of sentence order, the task teaches a
+small model to compare two texts. In half of the pairs, B is inserted from
 another document. Only the text may reveal the label, so
 
 - an inserted B has the length of the B that it replaces, and ends like any B;
-- before the exchange, some B are replaced with a piece of their own A. If such
-  a B remains, the words that it shares with A reveal the label, and the
+- before the exchange, some B are replaced with an excerpt of their own A. If
+  such a B remains, the words that it shares with A reveal the label, and the
   neighbours of these words reveal the masked words. If such a B is exchanged,
-  the replacement is a piece of a different A.
+  the new B is an excerpt of a different A.
 
 Glossary: n pairs.
 """
@@ -23,7 +23,7 @@ from albert_tf.data.builder.pairs import PairsConfig
 from albert_tf.data.builder.shards import Documents
 from albert_tf.data.layout import Pairs
 
-# Share of the pairs whose B is replaced with a piece of their A, where
+# Share of the pairs whose B is replaced with an excerpt of their A, where
 # possible.
 REPEATED = 0.4
 SHORTEST_PIECE = 4  # tokens
@@ -60,7 +60,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some B with a piece of their A, in place; return which, [n]."""
+    """Replace some B, in place, with excerpts of their A; return which, [n]."""
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)

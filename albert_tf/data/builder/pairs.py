@@ -5,7 +5,7 @@ cut into A and B at a random sentence boundary, and a fair coin decides whether
 to swap the two segments. Only the text may reveal which segment came first, so
 
 - no sentence is cut, inside a pair or at its outer ends, because the two halves
-  of a sentence would be separated exactly if the segments are swapped;
+  of a sentence would be separated if and only if the segments are swapped;
 - a fair coin decides from which end of the text to pack chunks, because a
   sentence that does not fit begins the next chunk and tends to be long.
 
@@ -66,7 +66,7 @@ class PairsConfig:
         "Instead of swapping segments, insert a B from another document in "
         "half of the pairs, with the label 1 (BERT's next-sentence task). "
         "Without --compat=google, the new B has the length of the old B, and "
-        "some B are pieces of an A.",
+        "some B are excerpts of an A.",
     )
     compat: str = variant(
         COMPAT_FLAG,
@@ -93,7 +93,7 @@ class PairsConfig:
 def sentences(
     documents: Documents, breaks: np.ndarray, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sentence offsets [S + 1], and the end of each one's part, [S].
+    """Return sentence offsets [S + 1], and the ends of sentences' parts, [S].
 
     A line is a sentence, but a line longer than `room` is cut at all its
     breaks. A part end is an index into the offsets.
@@ -139,7 +139,7 @@ def chain(following: np.ndarray) -> np.ndarray:
     """Return the first sentence of each chunk, [number of chunks].
 
     `following` contains, for each sentence, the first sentence of the next
-    chunk if a chunk begins there.
+    chunk if a chunk begins at this sentence.
     """
     steps = following.tolist()
     first, begins = 0, []

@@ -105,7 +105,7 @@ def _deal(
 
 
 def _count_letters(recipe: BuildSpec, lines: list[str]) -> Counter:
-    """Count letters, in a sample of lines, that do not suit the settings."""
+    """In a sample of lines, count the letters that do not suit the settings."""
     tokenizer, rule = recipe.tokenizer, recipe.reading.word_boundaries
     config = tokenizer.config
     # WordPiece strips accents only if it lower-cases text.

@@ -126,12 +126,13 @@ def read_parts(path: str) -> Iterator[Part]:
 
 
 class Counts(NamedTuple):
-    """Counts of rows.
+    """Counts of the symbols and words in rows.
 
     Attributes:
       symbols, words: the number of occurrences of each symbol and word.
       spelt: the number of symbols in all occurrences of each word.
-      first: the number of files with each lowest key, in decimal digits.
+      first: for each key, as a decimal string, the number of files in which it
+        is the lowest.
     """
 
     symbols: Counter
@@ -146,7 +147,7 @@ def key_of(part: Part, seed: int) -> int:
 
 
 def count(seed: int, job: tuple[str, str]) -> Counts:
-    """Count the rows of a file, or read the counts if they exist."""
+    """Count the symbols and words of a file, or read counts that exist."""
     source, counts_path = job
     if files.exists(counts_path):
         found = files.read_json(counts_path, "The counts of rows")
@@ -205,7 +206,7 @@ def lay_out(
 
 
 def border_of(fraction: float, counts: Counts) -> float:
-    """Return the key below which parts are held out: at least one part."""
+    """Return the key below which parts, at least one, are held out."""
     least = min(map(int, counts.first)) + 1
     return max(fraction * 2**64, least) if fraction else 0
 
@@ -248,7 +249,7 @@ def make_file(
 
 
 def by_frequency(of_symbols: Iterable[int], of_labels: Iterable[int]) -> dict:
-    """Return the metrics of a model that knows only the frequencies.
+    """Return the metrics of a model that predicts by frequency alone.
 
     Args:
       of_symbols: counts of the symbols of words.
@@ -321,7 +322,7 @@ def make_records(
     folder: build_folder.BuildFolder,
     workers: Workers,
 ) -> None:
-    """Count symbols, choose the table and write all files, metadata last."""
+    """Count symbols and words, choose the table, and write all files."""
     counts = Counts(*(Counter() for _ in Counts._fields))
     saved = [
         files.join(folder.scratch, f"counts-{i:05d}.json")

@@ -82,7 +82,7 @@ def _truncate(
 
 
 def truncate_pairs(pairs: Pairs, room: int, rng: np.random.Generator) -> Pairs:
-    """Shorten the longer segment, or B if both are equal, until both fit."""
+    """Shorten the longer segment, or B if neither is longer, until both fit."""
     a = pairs.a_end - pairs.a_start
     b = pairs.b_end - pairs.b_start
     kept_b = np.minimum(b, np.maximum(room // 2, room - a))

@@ -1,6 +1,6 @@
 """Counts of records as they are created, and a report with warnings.
 
-Counts are integers, so that sums over shards are exact.
+Counts are integers, so sums over shards are exact.
 """
 
 import math

@@ -179,7 +179,7 @@ def _opened(
 
 
 def check_files(paths: list[str], reading: TextFilesConfig) -> None:
-    """Raise errors that can be detected at the beginnings of files.
+    """Check the beginnings of files; raise an error for any fault.
 
     Pipes can be read only once, so they are not checked.
     """
@@ -373,7 +373,8 @@ def _is_made(pattern: str, path: str, folder: str) -> bool:
 
     If the pattern starts above the output folder, all files in that folder are
     program output. If the pattern starts inside the folder, only the files that
-    programs write there are. A plain name is never program output.
+    programs write there are program output. A plain name is never program
+    output.
     """
     if pattern == path or not files.is_inside(path, folder):
         return False

@@ -19,7 +19,8 @@ from albert_tf.data.records.metadata import (
 from albert_tf.data.records.parsing import READERS, parse_static
 from albert_tf.data.records.record_stream import SHUFFLE_BLOCK
 
-# Requests to remote storage have a high latency, so each one reads many bytes.
+# Requests to remote storage have a high latency, so each request reads many
+# bytes.
 READ_BYTES = 8 << 20
 MOST_FILES, BYTES_AHEAD = 16, 256 << 20
 
@@ -86,8 +87,8 @@ def _records(row: _Row, first, last) -> tf.data.Dataset:
     return files.interleave(
         _file_records,
         cycle_length=row.at_once,
-        # Larger than the number of records in any file, so that files are read
-        # in order.
+        # Larger than the number of records in any file, so files are read in
+        # order.
         block_length=tf.reduce_max(row.counts) + 1,
         num_parallel_calls=row.at_once if row.at_once > 1 else None,
     )
@@ -112,7 +113,7 @@ def _permutation(size: tf.Tensor, key: tf.Tensor) -> tf.Tensor:
 def _epoch(
     epoch: tf.Tensor, row: _Row, first, last, seed: int
 ) -> tf.data.Dataset:
-    """Return names and records of an epoch from one index to another.
+    """Return the names and records of an epoch from one index to another.
 
     Files are in random order, and so are the records within each block of
     consecutive records. The stream can start at any block without reading the

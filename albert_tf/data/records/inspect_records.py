@@ -32,7 +32,7 @@ WORD_MARKS = ("▁", "##")
 
 @dataclasses.dataclass(frozen=True)
 class InspectConfig(Validated):
-    """The records to print."""
+    """Settings that select the records to print."""
 
     input_file: str = setting(
         None,

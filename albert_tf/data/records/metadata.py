@@ -44,7 +44,7 @@ TRAIN, EVAL = "train", "eval"
 # The tasks: what the records are made of.
 WORDS, PHONEMES = TASKS = ("words", "phonemes")
 # Statistics of phonemes: the number of labels, and the metrics of a model that
-# knows only the frequencies.
+# predicts by frequency alone.
 LABELS, BY_FREQUENCY = "word_labels", "by_frequency"
 MASKED_ACCURACY = "masked_symbol_accuracy"  # warnings need its value
 
@@ -307,7 +307,7 @@ def infer_metadata(paths: list[str], folder: str) -> Metadata:
 
 
 def read_metadata(data_dir: str) -> Metadata:
-    """Return the metadata of the records in a folder or matched by a glob.
+    """Return the metadata of records, given their folder or a glob.
 
     Args:
       data_dir: a folder written by the builder, a folder of released records,

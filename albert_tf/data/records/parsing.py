@@ -41,7 +41,7 @@ FEATURES_TAG = 10
 def require_all(
     sound: tf.Tensor, names: tf.Tensor, fault: str
 ) -> tf.Operation | None:
-    """Raise an error that names the records that are not `sound`, [B] bool."""
+    """Raise an error that names the records for which `sound` [B] is false."""
     wrong = tf.strings.join([tf.boolean_mask(names, ~sound), ": ", fault])
     return tf.debugging.Assert(tf.reduce_all(sound), [wrong])
 
@@ -91,7 +91,7 @@ def padded_features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
 def parse_static(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
-    """Parse a batch of static examples; weights are float32, the rest int32.
+    """Parse a batch of static examples to int32 and, for weights, float32.
 
     Args:
       names, serialized: [B] string, see `parse_examples`.
@@ -115,7 +115,7 @@ QUIET_SECONDS = 0.1
 
 
 class Called:
-    """A function for pipelines; Python waits at exit for calls in progress."""
+    """A function for pipelines; at exit, Python waits for calls in progress."""
 
     def __init__(self, function: Callable):
         self.function = function

@@ -2,7 +2,7 @@
 
 A masked language model first learns which pieces can replace one another. It
 stores this knowledge in the embedding table, which contains most of the weights
-of a small ALBERT. The text reveals such pieces before the first step, because
+of a small ALBERT model. The text reveals such pieces before training, because
 they have the same neighbours. The vectors are the left singular vectors of the
 positive pointwise mutual information of pieces and neighbours, scaled by the
 square roots of the singular values, as Levy, Goldberg and Dagan recommend
@@ -75,7 +75,7 @@ def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
 
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
-    """Return the log ratios of counts to chance; negative ratios become 0."""
+    """Return log ratios of counts to expected counts; negatives become 0."""
     of_piece, of_neighbour = counts.sum(axis=1), counts.sum(axis=0)
     chance = of_neighbour**SMOOTHING
     chance /= chance.sum()
@@ -91,7 +91,7 @@ def piece_vectors(
 ) -> np.ndarray:
     """Return piece vectors, float32 [V, E], with a mean square of 1.
 
-    The vectors of unknown pieces are 0.
+    The vectors of pieces that are too rare are 0.
 
     Args:
       tokens: as returned by `read_tokens`.

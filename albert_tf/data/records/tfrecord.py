@@ -74,7 +74,7 @@ def write_once(
 
 
 def _checked(framed: bytes) -> bytes | None:
-    """Verify and remove the checksum at the end; return None if it is wrong."""
+    """Verify and remove the checksum at the end; return None on a mismatch."""
     data = framed[: -CHECKSUM.size]
     return data if framed == _with_checksum(data) else None
 
@@ -149,7 +149,7 @@ SCALARS = {
 
 
 def _field(text: str) -> descriptor_pb2.FieldDescriptorProto:
-    """Return the descriptor of a field, as in `MESSAGES`."""
+    """Return the descriptor of a field that is declared as in `MESSAGES`."""
     *repeated, kind, name, _, number = text.split()
     field = Field(name=name, number=int(number), label=Field.LABEL_OPTIONAL)
     if repeated:
@@ -331,7 +331,7 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A record without padding; A ends with [SEP], as does B if there is one.
+    """A record without padding; each segment ends with [SEP].
 
     Attributes:
       input_ids: [n] int64, with masks applied. Dynamic records have no special
