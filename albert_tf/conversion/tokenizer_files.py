@@ -49,7 +49,7 @@ def whole(folder: str) -> Iterator[None]:
         raise
     except MALFORMED as error:
         path = files.join(folder, TOKENIZER_JSON)
-        rule = f"`{TOKENIZER_JSON}` must be a file of the library tokenizers."
+        rule = f"`{TOKENIZER_JSON}` must be a file of the `tokenizers` library."
         raise InputError(f"{rule} Received: {path}: {error!r}") from None
 
 
@@ -165,7 +165,7 @@ class HubFiles:
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added to a vocabulary of `size`, sorted by id."""
+        """Return the pieces added to a vocabulary of a given size, by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}

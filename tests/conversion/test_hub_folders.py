@@ -30,7 +30,7 @@ from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 
-# Only look for them: a process without TensorFlow imports them.
+# Only look for the packages; a process without TensorFlow imports them.
 for package in ("sentence_transformers", "torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -99,7 +99,8 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
     """A `tokenizer.json` saved by transformers suffices to produce our ids.
 
-    It does not split numbers, and it replaces quotation marks by `"`.
+    The saved tokenizer does not split numbers, and it replaces quotation marks
+    with `"`.
     """
     again = str(tmp_path / "again")
     shutil.copytree(folder, again)
@@ -132,7 +133,7 @@ def test_masks_are_filled_alike(there, folder, pretrained_dir):
 
 
 def test_sentences_are_scored_alike(there, folder, pretrained_dir):
-    """Pseudo-log-likelihoods equal a loop over masks in transformers."""
+    """Pseudo-log-likelihoods equal those from a loop over transformers."""
     scorer = load_scorer(pretrained_dir)
     texts = ["she walks", "over the house", "walks she"]
     theirs = there(
@@ -157,7 +158,7 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
 
 
 def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
-    """Return padded pairs of texts, grouped by two for multiple choice."""
+    """Return padded pairs of texts, in groups of two for multiple choice."""
     texts = TEXTS[:2] + TEXTS[3:5]
     inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)
     if kind == "multiple_choice":
@@ -167,7 +168,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that our outputs equal transformers', except at padding."""
+    """Assert that both libraries' outputs are equal, except at padding."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
@@ -197,7 +198,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """Models that transformers writes load here and return its outputs."""
+    """Converted models from transformers return the same outputs as before."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]
@@ -227,7 +228,7 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
 def test_sentence_transformers_has_our_vectors(
     tuned, there, pretrained_dir, tmp_path
 ):
-    """Unit vectors from Sentence Transformers equal the exported model's."""
+    """Sentence Transformers and an exported model return equal unit vectors."""
     source, output = pretrained_dir, str(tmp_path / "out")
     if tuned:
         source = str(tmp_path / "model")

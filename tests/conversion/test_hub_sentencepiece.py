@@ -1,4 +1,4 @@
-"""SentencePiece models in Hugging Face folders, their pieces and rules."""
+"""SentencePiece models in Hugging Face folders: pieces and rules."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Without `spiece.model`, `AlbertTokenizer`'s settings apply."""
+    """Without `spiece.model`, the settings of `AlbertTokenizer` apply."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -149,7 +149,7 @@ def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
 
 
 def test_an_added_piece_takes_the_place_of_another(tmp_path):
-    """In lowercased text, an added piece replaces its lower-case form."""
+    """With lower-casing, an added piece replaces its lower-case form."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer, {"type": "Lowercase"})
     size = tokenizer.vocab_size
