@@ -70,7 +70,7 @@ def gradient(function, x):
 
 
 def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
-    """Return the gradient that a graph computes, and a weak reference to it."""
+    """Return a graph's gradient, and a weak reference to the graph."""
     step = tf.function(lambda x: gradient(function, x), autograph=False)
     concrete = step.get_concrete_function(tf.TensorSpec([3, 8]))
     return concrete(tf.constant(X)).numpy(), weakref.ref(concrete.graph)
@@ -78,7 +78,7 @@ def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_graph_is_freed_with_its_gradients(function):
-    """A graph's gradients are freed with it, and equal eager gradients."""
+    """A graph's gradients equal eager gradients, and go with the graph."""
     gc.collect()  # removes graphs of earlier tests
     registered = len(ops.gradient_registry.list())
     found, graph = in_graph(function)

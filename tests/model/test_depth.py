@@ -12,7 +12,7 @@ from albert_tf.model.layers import ON_TPU, PLAIN
 
 
 def at_depth(layers, loop=PLAIN, **changes):
-    """Return random inputs, and a function that runs a model at a depth."""
+    """Return random inputs, and a function that runs `layers` layers."""
     model, inputs = goldens.random_model(**changes)
     model.albert.encoder.loop = loop
     compute = functools.partial(model, *inputs.values(), layers=layers)
@@ -49,7 +49,7 @@ def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_every_form_of_the_loop_has_fewer_layers(layers):
-    """At any depth, all forms of the loop have equal dropout and outputs."""
+    """At any depth, all forms of the loop return equal outputs with dropout."""
     changes = {
         "num_hidden_groups": 2,
         "hidden_dropout_prob": 0.2,

@@ -36,7 +36,7 @@ def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
 
 
 def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
-    """On TPUs, dropout uses their generator, and no XLA call is nested."""
+    """On TPUs, dropout uses the TPU's generator; no XLA call is nested."""
     for strategy in ForTpu("CPU:0"), tf.distribute.OneDeviceStrategy("CPU:0"):
         functions = traced(strategy).library.function
         ops = {node.op for f in functions for node in f.node_def}

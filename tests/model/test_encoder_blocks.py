@@ -49,7 +49,7 @@ def test_gelu_is_computed_with_its_product():
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_erf", "relu", "tanh"])
 def test_only_the_released_gelu_has_a_fused_form(name):
-    """In training, too, each activation is the one of the config."""
+    """With fused training ops, the activation is still the config's."""
     config = dataclasses.replace(
         tiny.CONFIG, hidden_act=name, initializer_range=0.4
     )

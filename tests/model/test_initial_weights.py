@@ -62,7 +62,7 @@ SEP = 3
 
 
 def texts(rng, count):
-    """Return ids [n, T] of A [SEP] B [SEP], and which tokens are repeats.
+    """Return ids [n, T] of A [SEP] B [SEP], and a mask [n, T, T] of repeats.
 
     Half of the words of A also occur in B, in a different order; no other word
     occurs twice.
@@ -90,7 +90,7 @@ def texts(rng, count):
     ids=["projection", "no projection", "two groups"],
 )
 def test_a_head_begins_at_the_same_word_elsewhere(shape):
-    """One head attends to the word's other occurrence, or else to [SEP]."""
+    """One head attends to a word's other occurrence or, if none, to [SEP]."""
     config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -185,7 +185,7 @@ def test_half_of_the_heads_are_the_nearest_places():
 
 
 def test_a_head_too_narrow_for_a_wave_stays_random():
-    """A head that is too narrow for a wave gets kernels of zero."""
+    """The kernels of a head that is too narrow for a wave are zero."""
     radians = informed_start.frequencies(4, seed=1)
     for kernel in informed_start.head_kernels(radians, 1, offset=1):
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))
