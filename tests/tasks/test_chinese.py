@@ -57,7 +57,7 @@ def write_clue(folder, name, row):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_layouts_of_clue(tmp_path, name):
-    """Rows are read with texts, ids and, unless for prediction, labels."""
+    """Rows are read with texts, ids and, except for prediction, labels."""
     row, expected = ROWS[name]
     write_clue(tmp_path, name, row)
     task, data = find(name), DataConfig(data_dir=str(tmp_path))
@@ -168,7 +168,7 @@ def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
 
 
 def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
-    """Unlabelled texts yield a submission, and others a confusion matrix."""
+    """Unlabelled texts get a submission; labelled texts, a confusion table."""
     task = find("rte")
     guess = Prediction("entailment", [0.7, 0.3])
     unknown = Example("9", "a", "b", None)

@@ -37,7 +37,7 @@ def trained(tmp_path, name, *labels, **data):
 
 
 def test_classes_are_discovered_sorted(tmp_path):
-    """The sorted labels in training become the classes."""
+    """The sorted labels of the training examples become the classes."""
     task, examples = trained(tmp_path, "classification", "y", "x", "y", "w")
     assert task.labels == ("w", "x", "y")
     assert task.targets([e.label for e in examples]).tolist() == [2, 1, 2, 0]
@@ -107,7 +107,7 @@ def test_a_number_is_finite(tmp_path, label):
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
-    """Several numbers are columns in any order, or a list in order."""
+    """Several numbers are in columns in any order, or in an ordered list."""
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
     task = own("regression", label_column=names)
@@ -126,7 +126,7 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
 
 
 def test_columns_of_several_numbers_are_those_of_the_model():
-    """A model's numbers keep their order, and need a column each."""
+    """A model's numbers keep their order, and each needs a column."""
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     renamed = task.renamed({"label_column": ("fear", "joy")})
     assert renamed.labels == ("joy", "fear")
@@ -170,7 +170,7 @@ def test_sets_of_classes(tmp_path):
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):
-    """Each of several label columns is a class.
+    """Each of several label columns stands for a class.
 
     The error for an invalid cell states the file and the line.
     """

@@ -1,4 +1,4 @@
-"""Multiple choice: released rows, RACE folders, tables, predictions."""
+"""Multiple choice: released rows, RACE folders, tables and predictions."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ def make_task(**config):
 
 
 def test_where_a_choice_belongs():
-    """A choice fills each blank in the question, or else follows it."""
+    """A choice fills each blank in the question, or follows the question."""
     assert with_choice("a _ b _?", "X") == "a X b X?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"
@@ -74,7 +74,7 @@ def test_scores_of_groups():
 
 
 def test_rows_are_the_released_ones(words):
-    """Contexts lose their ends, and questions and choices their beginnings."""
+    """Contexts are cut at the end, and questions and choices at the start."""
     context = "the film was very good and so it is"
     question = "is this the plot of the film"
     example = Choices("a", context, question, ("good", "bad"), 0)
@@ -145,7 +145,7 @@ ARTICLE = {
     ],
 )
 def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
-    """Only rows with questions are articles, in memory and in files."""
+    """Only rows with `questions` are articles, in memory and in files."""
     values = "n7", "a film", "what", ["x", "y"], "B"
     row = {name: values[i] for name, i in columns.items()}
     task = find("race").updated(**data)
@@ -185,7 +185,7 @@ def write_race(folder, **changes):
     ],
 )
 def test_folders_of_race(tmp_path, name, levels):
-    """Each question in the folders of levels is an example of four options."""
+    """Each question in the levels' folders is an example with four choices."""
     data = write_race(tmp_path)
     task = with_settings(find(name), data)
     for part in ("train", "eval", "predict"):
