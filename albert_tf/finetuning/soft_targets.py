@@ -1,4 +1,4 @@
-"""Changes to training targets: class weights, smoothed labels, a teacher."""
+"""Changes to training targets: class weights, smoothed labels and a teacher."""
 
 import dataclasses
 
@@ -157,7 +157,7 @@ class SoftTargets:
 
 
 def objective_of(task: Task, recipe: RecipeConfig) -> Objective:
-    """Return a task's head, with soft targets if the recipe has any."""
+    """Return a task's head, with soft targets if the recipe uses them."""
     soft = recipe.label_smoothing or recipe.teacher
     return SoftTargets(task, recipe) if soft else task.head
 

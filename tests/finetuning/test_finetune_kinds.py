@@ -41,7 +41,7 @@ def write_questions(path, number, seed, impossible):
 
 
 def write_choices(path, number, seed):
-    """Write examples in which one choice has the opinion of the label."""
+    """Write examples in which only the correct choice has an opinion."""
     rng = np.random.default_rng(seed)
     lines = []
     for _, label in tiny_tasks.opinions(number, seed):

@@ -36,7 +36,7 @@ def ffn(i):
 
 
 def test_one_group_of_shared_layers():
-    """Shared layers are one group, without embeddings or heads."""
+    """Shared layers form one group; embeddings and heads belong to none."""
     found = [
         group_of(name, config())
         for name in (EMBEDDED, attention(0), ffn(0), POOLED, "classifier/bias")
@@ -97,9 +97,11 @@ def test_groups_that_can_be_frozen():
 
 
 def test_recipes_that_suit_a_run():
-    """Reactions need evaluations; halving, a constant rate; freezing, weights.
+    """Each technique has requirements for the run.
 
-    Without these techniques, any run is legal.
+    Early stopping needs evaluations. Halving the rate on plateaus also needs a
+    constant schedule, and freezing needs pretrained weights. A recipe without
+    techniques suits any run.
     """
     RecipeConfig().check_run(False, "linear", "random")
     both = RecipeConfig(early_stopping=1, plateau_patience=1)
