@@ -1,4 +1,4 @@
-"""A reader of files, and what the valid files of several have in common.
+"""The class of readers, and functions that write valid files for readers.
 
 A reader reads as its program would. It raises an `InputError`, or one of its
 `refusals` where another library defines the format, or accepts the file.
@@ -24,11 +24,11 @@ class Reader:
     """A reader of files.
 
     Attributes:
-      make: writes valid files to a folder.
+      make: a function that writes valid files to a folder.
       targets: {pattern of file names to damage: {name: mutator}}.
-      read: reads a folder in which the named file was damaged.
+      read: a function that reads a folder in which the named file is damaged.
       refusals: exceptions that another library documents for its format.
-      quick: whether the fixed seeds of the default suite include it.
+      quick: whether the default suite includes the reader, with fixed seeds.
     """
 
     make: Callable[[pathlib.Path], None]
@@ -44,7 +44,7 @@ class Reader:
         return sorted(str(x) for x in names if self.mutators(str(x)))
 
     def mutators(self, name: str) -> dict[str, Mutator]:
-        """Return the mutators of a file, or {} if it is not to be damaged."""
+        """Return the mutators of a file, or {} if the file must stay intact."""
         return next(
             (m for p, m in self.targets.items() if fnmatch.fnmatch(name, p)), {}
         )
@@ -91,7 +91,7 @@ def model_dir(folder: pathlib.Path) -> None:
 
 
 def beside(folder: pathlib.Path, make=model_dir) -> str:
-    """Return a new folder, made from outside the damaged one."""
+    """Create and return a new folder next to the damaged folder."""
     made = folder.with_name(f"{folder.name}.made")
     made.mkdir()
     make(made)

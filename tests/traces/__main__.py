@@ -38,7 +38,7 @@ def compare(name: str, measured: comparison.Recorded) -> bool:
 def main(arguments: list[str]) -> int:
     """Compare or record runs; return the exit status."""
     parser = argparse.ArgumentParser("traces", description=__doc__)
-    parser.add_argument("names", nargs="*", help="runs; by default all")
+    parser.add_argument("names", nargs="*", help="default: all runs")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args(arguments)
