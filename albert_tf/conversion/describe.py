@@ -1,7 +1,7 @@
 """The size and cost of a model, computed from its config.
 
 The report contains the model's row of the paper's Table 1, the parameters of
-each part compared with an unshared BERT of the same shape, and the
+each part compared with a BERT model of the same shape without sharing, and the
 floating-point operations for one sequence.
 """
 

@@ -167,7 +167,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return the packing of pairs or texts if it differs from our packing."""
+    """Return how texts or pairs are packed if our packing differs, or None."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]

@@ -136,8 +136,8 @@ def task_in(
     """Return the task that a `config.json` describes.
 
     The file does not specify whether questions may be unanswerable. This
-    function assumes that they may be. With `task=squad-1.1`, the model answers
-    every question.
+    function assumes that questions may be unanswerable. With `task=squad-1.1`,
+    the model answers every question.
 
     Args:
       values: the config.

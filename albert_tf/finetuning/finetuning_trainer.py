@@ -51,7 +51,7 @@ from albert_tf.training.training_config import TrainingConfig
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Return the perturbation r = epsilon g / ||g|| of each row, [B, T, E].
 
-    This is the fast gradient method on word embeddings,
+    The method is the fast gradient method on word embeddings,
     https://arxiv.org/abs/1605.07725, equation 5. For rows without a gradient,
     such as padding, r is 0.
     """

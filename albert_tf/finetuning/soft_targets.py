@@ -20,8 +20,8 @@ from albert_tf.training.evaluator import Batch, Objective
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:
     """Return weights that balance the classes.
 
-    If k classes occur, and class c occurs n_c times in n labels, its weight is
-    n / (k n_c). Classes that do not occur have weight 1.
+    If k classes occur, and class c occurs n_c times in n labels, the weight of
+    c is n / (k n_c). Classes that do not occur have weight 1.
 
     Args:
       labels: [n], the label of each example.

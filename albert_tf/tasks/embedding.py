@@ -45,7 +45,7 @@ class Texts:
       texts: a single text, a text and its match, or a text, its match and a
         negative.
       score: the rated similarity of the first two texts, or None if unrated.
-      known: whether the similarity is known: either from the score, or because
+      known: whether the similarity is known, either from the score or because
         the texts match.
     """
 

@@ -174,8 +174,8 @@ class QuestionAnswering(Task):
     Attributes:
       scoring: the official script to follow, a key of `SCORES`; "" to choose a
         script that suits the training examples.
-      impossible: whether questions may have no answer; None to infer this from
-        the training examples.
+      impossible: whether questions may have no answer; None to infer the value
+        from the training examples.
       submission: name of the submission file, or "" if there is none.
     """
 

@@ -31,7 +31,7 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_any_first_letter_is_read_without_a_warning(tmp_path):
-    """A round trip causes no warning, whatever letters words begin with."""
+    """A round trip causes no warning, whichever letters begin the words."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     content = vocabularies.trained(
         sentence_iterator=iter([f"{a}e {a}o {a}" for a in letters] * 20),
@@ -65,7 +65,7 @@ def test_settings_go_there_and_back(golden, tmp_path):
 
 
 def test_another_kind_of_sentencepiece(golden, tmp_path):
-    """No `tokenizer.json` is written for BPE, which no rules reproduce."""
+    """No `tokenizer.json` is written for a BPE model."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
     model = vocabularies.trained(
@@ -78,7 +78,7 @@ def test_another_kind_of_sentencepiece(golden, tmp_path):
 
 
 def test_the_rules_of_word_pieces_are_berts():
-    """The file has BERT's rules, which strip accents only with lower-casing."""
+    """BERT's rules in the file strip accents only if they also lower-case."""
     for lower, strip in ((True, True), (True, False), (False, True)):
         written = tokenizer_json(
             vocabularies.chinese(do_lower_case=lower, strip_accents=strip)

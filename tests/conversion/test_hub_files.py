@@ -74,7 +74,7 @@ def test_added_pieces_need_rows():
 
 
 def test_added_pieces_are_listed_in_three_files(tmp_path):
-    """Added pieces are sorted by id; for each id, the last list counts."""
+    """Added pieces are sorted by id; the last file with an id takes effect."""
     (tmp_path / "added_tokens.json").write_text('{"[X]": 12, "b": 9, "c": 8}')
     decoder = {"10": {"content": "d"}, "9": {"content": "e", "special": True}}
     settings = {"cls_token": "[X]", "added_tokens_decoder": decoder}
@@ -113,7 +113,7 @@ def test_the_type_of_a_model(model, kind):
     ],
 )
 def test_our_own_file_is_not_the_librarys(content, read, tmp_path):
-    """A `tokenizer.json` in our own format is not read as the library's."""
+    """A `tokenizer.json` in our own format is ignored."""
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     found = HubFiles.of(str(tmp_path))
     assert found.content == (content if read else {})

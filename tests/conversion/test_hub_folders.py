@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """For difficult texts and pairs, transformers produces our ids."""
+    """For difficult texts and pairs, transformers produces the same ids."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """With a WordPiece vocabulary, transformers produces our ids."""
+    """With a WordPiece vocabulary, transformers produces the same ids."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -97,7 +97,7 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """A `tokenizer.json` saved by transformers suffices to produce our ids.
+    """A `tokenizer.json` from transformers suffices to produce the same ids.
 
     The saved tokenizer does not split numbers, and it replaces quotation marks
     with `"`.
@@ -118,7 +118,7 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
 
 
 def test_masks_are_filled_alike(there, folder, pretrained_dir):
-    """`pipeline("fill-mask")` returns our pieces with our probabilities."""
+    """`pipeline("fill-mask")` returns the same pieces and probabilities."""
     text = "she walks over the [MASK]."
     server = server_of(pretrained_dir)
     ours = server.call("fill_mask", strings([text]))
@@ -133,7 +133,7 @@ def test_masks_are_filled_alike(there, folder, pretrained_dir):
 
 
 def test_sentences_are_scored_alike(there, folder, pretrained_dir):
-    """Pseudo-log-likelihoods equal those from a loop over transformers."""
+    """Pseudo-log-likelihoods equal those that transformers computes."""
     scorer = load_scorer(pretrained_dir)
     texts = ["she walks", "over the house", "walks she"]
     theirs = there(
@@ -143,7 +143,7 @@ def test_sentences_are_scored_alike(there, folder, pretrained_dir):
 
 
 def test_labels_go_along(there, pretrained_dir, tmp_path):
-    """`pipeline("text-classification")` returns our labels with our scores."""
+    """`pipeline("text-classification")` returns the same labels and scores."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     names = ("bad", "fair", "好")
     finetuned(source, pretrained_dir, "classification", names)
@@ -184,7 +184,7 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """transformers loads each task's head and returns our outputs."""
+    """transformers loads each task's head and returns the same outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")

@@ -130,7 +130,7 @@ def test_the_left_side_is_named(make, tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
-    """For `PreTrainedTokenizerFast`, only the file's rules change the case."""
+    """For `PreTrainedTokenizerFast`, only the file's rules set lower-casing."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": not lower,

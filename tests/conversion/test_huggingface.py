@@ -128,7 +128,7 @@ def test_others_can_read_the_weights(golden, tmp_path):
 
 
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
-    """Other formats and too large weights raise errors; nothing is written."""
+    """Other formats and large weights raise errors; nothing is written."""
     folder, tensors = huggingface(tmp_path, golden)
     name = next(iter(tensors))
     out = tmp_path / "half"
@@ -175,14 +175,14 @@ def test_configs_that_are_not_alberts(changes, message, golden, tmp_path):
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_settings_are_json_objects(name, golden, tmp_path):
-    """If a file contains a list, the error names the file."""
+    """If a settings file contains a list, the error names the file."""
     folder, _ = huggingface(tmp_path, golden)
     (folder / name).write_text("[1]")
     refuse(tmp_path, folder, f"`{name}` must be a JSON object.*{name}")
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):
-    """Hugging Face's "gelu" becomes `gelu_erf`, which a message explains."""
+    """Hugging Face's "gelu" is converted to `gelu_erf` with a warning."""
     folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")
     lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert any("erf form" in line for line in lines)
@@ -242,7 +242,7 @@ def test_a_config_says_what_the_released_ones_do():
 
 
 def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
-    """Of other projects' formats, only Hugging Face's stores a task's head."""
+    """Only our format and Hugging Face's format can store a task's head."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     task = "task=classification$"
@@ -305,7 +305,7 @@ def test_characters_as_ranges():
 
 
 def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
-    """Only remote files are copied, and the copy is deleted with its object."""
+    """Only remote files are copied; a copy is deleted with its `LocalCopy`."""
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     assert LocalCopy(str(path)).path == str(path)

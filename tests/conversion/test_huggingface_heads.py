@@ -101,7 +101,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     ],
 )
 def test_what_a_config_says(values, kind, labels):
-    """Keys missing from a `config.json` have the defaults of transformers."""
+    """Keys that a `config.json` omits have transformers' defaults."""
     values |= {"architectures": [HEADS[kind][0]]}
     task = task_in(values | {"classifier_dropout_prob": 0.3}, None, 512, False)
     assert (task.kind, task.labels) == (kind, labels)
@@ -206,7 +206,7 @@ def test_choices_of_any_number(pretrained_dir, tmp_path):
 
 
 def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
-    """A missing pooler is random, with a fixed seed; other weights are kept."""
+    """A missing pooler gets random weights; all other weights are kept."""
     convert(pretrained_dir, str(tmp_path / "hf"), "huggingface")
     path = tmp_path / "hf" / "model.safetensors"
     table = safetensors.numpy.load_file(path)
@@ -251,7 +251,7 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):
-    """The error names the value that fits none of the heads."""
+    """The error names the value that fits no head."""
     refuse(tmp_path, foreign(classifier, **{key: value}), message)
 
 
@@ -269,7 +269,7 @@ def test_weights_are_all_there(classifier, tmp_path):
 
 
 def test_a_description_must_be_of_the_model(classifier, tmp_path):
-    """A `task.json` whose labels differ from the model's raises an error."""
+    """A `task.json` whose labels differ from the model's labels is rejected."""
     edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 

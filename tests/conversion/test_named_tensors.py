@@ -46,7 +46,7 @@ def test_all_differences_are_named_at_once(golden, tmp_path):
 
 
 def test_bert_is_no_albert(golden, tmp_path):
-    """The error for a BERT checkpoint states that the checkpoint is BERT's."""
+    """The error for a BERT checkpoint identifies the model as BERT."""
     table = {
         "bert/embeddings/word_embeddings": np.zeros((100, 32), "f4"),
         "bert/encoder/layer_0/output/dense/bias": np.zeros(32, "f4"),
@@ -97,7 +97,7 @@ def test_truncated_safetensors(bytes_left, golden, tmp_path):
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):
-    """A tensor with a wrong checksum is reported as damaged."""
+    """A tensor with an incorrect checksum is reported as damaged."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / "model.ckpt-best.data-00000-of-00001"
     content = bytearray(path.read_bytes())

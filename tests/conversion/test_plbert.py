@@ -159,7 +159,7 @@ def test_a_model_of_words_is_not_for_speech(tmp_path):
 
 
 def test_the_published_config_is_read(tmp_path):
-    """Sizes that PL-BERT leaves out have transformers' defaults."""
+    """Sizes that PL-BERT omits have transformers' defaults."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     config, warnings = plbert.read_config(str(tmp_path))
     assert (config.embedding_size, config.hidden_act) == (128, "gelu")
@@ -184,7 +184,7 @@ def test_a_config_without_sizes_is_an_error(tmp_path, text):
 
 
 def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
-    """Without `symbols.json`, the number of symbols must be PL-BERT's."""
+    """Without `symbols.json`, a model must have as many symbols as PL-BERT."""
     released = AlbertConfig(vocab_size=178)
     assert plbert.table_of(str(tmp_path), released) == preset("plbert")
     with pytest.raises(InputError, match="`symbols.json` must"):
@@ -196,7 +196,7 @@ def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
 
 
 def test_files_of_pl_bert_are_recognised(tmp_path):
-    """A folder without weights is no model; with both files, it is one."""
+    """A folder contains a model only if both files exist."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     assert not plbert.is_folder(str(tmp_path))
     refuse(tmp_path, tmp_path, "PL-BERT's config.yml")
@@ -238,7 +238,7 @@ def stand_in(monkeypatch):
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("width", [8, 24])
 def test_files_of_arrays_keep_everything(width, tmp_path):
-    """A round trip keeps everything, for any widths; the last step is read."""
+    """A round trip keeps everything for any widths, and reads the last step."""
     config = dataclasses.replace(CONFIG, embedding_size=width)
     weights = randomized(AlbertForPhonemes(config, len(TABLE.words)))
     source, speech = tmp_path / "in", tmp_path / "speech"
@@ -327,7 +327,7 @@ def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("target", ["encode", "plbert_states"])
 def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
-    """Both loaders compute our states, even for padded or Kokoro's rows."""
+    """Both loaders compute the same states as our model, even with padding."""
     ids, mask = batch(padded, around)
     model = trained[0]
     ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
@@ -382,7 +382,7 @@ def test_the_encoder_alone_is_read(speech, tmp_path):
 
 @with_pytorch
 def test_widths_may_be_equal(there, tmp_path):
-    """If a model has no projection, the files contain an identity."""
+    """If a model has no projection, the files have an identity projection."""
     config = dataclasses.replace(CONFIG, embedding_size=24)
     model = AlbertForPhonemes(config, len(TABLE.words))
     arrays = {n: v.numpy() for n, v in randomized(model).items()}

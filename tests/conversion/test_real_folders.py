@@ -47,10 +47,10 @@ def keras_name(name: str) -> str:
 
 
 def as_h5(folder, tensors: dict, model: str) -> None:
-    """Replace the weights with an HDF5 file as Keras 2's `save_weights` does.
+    """Replace the weights with an HDF5 file in the format of Keras 2.
 
-    If layers share a variable, each stores a copy; for example, the masked-word
-    head stores the embedding table.
+    If layers share a variable, each layer stores a copy; for example, the
+    masked-word head stores the embedding table.
     """
     table = "albert.embeddings.word_embeddings.weight"
     with h5py.File(folder / "tf_model.h5", "w") as file:
@@ -308,7 +308,7 @@ def test_other_folders_are_named(name, message, tmp_path):
 
 
 def test_a_saved_model_is_no_model_directory(golden, tmp_path):
-    """A SavedModel is identified, although its checkpoint looks like ours."""
+    """A SavedModel is not mistaken for a model directory."""
     source = release(tmp_path / "plain", golden.config, golden.weights)
     convert(source, str(tmp_path / "ours"), "model_dir")
     (tmp_path / "hub" / "variables").mkdir(parents=True)

@@ -93,7 +93,7 @@ def test_accents_must_be_those_of_the_library():
     ],
 )
 def test_spaces_that_rules_keep(rules, kept):
-    """Rules or word splits may remove repeated and final spaces."""
+    """Rules keep spaces unless they remove both repeated and final spaces."""
     assert keeps_spaces({"pre_tokenizer": METASPACE}, rules) is kept
     assert keeps_spaces({}, rules) is kept
     split = {"type": "WhitespaceSplit"}
@@ -125,7 +125,7 @@ def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
 
 
 def unused(reader: SentencePieceReader, names) -> set[str]:
-    """Return the names of the pieces that are unused."""
+    """Return the names whose pieces are unused."""
     kinds = {piece.piece: piece.type for piece in reader.proto.pieces}
     assert {kinds[name] for name in names} <= {NORMAL, UNUSED}
     return {name for name in names if kinds[name] == UNUSED}
@@ -174,7 +174,7 @@ def test_pieces_across_words_are_retired(split):
     ],
 )
 def test_splits_before_and_after_spaces(rules, gone, where):
-    """A split before `Metaspace` is a rule; a later split disables pieces."""
+    """Splits before `Metaspace` become rules; later splits disable pieces."""
     reader, found = split_by(*rules)
     names = "▁the ▁1 ▁2010, 12, 7, 000 10 1 , ▁[ [cls] e's".split()
     assert unused(reader, names) == {*gone.split()}

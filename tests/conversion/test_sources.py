@@ -96,7 +96,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """With unreleased sizes, any heads and any activation are accepted."""
+    """Unreleased sizes allow any number of heads and any activation."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",

@@ -116,7 +116,7 @@ def test_flags_of_bert_may_be_texts(name):
 
 
 def test_bert_cleans_as_the_library_does():
-    """Control characters are dropped; tabs, line ends and spaces are spaces."""
+    """Tabs and line ends become spaces; other control codes are dropped."""
     function = MAKERS["BertNormalizer"](BERT)
     dropped = "\x0b\x0c\x1c\x85\u200b\ue000\ufffd"
     assert function(f"\t\n\rA{dropped}É") == "   ae"
@@ -239,7 +239,10 @@ def test_rules_that_only_change_spaces(kind, content, patterns, wanted):
     ],
 )
 def test_rules_that_change_single_characters(pattern, content, wanted):
-    """A rule changes single characters if it replaces a class or its runs."""
+    """Rules for character classes change each character independently.
+
+    So do rules that replace a run of such characters with nothing or a space.
+    """
     assert is_of_each(re.compile(pattern), content) is wanted
 
 
@@ -260,7 +263,7 @@ def test_rules_that_change_single_characters(pattern, content, wanted):
     ],
 )
 def test_patterns_are_written_out(pattern, wanted):
-    """All texts that a pattern matches are listed, if at most 20,000 exist."""
+    """All texts that a pattern matches are listed, up to a limit of 20,000."""
     compiled = re.compile(pattern)
     if wanted is None:
         with pytest.raises(NotExpressible, match="Replace of"):
@@ -271,7 +274,7 @@ def test_patterns_are_written_out(pattern, wanted):
 
 
 def test_texts_that_become_others_are_bounded():
-    """The texts that become a given text are listed, if at most 400 exist."""
+    """The texts that rules turn into a text are listed, up to 400 texts."""
     others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
     assert text_rules._sources(["a"], others) == {"a"}
     others.popitem()

@@ -72,7 +72,7 @@ def inputs_of(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def ours(model, inputs):
-    """Return our outputs, the sum of both losses, and its gradients."""
+    """Return our outputs, the sum of both losses and the sum's gradients."""
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     with tf.GradientTape() as tape:
         out = model(*(inputs[n] for n in names), return_all=True)
@@ -137,7 +137,7 @@ def test_from_here_to_transformers(variant, there, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_transformers_to_here(variant, pickled, there, tmp_path):
-    """Files from transformers are converted to our format and back exactly."""
+    """Conversion of transformers' files to our format and back is exact."""
     config = make_config(variant)
     released = as_released(config)
     values = dataclasses.asdict(released) | {

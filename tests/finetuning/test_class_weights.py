@@ -261,6 +261,6 @@ def test_every_task_of_several_is_balanced(shallow, tmp_path):
     ids=str,
 )
 def test_weights_that_are_none(entries):
-    """Malformed class weights raise an error early."""
+    """Malformed class weights raise an error."""
     with pytest.raises(InputError, match="balanced, or label:weight"):
         RecipeConfig(class_weights=entries)

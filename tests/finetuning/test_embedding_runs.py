@@ -73,7 +73,7 @@ def test_pairs_are_learnt(trained):
 
 @pytest.mark.slow
 def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
-    """`do_predict`, `embed` and exports for texts or ids agree on vectors."""
+    """Prediction, `embed` and exports for texts or ids return equal vectors."""
     folder, _ = trained
     lines = open(tables["texts"], encoding="utf-8").read().splitlines()
     vectors = np.load(f"{folder}/predictions.npy")[:, 0]
@@ -93,7 +93,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
 
 
 def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
-    """Pairs without scores get rank metrics, which are written to a folder."""
+    """A model can be evaluated by rank metrics on pairs without scores."""
     metrics = run(
         model_dir=trained[0],
         output_dir=str(tmp_path / "results"),

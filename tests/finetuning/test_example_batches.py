@@ -41,7 +41,7 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
 
 @pytest.mark.parametrize(("bucketing", "group"), [("none", 0), ("all", 6)])
 def test_a_task_has_a_part_of_each_batch(bucketing, group, monkeypatch):
-    """A task's batch size and position are its share of the run's.
+    """A task's batch size and position are proportional to the task's share.
 
     Each task has its own seed.
     """

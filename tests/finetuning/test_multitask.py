@@ -292,7 +292,7 @@ def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
 
 
 def equal_tasks(dropout):
-    """Return a model of two tasks with equal heads, and a batch."""
+    """Return a model of two tasks with equal heads, its loss and a batch."""
     config = TaskConfig(classifier_dropout=dropout)
     row = TASKS["classification"].updated(**vars(config))
     row = dataclasses.replace(row, labels=("x", "y"))

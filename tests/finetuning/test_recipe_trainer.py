@@ -344,7 +344,7 @@ def test_averaged_weights_are_what_is_evaluated(
 @pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_kept(shallow, opinions, tmp_path):
-    """Without evaluation, a resumed run saves the uninterrupted average."""
+    """Without evaluation, a resumed run saves a whole run's average."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {
         "model_dir": shallow,
         "do_train": True,

@@ -36,7 +36,7 @@ def _place(data: bytes, draw: random.Random) -> int:
 
 
 def truncate(data: bytes, draw: random.Random) -> bytes:
-    """Cut off the end."""
+    """Cut off the end of the data."""
     return data[: _place(data, draw)]
 
 
@@ -67,25 +67,25 @@ def huge_number(data: bytes, draw: random.Random) -> bytes:
 
 
 def swap(data: bytes, draw: random.Random) -> bytes:
-    """Swap two adjacent parts."""
+    """Swap two adjacent parts of the data."""
     a, b, c = sorted(_place(data, draw) for _ in range(3))
     return data[:a] + data[b:c] + data[a:b] + data[c:]
 
 
 def repeat(data: bytes, draw: random.Random) -> bytes:
-    """Repeat a part."""
+    """Repeat a part of the data."""
     a, b = sorted(_place(data, draw) for _ in range(2))
     return data[:b] + data[a:b] * draw.choice((1, 1, 50)) + data[b:]
 
 
 def remove(data: bytes, draw: random.Random) -> bytes:
-    """Remove a part."""
+    """Remove a part of the data."""
     a, b = sorted(_place(data, draw) for _ in range(2))
     return data[:a] + data[b:]
 
 
 def zero(data: bytes, draw: random.Random) -> bytes:
-    """Overwrite a part with zeros, like a lost disk block."""
+    """Overwrite a part of the data with zeros, like a lost disk block."""
     a, b = sorted(_place(data, draw) for _ in range(2))
     return data[:a] + bytes(b - a) + data[b:]
 
@@ -151,7 +151,7 @@ def _containers(value, found: list) -> list:
 
 
 def _change_value(value, draw: random.Random):
-    """Return a JSON value with one change."""
+    """Change one item of a JSON value; return the value."""
     found = _containers(value, [])
     if not found or draw.random() < 0.05:
         return draw.choice(ODD_VALUES)

@@ -1,7 +1,8 @@
 """The class of readers, and functions that write valid files for readers.
 
-A reader reads as its program would. It raises an `InputError`, or one of its
-`refusals` where another library defines the format, or accepts the file.
+A reader reads a folder as the program does. It either accepts the files or
+raises an `InputError`. If another library defines the format, the reader may
+also raise one of its `refusals`.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ from fuzz.mutators import Mutator
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A reader of files.
+    """A reader to test, with functions that write and read its files.
 
     Attributes:
       make: a function that writes valid files to a folder.

@@ -46,8 +46,8 @@ class Outcome:
       kind: `REFUSED`, `ACCEPTED` or `FAILED`.
       file: the damaged file.
       how: the mutator.
-      seconds: the processor time of reading.
-      note: the error message, or what is wrong.
+      seconds: the processor time for reading the folder.
+      note: the error message, or a description of the fault.
     """
 
     kind: str
@@ -131,7 +131,7 @@ def make(name: str, folder: pathlib.Path) -> None:
 
 
 def _memory(name: str) -> int:
-    """Return a figure of this process's memory in bytes; see proc(5)."""
+    """Return a memory figure of this process in bytes; see proc(5)."""
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(x.split()[1]) for x in lines if x.startswith(name))
 
@@ -142,7 +142,7 @@ def _limit_memory() -> None:
 
 
 def _usual_seconds(reader: Reader, valid: pathlib.Path) -> dict[str, float]:
-    """Return {file: the processor time of reading it intact}.
+    """Return {file: processor time for reading the intact file}.
 
     Each file is read twice: the first time also loads libraries and starts
     their threads.
@@ -223,7 +223,7 @@ class Sandbox:
         return os.waitstatus_to_exitcode(status)
 
     def run(self, seed: str) -> Outcome:
-        """Run one trial."""
+        """Run one trial; return its outcome."""
         if not self._process:
             self._start()
         try:

@@ -252,7 +252,7 @@ def _signatures(folder):
 
 
 def _tensor(value, spec):
-    """Return a value of a request as TensorFlow Serving passes it on."""
+    """Convert a value of a request to a tensor, as TensorFlow Serving does."""
     if spec.name == "examples":
         value = [base64.b64decode(x) for x in value]
     return tf.constant(value, spec.dtype)

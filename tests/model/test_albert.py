@@ -1,4 +1,4 @@
-"""The model computes the same as the released code and the paper."""
+"""The model's results equal those of the released code and of the paper."""
 
 import functools
 
@@ -31,13 +31,13 @@ VARIANTS = [(name, CPU) for name in goldens.VARIANTS] + [("pruned heads", TPU)]
 
 @functools.cache
 def released(name, device):
-    """Return a golden example, and our outputs, losses and gradients."""
+    """Load a recorded example, and return the results of `computed`."""
     with device("CPU:0").scope():
         return computed(goldens.load(name))
 
 
 def computed(golden):
-    """Return a golden example, and our outputs, losses and gradients."""
+    """Return a recorded example with our outputs, losses and gradients."""
     model, inputs = golden.model(), golden.inputs
     with tf.GradientTape() as tape:
         out = golden.outputs_of(model, return_all=True)
@@ -120,7 +120,7 @@ def test_forward_equals_the_paper(variant, device):
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_sharing_calls_the_same_objects(variant):
-    """The layers of a group are one object; they do not copy weights."""
+    """The layers of a group share one object instead of copies of weights."""
     encoder = AlbertForPretraining(goldens.variant(variant)).albert.encoder
     blocks = {"shared": 1, "groups": 4, "unshared": 4}[variant]
     for parts in (encoder.attentions, encoder.ffns):

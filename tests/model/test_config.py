@@ -112,7 +112,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
 
 
 def test_lengths_and_vocabularies_fit_the_tables():
-    """There may be at most as many tokens and pieces as table rows."""
+    """Tokens and pieces are limited by the numbers of table rows."""
     config = AlbertConfig(vocab_size=90, max_position_embeddings=8)
     for tokens in (None, 0, 8):
         config.check_length("x", tokens)
@@ -124,7 +124,7 @@ def test_lengths_and_vocabularies_fit_the_tables():
 
 
 def test_group_of_a_layer():
-    """Layer i uses blocks of group i * G // L, unless they are not shared."""
+    """Layer i uses the blocks of group i * G // L unless it has its own."""
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:

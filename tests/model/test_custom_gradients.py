@@ -78,7 +78,7 @@ def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_graph_is_freed_with_its_gradients(function):
-    """A graph's gradients equal eager gradients, and go with the graph."""
+    """Graph gradients equal eager gradients and are freed with the graph."""
     gc.collect()  # removes graphs of earlier tests
     registered = len(ops.gradient_registry.list())
     found, graph = in_graph(function)
@@ -90,7 +90,7 @@ def test_a_graph_is_freed_with_its_gradients(function):
 
 
 def test_optimizers_of_equal_settings_share_a_graph():
-    """A second optimizer with equal settings does not trace the rule again."""
+    """A second optimizer with equal settings reuses the traced update rule."""
     traces = []
     for _ in range(2):
         kernel = keras.Variable(tf.ones([FUSED_SIZE // 64, 64]))

@@ -29,7 +29,7 @@ def at_depth(layers, loop=PLAIN, **changes):
     ],
 )
 def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
-    """Outputs equal those of a NumPy model with this number of layers."""
+    """Outputs equal those of a NumPy model with the same number of layers."""
     inputs, model = at_depth(layers, **changes)
     table = goldens.random_weights(goldens.variant("shared", **changes))
     small = goldens.variant("shared", num_hidden_layers=layers, **changes)
@@ -63,7 +63,7 @@ def test_every_form_of_the_loop_has_fewer_layers(layers):
 
 
 def test_the_first_layers_do_not_depend_on_how_many_follow():
-    """In one group, n layers equal a deeper model's first n layers."""
+    """The first n layers of a group have equal outputs in deeper models."""
     dropout = {"hidden_dropout_prob": 0.2}
     _, few = at_depth(2, **dropout)
     _, all_layers = at_depth(None, **dropout)

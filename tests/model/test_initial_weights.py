@@ -160,7 +160,7 @@ def test_embeddings_without_room_for_repeats(changes):
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():
-    """The score of j from i is the mean of 6 cos(w (i + offset - j))."""
+    """For query i, key j scores the mean of 6 cos(w (i + offset - j))."""
     radians = informed_start.frequencies(64, seed=1)
     table = informed_start.waves(40, radians)
     query, key = informed_start.head_kernels(radians, 32, offset=-2)
@@ -180,7 +180,7 @@ def test_waves_have_no_distance_twice():
 
 
 def test_half_of_the_heads_are_the_nearest_places():
-    """Offsets alternate between left and right, beginning with the nearest."""
+    """Offsets alternate between left and right, from near to far."""
     assert informed_start.offsets(5) == [-1, 1, -2, 2, -3]
 
 

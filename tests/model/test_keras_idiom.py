@@ -202,7 +202,7 @@ def test_parts_can_be_frozen():
 
 
 def test_gradient_reaches_the_embeddings():
-    """`embedding_output` has gradients, from which users compute saliency."""
+    """`embedding_output` has gradients, so users can compute saliency."""
     model = LAYERS["encoder"]()
     with tf.GradientTape() as tape:
         outputs = model(BATCH, return_all=True)

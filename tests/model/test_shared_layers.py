@@ -1,4 +1,4 @@
-"""Each form of the encoder loop equals an unrolled loop."""
+"""Each form of the encoder loop has the results of an unrolled loop."""
 
 import dataclasses
 import functools
@@ -89,7 +89,7 @@ def test_a_layer_gets_its_own_number(loop, numbers):
 
 
 def test_groups_with_inner_blocks_agree():
-    """Two groups of two layers with two blocks each become two loops."""
+    """Two groups become two loops, even if each layer has two blocks."""
     check("groups", ON_TPU, eager=True)
 
 
@@ -161,7 +161,7 @@ def test_the_graph_of_a_loop_does_not_grow_with_depth():
 
 
 def kept(call):
-    """Return the number of tensors that a 3-layer loop keeps for backward."""
+    """Return how many tensors a 3-layer loop keeps for the backward pass."""
 
     @tf.function(autograph=False)
     def step(x):

@@ -157,7 +157,7 @@ def softmax(x):
 
 
 def released_beam(weights, x, places, k, m):
-    """Compute the released SQuAD 2.0 head for a row [T, H] in NumPy."""
+    """Return the outputs of the released SQuAD 2.0 head for a row [T, H]."""
 
     def dense(name, value):
         bias = weights.get(f"{name}/bias", 0.0)

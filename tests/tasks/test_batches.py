@@ -183,7 +183,7 @@ def test_rounded_lengths_are_few_and_fit(features):
 
 @pytest.mark.parametrize(("number", "pool"), [(200, 64), (50, 50)])
 def test_pools_are_parts_of_the_stream(number, pool):
-    """A pool of 64 batches or one epoch reorders one part of the stream."""
+    """A pool, of 64 batches or one epoch, reorders one part of the stream."""
     lengths = np.arange(number)[::-1]
     plain = training_order(number, 3, 0).take(2 * pool)
     plain, found = (

@@ -23,7 +23,7 @@ def columns(sentences):
 
 
 def test_columns_and_blank_lines(tmp_path):
-    """The first column contains words, and the last contains tags.
+    """The first column contains words, and the last column contains tags.
 
     Blank lines end sentences.
     """
@@ -217,7 +217,7 @@ def test_a_hashtag_is_a_word(tmp_path, text, words):
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """A compressed file has the plain file's sentences, whatever its name."""
+    """A compressed file has the plain file's sentences, under any name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]
@@ -235,7 +235,7 @@ def test_compressed_columns_and_json_lines(tmp_path):
 
 @pytest.mark.parametrize("first", ["9" * 5000, "1-" + "2" * 5000, "x"])
 def test_long_numbers_are_no_word_numbers(first):
-    """If a first cell is not a word number, the column has no word numbers."""
+    """One cell that is not a word number shows that words are not numbered."""
     rows = [["1", "the", "O"], ["2", "dog", "O"]]
     lines = [conll.Line(i, "", cells) for i, cells in enumerate(rows)]
     assert conll.have_ids([lines])
@@ -269,7 +269,7 @@ def test_words_are_numbered_in_every_sentence(text, numbered):
 
 
 def test_a_tag_is_in_the_last_of_several_columns():
-    """For prediction, a column beyond the line means that there is no tag."""
+    """In prediction, a tag column beyond the end of a line means no tag."""
     assert conll.tag_of(["a", "B", "C"], "", True, "") == "C"
     for number, tag in (("2", "B"), ("3", None)):
         assert conll.tag_of(["a", " B "], number, False, "") == tag

@@ -83,7 +83,7 @@ def test_every_task_and_every_preset_has_a_row():
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name):
-    """The kind, files, labels, metric, submission and inputs are correct."""
+    """A task's kind, files, labels, metric and inputs match the table."""
     row, task = ROWS[name], TASKS[name]
     parts = {p: by_split(row.get(p, "")) for p in ("train", "eval", "predict")}
     submissions = by_split(row.get("submission", ""))

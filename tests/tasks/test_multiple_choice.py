@@ -54,7 +54,7 @@ def test_the_number_of_choices():
 
 
 def test_the_label_of_a_choice():
-    """A letter or a number from 0 names one of the choices."""
+    """A letter, or a number counted from 0, names one of the choices."""
     found = [parse_choice(x, 3, "train", "") for x in ("A", "C", 0, "2")]
     assert found == [0, 2, 0, 2]
     for label in ("D", "AB", 3, -1):

@@ -1,4 +1,4 @@
-"""Pieces and probabilities equal values from TensorFlow or from hand."""
+"""Pieces and probabilities equal values computed by hand or TensorFlow."""
 
 import numpy as np
 import pytest

@@ -229,7 +229,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """A threshold below all odds withholds all answers, and one above, none."""
+    """A low threshold withholds every answer; a high threshold, none."""
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)

@@ -85,7 +85,7 @@ def test_files_that_are_refused(tmp_path, part, rows, columns, message):
 
 
 def test_the_main_metric_is_one_that_the_examples_have():
-    """Rated pairs have a correlation; all other examples have rank metrics."""
+    """Rated pairs are evaluated by correlation; other examples, by rank."""
     scored, plain = Texts("", ("a", "b"), 1.0, True), Texts("", ("a", "b"))
     assert TASK.evaluated_on([scored]).main_metric == "spearman"
     other = TASK.evaluated_on([plain])
@@ -142,7 +142,10 @@ def test_how_vectors_are_made():
 
 
 def test_which_texts_must_differ():
-    """Unrated texts must differ; triplets and rated pairs need no batch."""
+    """Unrated texts in a batch must differ.
+
+    The losses of triplets and rated pairs do not depend on the batch.
+    """
     for texts, score, apart, alone in (
         (("a",), None, None, False),
         (("a", "b"), None, [("a", "b")], False),

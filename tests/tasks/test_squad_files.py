@@ -278,7 +278,7 @@ def test_the_odds_must_exceed_the_threshold():
 
 
 def test_the_table_of_errors():
-    """The table lists questions without an exact answer, and all answers."""
+    """The table lists the questions that were not answered exactly."""
     golds = (("x",), ("a y", "z", "a y"), (), (), ("x", "y"))
     texts = ("X.", "b", "b", "", "y")
     asked = [Question(f"q{i}", "?", "", x) for i, x in enumerate(golds)]

@@ -153,7 +153,7 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     ],
 )
 def test_what_a_table_is(tmp_path, name, pack):
-    """Content reveals compression and JSON; names reveal other formats."""
+    """Compression and JSON are detected by content; other formats, by name."""
     cells = {
         "T": b"a\tb\nx\ty\n",
         "C": b"a,b\nx,y\n",

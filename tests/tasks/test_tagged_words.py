@@ -75,7 +75,7 @@ def test_cells_without_words_or_tags():
 
 
 def test_a_sentence_in_a_row():
-    """Tags are optional for prediction, but must not be too few."""
+    """Tags are optional for prediction, but their number must match."""
     (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], none=[None])
     for tags in ("g", "none", "absent"):
         sentence = sentence_in(row, "w", tags, False)
@@ -154,5 +154,5 @@ def test_single_words_are_texts_to_predict():
     ],
 )
 def test_the_column_of_words(names, asked, found):
-    """The result is the requested, the default or the only usual column."""
+    """The result is the requested column, the default or the only candidate."""
     assert column_in(names, asked, "tokens", WORD_NAMES) == found

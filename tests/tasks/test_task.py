@@ -98,7 +98,7 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
     ],
 )
 def test_lengths_that_fit(name, legal, changed):
-    """Lengths that skip words raise errors; the largest legal ones do not."""
+    """Lengths that skip words raise errors; the largest legal values do not."""
     setting, most, wrong = changed
     find(name).updated(**legal | {setting: most})
     with pytest.raises(InputError, match=f"{setting}={wrong}"):
@@ -166,7 +166,7 @@ def test_lengths_that_are_given_stay():
 
 @pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
 def test_lengths_fit_the_positions_of_a_model(kind):
-    """A task for few positions has inputs of at most that length.
+    """A task is shortened to the model's number of positions.
 
     If the positions suffice for the default length, the task does not change.
     """

@@ -1,7 +1,7 @@
 """Compare the losses of short runs with recorded losses, or record them.
 
 A change that claims not to affect any computation must leave every trace equal
-to the bit. A change that is meant to affect a trace records it again, in a
+to the bit. If a change is meant to affect a trace, record the trace again in a
 separate commit that states the reason.
 """
 

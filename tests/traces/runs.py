@@ -111,7 +111,7 @@ def read_flags(recipe: str) -> dict[str, Any]:
 
 
 def made_small(recipe: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the reduced settings of a recipe and its model."""
+    """Return the reduced settings of a recipe and of its model."""
     settings = read_flags(recipe)
     model = json.loads((ROOT / settings.pop("albert_config_file")).read_text())
     layers = min(model["num_hidden_layers"], MOST_LAYERS)
