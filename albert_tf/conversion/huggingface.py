@@ -125,7 +125,7 @@ def config_json(config: AlbertConfig) -> dict:
         "model_type": "albert",
         **values,
         "hidden_act": names[config.hidden_act],
-        "dtype": "float32",  # also if the file contains float16
+        "dtype": "float32",  # even if the file contains float16
         "layer_norm_eps": 1e-12,
         "classifier_dropout_prob": 0.1,
         "pad_token_id": 0,

@@ -79,7 +79,7 @@ def only_spaces(pattern: dict, content: str) -> bool:
         return not pattern["String"].strip()
     text = pattern["Regex"]
     if content and text.startswith("^(?=["):
-        return True  # inserts a ▁ before the first letter, as we do
+        return True  # inserts a ▁ before the first letter, as our rules do
     if content and re.fullmatch(r"\[.*\]\+?", text):
         try:
             found = python_pattern(pattern).findall(BETWEEN.join(characters()))
@@ -155,7 +155,7 @@ MAKERS: dict[str, Callable[[dict], Function]] = {
     },
     "Lowercase": lambda rule: _lower,
     "StripAccents": lambda rule: drop_nonspacing,
-    "Strip": lambda rule: str,  # texts are always stripped here
+    "Strip": lambda rule: str,  # every text is stripped anyway
     "Nmt": lambda rule: lambda text: text.translate(NMT),
     "Replace": _replace,
     "Isolate": _isolate,

@@ -65,7 +65,7 @@ def length_of(values: dict, name: str, where: str) -> int | None:
     number = isinstance(limit, int | float) and limit >= 1
     rule = f"{where}: `{name}` must be a number."
     require(number or limit is None, rule, **{name: repr(limit)})
-    return limit and int(min(limit, sys.maxsize))  # 1e30 stands for no limit
+    return limit and int(min(limit, sys.maxsize))  # 1e30 means no limit
 
 
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:

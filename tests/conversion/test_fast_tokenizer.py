@@ -95,7 +95,7 @@ def test_the_rules_of_word_pieces_are_berts():
 
 
 def test_special_pieces_are_matched_as_they_are():
-    """Only [MASK] absorbs a space, namely the space before it."""
+    """Of the special pieces, only [MASK] absorbs the space before the piece."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False}
     flags |= {"normalized": False, "special": True}
     names = [*vocabularies.SPECIAL]

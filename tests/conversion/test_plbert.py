@@ -293,7 +293,7 @@ def with_pytorch(test):
 @pytest.fixture(scope="module")
 def there():
     """Return a function that calls `transformers_side` by name."""
-    for package in ("torch", "transformers"):  # found, not imported here
+    for package in ("torch", "transformers"):  # found but not imported
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"could not import {package}")
     with other_process.calling("transformers_side") as call:

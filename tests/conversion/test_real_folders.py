@@ -70,7 +70,7 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
     convert(str(folder), str(tmp_path / "a"), "model_dir")
     as_h5(folder, tensors, "tf_albert_for_pre_training_1")
     with h5py.File(folder / "tf_model.h5", "a") as file:
-        # transformers ignores this one of the two biases.
+        # transformers ignores this bias and uses the other bias.
         name = "predictions/tf_albert_for_pre_training_1/predictions/bias:0"
         file[name][:] = 7.0
     # The pickle next to the file is not opened without torch.

@@ -124,7 +124,7 @@ def test_a_run_with_windows(pretrained, tmp_path):
         # At 0.01, some seeds do not learn to distinguish the kinds of entities.
         ("token_classification", "f1", {"learning_rate": 0.003}),
         ("squad-1.1", "exact_match", {}),
-        # There are three choices, so chance is one third.
+        # Random choices among three have an accuracy of one third.
         (
             "multiple_choice",
             "accuracy",

@@ -191,7 +191,7 @@ def _read_flagfile(folder, name):
     for flag in program.FLAGS:
         program.FLAGS[flag].unparse()
     argv = ["pretrain", f"--flagfile={folder / name}"]
-    # absl takes seconds to find names that are similar to a very long one.
+    # absl takes seconds to find names that are similar to a very long name.
     similar = "absl.flags._helpers.get_flag_suggestions"
     with (
         mock.patch.object(sys, "argv", argv),
@@ -367,7 +367,7 @@ READERS = {
         _keras_files,
         {"*.keras": mutators.ZIP},
         _read_keras,
-        (Exception,),  # Keras reads these files, with errors of every kind
+        (Exception,),  # Keras raises errors of any type for damaged files
         quick=False,
     ),
 }

@@ -13,7 +13,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import CompiledForTpu, fold_in
 from albert_tf.training.checkpoints import named_variables
 
-# Ten times the released code's noise when float32 sums are reordered; g5
+# Ten times the released code's error if float32 sums are reordered; g5
 # has masks with gaps and a row without tokens, where the spacing of scores
 # near -10000 is 1e-3.
 OUTPUTS, LOSSES = 2e-5, 1e-5

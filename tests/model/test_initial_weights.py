@@ -120,7 +120,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
     for variable in model.weights:
         changed = variable.numpy() != before[variable.path]
         where = [np.unique(x) for x in np.nonzero(changed)]
-        if where and where[0].size:  # only this head
+        if where and where[0].size:  # this head's weights
             assert "attention" in variable.path
             parts = where[0 if "output" in variable.path else -1]
             assert np.isin(parts, columns).all()

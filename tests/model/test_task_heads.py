@@ -102,8 +102,8 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
         kernel = layer.kernel.numpy()
 
         def recorded(x, layer=layer, name=name, kernel=kernel):
-            # The first ends belong to the labelled starts, the others to the
-            # beam.
+            # The first ends belong to the labelled starts; all other ends
+            # belong to the beam.
             seen.setdefault(name, np.float32(x) @ kernel)
             return layer(x)
 

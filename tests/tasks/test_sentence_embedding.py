@@ -134,7 +134,7 @@ def test_columns_of_texts_in_memory():
 
 
 def test_how_vectors_are_made():
-    """By default, vectors are means of length one."""
+    """By default, vectors are means that are scaled to length 1."""
     assert TASK.head_arguments == ("mean", True)
     for unit in (True, False):
         task = TASK.updated(pooling="cls", unit_length=unit)

@@ -57,7 +57,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
     )
     assert [q.span[0] for q in found] == [12, 2, 2]
     assert find_answer("anana", "ana", 4) == 2  # occurrences may overlap
-    assert find_answer("a cat", "ca", -3) == 2  # not from the end
+    assert find_answer("a cat", "ca", -3) == 2  # not counted from the end
     assert (
         "2 answers are not at their `answer_start`" in capsys.readouterr().out
     )

@@ -21,8 +21,8 @@ LIBRARIES = ("tensorflow", "keras", "numpy")
 # features.
 MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")
-# Relative. With two threads, narrow vectors and no oneDNN, losses differed by
-# at most 0.2%, and the gradient norms of a memorised task by 9%.
+# Relative differences. With two threads, narrow vectors and no oneDNN, losses
+# differed by at most 0.2%, and the gradient norms of a memorised task by 9%.
 TOLERANCE = 0.01
 NORM_TOLERANCE = 0.3
 
