@@ -282,7 +282,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
 def test_a_finished_run_is_not_repeated(
     copy, pretrained, opinions, finished, capsys
 ):
-    """If a finished run is repeated, it only evaluates and prints advice."""
+    """A repetition of a finished run only evaluates and prints advice."""
     before = History(str(copy), 60).rows
     metrics = run(
         model_dir=pretrained,

@@ -74,7 +74,7 @@ WRITTEN = {
 
 
 def finetune(name, pretrained, tmp_path, steps, **values):
-    """Train, evaluate and predict a task on files; return the metrics."""
+    """Train, evaluate and predict with files of a task; return the metrics."""
     write, ending, settings = WRITERS[name]
     given = {
         f"{part}_file": write(tmp_path / f"{part}{ending}", n, n, **settings)

@@ -162,7 +162,7 @@ def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
 
 
 def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
-    """The error for a label that was not in training names its line."""
+    """The error for a label that was not in training states the line."""
     path = tiny_tasks.write_tsv(
         tmp_path / "e.tsv", ("text", "label"), ("a", "good"), ("b", "ugly")
     )

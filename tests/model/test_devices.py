@@ -1,4 +1,4 @@
-"""Choices that depend on the device are made at tracing time."""
+"""Choices that depend on the device are made when a graph is traced."""
 
 import tensorflow as tf
 

@@ -91,7 +91,7 @@ def test_training_can_start_anywhere(features, start, group):
 
 
 def test_unsorted_batches_may_start_within_a_batch(features):
-    """Positions count examples, whatever size earlier batches had."""
+    """Positions are counted in examples, for any size of earlier batches."""
     whole = np.concatenate(labels(train(features, 33)))
     tail = np.concatenate(labels(train(features, 2, start=307)))
     assert whole[307:327].tolist() == tail.tolist()

@@ -105,7 +105,7 @@ def test_tables(tmp_path):
     ],
 )
 def test_spans_are_marked(first, second, expected):
-    """Underscores mark the noun, and brackets the pronoun, in either order."""
+    """Underscores mark the noun; brackets mark the pronoun, in any order."""
     target = {
         f"span{i}_{k}": v
         for i, span in ((1, first), (2, second))

@@ -39,7 +39,7 @@ def test_columns_and_blank_lines(tmp_path):
 
 
 def test_columns_by_number(tmp_path):
-    """Flags select columns by number; between tabs, words may have spaces.
+    """Flags select columns by number; words between tabs may have spaces.
 
     If spaces separate the columns, words keep other white space.
     """
@@ -161,7 +161,7 @@ def test_columns_by_the_names_of_a_header(tmp_path):
 
 
 def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
-    """A table with a word per row needs a column that identifies sentences."""
+    """A table with one word per row needs a column of sentence names."""
     rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
     with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
         read(tmp_path, rows, name="t.jsonl")

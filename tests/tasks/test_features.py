@@ -99,7 +99,7 @@ def test_windows_of_a_book_fit_into_memory():
 
 
 def test_long_texts_are_cut():
-    """Texts that are too long lose their ends."""
+    """Texts that are too long are truncated at the end."""
     tokenizer = vocabularies.chinese()
     features = Features.of_texts(tokenizer, ["the " * 9, "un"], 6)
     the, un = tokenizer.encode("the un")

@@ -278,7 +278,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """The whole column decides if numbers are flags; ambiguity is an error."""
+    """All rows determine whether numbers are flags; ambiguity is an error."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))

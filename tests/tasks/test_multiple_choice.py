@@ -40,7 +40,7 @@ def test_where_a_choice_belongs():
 
 
 def test_the_number_of_choices():
-    """An example has 2 to 26 choices, and a model at most 1000."""
+    """An example has 2 to 26 choices; a model supports at most 1000."""
     for number in (2, 26):
         assert len(check_choices([1] * number, "")) == number
     for number in (1, 27):
@@ -74,7 +74,7 @@ def test_scores_of_groups():
 
 
 def test_rows_are_the_released_ones(words):
-    """Contexts are cut at the end, and questions and choices at the start."""
+    """Contexts are cut at the end; questions and choices, at the start."""
     context = "the film was very good and so it is"
     question = "is this the plot of the film"
     example = Choices("a", context, question, ("good", "bad"), 0)
@@ -242,7 +242,7 @@ def own(tmp_path, name, text, part="train", **columns):
 
 
 def test_own_files(tmp_path):
-    """JSON lines have a list of choices; tables have a column per choice."""
+    """JSON lines have a list of choices; tables have one column per choice."""
     line = {"context": "c", "question": "q", "choices": ["x", 2], "label": "B"}
     assert own(tmp_path, "t.jsonl", json.dumps(line)) == [
         ("0", "c", "q", ("x", "2"), 1)

@@ -1,4 +1,4 @@
-"""Tables of words and tags, with a sentence or a word in each row."""
+"""Tables of words and tags, with one sentence or one word in each row."""
 
 import pytest
 
