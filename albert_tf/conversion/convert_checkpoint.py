@@ -126,8 +126,8 @@ def write_sentence_transformers(folder: str, source: Source) -> int:
     """Write a sentence-transformers folder; return the number of tensors."""
     require(
         source.tokenizer and not head_places(source.task, source.config),
-        "`to=sentence_transformers` needs a model with a tokenizer, pretrained "
-        "or fine-tuned for embedding.",
+        "`to=sentence_transformers` needs a model that has a tokenizer and is "
+        "either pretrained or fine-tuned for embedding.",
         task=source.task and source.task.name,
     )
     encoder = source.tensors.where(
@@ -289,12 +289,13 @@ class ConversionConfig(Validated):
     half_precision: bool = setting(
         False,
         "Store the weights of a Hugging Face or sentence-transformers folder "
-        "as float16, which halves the file; programs still compute in float32.",
+        "as float16, which halves the file size; programs still compute in "
+        "float32.",
     )
     strict: bool = setting(
         False,
         "Fail instead of warning if a rule of a Hugging Face tokenizer has no "
-        "equivalent here.",
+        "equivalent in this project.",
     )
 
 

@@ -1,7 +1,7 @@
 """The size and cost of a model, computed from its config.
 
 The report contains the model's row of the paper's Table 1, the parameters of
-each part compared with an unshared BERT of the same shape, and the
+each part compared with a BERT model of the same shape without sharing, and the
 floating-point operations for one sequence.
 """
 
@@ -58,7 +58,10 @@ def parameters(config: AlbertConfig) -> dict[str, int]:
 
 
 def as_bert(config: AlbertConfig) -> AlbertConfig:
-    """Return a BERT of the same shape, without factorization or sharing."""
+    """Return the config of a BERT model of the same shape.
+
+    The model has neither factorized embeddings nor shared layers.
+    """
     layers = config.num_hidden_layers * config.inner_group_num
     return dataclasses.replace(
         config,
@@ -116,7 +119,7 @@ def paper_lines(name: str, config: AlbertConfig) -> list[str]:
 
 
 def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
-    """Return the lines of the FLOPs table, with 15% of tokens predicted."""
+    """Return the lines of the FLOPs table; 15% of the tokens are predicted."""
     predictions = max(1, round(0.15 * tokens))
     flops = forward_flops(config, tokens, predictions)
     total = sum(flops.values())
@@ -132,7 +135,7 @@ def flops_lines(config: AlbertConfig, tokens: int) -> list[str]:
 
 
 def size_report(path: str, sequence_length: int | None = None) -> list[str]:
-    """Return the report on the size and cost of a model as lines.
+    """Return the lines of the report on a model's size and cost.
 
     Args:
       path: an `albert_config.json`, released or written by this package, or

@@ -60,7 +60,7 @@ QUOTES = {"``": "Open", "''": "Close", "``|''": "Open Close"}
 
 
 def plain_settings(rules: list[dict], pieces: str) -> dict | None:
-    """Return the equivalent `TextConfig` settings, or None if none exist.
+    """Return the `TextConfig` settings that are equivalent to rules, or None.
 
     Args:
       rules: rules of a normalizer.
@@ -293,7 +293,8 @@ class SentencePieceReader:
 
     def _cannot(self, what: str) -> None:
         self.hub.differences.append(
-            f"ids may differ: no equivalent here for {what} in {TOKENIZER_JSON}"
+            f"ids may differ: this package has no equivalent for {what} in "
+            f"{TOKENIZER_JSON}"
         )
 
     def _compile(self, rules: list[dict]) -> None:

@@ -3,7 +3,7 @@
 `tokenizer.json` contains the text rules and the vocabulary. `spiece.model` or
 `vocab.txt` contains only the vocabulary. `tokenizer_config.json` contains the
 settings and the names of special pieces. Warnings list everything that has no
-equivalent here.
+equivalent in this package.
 """
 
 import re
@@ -123,12 +123,12 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
         cannot.append("StripAccents without Lowercase")
     for name in [*cannot, *_other_splits(hub)]:
         hub.differences.append(
-            f"ids may differ: WordPiece here has no equivalent for {name} in "
-            f"{TOKENIZER_JSON}"
+            "ids may differ: the WordPiece of this package has no equivalent "
+            f"for {name} in {TOKENIZER_JSON}"
         )
     if not apart:
         hub.differences.append(
-            "each Chinese character is a word here, but the source sets "
+            "this package isolates Chinese characters, but the source sets "
             f"{CHINESE} to false, so ids of Chinese text differ"
         )
     return TextConfig(**known)
@@ -167,7 +167,7 @@ PACKED = {"single": SINGLE, "pair": [*SINGLE, (TEXT, 1), (PIECE, 1)]}
 
 
 def _packs_otherwise(hub: HubFiles) -> str | None:
-    """Return the packing rule in `tokenizer.json`; None if it equals ours."""
+    """Return how texts or pairs are packed if our packing differs, or None."""
     rule = hub.content.get("post_processor") or {}
     rules = rule.get("processors", [rule])
     kinds = [rule.get("type") for rule in rules]
@@ -206,7 +206,7 @@ def _vocabulary(hub: HubFiles) -> tuple[str | None, str | None]:
     if kind and not hub.content and not CLASSES.fullmatch(name):
         hub.differences.append(
             f"ids may differ: the vocabulary belongs to a {name}, whose rules "
-            "are unknown here; `save_pretrained` of transformers writes them "
+            "are unknown; `save_pretrained` of transformers writes the rules "
             f"to a {TOKENIZER_JSON}"
         )
     return kind, path
@@ -223,14 +223,14 @@ def _note_layout(hub: HubFiles) -> None:
         if hub.settings.get(name) == "left":
             hub.differences.append(
                 f"texts are {what} at the beginning in the source, and at the "
-                "end here"
+                "end in this package"
             )
 
 
 def read_tokenizer(
     folder: str, rows: int | None = None, strict: bool = False
 ) -> tuple[Tokenizer | None, list[str]]:
-    """Return a Hugging Face folder's tokenizer, if it has one, and warnings.
+    """Return the tokenizer of a Hugging Face folder, or None, and warnings.
 
     Args:
       folder: the folder with the tokenizer's files.
@@ -250,7 +250,7 @@ def read_tokenizer(
         elif kind == "wordpiece":
             tokenizer = wordpiece_tokenizer(hub, path, rows)
         _note_layout(hub)
-    rule = "With `strict`, the tokenizer must have an exact equivalent here: "
+    rule = "With `strict`, the tokenizer must have an exact equivalent: "
     require(
         not (strict and hub.differences),
         f"{rule}{'; '.join(hub.differences)}.",

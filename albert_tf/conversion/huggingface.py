@@ -125,7 +125,7 @@ def config_json(config: AlbertConfig) -> dict:
         "model_type": "albert",
         **values,
         "hidden_act": names[config.hidden_act],
-        "dtype": "float32",  # also if the file contains float16
+        "dtype": "float32",  # even if the file contains float16
         "layer_norm_eps": 1e-12,
         "classifier_dropout_prob": 0.1,
         "pad_token_id": 0,
@@ -138,7 +138,8 @@ class LocalCopy:
     """A local file for libraries that cannot read remote files.
 
     Attributes:
-      path: the file itself, or a copy that lives as long as this object.
+      path: the path of the file, or of a copy that exists as long as this
+        object.
     """
 
     def __init__(self, path: str):
@@ -213,8 +214,8 @@ def open_pickle(path: str, part: str | None = None) -> Tensors:
 def _open_h5(path: str) -> Tensors:
     """Open the weights of transformers' TensorFlow classes.
 
-    Keras names a weight `LAYER/MODEL/albert/.../kernel:0`. PyTorch names it
-    `albert.....weight` and stores kernels transposed.
+    Keras names a weight `LAYER/MODEL/albert/*/kernel:0`. PyTorch names the same
+    weight `albert.*.weight` and stores kernels transposed.
     """
     file_copy = LocalCopy(path)
     names: dict[str, tuple[str, bool]] = {}
@@ -329,7 +330,7 @@ def _open_file(folder: str) -> tuple[Tensors, str]:
 
 
 def encoder_alone(tensors: Tensors, path: str) -> Tensors:
-    """Return the encoder's tensors from any model that contains an ALBERT."""
+    """Return the tensors of the ALBERT encoder that a model contains."""
     found = [name for name in tensors.shapes if name.endswith(WORD_TABLE)]
     rule = f"The weights must have one encoder with `{WORD_TABLE}`."
     require(len(found) == 1, rule, path=f"{path} with {', '.join(found)}")
@@ -413,7 +414,7 @@ def write_tokenizer(folder: str, tokenizer: Tokenizer, length: int) -> bool:
 
 
 def architecture_of(tensors: Tensors) -> str:
-    """Return the Hugging Face class that has a file's variables."""
+    """Return the name of the Hugging Face class that has these variables."""
     if any(name.startswith("sop_classifier.") for name in tensors.shapes):
         return "AlbertForPreTraining"
     if any(name.startswith("predictions.") for name in tensors.shapes):
@@ -458,5 +459,5 @@ def write(
     config_path, path = (files.join(folder, n) for n in (CONFIG, SAFETENSORS))
     files.write_json(config_path, values)
     safetensors.numpy.save_file(arrays, path, metadata={"format": "pt"})
-    # Only the owner can read a file from safetensors.
+    # The library safetensors creates a file that only its owner can read.
     shutil.copymode(config_path, path)

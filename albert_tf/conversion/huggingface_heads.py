@@ -136,8 +136,8 @@ def task_in(
     """Return the task that a `config.json` describes.
 
     The file does not specify whether questions may be unanswerable. This
-    function assumes that they may be. With `task=squad-1.1`, the model answers
-    every question.
+    function assumes that questions may be unanswerable. With `task=squad-1.1`,
+    the model answers every question.
 
     Args:
       values: the config.
@@ -222,7 +222,7 @@ class Modules:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about settings that have no equivalent here."""
+        """Warnings about settings that have no equivalent in this package."""
         rule = "sentence-transformers prepends a prompt to each text"
         more = "add it to your texts"
         return [f"{rule}, {self.prompt!r}; {more}"] if self.prompt else []
@@ -302,7 +302,7 @@ def read_modules(folder: str) -> Modules | None:
     """Return the modules of a folder, or None if it has none.
 
     Raises:
-      InputError: if a module is missing or has no equivalent here.
+      InputError: if a module is missing or has no equivalent in this package.
     """
     path = files.join(folder, MODULES_FILE)
     if not files.exists(path):
@@ -313,7 +313,7 @@ def read_modules(folder: str) -> Modules | None:
     require(
         not others and {"Transformer", "Pooling"} <= {*kinds},
         "The modules of a sentence-transformers folder must be Transformer, "
-        "Pooling and optionally Normalize. For any other modules, set "
+        "Pooling and, optionally, Normalize. For any other modules, set "
         "`encoder_only` to convert only the encoder.",
         modules=f"{', '.join(kinds)} in {path}",
     )

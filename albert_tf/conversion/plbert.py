@@ -54,7 +54,7 @@ def read_config(folder: str) -> tuple[AlbertConfig, list[str]]:
 
 
 def table_of(folder: str, config: AlbertConfig) -> SymbolTable:
-    """Return a folder's symbol table, or PL-BERT's table if it has none."""
+    """Return a folder's symbol table; the default is PL-BERT's table."""
     released = preset("plbert")
     table = table_in(folder) or released
     require(

@@ -70,7 +70,7 @@ class Reading:
         this property.
       encoder_only: whether to keep only the encoder, regardless of the head.
       strict: whether to raise an error if the tokenizer has no exact equivalent
-        here.
+        in this package.
       task: the name of the task for which a TF1 checkpoint has a head.
     """
 

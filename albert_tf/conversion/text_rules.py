@@ -48,12 +48,12 @@ class NotExpressible(Exception):
 
 
 def drop_nonspacing(text: str) -> str:
-    """Remove nonspacing marks from a text, except precomposed marks."""
+    """Remove nonspacing marks from a text; keep precomposed characters."""
     return "".join(c for c in text if unicodedata.category(c) != "Mn")
 
 
 def python_pattern(pattern: dict) -> re.Pattern:
-    """Compile the pattern of a `Replace` as a Python regular expression."""
+    """Compile the pattern of a `Replace` rule as a regular expression."""
     if "String" in pattern:
         return re.compile(re.escape(pattern["String"]))
     text = re.sub(
@@ -68,7 +68,10 @@ def python_pattern(pattern: dict) -> re.Pattern:
 
 
 def only_spaces(pattern: dict, content: str) -> bool:
-    """Return whether a `Replace` changes only spaces, as our tokenizers do."""
+    """Return whether a `Replace` rule changes only spaces.
+
+    Our tokenizers make the same changes, so they can ignore such a rule.
+    """
     content = content.replace(WORD_MARK, " ")  # equivalent to a space
     if content not in ("", " "):
         return False
@@ -76,7 +79,7 @@ def only_spaces(pattern: dict, content: str) -> bool:
         return not pattern["String"].strip()
     text = pattern["Regex"]
     if content and text.startswith("^(?=["):
-        return True  # inserts a ▁ before the first letter, as we do
+        return True  # inserts a ▁ before the first letter, as our rules do
     if content and re.fullmatch(r"\[.*\]\+?", text):
         try:
             found = python_pattern(pattern).findall(BETWEEN.join(characters()))
@@ -132,7 +135,7 @@ def _replace(rule: dict) -> Function:
 
 
 def _isolate(rule: dict) -> Function:
-    """Add spaces around the characters for which `where` is true."""
+    """Return a function that adds spaces around the rule's characters."""
     where = rule["where"]
     return lambda text: "".join(f" {c} " if where(c) else c for c in text)
 
@@ -152,7 +155,7 @@ MAKERS: dict[str, Callable[[dict], Function]] = {
     },
     "Lowercase": lambda rule: _lower,
     "StripAccents": lambda rule: drop_nonspacing,
-    "Strip": lambda rule: str,  # texts are always stripped here
+    "Strip": lambda rule: str,  # every text is stripped anyway
     "Nmt": lambda rule: lambda text: text.translate(NMT),
     "Replace": _replace,
     "Isolate": _isolate,
@@ -175,11 +178,11 @@ def flat(rule: dict | None) -> Iterator[dict]:
 
 
 def is_of_each(pattern: re.Pattern, content: str) -> bool:
-    """Return whether a `Replace` changes each character independently.
+    """Return whether a `Replace` rule changes each character independently.
 
-    This is true of a character class. It is also true of a run of such
-    characters that is replaced with nothing or a space, because repeated spaces
-    collapse.
+    A rule for a character class has this property. A rule that replaces a run
+    of such characters with nothing or a space also has it, because repeated
+    spaces collapse.
     """
     parts = list(regex_parser.parse(pattern.pattern))
     if len(parts) == 1 and str(parts[0][0]) == "MAX_REPEAT":
@@ -242,8 +245,8 @@ def _compositions() -> Iterator[str]:
         if len(parts) > 1:
             yield parts
             if len(parts) > 2:
-                # The same sequence with the beginning composed, and with two
-                # marks reordered.
+                # The same sequence with its beginning composed, and with two of
+                # its marks reordered.
                 yield unicodedata.normalize("NFC", parts[:-1]) + parts[-1]
                 yield parts[0] + parts[:0:-1]
                 first = unicodedata.normalize("NFC", parts[0] + parts[-1])

@@ -134,7 +134,7 @@ def find_config(prefix: str) -> str:
 def read_config(path: str, tensors: Tensors) -> tuple[AlbertConfig, list[str]]:
     """Read the config of a TF1 release; return the config and warnings.
 
-    The weights determine where embeddings are normalised. If the file omits the
+    The weights determine where embeddings are normalized. If the file omits the
     embedding width, the weights also determine the width.
     """
     values = files.read_json_object(path, "`albert_config_file`")

@@ -49,7 +49,7 @@ def whole(folder: str) -> Iterator[None]:
         raise
     except MALFORMED as error:
         path = files.join(folder, TOKENIZER_JSON)
-        rule = f"`{TOKENIZER_JSON}` must be a file of the library tokenizers."
+        rule = f"`{TOKENIZER_JSON}` must be a file of the `tokenizers` library."
         raise InputError(f"{rule} Received: {path}: {error!r}") from None
 
 
@@ -65,7 +65,7 @@ def length_of(values: dict, name: str, where: str) -> int | None:
     number = isinstance(limit, int | float) and limit >= 1
     rule = f"{where}: `{name}` must be a number."
     require(number or limit is None, rule, **{name: repr(limit)})
-    return limit and int(min(limit, sys.maxsize))  # 1e30 stands for no limit
+    return limit and int(min(limit, sys.maxsize))  # 1e30 means no limit
 
 
 def find_vocabulary(folders: list[str]) -> tuple[str, str] | None:
@@ -165,7 +165,7 @@ class HubFiles:
         return {"strip_accents": not keep["keep_accents"]} if keep else {}
 
     def added(self, size: int) -> list[Added]:
-        """Return the pieces added to a vocabulary of `size`, sorted by id."""
+        """Return the pieces added to a vocabulary of a given size, by id."""
         found: dict[int, Added] = {}
         listed = read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}

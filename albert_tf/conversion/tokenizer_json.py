@@ -1,10 +1,10 @@
 """Conversion of a tokenizer to a `tokenizer.json` for the `tokenizers` library.
 
-The text rules become rules of that library, so that Hugging Face's classes
-produce our ids. The ids differ in three cases: special pieces in a text, all of
-which Hugging Face's classes match, while ours match only `[MASK]`; numbers with
-a comma inside a word (see `digit_comma`); and words directly after `[MASK]`
-that are not a single piece.
+The text rules become rules of that library, so Hugging Face's classes produce
+the same ids as our tokenizers, except in three cases: for special pieces in a
+text (Hugging Face's classes match all of them, but our tokenizers match only
+`[MASK]`), for numbers with a comma inside a word (see `digit_comma`), and for
+words directly after `[MASK]` that are not a single piece.
 """
 
 import base64
@@ -29,7 +29,7 @@ ADDED_TOKENS = "added_tokens.json"
 UNIGRAM = 1  # `ModelType` of a SentencePiece model
 NEVER = -100.0  # a score so low that SentencePiece never chooses the piece
 
-# A capital sigma at the end of a word. It needs a rule of its own, because
+# A capital sigma at the end of a word. It needs a separate rule, because
 # `tokenizers` lower-cases one character at a time.
 FINAL_SIGMA = r"(?<=\p{Cased})Σ(?!\p{Case_Ignorable}*\p{Cased})"
 END = r" +$"
@@ -172,7 +172,7 @@ def template(tokenizer: Tokenizer) -> dict:
 
 
 def special_pieces(tokenizer: Tokenizer) -> list[dict]:
-    """Return the special pieces; a mask also matches the space before it."""
+    """Return the special pieces; [MASK] also matches the space before it."""
     mask = tokenizer.special[-1]
     first = tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id
     ids = *first, tokenizer.sep_id, tokenizer.mask_id

@@ -3,7 +3,7 @@
 Each row describes a variable of the model, or a layer with two variables: a
 dense layer's kernel and bias, or a norm's gamma and beta. Symbols of shapes: V
 vocabulary, E embedding, H hidden, A all attention heads (H unless heads were
-pruned), I intermediate, N positions, S segment types, W the normalised width
+pruned), I intermediate, N positions, S segment types, W the normalized width
 (E, or H in albert_zh's first release). `{g}` and `{k}` stand for a group of
 layers and a block in that group. `.T` after a name means that the files contain
 the transpose of the variable.
@@ -93,11 +93,11 @@ _NORMS = (
 
 
 def _variables(layers: tuple, names: tuple, on_hub: tuple) -> Iterator[tuple]:
-    """Yield rows for each layer's two variables; the second is a vector.
+    """Yield a row for each layer's kernel or gamma, and for its bias or beta.
 
     Args:
       layers: the layers' rows.
-      names: names of the two variables, here and in TF1 files.
+      names: names of the two variables, in this package and in TF1 files.
       on_hub: names of the two variables in Hugging Face files.
     """
     for ours, shape, google, zh, hub in layers:

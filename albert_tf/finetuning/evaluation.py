@@ -58,7 +58,7 @@ class TaskEvaluator:
         self.outputs = outputs or task.head.measured_outputs
 
     def evaluate(self, split: Split) -> tuple[dict[str, float], Sequence[Any]]:
-        """Return a split's metrics, or {} without labels, and predictions."""
+        """Return a split's metrics ({} without labels) and predictions."""
         size = self.model.eval_batch_size
         outputs = self.model.predict(
             lambda: evaluation_batches(split.features, size, self.bucketed),
@@ -154,7 +154,7 @@ def load_ensemble(
     batch_size: int,
     dtype: str,
 ) -> Evaluator:
-    """Return an evaluator of several models, for use by `averaged_outputs`."""
+    """Return an evaluator of several models, for `averaged_outputs`."""
     members = [
         load_evaluator(directory, job.task, strategy, batch_size, dtype).model
         for directory in directories

@@ -242,8 +242,8 @@ RELEASED_NAMES = {
 def finetune(*configs, hooks: Iterable[Hook] | Hook = ()) -> RunResult:
     """Fine-tune, evaluate and predict with a model directory.
 
-    The keyword arguments are the flags of `finetune.py`; files of examples may
-    also be tables in memory.
+    The keyword arguments are the flags of `finetune.py`. Instead of files of
+    examples, you can pass tables in memory.
 
     Args:
       *configs: the fields of `Settings`.

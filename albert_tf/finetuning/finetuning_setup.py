@@ -177,9 +177,9 @@ class FinetuningConfig:
     def source_dir(self) -> str:
         """The model directory to read.
 
-        For an ensemble, this is the first directory. For a single model, this
-        is `model_dir` if the run trains or `model_dir` is fine-tuned, and
-        otherwise `output_dir`.
+        For an ensemble, the result is the first directory. For a single model,
+        the result is `model_dir` if the run trains or `model_dir` is
+        fine-tuned, and otherwise `output_dir`.
         """
         if self.ensemble:
             return self.ensemble[0]

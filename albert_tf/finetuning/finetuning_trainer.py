@@ -1,6 +1,6 @@
 """The trainer, batches and hooks of fine-tuning, for one or several tasks.
 
-The trainer follows a recipe: it freezes weights and trains adversarially.
+The trainer follows a recipe: it can freeze weights and train adversarially.
 
 Shapes: B rows of tokens, T tokens, E embedding width.
 """
@@ -51,7 +51,7 @@ from albert_tf.training.training_config import TrainingConfig
 def adversary(gradient: tf.Tensor, epsilon: float) -> tf.Tensor:
     """Return the perturbation r = epsilon g / ||g|| of each row, [B, T, E].
 
-    This is the fast gradient method on word embeddings,
+    The method is the fast gradient method on word embeddings,
     https://arxiv.org/abs/1605.07725, equation 5. For rows without a gradient,
     such as padding, r is 0.
     """
@@ -122,8 +122,8 @@ class EarlyStopping(Hook):
     """A hook that halves the learning rate on plateaus and stops runs early.
 
     Both decisions depend only on the history, and ignore the evaluation at
-    `stop_step`, so that resumed and uninterrupted runs are equal. This hook
-    must come after `Evaluate`.
+    `stop_step`, so resumed and uninterrupted runs are equal. This hook must
+    come after `Evaluate`.
 
     Args:
       every: see `Evaluate`.
@@ -213,7 +213,7 @@ def make_batches(
 
 
 def create_output_dir(run: FinetuningConfig, job: Job) -> Job:
-    """Create the output directory; raise an error if another model is in it.
+    """Create the output directory; raise an error if it contains another model.
 
     Returns:
       The job. If neither an evaluation nor a flag sets the threshold, the job

@@ -72,8 +72,8 @@ def importances(
     Args:
       model: a model whose attribute `albert` is the encoder.
       objective: the loss.
-      examples: batches of one example each, so that the absolute values of
-        single examples are averaged.
+      examples: batches with a single example, so the absolute values of
+        individual examples are averaged.
     """
     config, blocks = model.albert.config, model.albert.encoder.attentions
     kernels = [b.output_projection.kernel.value for b in blocks.values()]

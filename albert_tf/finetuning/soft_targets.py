@@ -1,4 +1,4 @@
-"""Changes to training targets: class weights, smoothed labels, a teacher."""
+"""Changes to training targets: class weights, smoothed labels and a teacher."""
 
 import dataclasses
 
@@ -20,8 +20,8 @@ from albert_tf.training.evaluator import Batch, Objective
 def balanced(labels: np.ndarray, number: int) -> np.ndarray:
     """Return weights that balance the classes.
 
-    If k classes occur, and class c occurs n_c times in n labels, its weight is
-    n / (k n_c). Classes that do not occur have weight 1.
+    If k classes occur, and class c occurs n_c times in n labels, the weight of
+    c is n / (k n_c). Classes that do not occur have weight 1.
 
     Args:
       labels: [n], the label of each example.
@@ -157,7 +157,7 @@ class SoftTargets:
 
 
 def objective_of(task: Task, recipe: RecipeConfig) -> Objective:
-    """Return a task's head, with soft targets if the recipe has any."""
+    """Return a task's head, with soft targets if the recipe uses them."""
     soft = recipe.label_smoothing or recipe.teacher
     return SoftTargets(task, recipe) if soft else task.head
 

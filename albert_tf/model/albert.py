@@ -172,7 +172,7 @@ class AlbertEncoder(ConfiguredLayer):
         self.ffns = self.blocks(FeedForward, "ffn")
 
     def blocks(self, cls: type, kind: str) -> Mapping:
-        """Create the blocks of one type, {(index, inner index): block}.
+        """Create the blocks of one type; return {(index, inner index): block}.
 
         Several layers may share a block.
         """
@@ -348,12 +348,12 @@ class AlbertModel(AlbertNetwork):
 
 @registered
 class MaskedLMHead(ConfiguredLayer):
-    """Masked-word prediction with the tied embedding table."""
+    """Masked-token prediction with the tied embedding table."""
 
     def build(self):
         c = self.config
         # The head predicts words from vectors of the width at which embeddings
-        # are normalised.
+        # are normalized.
         self.norm_first = c.embedding_norm == "embedding"
         width = c.embedding_size if self.norm_first else c.hidden_size
         self.activation = ACTIVATIONS[c.hidden_act]

@@ -20,7 +20,7 @@ RELEASED_FILE = "model.ckpt-best.index"  # in TensorFlow 1 releases
 
 
 def erf_gelu(x: tf.Tensor) -> tf.Tensor:
-    """Return x / 2 * (1 + erf(x / sqrt(2))), using only ops that ONNX has."""
+    """Return x / 2 * (1 + erf(x / sqrt(2))), using ops that ONNX supports."""
     return 0.5 * x * (1.0 + tf.math.erf(x * 0.5**0.5))
 
 
@@ -35,10 +35,11 @@ ACTIVATIONS = {
 }
 
 # The sharing strategies of the paper's Table 4. Each strategy names the parts
-# of a layer that a group shares; each layer has its own copy of other parts.
+# of a layer that a group shares; each layer has its own copy of the other
+# parts.
 SHARING = ("all", "attention", "ffn", "none")
 
-# Where the embedding is normalised: "embedding", at width E before the
+# Where the embedding is normalized: "embedding", at width E before the
 # projection (google-research), or "hidden", at width H after the projection,
 # with position and segment tables of width H (albert_zh's first release).
 EMBEDDING_NORMS = ("embedding", "hidden")
@@ -133,7 +134,7 @@ class AlbertConfig:
         choices=SHARING,
     )
     embedding_norm: str = setting(
-        "embedding", "Where embeddings are normalised.", choices=EMBEDDING_NORMS
+        "embedding", "Where embeddings are normalized.", choices=EMBEDDING_NORMS
     )
     attention_head_size: int | None = setting(
         None,
@@ -179,7 +180,7 @@ class AlbertConfig:
         return layer * self.num_hidden_groups // self.num_hidden_layers
 
     def with_layers(self, layers: int | None) -> "AlbertConfig":
-        """Return the config with `layers` layers; None keeps their number."""
+        """Return this config with `layers` layers, or unchanged if None."""
         layers = layers or self.num_hidden_layers
         return dataclasses.replace(self, num_hidden_layers=layers)
 

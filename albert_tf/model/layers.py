@@ -31,7 +31,7 @@ LAYER_NORM_EPSILON = 1e-12  # as in the release's contrib.layers.layer_norm
 class LayerNorm(keras.layers.LayerNormalization):
     """Layer norm with fewer passes over memory in training and on TPUs.
 
-    On TPUs, the mean and the variance are computed in one pass, so that the
+    On TPUs, the mean and the variance are computed in one pass so that the
     compiler can compute both sums together with the preceding matrix product.
     """
 
@@ -60,8 +60,8 @@ class LayerNorm(keras.layers.LayerNormalization):
 class Dense(keras.layers.Dense):
     """A Keras dense layer that saves LoRA matrices separately.
 
-    Keras would merge the matrices into the saved kernel, so that they could not
-    be trained further.
+    Keras would merge the matrices into the saved kernel, so they could not be
+    trained further.
     """
 
     def _own_variables(self) -> dict[str, keras.Variable]:
@@ -102,7 +102,7 @@ class Dense(keras.layers.Dense):
 class ConfiguredLayer(keras.layers.Layer):
     """A layer whose config determines all its shapes.
 
-    A parent builds its sublayers in its own `build`, so that variables have
+    A parent builds its sublayers in its own `build`, which gives variables
     paths of the form `parent/layer/variable`.
     """
 
@@ -140,7 +140,7 @@ class ConfiguredLayer(keras.layers.Layer):
         )
 
     def dense(self, name: str, fan_in: int, units: int, **kwargs):
-        """Return a built dense layer with kernel [fan_in, units]."""
+        """Return a built dense layer with a kernel [fan_in, units]."""
         kwargs = {"dtype": self.dtype_policy} | kwargs
         layer = Dense(
             units, kernel_initializer=self.initializer(), name=name, **kwargs
@@ -199,7 +199,7 @@ def with_defaults(ids: Any, mask: Any = None, segments: Any = None) -> dict:
 
 
 class TakesIds:
-    """A mixin that checks batches of ids before Keras does, for shorter errors.
+    """A mixin that checks batches before Keras does, to shorten error messages.
 
     Callers pass a batch as a dict, or as `input_ids` and keyword arguments. The
     mask and the segments may have Hugging Face's names; see `ALIASES`.
@@ -342,14 +342,14 @@ Layer = Callable[[tf.Tensor, int | tf.Tensor], tf.Tensor]
 
 
 def unrolled(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once per number; the graph contains one copy for each."""
+    """Apply a layer once per number; the graph contains one copy per number."""
     for number in numbers:
         x = layer(x, number)
     return x
 
 
 def while_loop(layer: Layer, x: tf.Tensor, numbers: range) -> tf.Tensor:
-    """Apply a layer once per number; the graph contains it only once."""
+    """Apply a layer once per number; the graph contains only one copy."""
     if len(numbers) < 2:
         return unrolled(layer, x, numbers)
     _, x = tf.while_loop(
@@ -449,7 +449,7 @@ class EncoderLoop:
 
 
 PLAIN = EncoderLoop()
-# The choice follows measurements with the TPU compiler; see
+# The choice is based on measurements with the TPU compiler; see
 # docs/experiments.md, "Which form should the encoder's loop have?"
 ON_TPU = EncoderLoop("while", rematerialize=True)
 

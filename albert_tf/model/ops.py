@@ -7,7 +7,7 @@ part of it.
 
 A dropout seed is an int32 pair for TensorFlow's stateless random ops; None
 means inference. Replicas, steps and layers fold their numbers into the seed, so
-that their masks differ, but a repeated step uses the same masks.
+their masks differ, but a repeated step uses the same masks.
 
 Shapes: B batch, T tokens, P requested tokens, A heads, D head width, H hidden
 width.
@@ -50,7 +50,7 @@ class WeakGradient:
 
 @contextlib.contextmanager
 def freed_with_graph() -> Iterator[None]:
-    """Let the graph own the custom gradients that the block registers.
+    """Let the graph own the custom gradients that the `with` block registers.
 
     Use this context manager for custom gradients in other libraries' code, such
     as an all-reduce; functions of this project use the decorator
@@ -240,9 +240,9 @@ def _norm_gradient(upstream, standard, scale, gamma):
 
 @custom_gradient
 def layer_norm(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float):
-    """Return x [..., H] normalised along its last axis, times gamma, plus beta.
+    """Normalize x [..., H] along its last axis, then scale it and shift it.
 
-    All tensors are float32. The normalised x and one number per row are kept
+    All tensors are float32. The normalized x and one number per row are kept
     for the backward pass.
     """
     y, standard, scale = _norm(x, gamma, beta, epsilon)
@@ -328,16 +328,16 @@ def weighted_mean(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def flattened(x: tf.Tensor) -> tf.Tensor:
-    """Reshape [B, T, H] to [B * T, H], so that products can fuse their bias.
+    """Reshape [B, T, H] to [B * T, H] so that products can fuse their bias.
 
-    On TPUs, return x unchanged, so that the compiler can choose the order of B
+    On TPUs, return x unchanged so that the compiler can choose the order of B
     and T in memory.
     """
     return x if is_tpu() else tf.reshape(x, [-1, x.shape[-1]])
 
 
 class FlatProducts:
-    """Attention as matrix products, with transpositions that separate heads."""
+    """Attention as matrix products, with transposes that separate heads."""
 
     @staticmethod
     def heads(dense: keras.layers.Dense, x, shape):
@@ -377,7 +377,7 @@ class FlatProducts:
 
 
 class HeadProducts(FlatProducts):
-    """Attention as products per head, whose layout the TPU compiler chooses.
+    """Attention as one product per head, in a layout that XLA chooses for TPUs.
 
     With flat products, the compiler copies queries, keys and values, and
     computes scores separately from their softmax; see docs/experiments.md,

@@ -1,4 +1,4 @@
-"""ALBERT with PL-BERT's heads, which predict the symbols and the words.
+"""ALBERT with PL-BERT's heads, which predict symbols and words.
 
 Source: https://arxiv.org/abs/2301.08810. The word head is wide: it has 84,827
 classes in the English release, at every position. Its logits are therefore

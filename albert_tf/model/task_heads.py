@@ -121,7 +121,7 @@ class AlbertClassifier(AlbertWithOutputs):
 
 @registered
 class AlbertChooser(AlbertClassifier):
-    """ALBERT that scores each of several choices independently."""
+    """An ALBERT model that scores each of several choices independently."""
 
     def __init__(self, config: AlbertConfig, outputs: int = 1, **kwargs):
         super().__init__(config, outputs, **kwargs)
@@ -161,8 +161,8 @@ class AlbertForSpans(AlbertWithHead):
     def head(self, encoded, inputs, seed=None):
         """Return `start_logits` and `end_logits`, float32 [B, T].
 
-        Unlike the released head, this head excludes padding, so that the loss
-        does not depend on the amount of padding in a batch.
+        Unlike the released head, this head excludes padding, so the loss does
+        not depend on the amount of padding in a batch.
         """
         sequence = self.drop(encoded["sequence_output"], seed)  # [B, T, H]
         logits = self.classifier(sequence)  # [B, T, 2]
@@ -174,7 +174,7 @@ class AlbertForSpans(AlbertWithHead):
 def answer_places(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
     """Return float32 [B, T]: 1 at tokens where an answer can begin or end.
 
-    These tokens are the context and [CLS], which means that there is no answer.
+    These tokens are the context and [CLS]; [CLS] means that there is no answer.
     Source: `p_mask` of the released `squad_utils.py`.
     """
     later = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
@@ -312,13 +312,13 @@ class AlbertForBeamSpans(AlbertWithHead):
 
 
 def token_mean(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the mean [B, H] of vectors [B, T, H], without padding."""
+    """Return the mean [B, H] of vectors [B, T, H], excluding padding."""
     weights = tf.cast(mask, x.dtype)[..., None]
     return tf.reduce_sum(x * weights, 1) / tf.reduce_sum(weights, 1)
 
 
 def token_max(x: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Return the maximum [B, H] of vectors [B, T, H], without padding."""
+    """Return the maximum [B, H] of vectors [B, T, H], excluding padding."""
     return tf.reduce_max(tf.where(mask[..., None] > 0, x, x.dtype.min), 1)
 
 
@@ -338,7 +338,7 @@ def pooled(
       x: token vectors [B, T, H].
       mask: [B, T], 1 at tokens.
       pooling: a key of `POOLINGS`.
-      unit: whether to scale vectors to unit length, so that dot products are
+      unit: whether to scale vectors to unit length, which makes dot products
         cosine similarities.
     """
     vector = POOLINGS[pooling](tf.cast(x, tf.float32), mask)
@@ -378,7 +378,7 @@ def two_crops(
 
 @registered
 class AlbertEmbedder(AlbertWithHead):
-    """ALBERT that returns pooled vectors and has no additional weights.
+    """An ALBERT model that returns pooled vectors, without additional weights.
 
     Args:
       config: the architecture.

@@ -18,7 +18,7 @@ POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the step for rounding lengths up, so that few lengths remain."""
+    """Return a step for rounding up lengths, which leaves few lengths."""
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
 
@@ -28,7 +28,7 @@ def example_lengths(features: Features) -> np.ndarray:
 
 
 def rows_of(features: Features, indices: tf.Tensor) -> tf.Tensor:
-    """Return examples' row numbers: [B], or [B, C] with several rows each."""
+    """Return the examples' row numbers: [B], or [B, C] if C exceeds 1."""
     rows = tf.maximum(indices, 0)
     if features.rows_per_example == 1:
         return rows

@@ -50,7 +50,7 @@ LAYOUTS: dict[str, Callable[[Row], Row]] = {"cluewsc": marked_spans}
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One or two texts, with their label if known.
+    """One or two texts, and their label, if known.
 
     Attributes:
       id: the example's name.
@@ -76,7 +76,7 @@ class SentenceTask(Task):
       columns: the columns of training and evaluation files.
       predict_columns: the columns of prediction files, if they differ.
       scores: names of the official metrics, keys of `METRICS`.
-      layout: how to convert official files to columns, a key of `LAYOUTS`.
+      layout: the conversion of official files to columns, a key of `LAYOUTS`.
       submissions: {split: name of the submission file} for evaluation servers.
     """
 
@@ -155,7 +155,7 @@ class SentenceTask(Task):
         return examples
 
     def _label(self, row: Row, columns: Columns, part: str) -> Any:
-        """Return a row's label, or None if it is missing in prediction."""
+        """Return a row's label; in prediction, return None if it is missing."""
         names = columns.label
         if part == "predict":
             there = names and all(name in row.values for name in names)

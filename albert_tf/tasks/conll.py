@@ -87,7 +87,7 @@ def cells_of(line: str) -> list[str]:
 
 
 def read_lines(path: str) -> list[Line]:
-    """Return the lines of a file as cells; split a `.csv` file at commas."""
+    """Return the lines of a file, split into cells; split CSV at commas."""
     text = read_text(path, "The data file")
     numbered = enumerate(text.split("\n"), 1)
     if kind_of(path) == CSV:
@@ -285,7 +285,7 @@ def note_skipped(path: str, header: bool, comments: int, ids: int) -> None:
     lines = {
         "a header": header,
         f"{comments} comment lines": comments,
-        f"{ids} lines of joined or empty words": ids,
+        f"{ids} lines of multiword tokens or empty nodes": ids,
     }
     found = [text for text, number in lines.items() if number]
     if found:
@@ -389,7 +389,7 @@ def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def entity_spans(tags: Sequence[str]) -> list[list]:
-    """Return the `[first word, last word, type]` of each entity in tags.
+    """Return `[first word, last word, type]` for each entity in tags.
 
     In every scheme, tags are interpreted as in CoNLL's script `conlleval`, even
     if a tag cannot follow the previous tag.
@@ -426,7 +426,7 @@ def breaks_of(tags: Sequence[str], scheme: str) -> list[int]:
 
 
 def only_separates(tags: Sequence[str]) -> bool:
-    """Return whether each B follows an entity of its type, as in IOB1."""
+    """Return whether each B follows an entity of the same type, as in IOB1."""
     pairs = [(OUTSIDE, ""), *map(parts, tags)]
     return all(
         role != "B" or pairs[i][1] == kind

@@ -42,9 +42,10 @@ class Texts:
 
     Attributes:
       id: the id of the example.
-      texts: the text alone, with a match, or with a match and a negative.
+      texts: a single text, a text and its match, or a text, its match and a
+        negative.
       score: the rated similarity of the first two texts, or None if unrated.
-      known: whether the similarity is known: either from the score, or because
+      known: whether the similarity is known, either from the score or because
         the texts match.
     """
 
@@ -164,7 +165,7 @@ class Embedding(Task):
             )
 
     def _columns_of(self, row: Row) -> Columns:
-        """Return the columns, without the second text if the row lacks it."""
+        """Return the columns, without the second text if the row has none."""
         pair = self.columns.text_pair
         if pair == USUAL.text_pair and pair not in row.values:
             return dataclasses.replace(self.columns, text_pair="")

@@ -15,7 +15,7 @@ from albert_tf.text.tokenizers import Tokenizer
 
 
 def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
-    """Return the (start, length) of each window over `number` tokens.
+    """Return a (start, length) pair for each window over `number` tokens.
 
     Source: `convert_examples_to_features` of the released `squad_utils.py`.
     """
@@ -111,7 +111,7 @@ class Features:
         arrays: dict[str, np.ndarray] | None = None,
         **more,
     ) -> "Features":
-        """Build rows `[CLS] text [SEP]`; truncate long texts."""
+        """Build features: one row `[CLS] text [SEP]` per text, truncated."""
         rows = [
             packed_row(tokenizer, ids, (), max_seq_length)
             for ids in tokenizer.encode_batch(texts)

@@ -272,7 +272,7 @@ class TagHead(ClassHead):
 
 
 class SpanHead(Head):
-    """A head for an answer's first and last tokens, which are independent."""
+    """A head that predicts an answer's first and last tokens independently."""
 
     metrics, smooths, label_rank = (), False, 2
     token_outputs: ClassVar = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}

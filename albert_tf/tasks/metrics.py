@@ -20,7 +20,7 @@ def accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def negative_mse(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the negative mean squared error, so that larger is better."""
+    """Return the negative mean squared error; larger values are better."""
     return -float(np.mean(np.subtract(labels, predictions, dtype=float) ** 2))
 
 
@@ -125,7 +125,7 @@ def retrieval(
 
 
 def _entities_in(rows: Sequence[Sequence[str]]) -> set[tuple]:
-    """Return the (row, first word, last word, type) of each entity."""
+    """Return a (row, first word, last word, type) tuple for each entity."""
     return {
         (number, *span)
         for number, tags in enumerate(rows)

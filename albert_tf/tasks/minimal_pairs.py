@@ -76,7 +76,7 @@ class Pair:
 
 
 def read_pairs(config: MinimalPairsConfig) -> list[Pair]:
-    """Return the pairs in the input files, none of which may be the output.
+    """Return the pairs in the input files, which must not include the output.
 
     Raises:
       InputError: if a line is malformed; the message locates the line.
@@ -159,7 +159,7 @@ class Scorer:
     ) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, float64 [N].
 
-        Sentences with the same pieces receive exactly the same score, so that
+        Sentences with the same pieces receive exactly the same score, so
         neither sentence counts as better.
 
         Args:

@@ -1,4 +1,4 @@
-"""Predicted labels, answers to queries with any engine, and output files."""
+"""Predicted labels, answers that any engine can compute, and output files."""
 
 import dataclasses
 import json
@@ -85,7 +85,7 @@ def write_labels(
       path: the path without its extension.
       ids: the examples' names.
       predictions: the predicted labels.
-      labels: the true labels, or None if any is unknown.
+      labels: the true labels, or None if any label is unknown.
       shares: {class: its probability in each example}.
     """
     columns = {"id": ids, "prediction": predictions}

@@ -2,7 +2,7 @@
 
 A row is `[CLS] question [SEP] window [SEP]`; a long context is split into
 several rows with overlapping windows. The answer's position in a row comes from
-the tokenizer's own offsets. Shapes: N rows, R rows per question, T tokens, W
+the tokenizer's offsets. Shapes: N rows, R rows per question, T tokens, W
 tokens per context.
 """
 
@@ -131,7 +131,7 @@ def question_features(
 
 
 def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
-    """Return a list of (row number, window) for each question."""
+    """Return a list of (row number, window) pairs for each question."""
     notes, positions = features.notes, features.second_starts.tolist()
     sizes = features.lengths - features.second_starts - 1
     bounds = np.cumsum(sizes)[:-1]
@@ -151,7 +151,7 @@ def question_windows(features: Features) -> list[list[tuple[int, Window]]]:
 def answer_tokens(
     windows: Sequence[Window], width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions where answers may begin and may end, bool [R, T].
+    """Return where answers may begin and where they may end, both bool [R, T].
 
     An answer begins in the window that has the most context for its first
     token.
@@ -174,8 +174,8 @@ class QuestionAnswering(Task):
     Attributes:
       scoring: the official script to follow, a key of `SCORES`; "" to choose a
         script that suits the training examples.
-      impossible: whether questions may have no answer; None to infer this from
-        the training examples.
+      impossible: whether questions may have no answer; None to infer the value
+        from the training examples.
       submission: name of the submission file, or "" if there is none.
     """
 

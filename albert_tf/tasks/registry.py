@@ -299,7 +299,7 @@ MARKS = str.maketrans("", "", "_-.")
 
 
 def plain(name: str) -> str:
-    """Return a name in lower case, without `_`, `-` and `.`."""
+    """Return a name in lower case, without `_`, `-` or `.`."""
     return name.lower().translate(MARKS)
 
 

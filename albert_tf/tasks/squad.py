@@ -164,7 +164,7 @@ def entries(path: str) -> Iterator[Entry]:
 
 
 class Reader:
-    """A reader of one file, which counts misplaced and missing answers.
+    """A reader that counts the misplaced and missing answers in one file.
 
     Args:
       path: the file.
@@ -257,7 +257,7 @@ class Window:
     """The part of a context in one row.
 
     Attributes:
-      position: the position in the row of the first context token.
+      position: the position of the first context token in the row.
       starts: int [W], the offset in the context at which each token begins.
       ends: int [W], the offset at which each token ends.
       is_best: bool [W], whether a token has the most context in this window.

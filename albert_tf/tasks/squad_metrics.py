@@ -56,7 +56,7 @@ def token_f1_or_none(answer: str, prediction: str) -> float:
 
 
 def exact(answer: str, prediction: str) -> float:
-    """Return 1 if the normalised texts are equal, otherwise 0."""
+    """Return 1 if the normalized texts are equal, otherwise 0."""
     return float(normalize_answer(answer) == normalize_answer(prediction))
 
 
@@ -87,7 +87,8 @@ def best_number(
     The questions with the lowest null odds are answered; all other questions
     are predicted to be unanswerable.
     """
-    # The gains from answering; an empty text cannot be wrong.
+    # The gain from answering each question. Answering an unanswerable question
+    # costs 1, unless the text is empty.
     gains = [
         score if has else -float(bool(text))
         for score, has, text in zip(scores, answered, predictions, strict=True)
@@ -117,7 +118,7 @@ def decision_threshold(
     """Return the threshold with the best F1.
 
     The threshold is halfway between the odds of the last question to answer and
-    the odds of the next question, so that no answer depends on rounding. The
+    the odds of the next question, so no answer depends on rounding. The
     official threshold equals the odds of the last question. If no question is
     to be answered, the threshold is at most 0 and at least 1 below all odds; if
     all questions are to be answered, it is at least 0 and at least 1 above all
@@ -173,7 +174,7 @@ def latin_tokenizer():
     """Return NLTK's word tokenizer, with which CMRC splits Latin text.
 
     The tokenizer splits sentences without language data, which NLTK would have
-    to download; a list of abbreviations would make no difference here.
+    to download; a list of abbreviations would make no difference.
     """
     need("Scoring CMRC 2018", "nltk")
     from nltk.tokenize import NLTKWordTokenizer
@@ -192,7 +193,7 @@ def latin_tokenizer():
 
 
 def without_marks(text: str) -> str:
-    """Return a text normalised for CMRC's exact match."""
+    """Return a text, normalized for CMRC's exact match."""
     return "".join(c for c in text.lower().strip() if c not in CMRC_MARKS)
 
 

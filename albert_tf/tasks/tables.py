@@ -32,8 +32,8 @@ def brief(value: Any) -> str:
 def label_text(value: Any, where: str) -> str | None:
     """Return a label as text, or None if it is missing.
 
-    A JSON number or boolean is converted to its JSON text, so that 1 and "1",
-    or true and "true", are the same label. Whole numbers have no decimal point.
+    A JSON number or boolean is converted to its JSON text, so 1 and "1", or
+    true and "true", are the same label. Whole numbers have no decimal point.
     """
     if value is None:
         return None
@@ -122,8 +122,8 @@ FLAGS = {"0": False, "1": True, "false": False, "true": True}
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
     """Return the class that a label identifies by name, or by number from 0.
 
-    If any class name is a number, all numbers count as names, so that classes
-    cannot be confused.
+    If any class name is a number, all numbers count as names, so classes cannot
+    be confused.
 
     Args:
       text: the label, from `label_text`.
@@ -333,8 +333,8 @@ class Columns:
       id: the example's name; without this column, examples are numbered from 0.
       header: whether the first line names the columns; otherwise their names
         are 1, 2, 3, ... JSON lines do not use this attribute.
-      skip_broken: whether to skip lines with a wrong number of columns, and to
-        print how many; some official files contain such lines.
+      skip_broken: whether to skip lines with the wrong number of columns, and
+        to print how many; some official files contain such lines.
       no_label: the label of rows on which annotators did not agree. Such rows
         are skipped, except in prediction, and their number is printed.
       format: the file format, or "" to detect it.

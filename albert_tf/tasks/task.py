@@ -1,9 +1,9 @@
 """The base class of tasks: files, features, and answers from outputs.
 
 A kind of task (classification, ...) is a subclass of `Task`. The subclass needs
-only NumPy, so that a LiteRT model can answer without TensorFlow; the layers are
-in `model/task_heads.py`, and the loss is in `losses.py`. A data set is an
-instance of a kind, declared in `registry.py`.
+only NumPy, so a LiteRT model can answer without TensorFlow; the layers are in
+`model/task_heads.py`, and the loss is in `losses.py`. A data set is an instance
+of a kind, declared in `registry.py`.
 """
 
 import abc
@@ -215,11 +215,11 @@ class Task(abc.ABC):
         return ()
 
     def build_model(self, config, dtype: str, albert=None):
-        """Return an ALBERT with the task's layers.
+        """Return an ALBERT model with the task's layers.
 
         Args:
           config: the architecture.
-          dtype: a Keras policy.
+          dtype: a Keras dtype policy.
           albert: an encoder to share with other tasks; None creates an encoder.
         """
         from albert_tf.model.task_heads import MODELS

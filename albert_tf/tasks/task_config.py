@@ -33,7 +33,7 @@ NULL_THRESHOLD = setting(
     None,
     "Null odds above which a question has no answer.",
     means="the fine-tuned model's threshold, which gave the best F1 in its "
-    "evaluation; 0 if it was not evaluated",
+    "evaluation; 0 if the model was not evaluated",
 )
 
 
@@ -55,7 +55,7 @@ class TaskConfig(Validated):
     )
     classifier_dropout: float | None = setting(
         None,
-        "Dropout rate before the task's own layer.",
+        "Dropout rate before the task's layer.",
         means="0.1",
         minimum=0.0,
         maximum=0.99,
@@ -101,7 +101,7 @@ class TaskConfig(Validated):
     )
     temperature: float | None = setting(
         None,
-        "Temperature that divides the cosines when learning sentence "
+        "Temperature by which training divides the cosines of sentence "
         "embeddings.",
         means="0.05",
         minimum=0.001,
@@ -135,7 +135,7 @@ class DataConfig(Validated):
         None,
         "Name of a data set, or a kind for your own files: classification, "
         "regression, multilabel, multiple_choice, question_answering, "
-        "token_classification, embedding.",
+        "token_classification or embedding.",
         means="the fine-tuned model's",
         group=TASK,
     )

@@ -57,7 +57,7 @@ class Tags:
 def encode_words(
     sentences: Sequence[Sentence], tokenizer: Tokenizer
 ) -> list[list[np.ndarray]]:
-    """Return the ids of each word; a word without ids is the unknown piece."""
+    """Return the ids of each word; a word without ids gets the unknown id."""
     words = list(dict.fromkeys(w for s in sentences for w in s.words))
     unknown = np.array([tokenizer.unk_id], np.int32)
     known = {
@@ -130,8 +130,8 @@ class TokenClassification(Task):
       tag_column: number or name of the tag column, or "" for the default.
       id_column: name of the column of sentence names, or "" for the default.
       labels: the tags; () to use the tags of the training examples.
-      scheme: how tags mark entities: a key of `conll.SCHEMES`, or
-        `conll.CLASSES`; it depends on the labels.
+      scheme: the tag scheme, a key of `conll.SCHEMES` or `conll.CLASSES`; it
+        depends on the labels.
     """
 
     kind = "token_classification"
@@ -181,7 +181,7 @@ class TokenClassification(Task):
 
     @property
     def window(self) -> tuple[int, int]:
-        """The size of a window, and the distance between windows, in tokens."""
+        """The size of a window, and the stride between windows, in tokens."""
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 

@@ -248,7 +248,7 @@ def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
 def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
     """A vocabulary may be smaller than the embedding table, but not larger."""
     source = release(tmp_path / "in", golden.config, golden.weights)
-    message = "needs a model with a tokenizer.*task=None"
+    message = "needs a model that has a tokenizer.*task=None"
     refuse(tmp_path, source, message, "sentence_transformers")
     vocabulary(tmp_path / "in" / "vocab.txt", 101)
     refuse(tmp_path, source, "pieces=101, vocab_size=100")

@@ -31,7 +31,7 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_any_first_letter_is_read_without_a_warning(tmp_path):
-    """A round trip needs no warning for words that begin with any letter."""
+    """A round trip causes no warning, whichever letters begin the words."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     content = vocabularies.trained(
         sentence_iterator=iter([f"{a}e {a}o {a}" for a in letters] * 20),
@@ -65,7 +65,7 @@ def test_settings_go_there_and_back(golden, tmp_path):
 
 
 def test_another_kind_of_sentencepiece(golden, tmp_path):
-    """No `tokenizer.json` is written for BPE; no rules reproduce its pieces."""
+    """No `tokenizer.json` is written for a BPE model."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
     model = vocabularies.trained(
@@ -78,7 +78,7 @@ def test_another_kind_of_sentencepiece(golden, tmp_path):
 
 
 def test_the_rules_of_word_pieces_are_berts():
-    """The file has BERT's rules, which strip accents only in lower case."""
+    """BERT's rules in the file strip accents only if they also lower-case."""
     for lower, strip in ((True, True), (True, False), (False, True)):
         written = tokenizer_json(
             vocabularies.chinese(do_lower_case=lower, strip_accents=strip)
@@ -95,7 +95,7 @@ def test_the_rules_of_word_pieces_are_berts():
 
 
 def test_special_pieces_are_matched_as_they_are():
-    """Only the mask absorbs a space, which comes before it."""
+    """Of the special pieces, only [MASK] absorbs the space before the piece."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False}
     flags |= {"normalized": False, "special": True}
     names = [*vocabularies.SPECIAL]
@@ -106,7 +106,7 @@ def test_special_pieces_are_matched_as_they_are():
 
 
 def test_scores_are_those_that_sentencepiece_uses():
-    """Symbols win by their length, and unused pieces are never chosen."""
+    """Symbols are scored by length, and unused pieces are never chosen."""
     tokenizer = with_symbols()
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     best = max(piece.score for piece in proto.pieces if piece.type == 1)
@@ -126,7 +126,7 @@ def test_scores_are_those_that_sentencepiece_uses():
 
 
 def test_a_word_behind_a_mask_begins_with_a_space():
-    """The last rule puts a space before the first letter of any piece."""
+    """The last rule puts a space before any letter that can begin a word."""
     written = tokenizer_json(vocabularies.english())
     rules = written["normalizer"]["normalizers"]
     letters = character_class("0129tcsn[")

@@ -1,4 +1,4 @@
-"""The files of a Hugging Face tokenizer, and their numbers."""
+"""The files of a Hugging Face tokenizer, and the limits and ids in them."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ from albert_tf.conversion.tokenizer_files import (
     ],
 )
 def test_limits_are_numbers(limit, length):
-    """A limit is a number, and one that is beyond all texts is cut."""
+    """A limit is rounded down to a whole number, at most `sys.maxsize`."""
     assert length_of({"n": limit}, "n", "a file") == length
     assert length_of({}, "n", "a file") is None
 
@@ -54,7 +54,7 @@ def test_ids_have_no_large_gaps(ids, size, legal):
 
 
 def test_gaps_are_counted_from_zero():
-    """Without a size, no piece comes before the ids."""
+    """Without `size`, no pieces precede the ids."""
     check_ids([1 + 65_536])
     with pytest.raises(InputError, match=f"largest={2 + 65_536}, pieces=1$"):
         check_ids([2 + 65_536])
@@ -74,7 +74,7 @@ def test_added_pieces_need_rows():
 
 
 def test_added_pieces_are_listed_in_three_files(tmp_path):
-    """Pieces behind the vocabulary are sorted; the last list of one counts."""
+    """Added pieces are sorted by id; the last file with an id takes effect."""
     (tmp_path / "added_tokens.json").write_text('{"[X]": 12, "b": 9, "c": 8}')
     decoder = {"10": {"content": "d"}, "9": {"content": "e", "special": True}}
     settings = {"cls_token": "[X]", "added_tokens_decoder": decoder}
@@ -100,7 +100,7 @@ def test_added_pieces_are_listed_in_three_files(tmp_path):
     ],
 )
 def test_the_type_of_a_model(model, kind):
-    """A missing type follows from the vocabulary and the merges."""
+    """A missing type is inferred from the vocabulary and the merges."""
     assert HubFiles("", {"model": model}, {}).type == kind
 
 
@@ -113,14 +113,14 @@ def test_the_type_of_a_model(model, kind):
     ],
 )
 def test_our_own_file_is_not_the_librarys(content, read, tmp_path):
-    """A `tokenizer.json` of this project has no rules of the library."""
+    """A `tokenizer.json` in our own format is ignored."""
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     found = HubFiles.of(str(tmp_path))
     assert found.content == (content if read else {})
 
 
 def test_settings_override_the_map_of_special_tokens(tmp_path):
-    """`tokenizer_config.json` counts, and then `special_tokens_map.json`."""
+    """`tokenizer_config.json` overrides `special_tokens_map.json`."""
     path = tmp_path / "special_tokens_map.json"
     path.write_text(json.dumps({"cls_token": "a", "sep_token": "b"}))
     path = tmp_path / "tokenizer_config.json"

@@ -30,7 +30,7 @@ from albert_tf.tasks.registry import load_task
 from albert_tf.text.tokenizers import load_tokenizer
 from albert_tf.training import checkpoints
 
-# Only look for them: a process without TensorFlow imports them.
+# Only look for the packages; a process without TensorFlow imports them.
 for package in ("sentence_transformers", "torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """For difficult texts and pairs, transformers produces our ids."""
+    """For difficult texts and pairs, transformers produces the same ids."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """With a WordPiece vocabulary, transformers produces our ids."""
+    """With a WordPiece vocabulary, transformers produces the same ids."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -97,9 +97,10 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """A `tokenizer.json` saved by transformers suffices to produce our ids.
+    """A `tokenizer.json` from transformers suffices to produce the same ids.
 
-    It does not split numbers, and it replaces quotation marks by `"`.
+    The saved tokenizer does not split numbers, and it replaces quotation marks
+    with `"`.
     """
     again = str(tmp_path / "again")
     shutil.copytree(folder, again)
@@ -117,7 +118,7 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
 
 
 def test_masks_are_filled_alike(there, folder, pretrained_dir):
-    """`pipeline("fill-mask")` returns our pieces with our probabilities."""
+    """`pipeline("fill-mask")` returns the same pieces and probabilities."""
     text = "she walks over the [MASK]."
     server = server_of(pretrained_dir)
     ours = server.call("fill_mask", strings([text]))
@@ -132,7 +133,7 @@ def test_masks_are_filled_alike(there, folder, pretrained_dir):
 
 
 def test_sentences_are_scored_alike(there, folder, pretrained_dir):
-    """Pseudo-log-likelihoods equal a loop over masks in transformers."""
+    """Pseudo-log-likelihoods equal those that transformers computes."""
     scorer = load_scorer(pretrained_dir)
     texts = ["she walks", "over the house", "walks she"]
     theirs = there(
@@ -142,7 +143,7 @@ def test_sentences_are_scored_alike(there, folder, pretrained_dir):
 
 
 def test_labels_go_along(there, pretrained_dir, tmp_path):
-    """`pipeline("text-classification")` returns our labels with our scores."""
+    """`pipeline("text-classification")` returns the same labels and scores."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     names = ("bad", "fair", "好")
     finetuned(source, pretrained_dir, "classification", names)
@@ -157,7 +158,7 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
 
 
 def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
-    """Return padded pairs of texts, grouped by two for multiple choice."""
+    """Return padded pairs of texts, in groups of two for multiple choice."""
     texts = TEXTS[:2] + TEXTS[3:5]
     inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)
     if kind == "multiple_choice":
@@ -167,7 +168,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that our outputs equal transformers', except at padding."""
+    """Assert that both libraries' outputs are equal, except at padding."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
@@ -183,7 +184,7 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """transformers loads each task's head and returns our outputs."""
+    """transformers loads each task's head and returns the same outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
@@ -197,7 +198,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """Models that transformers writes load here and return its outputs."""
+    """Converted models from transformers return the same outputs as before."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]
@@ -227,7 +228,7 @@ def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
 def test_sentence_transformers_has_our_vectors(
     tuned, there, pretrained_dir, tmp_path
 ):
-    """Unit vectors from Sentence Transformers equal the exported model's."""
+    """Sentence Transformers and an exported model return equal unit vectors."""
     source, output = pretrained_dir, str(tmp_path / "out")
     if tuned:
         source = str(tmp_path / "model")

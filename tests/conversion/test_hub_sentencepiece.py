@@ -1,4 +1,4 @@
-"""SentencePiece models in Hugging Face folders, their pieces and rules."""
+"""SentencePiece models in Hugging Face folders: pieces and rules."""
 
 import json
 
@@ -22,7 +22,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 
 def test_pieces_are_those_of_the_model(tmp_path):
-    """Pieces keep their text, their kinds and their prefixes."""
+    """Pieces keep their texts, types and prefixes."""
     tokenizer = with_symbols()
     folder = write(tmp_path, of_transformers(tokenizer), digit_comma="released")
     again, warnings = read_tokenizer(folder)
@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Without `spiece.model`, `AlbertTokenizer`'s settings apply."""
+    """Without `spiece.model`, the settings of `AlbertTokenizer` apply."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -122,7 +122,7 @@ def test_words_behind_the_vocabulary(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """If there are two vocabularies, the one that transformers uses is read."""
+    """Of two vocabularies, the vocabulary that transformers uses is read."""
     tokenizer = vocabularies.english()
     (tmp_path / "spiece.model").write_bytes(tokenizer.content)
     content = of_transformers(tokenizer)
@@ -149,7 +149,7 @@ def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
 
 
 def test_an_added_piece_takes_the_place_of_another(tmp_path):
-    """In lowercased text, an added piece replaces its lower-case form."""
+    """With lower-casing, an added piece can replace a lower-case piece."""
     tokenizer = vocabularies.english()
     content = of_transformers(tokenizer, {"type": "Lowercase"})
     size = tokenizer.vocab_size

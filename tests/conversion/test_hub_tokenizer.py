@@ -115,7 +115,7 @@ def test_another_packing_is_named(change, tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_the_left_side_is_named(make, tmp_path):
-    """Truncation or padding at the beginning raises an error."""
+    """With `strict`, truncation or padding at the beginning is an error."""
     content = tokenizer_json(getattr(vocabularies, make)())
     for name, word in {
         "padding_side": "padded",
@@ -130,7 +130,7 @@ def test_the_left_side_is_named(make, tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
-    """For `PreTrainedTokenizerFast`, only the rules in the file decide case."""
+    """For `PreTrainedTokenizerFast`, only the file's rules set lower-casing."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": not lower,
@@ -149,7 +149,7 @@ def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_older_files_leave_the_type_out(make, tmp_path):
-    """If the file states no type of model, the vocabulary determines it."""
+    """The vocabulary determines the model's type if the file omits it."""
     content = tokenizer_json(getattr(vocabularies, make)())
     wanted, _ = read_tokenizer(write(tmp_path, content))
     del content["model"]["type"]

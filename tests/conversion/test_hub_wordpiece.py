@@ -12,7 +12,7 @@ from albert_tf.conversion.hub_tokenizer import read_tokenizer
 
 
 def sequence(*rules) -> dict:
-    """Return a normalizer of rules, or of the names of rules."""
+    """Return a `Sequence` normalizer; each rule is a dict or a rule's name."""
     rules = [{"type": x} if isinstance(x, str) else x for x in rules]
     return {"type": "Sequence", "normalizers": rules}
 
@@ -45,7 +45,7 @@ SPLITS = {
     ],
 )
 def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
-    """The rules in the file apply where the settings are silent."""
+    """The rules in the file apply unless settings override them."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     tokenizer, _ = read_tokenizer(folder)
     assert tokenizer.config.do_lower_case == lower
@@ -61,7 +61,7 @@ def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
     ],
 )
 def test_flags_must_be_booleans(rule, settings, name, tmp_path):
-    """A flag that is not a Boolean raises an error instead of a default."""
+    """A flag that is not a Boolean raises an error; no default replaces it."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     with pytest.raises(InputError, match=f"`{name}` must be true or false"):
         read_tokenizer(folder)
@@ -126,7 +126,7 @@ def test_rules_of_word_pieces_that_are_not_ours(changes, named, tmp_path):
 
 @pytest.mark.parametrize("setting", [True, "false"])
 def test_the_setting_of_ideographs_overrides_the_rule(setting, tmp_path):
-    """Chinese ids cause a warning only if ideographs are not split."""
+    """A warning about Chinese text appears only if ideographs are not split."""
     apart = setting is True
     content = word_pieces(normalizer=BERT | {"handle_chinese_chars": not apart})
     folder = write(tmp_path, content, tokenize_chinese_chars=setting)
@@ -148,7 +148,7 @@ def test_numbers_of_word_pieces_stay(tmp_path):
 
 
 def test_another_prefix_is_named(tmp_path):
-    """A warning names a prefix of continued words other than `##`."""
+    """A warning names a continuation prefix other than `##`."""
     content = word_pieces()
     content["model"]["continuing_subword_prefix"] = "@@"
     _, (warning,) = read_tokenizer(write(tmp_path, content))
@@ -156,7 +156,7 @@ def test_another_prefix_is_named(tmp_path):
 
 
 def test_added_pieces_are_found_as_words(tmp_path):
-    """An added word is normalised unless it is special, known or split."""
+    """An added word is normalized unless it is special, known or split."""
     content = word_pieces()
     size = len(content["model"]["vocab"])
     rows = [("Covid", 0), ("Zed", 1), ("The", 0), ("[E1]", 0), ("[E2]", 1)]
@@ -176,7 +176,7 @@ def test_added_pieces_are_found_as_words(tmp_path):
 
 
 def test_a_vocabulary_alone_has_the_rules_of_bert(tmp_path):
-    """With only `vocab.txt`, its bytes are kept, and the defaults apply."""
+    """A lone `vocab.txt` is kept byte for byte, and the defaults apply."""
     content = vocabularies.chinese().content
     (tmp_path / "vocab.txt").write_bytes(content)
     tokenizer, warnings = read_tokenizer(str(tmp_path))
@@ -200,7 +200,7 @@ def test_a_vocabulary_alone_has_the_rules_of_bert(tmp_path):
 
 
 def test_special_pieces_of_other_names(tmp_path):
-    """Special pieces change names with pieces that have the released names."""
+    """Special pieces swap names with pieces that have the released names."""
     content = word_pieces()
     vocab = content["model"]["vocab"]
     swap = {"[CLS]": "<s>", "the": "[CLS]", "[SEP]": "</s>"}

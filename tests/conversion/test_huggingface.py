@@ -57,7 +57,7 @@ def test_tied_copies_must_agree(golden, tmp_path):
 
 
 def test_other_types_of_numbers_are_named(golden, tmp_path):
-    """An error names a tensor whose type NumPy does not have."""
+    """An error names a tensor whose type NumPy does not support."""
     folder, tensors = huggingface(tmp_path, golden)
     name = "albert.pooler.bias"
     rewrite(folder, tensors | {name: tensors[name].astype(np.int8)})
@@ -70,7 +70,7 @@ def test_other_types_of_numbers_are_named(golden, tmp_path):
 
 
 def test_the_encoder_is_found_by_its_table():
-    """Under any prefix, there must be exactly one table of words."""
+    """There must be exactly one word-embedding table, under any prefix."""
     table = "embeddings.word_embeddings.weight"
     shapes = {f"x.{table}": (3, 2), "x.pooler.bias": (2,), "y.pooler": (1,)}
     tensors = Tensors(shapes | {"x.head.bias": (1,)}, lambda name: name)
@@ -100,7 +100,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_weights_are_stored_in_half_precision(golden, tmp_path):
-    """`half_precision` rounds each weight to float16 and halves the file."""
+    """`half_precision` rounds each weight to float16."""
     folder, tensors = huggingface(tmp_path, golden)
     out = tmp_path / "half"
     convert(str(folder), str(out), "huggingface", half_precision=True)
@@ -128,7 +128,7 @@ def test_others_can_read_the_weights(golden, tmp_path):
 
 
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
-    """Other formats, and weights beyond float16, are errors without output."""
+    """Other formats and large weights raise errors; nothing is written."""
     folder, tensors = huggingface(tmp_path, golden)
     name = next(iter(tensors))
     out = tmp_path / "half"
@@ -145,7 +145,7 @@ def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
 
 
 def test_a_projection_between_equal_widths(tmp_path):
-    """A projection between equal widths is accepted only as an identity."""
+    """A projection between equal widths must be the identity."""
     folder, tensors = huggingface(tmp_path, goldens.load("g4"))
     name = "albert.encoder.embedding_hidden_mapping_in.weight"
     np.testing.assert_array_equal(tensors[name], np.eye(32))
@@ -168,21 +168,21 @@ def test_a_projection_between_equal_widths(tmp_path):
     ],
 )
 def test_configs_that_are_not_alberts(changes, message, golden, tmp_path):
-    """A `config.json` that does not fit an ALBERT raises an error."""
+    """A `config.json` that does not fit an ALBERT model raises an error."""
     folder, _ = huggingface(tmp_path, golden, **changes)
     refuse(tmp_path, folder, message)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_settings_are_json_objects(name, golden, tmp_path):
-    """If a file contains a list, the error names the file."""
+    """If a settings file contains a list, the error names the file."""
     folder, _ = huggingface(tmp_path, golden)
     (folder / name).write_text("[1]")
     refuse(tmp_path, folder, f"`{name}` must be a JSON object.*{name}")
 
 
 def test_erf_gelu_is_kept_and_said(golden, tmp_path):
-    """Hugging Face's "gelu" becomes `gelu_erf`, which a message explains."""
+    """Hugging Face's "gelu" is converted to `gelu_erf` with a warning."""
     folder, _ = huggingface(tmp_path, golden, hidden_act="gelu")
     lines = convert(str(folder), str(tmp_path / "dir"), "model_dir")
     assert any("erf form" in line for line in lines)
@@ -227,7 +227,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
 
 
 def test_a_config_says_what_the_released_ones_do():
-    """The epsilon and the ids of special pieces equal albert-base-v2's."""
+    """The epsilon and the special ids equal those of albert-base-v2."""
     written = config_json(tiny.CONFIG)
     released = {
         "pad_token_id": 0,
@@ -242,7 +242,7 @@ def test_a_config_says_what_the_released_ones_do():
 
 
 def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
-    """Among foreign formats, only Hugging Face's can store a task's head."""
+    """Only our format and Hugging Face's format can store a task's head."""
     source = str(tmp_path / "model")
     model = finetuned(source, pretrained_dir, "classification", ("a", "b", "c"))
     task = "task=classification$"
@@ -262,7 +262,7 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
 
 
 def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
-    """The folder contains the encoder alone and describes the pooling."""
+    """The folder contains only the encoder and describes the pooling."""
     out = tmp_path / "out"
     report = convert(pretrained_dir, str(out), "sentence_transformers")
     assert re.fullmatch(
@@ -305,7 +305,7 @@ def test_characters_as_ranges():
 
 
 def test_a_local_copy_lasts_as_long_as_it_is_held(tmp_path):
-    """Local files are not copied; the copy of a remote file is deleted."""
+    """Only remote files are copied; a copy is deleted with its `LocalCopy`."""
     path = tmp_path / "a"
     path.write_bytes(b"abc")
     assert LocalCopy(str(path)).path == str(path)

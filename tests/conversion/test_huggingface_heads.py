@@ -56,7 +56,7 @@ def foreign(folder, **changes) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def converted(pretrained_dir, tmp_path_factory):
-    """Return a folder with a three-class classifier in both forms."""
+    """Return a folder with a three-class classifier in two formats."""
     folder = tmp_path_factory.mktemp("classifier")
     finetuned(folder / "ours", pretrained_dir, "classification", LABELS)
     convert(str(folder / "ours"), str(folder / "hf"), "huggingface")
@@ -101,7 +101,7 @@ def test_there_and_back(kind, pretrained_dir, tmp_path):
     ],
 )
 def test_what_a_config_says(values, kind, labels):
-    """Values missing from a `config.json` are transformers' defaults."""
+    """Keys that a `config.json` omits have transformers' defaults."""
     values |= {"architectures": [HEADS[kind][0]]}
     task = task_in(values | {"classifier_dropout_prob": 0.3}, None, 512, False)
     assert (task.kind, task.labels) == (kind, labels)
@@ -122,7 +122,7 @@ def test_what_a_config_says(values, kind, labels):
     ],
 )
 def test_lengths(kind, limit, positions, length):
-    """The tokenizer's length limit applies, but not beyond the positions."""
+    """The tokenizer's length limit applies, up to the number of positions."""
     values = {"architectures": [HEADS[kind][0]]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length
@@ -165,7 +165,7 @@ def test_a_beam_has_no_place_there():
 
 
 def test_logits_are_those_of_the_weights(classifier):
-    """Logits of padded pairs equal NumPy's for the weights in the file."""
+    """Logits of padded pairs equal those that NumPy computes from the file."""
     model = PairClassifier.load(foreign(classifier))
     inputs = packed(model.tokenizer, TEXTS[:4], TEXTS[3:7])
     assert inputs[1].min() == 0 and inputs[2].max() == 1
@@ -180,7 +180,7 @@ def test_logits_are_those_of_the_weights(classifier):
 
 
 def test_pairs_are_said(classifier, pretrained_dir, tmp_path):
-    """A classifier takes single texts unless text pairs are requested."""
+    """A classifier accepts single texts unless `pairs` is set."""
     edit(classifier / "tokenizer_config.json", model_max_length=20)
     out = str(tmp_path / "out")
     convert(str(foreign(classifier)), out, "model_dir", pairs=True)
@@ -206,7 +206,7 @@ def test_choices_of_any_number(pretrained_dir, tmp_path):
 
 
 def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
-    """A missing pooler is drawn with a fixed seed; other weights are kept."""
+    """A missing pooler gets random weights; all other weights are kept."""
     convert(pretrained_dir, str(tmp_path / "hf"), "huggingface")
     path = tmp_path / "hf" / "model.safetensors"
     table = safetensors.numpy.load_file(path)
@@ -251,12 +251,12 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):
-    """The error names the value that fits none of the heads."""
+    """The error names the value that fits no head."""
     refuse(tmp_path, foreign(classifier, **{key: value}), message)
 
 
 def test_weights_are_all_there(classifier, tmp_path):
-    """A missing weight raises an error instead of becoming random."""
+    """A missing weight raises an error; it is not initialized at random."""
     foreign(classifier)
     table = safetensors.numpy.load_file(classifier / "model.safetensors")
     for gone in ("classifier.bias", "albert.pooler."):
@@ -269,7 +269,7 @@ def test_weights_are_all_there(classifier, tmp_path):
 
 
 def test_a_description_must_be_of_the_model(classifier, tmp_path):
-    """A `task.json` whose labels differ from the model's raises an error."""
+    """A `task.json` whose labels differ from the model's labels is rejected."""
     edit(classifier / "config.json", id2label={0: "a", 1: "b", 2: "c"})
     refuse(tmp_path, classifier, "`task.json` must describe the head")
 

@@ -46,7 +46,7 @@ def test_all_differences_are_named_at_once(golden, tmp_path):
 
 
 def test_bert_is_no_albert(golden, tmp_path):
-    """The error for a BERT checkpoint states that it is from BERT."""
+    """The error for a BERT checkpoint identifies the model as BERT."""
     table = {
         "bert/embeddings/word_embeddings": np.zeros((100, 32), "f4"),
         "bert/encoder/layer_0/output/dense/bias": np.zeros(32, "f4"),
@@ -73,7 +73,7 @@ def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
 
 
 def test_a_truncated_model_directory(golden, tmp_path):
-    """The error names a truncated checkpoint of our own format."""
+    """The error names a truncated checkpoint in our own format."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     convert(source, str(tmp_path / "dir"), "model_dir")
     path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"
@@ -88,7 +88,7 @@ def test_a_truncated_model_directory(golden, tmp_path):
 
 @pytest.mark.parametrize("bytes_left", [0, 5, 100, 20_000])
 def test_truncated_safetensors(bytes_left, golden, tmp_path):
-    """The error names a damaged safetensors file, with the reader's reason."""
+    """The error for a damaged safetensors file gives the library's reason."""
     folder, _ = huggingface(tmp_path, golden)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:bytes_left])
@@ -97,7 +97,7 @@ def test_truncated_safetensors(bytes_left, golden, tmp_path):
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):
-    """A tensor with a wrong checksum is reported as damaged."""
+    """A tensor with an incorrect checksum is reported as damaged."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / "model.ckpt-best.data-00000-of-00001"
     content = bytearray(path.read_bytes())
@@ -132,7 +132,7 @@ def test_inputs_that_are_no_model(golden, tmp_path):
 
 
 def test_large_tensors_are_read_first():
-    """The peak of memory is lowest if the largest tensors are read first."""
+    """Peak memory is lowest if the largest tensors are read first."""
     shapes = {"a": (2,), "b": (3, 4), "c": (), "d": (5,)}
     tensors = Tensors(shapes, lambda name: np.zeros(shapes[name]))
     assert len(tensors) == 4

@@ -1,4 +1,4 @@
-"""Conversion of phoneme models, from and to the files of StyleTTS 2."""
+"""Conversion of phoneme models from and to the files of StyleTTS 2."""
 
 import dataclasses
 import importlib.util
@@ -52,7 +52,7 @@ model_params:
 
 
 def randomized(model) -> dict:
-    """Give a model weights that differ everywhere; return its variables."""
+    """Assign random values to a model's variables; return the variables."""
     rng = np.random.default_rng(2)
     variables = named_variables(model)
     for variable in variables.values():
@@ -87,13 +87,13 @@ def weights_in(folder) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def hub(trained, tmp_path_factory):
-    """Return the model as a Hugging Face folder, and the report."""
+    """Return the model's Hugging Face folder and the conversion report."""
     folder = tmp_path_factory.mktemp("hub") / "hub"
     return folder, convert(str(trained[1]), str(folder), "huggingface")
 
 
 def test_config_json_has_the_symbols(hub):
-    """Kokoro's key has the ids of all symbols but padding."""
+    """Kokoro's key `vocab` has the ids of all symbols except padding."""
     values = json.loads((hub[0] / "config.json").read_text())
     ids = dict(TABLE.symbols)
     assert ids.pop("$") == 0
@@ -105,7 +105,7 @@ def test_config_json_has_the_symbols(hub):
 
 
 def test_hugging_face_keeps_the_encoder(hub, trained, tmp_path):
-    """There and back, the encoder and the symbols are equal."""
+    """A round trip keeps the encoder and the symbols."""
     report = convert(str(hub[0]), str(tmp_path / "back"), "model_dir")
     for head in ("symbol", "word"):
         line = f"warning: no {head} head, so the output has none"
@@ -118,7 +118,7 @@ def test_hugging_face_keeps_the_encoder(hub, trained, tmp_path):
 
 
 def test_the_report_names_what_is_lost(hub):
-    """It has the number of symbols, the step and the tensors left out."""
+    """The report states the number of symbols, the step and omitted tensors."""
     report = "\n".join(hub[1])
     assert f"symbols: {len(TABLE.symbols)}" in report
     assert f"step: {STEP}" in report
@@ -127,7 +127,7 @@ def test_the_report_names_what_is_lost(hub):
 
 
 def test_tables_must_fit_the_weights(trained, tmp_path):
-    """Each label of the word head has a word, and each symbol an embedding."""
+    """Each label of the word head needs a word; each symbol, an embedding."""
     folder = tmp_path / "in"
     shutil.copytree(trained[1], folder)
     edit(folder / "words.json", lambda words: words[:-1])
@@ -140,13 +140,13 @@ def test_tables_must_fit_the_weights(trained, tmp_path):
 
 
 def with_symbol_178(values: dict) -> dict:
-    """Return a table with a symbol more."""
+    """Return a table with one more symbol."""
     return values | {"symbols": values["symbols"] | {"☃": 178}}
 
 
 @pytest.mark.parametrize("to", ["tf1", "sentence_transformers"])
 def test_other_formats_have_no_symbols(trained, tmp_path, to):
-    """A phoneme model is only written where its symbols are kept."""
+    """A phoneme model is written only in formats that store its symbols."""
     refuse(tmp_path, trained[1], "`to` must be one of model_dir", to)
 
 
@@ -159,7 +159,7 @@ def test_a_model_of_words_is_not_for_speech(tmp_path):
 
 
 def test_the_published_config_is_read(tmp_path):
-    """Sizes that PL-BERT leaves out have transformers' defaults."""
+    """Sizes that PL-BERT omits have transformers' defaults."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     config, warnings = plbert.read_config(str(tmp_path))
     assert (config.embedding_size, config.hidden_act) == (128, "gelu")
@@ -177,14 +177,14 @@ def test_the_published_config_is_read(tmp_path):
     ],
 )
 def test_a_config_without_sizes_is_an_error(tmp_path, text):
-    """Any other content of `config.yml` is one line to the user."""
+    """Any other content of `config.yml` raises an `InputError`."""
     (tmp_path / ORIGINAL).write_text(text)
     with pytest.raises(InputError, match="`model_params`. Received: path="):
         plbert.read_config(str(tmp_path))
 
 
 def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
-    """Without a file, a model of any other size has unknown symbols."""
+    """Without `symbols.json`, a model must have as many symbols as PL-BERT."""
     released = AlbertConfig(vocab_size=178)
     assert plbert.table_of(str(tmp_path), released) == preset("plbert")
     with pytest.raises(InputError, match="`symbols.json` must"):
@@ -196,7 +196,7 @@ def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
 
 
 def test_files_of_pl_bert_are_recognised(tmp_path):
-    """The config alone is no model, and both files are one."""
+    """A folder contains a model only if both files exist."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     assert not plbert.is_folder(str(tmp_path))
     refuse(tmp_path, tmp_path, "PL-BERT's config.yml")
@@ -218,7 +218,7 @@ class Stored(np.ndarray):
 
 
 def load(path, map_location, weights_only, mmap):
-    """Read what `save` wrote, with the arguments for a pickle of tensors."""
+    """Load a pickle; check the arguments for a pickle of tensors."""
     assert (map_location, weights_only, mmap) == ("cpu", True, False)
     with open(path, "rb") as file:
         return pickle.load(file)
@@ -226,7 +226,7 @@ def load(path, map_location, weights_only, mmap):
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    """Replace PyTorch by pickles of arrays."""
+    """Replace PyTorch with functions that pickle arrays."""
     torch = types.ModuleType("torch")
     torch.save, torch.load = pickle.dump, load
     torch.from_numpy = lambda array: array.view(Stored)
@@ -238,7 +238,7 @@ def stand_in(monkeypatch):
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("width", [8, 24])
 def test_files_of_arrays_keep_everything(width, tmp_path):
-    """There and back, all is equal, from the last step and with any widths."""
+    """A round trip keeps everything for any widths, and reads the last step."""
     config = dataclasses.replace(CONFIG, embedding_size=width)
     weights = randomized(AlbertForPhonemes(config, len(TABLE.words)))
     source, speech = tmp_path / "in", tmp_path / "speech"
@@ -274,7 +274,7 @@ def test_files_of_arrays_keep_everything(width, tmp_path):
 
 
 def test_heads_are_those_of_the_file():
-    """A head exists if its bias does, under our name or PL-BERT's."""
+    """A head exists if its bias exists, under our name or PL-BERT's name."""
     assert plbert.head_places({}, CONFIG) == {}
     for name in ("words/bias", "word_predictor.bias"):
         assert plbert.head_places({name: (5,)}, CONFIG) == {
@@ -293,7 +293,7 @@ def with_pytorch(test):
 @pytest.fixture(scope="module")
 def there():
     """Return a function that calls `transformers_side` by name."""
-    for package in ("torch", "transformers"):  # found, not imported here
+    for package in ("torch", "transformers"):  # found but not imported
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"could not import {package}")
     with other_process.calling("transformers_side") as call:
@@ -302,7 +302,7 @@ def there():
 
 @pytest.fixture(scope="module")
 def speech(there, trained, tmp_path_factory):
-    """Return the model in the files of StyleTTS 2."""
+    """Return a folder with the model in the format of StyleTTS 2."""
     folder = tmp_path_factory.mktemp("speech") / "out"
     report = convert(str(trained[1]), str(folder), "styletts2")
     assert "omitted" not in " ".join(report)
@@ -310,7 +310,7 @@ def speech(there, trained, tmp_path_factory):
 
 
 def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids and masks of rows, as StyleTTS 2 and Kokoro make them."""
+    """Return the ids and masks of rows as StyleTTS 2 and Kokoro create them."""
     rng = np.random.default_rng(3)
     lengths = [20, 20, 20] if not padded else [20, 13, 4]
     rows = [rng.integers(1, 178, n) for n in lengths]
@@ -327,7 +327,7 @@ def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("target", ["encode", "plbert_states"])
 def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
-    """Both loaders give our states, also in padded rows and in Kokoro's."""
+    """Both loaders compute the same states as our model, even with padding."""
     ids, mask = batch(padded, around)
     model = trained[0]
     ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
@@ -341,7 +341,7 @@ def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
 
 @with_pytorch
 def test_speech_files_keep_everything(speech, trained, tmp_path):
-    """There and back, encoder, heads, symbols and words are equal."""
+    """A round trip keeps the encoder, the heads, the symbols and the words."""
     assert {p.name for p in speech.iterdir()} == {
         "config.yml",
         f"step_{STEP}.t7",
@@ -358,7 +358,7 @@ def test_speech_files_keep_everything(speech, trained, tmp_path):
 
 @with_pytorch
 def test_the_release_is_read(there, tmp_path):
-    """Files of PL-BERT's notebook become a model with both heads."""
+    """Files written by PL-BERT's notebook become a model with both heads."""
     there("make_plbert", str(tmp_path / "in"), 6, 20)
     convert(str(tmp_path / "in"), str(tmp_path / "out"), "model_dir")
     config = AlbertConfig.from_model_dir(str(tmp_path / "out"))
@@ -375,14 +375,14 @@ def test_the_release_is_read(there, tmp_path):
 
 @with_pytorch
 def test_the_encoder_alone_is_read(speech, tmp_path):
-    """`encoder_only` leaves both heads out."""
+    """`encoder_only` omits both heads."""
     convert(str(speech), str(tmp_path / "out"), "model_dir", encoder_only=True)
     assert all(n.startswith("albert/") for n in weights_in(tmp_path / "out"))
 
 
 @with_pytorch
 def test_widths_may_be_equal(there, tmp_path):
-    """A model without a projection has the identity in the files."""
+    """If a model has no projection, the files have an identity projection."""
     config = dataclasses.replace(CONFIG, embedding_size=24)
     model = AlbertForPhonemes(config, len(TABLE.words))
     arrays = {n: v.numpy() for n, v in randomized(model).items()}

@@ -47,10 +47,10 @@ def keras_name(name: str) -> str:
 
 
 def as_h5(folder, tensors: dict, model: str) -> None:
-    """Replace weights by an HDF5 file like that of Keras 2's `save_weights`.
+    """Replace the weights with an HDF5 file in the format of Keras 2.
 
-    If layers share a variable, each stores a copy; for example, the masked-word
-    head stores the embedding table.
+    If layers share a variable, each layer stores a copy; for example, the
+    masked-word head stores the embedding table.
     """
     table = "albert.embeddings.word_embeddings.weight"
     with h5py.File(folder / "tf_model.h5", "w") as file:
@@ -65,12 +65,12 @@ def as_h5(folder, tensors: dict, model: str) -> None:
 
 
 def test_weights_of_keras(golden, tmp_path, monkeypatch):
-    """Keras weights, heads included, are converted bit for bit."""
+    """Keras weights, including heads, are converted bit for bit."""
     folder, tensors = huggingface(tmp_path, golden)
     convert(str(folder), str(tmp_path / "a"), "model_dir")
     as_h5(folder, tensors, "tf_albert_for_pre_training_1")
     with h5py.File(folder / "tf_model.h5", "a") as file:
-        # transformers ignores this one of the two biases.
+        # transformers ignores this bias and uses the other bias.
         name = "predictions/tf_albert_for_pre_training_1/predictions/bias:0"
         file[name][:] = 7.0
     # The pickle next to the file is not opened without torch.
@@ -86,7 +86,7 @@ def test_weights_of_keras(golden, tmp_path, monkeypatch):
 
 
 def test_a_classifier_of_keras(golden, tmp_path):
-    """The head of a Keras classifier is converted from its class's names."""
+    """The head of a Keras classifier is found under the names of its class."""
     folder, tensors = huggingface(
         tmp_path,
         golden,
@@ -108,7 +108,7 @@ def test_a_classifier_of_keras(golden, tmp_path):
 
 
 def pooled_of(golden, table, config) -> np.ndarray:
-    """Return NumPy's pooled output for the first row of recorded inputs."""
+    """Return the pooled output that NumPy computes for the first input row."""
     names = ("input_ids", "input_mask", "segment_ids")
     row = [golden.inputs[name][0] for name in names]
     *_, pooled = albert_numpy.encode(table, config, *row)
@@ -132,7 +132,7 @@ def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
     ],
 )
 def test_heads_of_run_classifier(number, scope, golden, tmp_path):
-    """Logits equal the released code's, and optimizer slots are dropped."""
+    """Logits equal those of the release, and optimizer slots are dropped."""
     rng = np.random.default_rng(number)
     width = golden.config.hidden_size
     weights = rng.normal(size=(number, width)).astype("f4")
@@ -213,7 +213,7 @@ BEAM_LAYERS = {
 
 
 def test_heads_of_run_squad(golden, tmp_path):
-    """Variables keep their values, and logits equal the released code's."""
+    """Variables keep their values, and logits equal those of the release."""
     width = golden.config.hidden_size
     rng = np.random.default_rng(2)
     simple = {
@@ -308,7 +308,7 @@ def test_other_folders_are_named(name, message, tmp_path):
 
 
 def test_a_saved_model_is_no_model_directory(golden, tmp_path):
-    """A SavedModel is identified, although its checkpoint looks like ours."""
+    """A SavedModel is not mistaken for a model directory."""
     source = release(tmp_path / "plain", golden.config, golden.weights)
     convert(source, str(tmp_path / "ours"), "model_dir")
     (tmp_path / "hub" / "variables").mkdir(parents=True)
@@ -368,7 +368,7 @@ def sentence_folder(tmp_path, golden, **changes):
 @pytest.mark.slow_after(4)
 @pytest.mark.parametrize("unit", [True, False])
 def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
-    """Vectors are pooled and normalised as the folder's modules specify."""
+    """Vectors are pooled and normalized as the folder's modules specify."""
     kinds = ["Transformer", "Pooling", "Normalize"][: 2 + unit]
     home = sentence_folder(tmp_path, golden, pooling=pooling, kinds=kinds)
     out = str(tmp_path / "out")
@@ -394,7 +394,7 @@ def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
     ("pooling", "unit"), [("cls", False), ("max", True), ("mean", False)]
 )
 def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
-    """A round trip keeps pooling, normalisation and length."""
+    """A round trip keeps pooling, normalization and length."""
     there, ours, back = (tmp_path / name for name in ("there", "ours", "back"))
     convert(pretrained_dir, str(there), "sentence_transformers")
     modes = {"pooling_mode": pooling}
@@ -415,7 +415,7 @@ def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     [(24, 20, 24), (None, 20, 20), (None, None, 40), (64, 20, 40)],
 )
 def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
-    """The module's length applies, but not beyond the positions."""
+    """The module's length applies, up to the number of positions."""
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"model_max_length": of_tokenizer}))
     modules = Modules(str(tmp_path), "mean", True, own, False)
@@ -445,7 +445,7 @@ def test_lengths_must_be_numbers(file, name, golden, tmp_path):
     [(True, True), ("true", True), (False, False), ("false", False)],
 )
 def test_a_transformer_that_lower_cases(flag, lowers, golden, tmp_path):
-    """The module's lower-case flag, even as text, overrides the tokenizer."""
+    """The module's lower-case flag, even a string, overrides the tokenizer."""
     home = sentence_folder(tmp_path, golden)
     path = home / "0_Transformer" / "sentence_bert_config.json"
     edit(path, lambda values: values | {"do_lower_case": flag})

@@ -18,7 +18,7 @@ BEAM = {"answer_class/dense_1/kernel": (WIDTH, 1)}
 
 
 def head_of(shapes, name=None, pairs=False, config=goldens.CONFIG):
-    """Return the task and the places of a head with the given shapes."""
+    """Return the task and stored tensors of a head with the given shapes."""
     if isinstance(shapes, int):
         shapes = {"output_weights": (shapes, WIDTH)}
     return tf1.read_head(Tensors(shapes, None), config, name, pairs)
@@ -39,7 +39,7 @@ def head_of(shapes, name=None, pairs=False, config=goldens.CONFIG):
     ],
 )
 def test_tasks_that_fit_a_head(shapes, name, kind, labels):
-    """A head without a task has the usual one; no row exceeds the model."""
+    """Each kind of head has a default task, whose rows fit the model."""
     task, places = head_of(shapes, name)
     assert (task.kind, getattr(task, "labels", ())) == (kind, labels)
     assert task.config.max_seq_length == goldens.CONFIG.max_position_embeddings
@@ -76,18 +76,18 @@ def test_tasks_that_fit_a_head(shapes, name, kind, labels):
     ],
 )
 def test_tasks_that_fit_no_head(shapes, name, message):
-    """An error names the task that does not fit, and what it lacks."""
+    """An error names a task that does not fit the head, and the reason."""
     with pytest.raises(InputError, match=message):
         head_of(shapes, name)
 
 
 def test_a_checkpoint_without_a_head_has_no_task():
-    """Without a head and a task, there is nothing to read."""
+    """Without a head and `task`, the result is empty."""
     assert head_of({"x": (1,)}) == (None, {})
 
 
 def test_pairs_are_of_tasks_that_may_have_them():
-    """`pairs` adds a second text unless the task has one, or never has."""
+    """`pairs` adds a second text only to a classifier of single texts."""
     assert not head_of(2)[0].is_pair and head_of(2, pairs=True)[0].is_pair
     for name in ("sts-b", "race"):
         task, _ = head_of(1, name, pairs=True)
@@ -95,7 +95,7 @@ def test_pairs_are_of_tasks_that_may_have_them():
 
 
 def test_the_embedding_width_must_be_known(tmp_path):
-    """Neither the config nor the weights may lack the embedding width."""
+    """The config or the weights must specify the embedding width."""
     path = tmp_path / "albert_config.json"
     path.write_text('{"vocab_size": 60, "hidden_size": 12}')
     with pytest.raises(InputError, match="Missing key `embedding_size`"):

@@ -45,7 +45,7 @@ def test_the_table_has_the_variables_of_the_model(variant):
 
 @pytest.mark.parametrize("release", COUNTS)
 def test_released_files_map_completely(release, tmp_path):
-    """Each released variable maps to exactly one of our variables, and back."""
+    """Released variables and our variables map one-to-one."""
     table = TABLES[release]
     shapes = {n: tuple(s) for n, s in table["tensors"].items()}
     tensors = Tensors(shapes, read=None)
@@ -79,7 +79,7 @@ PAPER = {
 
 @pytest.mark.parametrize("name", PAPER)
 def test_parameters_of_the_paper(name):
-    """The ablations' parameter counts equal the paper's, up to rounding."""
+    """The ablations have the paper's parameter counts, up to rounding."""
     folder = goldens.FOLDER.parents[2] / "configs" / "models" / "ablations"
     config = AlbertConfig.from_json_file(str(folder / f"{name}.json"))
     shapes = variable_names.variable_shapes(config)

@@ -67,7 +67,7 @@ PUNCTUATION, DIGITS = {"type": "Punctuation"}, {"type": "Digits"}
     ],
 )
 def test_rules_that_settings_express(rules, settings):
-    """Rules are settings only in the order in which ours are applied."""
+    """Rules become settings only if they are in the order of our rules."""
     names = ("replace_quotes", "strip_accents", "do_lower_case")
     found = plain_settings(rules, "ab\u0301")
     assert found == (settings and dict(zip(names, settings, strict=True)))
@@ -93,7 +93,7 @@ def test_accents_must_be_those_of_the_library():
     ],
 )
 def test_spaces_that_rules_keep(rules, kept):
-    """Spaces are kept unless rules or words remove repeated and last ones."""
+    """Rules keep spaces unless they remove both repeated and final spaces."""
     assert keeps_spaces({"pre_tokenizer": METASPACE}, rules) is kept
     assert keeps_spaces({}, rules) is kept
     split = {"type": "WhitespaceSplit"}
@@ -101,7 +101,7 @@ def test_spaces_that_rules_keep(rules, kept):
 
 
 def test_characters_that_are_split_off():
-    """A pre-tokenizer splits off single characters, or runs of them."""
+    """A pre-tokenizer splits off single characters or runs of characters."""
     assert splitter({"type": "WhitespaceSplit"}) is None
     assert splitter(DIGITS) == (is_digit, False)
     assert splitter(DIGITS | {"individual_digits": True}) == (is_digit, True)
@@ -116,7 +116,7 @@ def test_characters_that_are_split_off():
 
 
 def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
-    """Return a reader that applied a pre-tokenizer, and its rules for texts."""
+    """Return a reader that applied a pre-tokenizer, and the rules for texts."""
     content = of_transformers(vocabularies.english())
     content["model"]["vocab"] += [[piece, -5.0] for piece in MORE]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*rules]}
@@ -125,7 +125,7 @@ def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
 
 
 def unused(reader: SentencePieceReader, names) -> set[str]:
-    """Return the names of unused pieces among the given ones."""
+    """Return the names whose pieces are unused."""
     kinds = {piece.piece: piece.type for piece in reader.proto.pieces}
     assert {kinds[name] for name in names} <= {NORMAL, UNUSED}
     return {name for name in names if kinds[name] == UNUSED}
@@ -144,7 +144,7 @@ MORE = ("a▁b", "▁▁", "▁ab")
     ],
 )
 def test_the_prefix_of_texts(settings, prefix):
-    """`Metaspace` determines whether ▁ precedes a text; the default is yes."""
+    """`Metaspace` determines whether ▁ precedes a text; by default, it does."""
     reader, rules = split_by({"type": "Metaspace", **settings})
     assert reader.proto.normalizer_spec.add_dummy_prefix is prefix
     assert rules == reader.hub.differences == []
@@ -152,7 +152,7 @@ def test_the_prefix_of_texts(settings, prefix):
 
 @pytest.mark.parametrize("split", [None, True, False])
 def test_pieces_across_words_are_retired(split):
-    """Pieces with ▁ inside are unused if `Metaspace` splits, as by default."""
+    """If `Metaspace` splits, as by default, pieces with ▁ inside are unused."""
     more = {} if split is None else {"split": split}
     gone = set() if split is False else {"a▁b", "▁▁"}
     reader, _ = split_by(METASPACE | more)
@@ -174,7 +174,7 @@ def test_pieces_across_words_are_retired(split):
     ],
 )
 def test_splits_before_and_after_spaces(rules, gone, where):
-    """A split before `Metaspace` is a rule, and one after it cuts pieces."""
+    """Splits before `Metaspace` become rules; later splits disable pieces."""
     reader, found = split_by(*rules)
     names = "▁the ▁1 ▁2010, 12, 7, 000 10 1 , ▁[ [cls] e's".split()
     assert unused(reader, names) == {*gone.split()}
@@ -208,16 +208,17 @@ def test_splits_before_and_after_spaces(rules, gone, where):
     ],
 )
 def test_splits_without_an_equivalent(rules, named, kept):
-    """A difference names the part of a pre-tokenizer that is not followed."""
+    """A difference names the unsupported part of a pre-tokenizer."""
     reader, found = split_by(*rules)
     assert reader.hub.differences == [
-        f"ids may differ: no equivalent here for {named} in tokenizer.json"
+        f"ids may differ: this package has no equivalent for {named} in "
+        "tokenizer.json"
     ]
     assert len(found) == kept
 
 
 def test_spaces_as_pieces_are_named(tmp_path):
-    """A warning states that the source has pieces for repeated spaces."""
+    """A warning states that only the source encodes repeated spaces."""
     content = of_transformers(vocabularies.english())
     folder = write(tmp_path, content | {"pre_tokenizer": METASPACE})
     assert read_tokenizer(folder)[1] == [
@@ -226,7 +227,7 @@ def test_spaces_as_pieces_are_named(tmp_path):
 
 
 def test_pieces_of_bytes(tmp_path):
-    """A model with byte fallback keeps its kinds of pieces and its ids."""
+    """A model with byte fallback keeps its ids and the types of its pieces."""
     content = vocabularies.trained(
         sentence_iterator=iter(["the cat sat, on 1, 2, mats"] * 20),
         byte_fallback=True,
@@ -275,13 +276,13 @@ def test_scores_go_there_and_back(tmp_path):
 def test_the_rule_of_numbers_follows_from_scores(
     settings, form, wanted, tmp_path
 ):
-    """Without a setting, scores tell whether `1,` is ever a piece."""
+    """Without a setting, scores determine whether `1,` can be a piece."""
     folder = write(tmp_path, form(vocabularies.english()), **settings)
     assert read_tokenizer(folder)[0].config.digit_comma == wanted
 
 
 def test_models_without_numbers_follow_the_release(tmp_path):
-    """Without a piece like `1,`, the released rule of numbers applies."""
+    """Without a piece such as `1,`, the released rule for numbers applies."""
     content = of_transformers(vocabularies.english())
     content["model"]["vocab"] = [
         row
@@ -310,7 +311,7 @@ def test_symbols_compete_unless_they_are_added(tmp_path):
 
 
 def test_kinds_of_added_pieces(tmp_path):
-    """Added pieces are matched unless they are special; gaps are unused."""
+    """Added pieces match in texts unless they are special; gaps are unused."""
     tokenizer = vocabularies.english()
     content, size = tokenizer_json(tokenizer), tokenizer.vocab_size
     rows = {size + 1: "New  York", size + 2: "The"}
@@ -332,7 +333,7 @@ def test_kinds_of_added_pieces(tmp_path):
 
 
 def test_a_damaged_model_is_named(tmp_path):
-    """The error for a damaged `spiece.model` has its path."""
+    """The error for a damaged `spiece.model` contains the file's path."""
     path = tmp_path / "spiece.model"
     path.write_bytes(b"\xff")
     with pytest.raises(InputError, match=rf"SentencePiece model.*\({path}\)"):

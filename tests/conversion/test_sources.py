@@ -96,7 +96,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """Unreleased sizes may have any heads and any activation."""
+    """Unreleased sizes allow any number of heads and any activation."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",
@@ -151,7 +151,7 @@ def test_a_report_counts_variables():
     ],
 )
 def test_a_report_has_the_task(name, line):
-    """The task's line states whether it has pairs, and its labels."""
+    """The task's line lists the labels, and states whether texts are pairs."""
     task = find(name)
     lines = described(variable_shapes(goldens.CONFIG), task=task)
     length = task.config.max_seq_length

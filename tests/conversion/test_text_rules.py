@@ -93,7 +93,7 @@ PARTS = "e\u0302\u0323 e\u0323\u0302 \u1eb9\u0302 ê\u0323"  # of one letter
     ],
 )
 def test_a_map_does_what_the_rules_do(rules, function):
-    """A compiled map changes texts as Python's functions do."""
+    """A compiled map changes texts as equivalent Python functions do."""
     table, left_out = table_of(rules)
     assert not left_out
     normalize = map_function(charsmap_of(table))
@@ -116,7 +116,7 @@ def test_flags_of_bert_may_be_texts(name):
 
 
 def test_bert_cleans_as_the_library_does():
-    """Control characters vanish, and only then does white space count."""
+    """Tabs and line ends become spaces; other control codes are dropped."""
     function = MAKERS["BertNormalizer"](BERT)
     dropped = "\x0b\x0c\x1c\x85\u200b\ue000\ufffd"
     assert function(f"\t\n\rA{dropped}É") == "   ae"
@@ -124,7 +124,7 @@ def test_bert_cleans_as_the_library_does():
 
 
 def test_nmt_changes_the_characters_of_the_library():
-    """`Nmt` drops 30 control characters, and turns 15 others into spaces."""
+    """`Nmt` drops 30 control characters and turns 15 characters into spaces."""
     function = MAKERS["Nmt"]({})
     changed = {c: function(c) for c in map(chr, range(1 << 16))}
     changed = {c: new for c, new in changed.items() if c != new}
@@ -139,7 +139,7 @@ def test_nmt_changes_the_characters_of_the_library():
 
 @pytest.mark.slow
 def test_bert_and_nmt():
-    """Control characters vanish, spaces are unified, ideographs are split."""
+    """The rules drop control characters, unify spaces and split ideographs."""
     table, _ = table_of([BERT])
     assert map_function(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
@@ -178,7 +178,7 @@ def test_a_map_within_the_rules_is_applied_too():
     ],
 )
 def test_what_no_map_does_is_named(rule, name):
-    """Rules that no map can express are omitted, and their names returned."""
+    """Rules that no map can express are omitted; their names are returned."""
     table, left_out = table_of([rule, LOWER])
     assert len(left_out) == 1 and re.search(name, left_out[0])
     assert table["A"] == "a"
@@ -193,7 +193,7 @@ def test_sequences_within_sequences():
 
 
 def test_rules_of_other_kinds():
-    """Spaces around characters, prefixes and maps become functions."""
+    """`Isolate`, `Prepend` and `Precompiled` rules become functions."""
     isolate = MAKERS["Isolate"]({"where": str.isdigit})
     assert isolate("a1b") == "a 1 b"
     assert MAKERS["Prepend"]({"prepend": "▁"})("a") == "a"
@@ -224,7 +224,7 @@ def test_rules_of_other_kinds():
     ],
 )
 def test_rules_that_only_change_spaces(kind, content, patterns, wanted):
-    """Spaces may be collapsed or stripped, but no other character changes."""
+    """Spaces may be collapsed or stripped; no other character may change."""
     for pattern in patterns:
         assert only_spaces({kind: pattern}, content) is wanted, pattern
 
@@ -239,7 +239,10 @@ def test_rules_that_only_change_spaces(kind, content, patterns, wanted):
     ],
 )
 def test_rules_that_change_single_characters(pattern, content, wanted):
-    """A class of characters, or a run replaced by nothing, has no sequences."""
+    """Rules for character classes change each character independently.
+
+    So do rules that replace a run of such characters with nothing or a space.
+    """
     assert is_of_each(re.compile(pattern), content) is wanted
 
 
@@ -260,7 +263,7 @@ def test_rules_that_change_single_characters(pattern, content, wanted):
     ],
 )
 def test_patterns_are_written_out(pattern, wanted):
-    """All texts of a pattern are listed, up to 20,000."""
+    """All texts that a pattern matches are listed, up to a limit of 20,000."""
     compiled = re.compile(pattern)
     if wanted is None:
         with pytest.raises(NotExpressible, match="Replace of"):
@@ -271,7 +274,7 @@ def test_patterns_are_written_out(pattern, wanted):
 
 
 def test_texts_that_become_others_are_bounded():
-    """At most 400 texts that earlier rules turn into a text are listed."""
+    """The texts that rules turn into a text are listed, up to 400 texts."""
     others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
     assert text_rules._sources(["a"], others) == {"a"}
     others.popitem()

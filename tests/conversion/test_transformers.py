@@ -28,7 +28,7 @@ from albert_tf.model.config import AlbertConfig
 from albert_tf.training import checkpoints
 from albert_tf.training.checkpoints import named_variables
 
-# Only look for them: a process without TensorFlow imports them.
+# Only look for the packages; a process without TensorFlow imports them.
 for package in ("torch", "transformers"):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"could not import {package}", allow_module_level=True)
@@ -72,7 +72,7 @@ def inputs_of(config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def ours(model, inputs):
-    """Return our outputs, and the gradients of the sum of both losses."""
+    """Return our outputs, the sum of both losses and the sum's gradients."""
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     with tf.GradientTape() as tape:
         out = model(*(inputs[n] for n in names), return_all=True)
@@ -90,7 +90,7 @@ def ours(model, inputs):
 
 
 def compare(config, model, there, folder) -> dict:
-    """Check outputs, loss and gradients; return the report of transformers."""
+    """Check outputs, loss and gradients; return the report on loading."""
     inputs = inputs_of(config)
     out, loss, gradients = ours(model, inputs)
     other = there("compute", str(folder), inputs)
@@ -137,7 +137,7 @@ def test_from_here_to_transformers(variant, there, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_from_transformers_to_here(variant, pickled, there, tmp_path):
-    """Files from transformers load here and convert back bit for bit."""
+    """Conversion of transformers' files to our format and back is exact."""
     config = make_config(variant)
     released = as_released(config)
     values = dataclasses.asdict(released) | {

@@ -108,7 +108,7 @@ KINDS = ("classification", "multilabel", "token_classification")
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_weighted(kind, words):
-    """The weighted loss over four micro-batches equals a loss by hand.
+    """The weighted loss over four micro-batches equals a loss computed by hand.
 
     Accuracy is not weighted: labels count equally in its sums.
     """
@@ -227,7 +227,7 @@ def test_a_run_weighs_its_training_labels_alone(
 
 
 def test_every_task_of_several_is_balanced(shallow, tmp_path):
-    """Each task's labels determine the weights for this task."""
+    """Each task's labels determine the task's class weights."""
     labels = {"SST-2": [0, 1, 1, 1], "CoLA": [1, 0, 0, 0]}
     sst = [("so it is", label) for label in labels["SST-2"]]
     cola = [("x", label, "", "so it is") for label in labels["CoLA"]]
@@ -261,6 +261,6 @@ def test_every_task_of_several_is_balanced(shallow, tmp_path):
     ids=str,
 )
 def test_weights_that_are_none(entries):
-    """Malformed class weights raise an error early."""
+    """Malformed class weights raise an error."""
     with pytest.raises(InputError, match="balanced, or label:weight"):
         RecipeConfig(class_weights=entries)

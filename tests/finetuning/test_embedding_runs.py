@@ -73,7 +73,7 @@ def test_pairs_are_learnt(trained):
 
 @pytest.mark.slow
 def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
-    """`do_predict`, exports by text or ids, and `embed` give equal vectors."""
+    """Prediction, `embed` and exports for texts or ids return equal vectors."""
     folder, _ = trained
     lines = open(tables["texts"], encoding="utf-8").read().splitlines()
     vectors = np.load(f"{folder}/predictions.npy")[:, 0]
@@ -93,7 +93,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
 
 
 def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
-    """Pairs without scores get rank metrics, which a new folder contains."""
+    """A model can be evaluated by rank metrics on pairs without scores."""
     metrics = run(
         model_dir=trained[0],
         output_dir=str(tmp_path / "results"),
@@ -101,7 +101,8 @@ def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
         eval_file=tables["triplets"],
         max_seq_length=None,
     )
-    # By chance, it is 0.014; the topic alone gives 0.05 to 0.1.
+    # With random ranks, the MRR is 0.014; a model that knows only the topic
+    # reaches 0.05 to 0.1.
     assert metrics["eval"]["mrr"] > 0.03
     vectors = np.load(tmp_path / "results" / "eval_predictions.npy")
     assert vectors.shape[:2] == (240, 3)

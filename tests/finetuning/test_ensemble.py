@@ -126,7 +126,7 @@ def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
 
 
 def steps_of_seeds(monkeypatch, tmp_path, ends, **values):
-    """Return the seeds that start if runs take given hours and get metrics."""
+    """Return the seeds that start, given each run's hours and metrics."""
     begun = []
 
     def run_job(s, job, strategy):
@@ -164,7 +164,7 @@ def test_hours_are_of_all_seeds_and_a_step_of_each(
 
 
 def test_seeds_leave_another_model_alone(copy, pretrained, opinions):
-    """Several seeds cannot be run into a model's folder."""
+    """Runs with several seeds cannot write to a model directory."""
     message = refusal(
         model_dir=pretrained,
         output_dir=str(copy),
@@ -205,7 +205,7 @@ def test_an_ensemble_averages_logits(seeds, opinions, tmp_path):
 
 
 def test_outputs_are_averaged_over_members():
-    """The mean is over members, not examples; the loss is that of the mean."""
+    """Logits are averaged over members, and the loss uses the mean logits."""
     task = dataclasses.replace(find("classification"), labels=("x", "y"))
     logits = np.random.default_rng(0).normal(size=(2, 3, 2)).astype("f4")
     labels = np.array([0, 1, 1])
@@ -220,7 +220,7 @@ def test_outputs_are_averaged_over_members():
 
 
 def test_members_have_one_task(pretrained, tmp_path):
-    """The error names the first member and the one that differs from it."""
+    """The error names the first member and the member that differs from it."""
     task = find("classification").updated(max_seq_length=16)
     folders = [str(tmp_path / name) for name in "abc"]
     for folder, labels in zip(folders, ("xy", "xy", "yx"), strict=True):
@@ -252,7 +252,7 @@ THRESHOLD = "null_score_diff_threshold"
 def test_the_threshold_of_an_ensemble(
     saved, values, expected, tmp_path, monkeypatch
 ):
-    """By default, it is the mean; an evaluation tunes it; a given one stays."""
+    """The threshold is the members' mean unless it is tuned or given."""
     monkeypatch.setattr(evaluation, "check_members", lambda *_: None)
     task = find("squad-2.0").replaced(null_score_diff_threshold=9.0)
     folders = tuple(str(tmp_path / name) for name in "ab")

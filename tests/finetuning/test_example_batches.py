@@ -41,9 +41,9 @@ def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
 
 @pytest.mark.parametrize(("bucketing", "group"), [("none", 0), ("all", 6)])
 def test_a_task_has_a_part_of_each_batch(bucketing, group, monkeypatch):
-    """A task's batches and positions are in proportion to the whole ones.
+    """A task's batch size and position are proportional to the task's share.
 
-    Each task has a seed of its own.
+    Each task has its own seed.
     """
     monkeypatch.setattr(
         finetuning_trainer, "training_batches", lambda _, **how: how
@@ -72,7 +72,7 @@ def test_a_task_has_a_part_of_each_batch(bucketing, group, monkeypatch):
 
 @pytest.mark.slow
 def test_cut_batches_train_to_the_same_weights(shallow, opinions, tmp_path):
-    """Shorter batches lead to equal weights, up to rounding."""
+    """Training on shorter batches results in equal weights, up to rounding."""
     values = {k: opinions[k] for k in ("task", "train_file")}
     values |= {"model_dir": shallow, "num_train_steps": 10}
     values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

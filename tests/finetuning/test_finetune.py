@@ -145,7 +145,7 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 def test_metrics_do_not_depend_on_the_batch(
     finished, opinions, tmp_path, size, monkeypatch
 ):
-    """Metrics do not depend on the batch size, and recipes stay off."""
+    """Metrics do not depend on the batch size; no recipe is applied."""
     monkeypatch.setattr(finetuning_run, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],
@@ -214,7 +214,7 @@ def test_without_evaluation_the_last_weights_count(
 def test_the_last_weights_count_if_no_evaluation_is_of_them(
     pretrained, opinions, tmp_path, monkeypatch
 ):
-    """Later weights are not replaced by the best weights of an earlier part.
+    """Later weights are not replaced by the best weights of an earlier run.
 
     A finished run keeps its best weights rather than an average.
     """
@@ -282,7 +282,7 @@ def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
 def test_a_finished_run_is_not_repeated(
     copy, pretrained, opinions, finished, capsys
 ):
-    """A finished command, if repeated, only evaluates and gives advice."""
+    """A repetition of a finished run only evaluates and prints advice."""
     before = History(str(copy), 60).rows
     metrics = run(
         model_dir=pretrained,

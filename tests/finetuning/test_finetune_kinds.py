@@ -41,7 +41,7 @@ def write_questions(path, number, seed, impossible):
 
 
 def write_choices(path, number, seed):
-    """Write examples in which one choice has the opinion of the label."""
+    """Write examples in which only the correct choice has an opinion."""
     rng = np.random.default_rng(seed)
     lines = []
     for _, label in tiny_tasks.opinions(number, seed):
@@ -74,7 +74,7 @@ WRITTEN = {
 
 
 def finetune(name, pretrained, tmp_path, steps, **values):
-    """Train, evaluate and predict a task on files; return the metrics."""
+    """Train, evaluate and predict with files of a task; return the metrics."""
     write, ending, settings = WRITERS[name]
     given = {
         f"{part}_file": write(tmp_path / f"{part}{ending}", n, n, **settings)
@@ -124,7 +124,7 @@ def test_a_run_with_windows(pretrained, tmp_path):
         # At 0.01, some seeds do not learn to distinguish the kinds of entities.
         ("token_classification", "f1", {"learning_rate": 0.003}),
         ("squad-1.1", "exact_match", {}),
-        # There are three choices, so chance is one third.
+        # Random choices among three have an accuracy of one third.
         (
             "multiple_choice",
             "accuracy",

@@ -51,7 +51,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
     ],
 )
 def test_actions_that_do_not_fit(values, message):
-    """The message states the rule for models and actions that is broken."""
+    """The message states which rule for models and actions is broken."""
     how = {"output_dir": "o", "do_eval": True}
     with pytest.raises(InputError, match=message):
         FinetuningConfig(**how | values)
@@ -60,7 +60,7 @@ def test_actions_that_do_not_fit(values, message):
 
 
 def test_the_last_seed_may_be_the_largest():
-    """The last of several seeds may be the largest one that is legal."""
+    """The last of several seeds may be the largest legal seed."""
     how = {"model_dir": "m", "output_dir": "o", "do_train": True}
     build(**how, num_seeds=3, random_seed=2**31 - 3).check()
 
@@ -115,7 +115,7 @@ def test_first_updates_that_are_long_are_noted(
 def test_recipes_that_make_no_sense(
     pretrained, opinions, tmp_path, values, named
 ):
-    """An error before any folder is created names the setting."""
+    """The error names the setting; no folder is created."""
     arguments = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -162,7 +162,7 @@ def test_a_tokenizer_of_another_model(pretrained, opinions, tmp_path):
 
 
 def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
-    """The error for a label that was not in training names its line."""
+    """The error for a label that was not in training states the line."""
     path = tiny_tasks.write_tsv(
         tmp_path / "e.tsv", ("text", "label"), ("a", "good"), ("b", "ugly")
     )
@@ -192,7 +192,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """A run writes nothing to a pretrained model, however the path is given."""
+    """A run never writes to a pretrained model, however its path is written."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "must be fine-tuned", f"{folder}/": "must differ from"}

@@ -54,7 +54,7 @@ def test_workers_need_the_same_settings_and_examples(
 
 
 def test_the_usual_length_fits_the_model(pretrained, opinions):
-    """The default length is the model's number of positions, if it has few."""
+    """The default length is at most the model's number of positions."""
     how = {"model_dir": pretrained, "output_dir": "o", "do_train": True}
     for given, length in ((None, 16), (9, 9)):
         s = build(**how, **opinions | {"max_seq_length": given})
@@ -81,7 +81,7 @@ def test_the_first_split_chooses_the_best_weights():
     ],
 )
 def test_rows_are_counted_where_they_are_not_examples(examples, counts):
-    """The summary states the number of rows if long texts have several."""
+    """The summary states the number of rows if texts have several rows."""
     rows = [(np.arange(n), n) for n in (4, 2, 4)]
     features = Features.from_rows(rows, {}, 0, max_seq_length=4)
     split = Split("train", range(examples), features)

@@ -41,7 +41,7 @@ def silenced(table, config, kept):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
-    """Outputs equal NumPy's for the full model whose pruned heads output 0."""
+    """Outputs equal those of a full NumPy model whose pruned heads output 0."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     rng = np.random.default_rng(4)
@@ -69,7 +69,7 @@ def test_a_pruned_model_is_the_whole_one_with_silent_heads(variant, number):
 
 
 class Direction:
-    """An objective: the pooled output's projection on a direction."""
+    """An objective: the projection of the pooled output onto a direction."""
 
     def losses(self, model, batch, seed):
         names = ("input_ids", "input_mask", "segment_ids")
@@ -78,7 +78,7 @@ class Direction:
 
 
 def oracle_losses(table, config, inputs):
-    """Return NumPy's objective for every example."""
+    """Return the objective of every example, as NumPy computes it."""
     rows = zip(*list(inputs.values())[:3], strict=True)
     return np.array(
         [albert_numpy.encode(table, config, *r)[-1] @ DIRECTION for r in rows]
@@ -88,7 +88,7 @@ def oracle_losses(table, config, inputs):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_importance_is_the_mean_size_of_the_derivative(variant):
-    """Importance equals NumPy's mean of |L(1 + e) - L(1 - e)| / 2e."""
+    """Importance equals the mean of |L(1 + e) - L(1 - e)| / 2e in NumPy."""
     config = variant_config(variant)
     table = goldens.random_weights(config)
     inputs = goldens.random_inputs(config)
@@ -114,7 +114,7 @@ def test_importance_is_the_mean_size_of_the_derivative(variant):
 
 
 def test_the_most_important_heads_stay_in_order():
-    """The most important heads stay in order; of equal heads, the first."""
+    """The most important heads stay in order; in ties, the first heads win."""
     worth = np.array([0.3, 0.9, 0.1, 0.9, 0.3])
     for number, heads in ((1, [1]), (2, [1, 3]), (3, [0, 1, 3])):
         found = shrink.most_important(worth, number)

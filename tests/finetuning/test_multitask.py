@@ -79,7 +79,7 @@ def arguments(data_dir, model_dir, output, **values):
 def together(data_dir, finished, tmp_path_factory):
     """Return the folder and the metrics of a run of both tasks.
 
-    The first of the run's two evaluations is made the best.
+    The first of the run's two evaluations is forced to be the best.
     """
     output = tmp_path_factory.mktemp("together") / "o"
     values = arguments(data_dir, finished[0], output, num_train_steps=150)
@@ -179,9 +179,9 @@ def test_weights_of_tasks(data_dir, pretrained, tmp_path):
 
 
 def test_metrics_of_all_tasks():
-    """The tasks' metrics are named after them; their main metrics are averaged.
+    """Metrics are named after their tasks; the main metrics are averaged.
 
-    For several splits, it is the first split's main metric.
+    If a task has several splits, the first split's main metric counts.
     """
     splits = tuple(Split(f"eval_{x}", (), None) for x in ("matched", "other"))
     jobs = {
@@ -209,7 +209,7 @@ def test_metrics_of_all_tasks():
 def test_portions_are_of_equal_parts(
     data_dir, pretrained, tmp_path, monkeypatch, capsys
 ):
-    """Each micro-batch has the same number of a task's examples.
+    """All micro-batches have the same number of examples of a task.
 
     A run of other tasks in the same folder is rejected.
     """
@@ -235,7 +235,7 @@ def test_portions_are_of_equal_parts(
 
 @pytest.mark.parametrize("over", [True, False])
 def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
-    """Only complete training leads to models, the best of which is by mean."""
+    """Only complete training writes models; the mean selects the best model."""
     trainer, found = mock.Mock(), []
 
     def run_training(s, trainer, batches, evaluate, keep):
@@ -292,7 +292,7 @@ def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
 
 
 def equal_tasks(dropout):
-    """Return a model of two tasks with equal heads, and a batch."""
+    """Return a model of two tasks with equal heads, its loss and a batch."""
     config = TaskConfig(classifier_dropout=dropout)
     row = TASKS["classification"].updated(**vars(config))
     row = dataclasses.replace(row, labels=("x", "y"))
@@ -330,7 +330,7 @@ def test_tasks_drop_units_apart():
 
 
 def test_the_model_has_one_encoder():
-    """The shared model's variables are one encoder's and each head's."""
+    """The shared model has the variables of one encoder and of each head."""
     labels = {"a": ("x", "y"), "b": ("x", "y", "z")}
     row = TASKS["classification"]
     tasks = {
@@ -372,7 +372,7 @@ def test_both_tasks_are_learnt(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
-    """Each task's directory leads to the same metrics and can be exported."""
+    """Each task's directory yields the same metrics and can be exported."""
     folder = os.path.join(together[0], task)
     found = run(
         model_dir=folder,
@@ -417,7 +417,7 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """Folders of single-task models, or of another length, are not changed.
+    """Folders of models with one task or another length are not changed.
 
     The note on the learning rate is printed once, not for each task.
     """

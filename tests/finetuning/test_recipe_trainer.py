@@ -74,7 +74,7 @@ def plain():
 
 
 def check_average(plain, replicas, rounding):
-    """Compare the average over four steps with NumPy's.
+    """Compare the average over four steps with an average in NumPy.
 
     The weights must equal those of a run without averaging.
     """
@@ -124,7 +124,7 @@ def test_adversarial_gradients_are_those_of_moved_words():
         return [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
 
     def loss():
-        # The masked-word head uses the table too, and must not see it moved.
+        # The masked-word head also uses the table, but not the moved rows.
         sums, _ = objective.losses(model, batch, None)
         return sums["sop"] / divisors["sop"]
 
@@ -173,14 +173,14 @@ def test_adversaries_change_the_steps(adversarial, plain):
     ids=str,
 )
 def test_adversaries_do_not_depend_on_how_the_batch_is_cut(adversarial, kwargs):
-    """Micro-batches have no effect on adversarial training."""
+    """Micro-batches, replicas and XLA do not affect adversarial training."""
     found = trained(2, fgm_epsilon=0.5, **kwargs)
     assert tiny.largest_difference(adversarial, found) < 2e-5
 
 
 @eagerly()
 def test_frozen_parts_keep_their_bits():
-    """Frozen parts keep their bits and have no slots; other parts change."""
+    """Frozen parts do not change and have no slots; other parts change."""
     trainer = make_trainer(freeze=("embeddings", "encoder"))
     before = values(trainer)
     tiny.run_steps(trainer, 2)
@@ -192,7 +192,7 @@ def test_frozen_parts_keep_their_bits():
 
 
 def scripted(scores, monkeypatch):
-    """Make evaluations return the main metric given for each step."""
+    """Make evaluations return the given main metric of each step."""
 
     def after(self, run, window):
         run.record("eval", {"accuracy": scores[run.step - 1]})
@@ -258,9 +258,9 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     ],
 )
 def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
-    """Last weights are kept if no evaluation or checkpoint has them.
+    """The last weights are kept unless an evaluation or checkpoint has them.
 
-    A run that is not over keeps nothing, and its weights stay.
+    An unfinished run keeps nothing and restores no weights.
     """
     how = {"step": 5, "evaluated": 3, "best": "o/best/ckpt-3"} | run
     how = {"ended_early": False, "chief": True, "last_good": "o/ckpt-5"} | how
@@ -344,7 +344,7 @@ def test_averaged_weights_are_what_is_evaluated(
 @pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_kept(shallow, opinions, tmp_path):
-    """Without evaluation, a resumed run saves an unbroken run's average."""
+    """Without evaluation, a resumed run saves a whole run's average."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {
         "model_dir": shallow,
         "do_train": True,

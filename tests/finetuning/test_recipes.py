@@ -36,7 +36,7 @@ def ffn(i):
 
 
 def test_one_group_of_shared_layers():
-    """Shared layers are one group, without embeddings or heads."""
+    """Shared layers form one group; embeddings and heads belong to none."""
     found = [
         group_of(name, config())
         for name in (EMBEDDED, attention(0), ffn(0), POOLED, "classifier/bias")
@@ -60,7 +60,7 @@ def test_shared_attention_belongs_to_the_highest_layer():
 
 
 def test_groups_that_share():
-    """The number of groups is the config's, not the number of layers."""
+    """The number of groups comes from the config, not from the layers."""
     c = config(num_hidden_layers=12, num_hidden_groups=3)
     assert group_number(c) == 3
     assert [group_of(attention(g), c) for g in range(3)] == [0, 1, 2]
@@ -97,9 +97,11 @@ def test_groups_that_can_be_frozen():
 
 
 def test_recipes_that_suit_a_run():
-    """Reactions need evaluations; halving, a constant rate; freezing, weights.
+    """Each technique has requirements for the run.
 
-    Without these techniques, any run is legal.
+    Early stopping needs evaluations. Halving the rate on plateaus also needs a
+    constant schedule, and freezing needs pretrained weights. A recipe without
+    techniques suits any run.
     """
     RecipeConfig().check_run(False, "linear", "random")
     both = RecipeConfig(early_stopping=1, plateau_patience=1)

@@ -16,7 +16,7 @@ LABELS = np.array([0, 1, 2, 2, 1, 0], np.int32)
 
 
 def test_absent_choices_have_no_share():
-    """Label smoothing gives no probability to absent choices."""
+    """Label smoothing assigns no probability to absent choices."""
     recipe = RecipeConfig(label_smoothing=0.3)
     objective = SoftTargets(TASKS["multiple_choice"], recipe)
     mask = np.array([[1, 1, 0], [1, 1, 1]], "f4")

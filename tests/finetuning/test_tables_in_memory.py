@@ -33,7 +33,7 @@ class Count(albert_tf.Hook):
 
 @pytest.mark.slow
 def test_a_frame_trains_as_its_file(pretrained, opinions, tmp_path):
-    """A frame leads to the weights and metrics of its file.
+    """Training on a frame or on its file results in equal metrics and files.
 
     Hooks are called at every step.
     """
@@ -79,7 +79,7 @@ def examples(kind, source, **columns):
 
 
 def test_questions_of_a_table(tmp_path):
-    """Rows in the format of the hub's SQuAD are read like the SQuAD file."""
+    """Rows in the hub's SQuAD format are read like an equal SQuAD file."""
     qa = {
         "id": "q1",
         "question": "Who?",
@@ -111,7 +111,7 @@ def test_questions_of_a_table(tmp_path):
 
 
 def test_tags_of_a_table(tmp_path):
-    """Lists of words and tags are read like the CoNLL file."""
+    """Lists of words and tags are read like an equal CoNLL file."""
     path = tmp_path / "t.conll"
     path.write_text("Ann B-P\nsaw O\n\nBob B-P\n")
     rows = {"tokens": [["Ann", "saw"], ["Bob"]], "ner_tags": [["B-P", "O"]] * 2}
@@ -132,7 +132,7 @@ def test_tags_of_a_table(tmp_path):
 
 
 def test_choices_of_a_table():
-    """Choices are a list in one column, or have a column each."""
+    """Choices are a list in one column, or each choice has a column."""
     row = {"context": "c", "question": "q", "label": 1}
     one = examples("multiple_choice", [row | {"choices": ["3", "4"]}])
     two = examples(

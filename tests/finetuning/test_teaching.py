@@ -36,7 +36,7 @@ TEXTS = (
 
 
 def sentences(kind, *labels):
-    """Return a sentence task and examples with alternating labels."""
+    """Return a sentence task and examples with the given labels."""
     task = find(kind).updated(max_seq_length=16)
     if task.has_classes:
         task = dataclasses.replace(task, labels=("x", "y", "z"))
@@ -45,7 +45,7 @@ def sentences(kind, *labels):
 
 
 def words():
-    """Return sentences of three words, of which some have several pieces."""
+    """Return a tagging task and sentences; some words have several pieces."""
     task = find("token_classification")
     task = task.updated(max_seq_length=16)
     task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
@@ -55,7 +55,7 @@ def words():
 
 
 def choices():
-    """Return examples with up to three choices; two examples have fewer."""
+    """Return a multiple-choice task, and examples with up to three choices."""
     config = TaskConfig(max_seq_length=20, max_qa_length=8)
     task = dataclasses.replace(
         find("multiple_choice").updated(**vars(config)), number=3
@@ -66,7 +66,7 @@ def choices():
 
 
 def questions():
-    """Return questions whose contexts have two windows, one, or one word."""
+    """Return a task, and questions about contexts of different lengths."""
     task = exporting.question_task("simple")
     texts = ("the river", "", "he reads")
     contexts = (TEXTS[0] + " " + TEXTS[3], TEXTS[1], TEXTS[2])
@@ -166,7 +166,7 @@ def soft_loss(objective, student, features, bucketed):
 
 @pytest.fixture(scope="module", params=KINDS)
 def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
-    """Return kind, objective, teacher, and features with teacher outputs."""
+    """Return the kind, objective, teacher and features with teacher outputs."""
     kind = request.param
     task, examples = KINDS[kind]()
     folder = str(tmp_path_factory.mktemp(kind) / "teacher")

@@ -26,7 +26,7 @@ F1 = [0.5, 0.9, 0.7, 0.6]  # in evaluations during training
 
 
 def write_questions(path, number, seed, known, impossible=True):
-    """Write questions about opinions; every third one has no answer."""
+    """Write questions about opinions; every third question has no answer."""
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
         qa = {"id": f"q{i}", "question": QUESTION}
@@ -42,7 +42,7 @@ def write_questions(path, number, seed, known, impossible=True):
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory, shallow):
-    """Return the flags for a run on these questions."""
+    """Return the flags for a run on files of questions."""
     folder = tmp_path_factory.mktemp("questions")
     return {
         "task": "squad-2.0",
@@ -78,7 +78,7 @@ def forced_f1(values, monkeypatch):
 @pytest.fixture(scope="module")
 @eagerly()
 def stopped(questions, tmp_path_factory):
-    """Return a run that stopped after an evaluation below its best."""
+    """Return the folder of a run that stopped after its best evaluation."""
     output = str(tmp_path_factory.mktemp("threshold") / "stopped")
     with pytest.MonkeyPatch.context() as monkeypatch:
         forced_f1(F1[:3], monkeypatch)
@@ -89,7 +89,7 @@ def stopped(questions, tmp_path_factory):
 @pytest.fixture(scope="module")
 @eagerly()
 def whole(questions, stopped):
-    """Return the stopped run, continued to its end, and its metrics."""
+    """Return the folder and metrics of the stopped run, resumed to its end."""
     output = shutil.copytree(stopped, os.path.dirname(stopped) + "/whole")
     with pytest.MonkeyPatch.context() as monkeypatch:
         forced_f1(F1[3:], monkeypatch)
@@ -120,7 +120,8 @@ def test_the_threshold_is_that_of_the_best_weights(
 ):
     """The best weights' threshold is saved, and later runs use it.
 
-    For these weights' predictions, the official search finds it, too.
+    For the best weights' predictions, the official search finds the same
+    threshold.
     """
     assert checkpoints.for_inference(stopped).endswith("ckpt-2")
     found = run(
@@ -180,7 +181,7 @@ def test_what_is_served_answers_as_the_predictions(whole, questions):
 
 @pytest.mark.slow
 def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
-    """LiteRT uses `task.json`'s threshold unless the export sets another."""
+    """LiteRT uses the threshold in `task.json` unless the export sets one."""
     pytest.importorskip("ai_edge_litert")
     output, lite = whole[0], str(tmp_path / "lite")
     odds = read(output, "null_odds")

@@ -60,7 +60,7 @@ def test_members_have_their_own_shapes(words, tmp_path):
     outputs = evaluator.predict(
         lambda: evaluation_batches(features, 2, True), averaged_outputs(TASK)
     )
-    # Batches are ordered by length, but predictions as in the file.
+    # Batches are ordered by length, but predictions have the file's order.
     mean = np.mean(logits, axis=0)
     np.testing.assert_allclose(outputs["logits"], mean, atol=1e-4)
     assert np.abs(logits[0] - logits[1]).max() > 0.1

@@ -1,8 +1,8 @@
-"""Read damaged files of every kind for a while, and print what happened.
+"""Read damaged files of every kind for a given time, and print the outcomes.
 
 Every file must be read or rejected within the limits of time and memory in
-`trials`, and no file may change. Trials are numbered; repeat a failed one with
-`--seed="READER NUMBER"`.
+`trials`, and no file may change. Trials are numbered; repeat a failed trial
+with `--seed="READER NUMBER"`.
 """
 
 import argparse
@@ -53,10 +53,12 @@ def print_table(table: dict[str, Counter]) -> None:
 def main(arguments: list[str]) -> int:
     """Run the fuzzing; return the exit status."""
     parser = argparse.ArgumentParser("fuzz", description=__doc__)
-    parser.add_argument("readers", nargs="*", help="by default all")
+    parser.add_argument("readers", nargs="*", help="default: all readers")
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--start", type=int, default=0, help="first number")
-    parser.add_argument("--most", type=int, default=-1, help="trials of each")
+    parser.add_argument("--start", type=int, default=0, help="first trial")
+    parser.add_argument(
+        "--most", type=int, default=-1, help="trials of each reader"
+    )
     parser.add_argument("--seed", help="repeat one trial in this process")
     parser.add_argument("--verbose", action="store_true")
     asked = parser.parse_args(arguments)

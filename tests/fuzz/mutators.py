@@ -36,12 +36,12 @@ def _place(data: bytes, draw: random.Random) -> int:
 
 
 def truncate(data: bytes, draw: random.Random) -> bytes:
-    """Cut off the end."""
+    """Cut off the end of the data."""
     return data[: _place(data, draw)]
 
 
 def empty(data: bytes, draw: random.Random) -> bytes:
-    """Leave nothing."""
+    """Remove all bytes."""
     return b""
 
 
@@ -54,7 +54,7 @@ def flip_bits(data: bytes, draw: random.Random) -> bytes:
 
 
 def replace_bytes(data: bytes, draw: random.Random) -> bytes:
-    """Replace a few bytes with others."""
+    """Replace a few bytes with random bytes."""
     place, size = _place(data, draw), draw.randrange(1, 16)
     return data[:place] + draw.randbytes(size) + data[place + size :]
 
@@ -67,25 +67,25 @@ def huge_number(data: bytes, draw: random.Random) -> bytes:
 
 
 def swap(data: bytes, draw: random.Random) -> bytes:
-    """Swap two adjacent parts."""
+    """Swap two adjacent parts of the data."""
     a, b, c = sorted(_place(data, draw) for _ in range(3))
     return data[:a] + data[b:c] + data[a:b] + data[c:]
 
 
 def repeat(data: bytes, draw: random.Random) -> bytes:
-    """Repeat a part."""
+    """Repeat a part of the data."""
     a, b = sorted(_place(data, draw) for _ in range(2))
     return data[:b] + data[a:b] * draw.choice((1, 1, 50)) + data[b:]
 
 
 def remove(data: bytes, draw: random.Random) -> bytes:
-    """Remove a part."""
+    """Remove a part of the data."""
     a, b = sorted(_place(data, draw) for _ in range(2))
     return data[:a] + data[b:]
 
 
 def zero(data: bytes, draw: random.Random) -> bytes:
-    """Overwrite a part with zeros, like a lost disk block."""
+    """Overwrite a part of the data with zeros, like a lost disk block."""
     a, b = sorted(_place(data, draw) for _ in range(2))
     return data[:a] + bytes(b - a) + data[b:]
 
@@ -98,7 +98,7 @@ def recode(data: bytes, draw: random.Random) -> bytes:
 
 
 def replace_characters(data: bytes, draw: random.Random) -> bytes:
-    """Replace some characters with odd ones."""
+    """Replace a byte with an unusual character."""
     odd = ("\0", "\ufeff", "\u2028", "\x85", "\r", "\t", '"', "\\", "\x1f", "▁")
     raw = draw.choice(([x.encode() for x in odd], [b"\xff", b"\xed\xa0\x80"]))
     place = _place(data, draw)
@@ -116,7 +116,7 @@ def change_number(data: bytes, draw: random.Random) -> bytes:
 
 
 def change_lines(data: bytes, draw: random.Random) -> bytes:
-    """Remove, repeat, swap, shorten, lengthen or end a line differently."""
+    """Remove, repeat, swap, shorten or lengthen lines, or change line ends."""
     lines = data.split(b"\n")
     i, j = draw.randrange(len(lines)), draw.randrange(len(lines))
     kind = draw.randrange(6)
@@ -151,7 +151,7 @@ def _containers(value, found: list) -> list:
 
 
 def _change_value(value, draw: random.Random):
-    """Return a JSON value with one change."""
+    """Change one item of a JSON value; return the value."""
     found = _containers(value, [])
     if not found or draw.random() < 0.05:
         return draw.choice(ODD_VALUES)
@@ -181,7 +181,7 @@ def _written(value, draw: random.Random) -> bytes:
 
 
 def change_json(data: bytes, draw: random.Random) -> bytes:
-    """Change a value, a key or a list of a JSON text or of one of its lines."""
+    """Change a value, a key or a list in a JSON text or in one of its lines."""
     try:
         return _written(_change_value(json.loads(data), draw), draw)
     except (ValueError, RecursionError):
@@ -223,7 +223,7 @@ JSON = TEXT | {f.__name__: f for f in (change_json, nest)}
 
 
 def any_of(mutators: dict[str, Mutator]) -> Mutator:
-    """Return a mutator that draws one of several."""
+    """Return a mutator that applies one of several mutators at random."""
     return lambda data, draw: draw.choice([*mutators.values()])(data, draw)
 
 

@@ -1,4 +1,4 @@
-"""Files of phonemes, with valid ones to damage."""
+"""Readers of phoneme files, and valid files to damage."""
 
 import pathlib
 import tempfile
@@ -60,7 +60,7 @@ def _rows(folder):
 
 
 def _read_rows(folder, name):
-    """Make records of the rows, which must be readable."""
+    """Build records from the rows, and read the records."""
     with tempfile.TemporaryDirectory() as temporary:
         settings = {"symbols": "auto", "eval_fraction": 0}
         tiny_phonemes.build(temporary, folder / name, **settings)

@@ -1,7 +1,8 @@
-"""A reader of files, and what the valid files of several have in common.
+"""The class of readers, and functions that write valid files for readers.
 
-A reader reads as its program would. It raises an `InputError`, or one of its
-`refusals` where another library defines the format, or accepts the file.
+A reader reads a folder as the program does. It either accepts the files or
+raises an `InputError`. If another library defines the format, the reader may
+also raise one of its `refusals`.
 """
 
 import dataclasses
@@ -21,14 +22,14 @@ from fuzz.mutators import Mutator
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """A reader of files.
+    """A reader to test, with functions that write and read its files.
 
     Attributes:
-      make: writes valid files to a folder.
+      make: a function that writes valid files to a folder.
       targets: {pattern of file names to damage: {name: mutator}}.
-      read: reads a folder in which the named file was damaged.
+      read: a function that reads a folder in which the named file is damaged.
       refusals: exceptions that another library documents for its format.
-      quick: whether the fixed seeds of the default suite include it.
+      quick: whether the default suite includes the reader, with fixed seeds.
     """
 
     make: Callable[[pathlib.Path], None]
@@ -44,7 +45,7 @@ class Reader:
         return sorted(str(x) for x in names if self.mutators(str(x)))
 
     def mutators(self, name: str) -> dict[str, Mutator]:
-        """Return the mutators of a file, or {} if it is not to be damaged."""
+        """Return the mutators of a file, or {} if the file must stay intact."""
         return next(
             (m for p, m in self.targets.items() if fnmatch.fnmatch(name, p)), {}
         )
@@ -91,7 +92,7 @@ def model_dir(folder: pathlib.Path) -> None:
 
 
 def beside(folder: pathlib.Path, make=model_dir) -> str:
-    """Return a new folder, made from outside the damaged one."""
+    """Create and return a new folder next to the damaged folder."""
     made = folder.with_name(f"{folder.name}.made")
     made.mkdir()
     make(made)

@@ -1,4 +1,4 @@
-"""Trials: damage a file with drawn mutations, read it, and judge the outcome.
+"""Run trials: damage a file at random, read it, and judge the outcome.
 
 A sandbox is a forked process that runs trials, with a limit on its memory. A
 crash or a hang is thus the outcome of one trial.
@@ -25,9 +25,9 @@ from fuzz.reader import Reader
 from albert_tf.base.errors import InputError
 
 READERS = written_files.READERS | user_files.READERS | phoneme_files.READERS
-SECONDS = 2.0  # of processor time for one input, beyond that of an intact one
-BYTES = 1 << 30  # of memory for one input, beyond that of the libraries
-# The most that may be reserved, including thread stacks.
+SECONDS = 2.0  # maximum additional processor time for a damaged file
+BYTES = 1 << 30  # maximum additional memory for a damaged file
+# Maximum memory that may be reserved, including thread stacks.
 RESERVED = 4 << 30
 HANG = 120.0  # seconds after which a trial is ended, even on a busy machine
 # Errors about paths that a file names.
@@ -46,8 +46,8 @@ class Outcome:
       kind: `REFUSED`, `ACCEPTED` or `FAILED`.
       file: the damaged file.
       how: the mutator.
-      seconds: the processor time of reading.
-      note: the error message, or what is wrong.
+      seconds: the processor time for reading the folder.
+      note: the error message, or a description of the fault.
     """
 
     kind: str
@@ -67,7 +67,7 @@ def _state(folder: pathlib.Path) -> dict:
 
 
 def _judged(reader: Reader, folder: pathlib.Path, name: str) -> Outcome:
-    """Read a folder with a damaged file."""
+    """Read a folder with a damaged file; return the outcome."""
     try:
         reader.read(folder, name)
     except (InputError, *reader.refusals) as error:
@@ -93,12 +93,12 @@ def damage(reader: Reader, folder: pathlib.Path, seed: str) -> tuple[str, str]:
 
 
 def trial(reader: Reader, valid: pathlib.Path, seed: str) -> Outcome:
-    """Copy the valid files, damage one, and read them.
+    """Copy the valid files, damage one of the copies, and read the folder.
 
     Args:
       reader: the reader.
-      valid: the folder with its valid files, which is not changed.
-      seed: determines the damage.
+      valid: the folder with the reader's valid files, which are not changed.
+      seed: the seed that determines the damage.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / "in"
@@ -117,7 +117,7 @@ def trial(reader: Reader, valid: pathlib.Path, seed: str) -> Outcome:
 
 
 def valid_folder(name: str, folder: pathlib.Path) -> pathlib.Path:
-    """Return where `make` writes the files of a reader."""
+    """Return the folder to which `make` writes the files of a reader."""
     return folder / name.replace(" ", "-").replace(".", "")
 
 
@@ -131,7 +131,7 @@ def make(name: str, folder: pathlib.Path) -> None:
 
 
 def _memory(name: str) -> int:
-    """Return a figure of this process's memory in bytes; see proc(5)."""
+    """Return a memory figure of this process in bytes; see proc(5)."""
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(x.split()[1]) for x in lines if x.startswith(name))
 
@@ -142,7 +142,7 @@ def _limit_memory() -> None:
 
 
 def _usual_seconds(reader: Reader, valid: pathlib.Path) -> dict[str, float]:
-    """Return {file: the processor time of reading it intact}.
+    """Return {file: processor time for reading the intact file}.
 
     Each file is read twice: the first time also loads libraries and starts
     their threads.
@@ -223,7 +223,7 @@ class Sandbox:
         return os.waitstatus_to_exitcode(status)
 
     def run(self, seed: str) -> Outcome:
-        """Run one trial."""
+        """Run one trial; return its outcome."""
         if not self._process:
             self._start()
         try:

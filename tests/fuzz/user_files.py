@@ -1,4 +1,4 @@
-"""What users write and send, with valid files to damage."""
+"""Readers of users' files and requests, and valid files to damage."""
 
 import base64
 import importlib.util
@@ -204,7 +204,7 @@ def _requests(folder):
 
 
 def _read_requests(folder, name):
-    """Read queries of one kind, which the length of the file chooses."""
+    """Read queries of one kind of task, which depends on the file's length."""
     text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
     kind = [*KINDS.values()][len(text) % len(KINDS)]
     task = find(kind.kind).updated(max_seq_length=16)
@@ -241,7 +241,7 @@ _LOADED = {}
 
 
 def _signatures(folder):
-    """Return the signatures, loaded once: the model is not damaged."""
+    """Return the model's signatures, which are loaded only once."""
     if not _LOADED:
         from albert_tf.serving.playground_model import ExportedModel
 
@@ -252,7 +252,7 @@ def _signatures(folder):
 
 
 def _tensor(value, spec):
-    """Return a value of a request as TensorFlow Serving passes it on."""
+    """Convert a value of a request to a tensor, as TensorFlow Serving does."""
     if spec.name == "examples":
         value = [base64.b64decode(x) for x in value]
     return tf.constant(value, spec.dtype)

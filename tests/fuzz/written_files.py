@@ -1,4 +1,4 @@
-"""What programs write, here and elsewhere, with valid files to damage."""
+"""Readers of files that programs write, and valid files to damage."""
 
 import dataclasses
 import json
@@ -52,7 +52,7 @@ def _static_records(folder):
 
 
 def _built_records(folder):
-    """Build dynamic training records, and static held-out ones."""
+    """Build dynamic training records, and static held-out records."""
     spiece = folder.parent / f"{folder.name}.model"
     spiece.write_bytes(vocabularies.sentencepiece_model())
     text = folder.parent / f"{folder.name}.txt"
@@ -191,7 +191,7 @@ def _read_flagfile(folder, name):
     for flag in program.FLAGS:
         program.FLAGS[flag].unparse()
     argv = ["pretrain", f"--flagfile={folder / name}"]
-    # absl takes seconds to find names that are similar to a very long one.
+    # absl takes seconds to find names that are similar to a very long name.
     similar = "absl.flags._helpers.get_flag_suggestions"
     with (
         mock.patch.object(sys, "argv", argv),
@@ -242,7 +242,7 @@ def _sentence_transformer(folder):
 
 
 def _classifier(folder):
-    """Write a hub folder with a head, and weights as HDF5."""
+    """Write a hub folder with a head and an HDF5 file of weights."""
     _hub(folder, model_dir)
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
@@ -367,7 +367,7 @@ READERS = {
         _keras_files,
         {"*.keras": mutators.ZIP},
         _read_keras,
-        (Exception,),  # Keras reads these files, with errors of every kind
+        (Exception,),  # Keras raises errors of any type for damaged files
         quick=False,
     ),
 }

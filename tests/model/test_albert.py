@@ -1,4 +1,4 @@
-"""The model equals the released code and the equations in the paper."""
+"""The model's results equal those of the released code and of the paper."""
 
 import functools
 
@@ -13,7 +13,7 @@ from albert_tf.model.albert import AlbertForPretraining
 from albert_tf.model.ops import CompiledForTpu, fold_in
 from albert_tf.training.checkpoints import named_variables
 
-# Ten times the released code's noise when float32 sums are reordered; g5
+# Ten times the released code's error if float32 sums are reordered; g5
 # has masks with gaps and a row without tokens, where the spacing of scores
 # near -10000 is 1e-3.
 OUTPUTS, LOSSES = 2e-5, 1e-5
@@ -31,13 +31,13 @@ VARIANTS = [(name, CPU) for name in goldens.VARIANTS] + [("pruned heads", TPU)]
 
 @functools.cache
 def released(name, device):
-    """Return a golden, with our outputs, losses and gradients for it."""
+    """Load a recorded example, and return the results of `computed`."""
     with device("CPU:0").scope():
         return computed(goldens.load(name))
 
 
 def computed(golden):
-    """Return our outputs, losses and gradients for a loaded golden."""
+    """Return a recorded example with our outputs, losses and gradients."""
     model, inputs = golden.model(), golden.inputs
     with tf.GradientTape() as tape:
         out = golden.outputs_of(model, return_all=True)
@@ -97,7 +97,7 @@ def test_losses_and_gradients_equal_the_released_code(name, device):
 
 @pytest.mark.parametrize("variant, device", VARIANTS)
 def test_forward_equals_the_paper(variant, device):
-    """Each architecture equals a NumPy implementation of the paper."""
+    """Each architecture's outputs equal those of a NumPy implementation."""
     model, inputs = goldens.random_model(variant)
     config, table = model.config, goldens.random_weights(model.config)
     with device("CPU:0").scope():
@@ -120,7 +120,7 @@ def test_forward_equals_the_paper(variant, device):
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_sharing_calls_the_same_objects(variant):
-    """Layers of a group are one object, not copies of the weights."""
+    """The layers of a group share one object instead of copies of weights."""
     encoder = AlbertForPretraining(goldens.variant(variant)).albert.encoder
     blocks = {"shared": 1, "groups": 4, "unshared": 4}[variant]
     for parts in (encoder.attentions, encoder.ffns):
@@ -131,7 +131,7 @@ def test_sharing_calls_the_same_objects(variant):
 
 @pytest.mark.parametrize("variant", ["shared", "norm at H"])
 def test_padding_changes_nothing(variant):
-    """Neither the amount of padding nor its ids affect other outputs."""
+    """Neither the amount nor the ids of padding affect the other outputs."""
     model, inputs = goldens.random_model(variant)
     real = inputs["input_mask"].astype(bool)
     del inputs["masked_lm_positions"]
@@ -151,7 +151,7 @@ def test_padding_changes_nothing(variant):
 
 @pytest.mark.parametrize("device", [CPU, TPU])
 def test_bfloat16_is_near_float32(device):
-    """Mixed precision has float32 variables, and logits close to float32."""
+    """In mixed precision, variables are float32, and logits change little."""
     golden = goldens.load("g1")
     model = golden.model(dtype="mixed_bfloat16")
     with device("CPU:0").scope():
@@ -199,7 +199,7 @@ def dropout_model(**rates):
     "rate", ["hidden_dropout_prob", "attention_probs_dropout_prob"]
 )
 def test_dropout_follows_from_the_seed(rate):
-    """A seed determines all dropout masks; without a seed, nothing drops."""
+    """A seed determines all dropout masks; without a seed, none are used."""
     run, plain = dropout_model(**{rate: 0.3}), dropout_model()
     one, two = tf.constant([1, 2]), tf.constant([1, 3])
     np.testing.assert_array_equal(run(one), run(one))
@@ -211,7 +211,7 @@ def test_dropout_follows_from_the_seed(rate):
 
 
 def test_no_two_places_share_a_dropout_mask(monkeypatch):
-    """Each layer, block and half of a block has a seed of its own."""
+    """Each layer, block and half of a block has its own seed."""
     masks = []
 
     def record(x, rate, seed, rng_alg):
@@ -232,7 +232,7 @@ def test_no_two_places_share_a_dropout_mask(monkeypatch):
 
 
 def test_integers_of_any_width_are_ids():
-    """64-bit ids and 32-bit ids lead to equal outputs."""
+    """64-bit ids and 32-bit ids produce equal outputs."""
     model = AlbertForPretraining(tiny.CONFIG)
     ids = np.arange(12).reshape(2, 6)
     expected = model(ids.astype(np.int32))["mlm_logits"]

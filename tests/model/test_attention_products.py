@@ -7,7 +7,7 @@ from albert_tf.model.ops import FlatProducts, HeadProducts
 
 
 def attended(form, scores, value, weights):
-    """Return context, probabilities and gradients under dropout."""
+    """Return the context, the probabilities and the gradients with dropout."""
 
     def drop(x):
         return tf.nn.experimental.stateless_dropout(x, 0.4, [1, 2])

@@ -1,4 +1,4 @@
-"""Fused operations equal TensorFlow's, in both directions."""
+"""Fused operations and their gradients equal those of TensorFlow."""
 
 import keras
 import numpy as np
@@ -32,7 +32,7 @@ def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
     "dtype, error", [(tf.float32, 2e-5), (tf.bfloat16, 0.04)]
 )
 def test_gelu_is_tensorflows(dtype, error):
-    """GELU equals TensorFlow's over its entire range, for any shape.
+    """GELU equals TensorFlow's op over the entire range, for any shape.
 
     Where 1 + tanh cancels, both forms differ from the exact value by 4e-6.
     """
@@ -43,7 +43,7 @@ def test_gelu_is_tensorflows(dtype, error):
 
 @pytest.mark.parametrize("shape", [(7, 12), (3, 5, 12), (None, 5, 12)])
 def test_layer_norm_is_keras(shape):
-    """Layer normalisation and its gradients equal Keras's in float32.
+    """Layer normalization and its gradients equal those of Keras in float32.
 
     XLA compiles only static shapes.
     """
@@ -80,7 +80,7 @@ def test_layer_norm_is_keras(shape):
 
 @pytest.mark.parametrize("shape", [(6, 2), (3, 4, 50)])
 def test_cross_entropy_is_tensorflows(shape):
-    """Cross entropy equals TensorFlow's for large and small logits."""
+    """Cross entropy equals TensorFlow's op for large and small logits."""
     labels = tf.random.stateless_uniform(
         shape[:-1], [7, 8], maxval=shape[-1], dtype=tf.int32
     )
@@ -96,7 +96,7 @@ def test_cross_entropy_is_tensorflows(shape):
 
 
 def test_measures_of_predictions():
-    """Equal logits are hits, and a mean without weights is 0."""
+    """Ties count as hits, and a mean whose weights are all 0 is 0."""
     logits = tf.constant([[[1.0, 1.0, 0.0], [0.0, 2.0, 1.0]]])
     found = ops.hits(logits, tf.constant([[1, 2]]))
     assert found.numpy().tolist() == [[1.0, 0.0]]

@@ -1,4 +1,4 @@
-"""Configs are read like released configs, and errors name mistakes."""
+"""Configs are read as in the release, and errors name mistakes."""
 
 import dataclasses
 import json
@@ -78,7 +78,7 @@ def test_config_survives_its_file(tmp_path):
     "names", [("config.json",), ("albert_config.json", "model.ckpt-best.index")]
 )
 def test_other_projects_folders_are_told_how_to_come(tmp_path, names):
-    """Errors for Hugging Face or release folders name the converter."""
+    """Errors for Hugging Face and released folders name the converter."""
     for name in names:
         (tmp_path / name).write_text(AlbertConfig().to_json())
     command = rf"convert_checkpoint --input={tmp_path} .* --to=model_dir"
@@ -112,7 +112,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
 
 
 def test_lengths_and_vocabularies_fit_the_tables():
-    """Tokens and pieces may be as many as the rows of the tables, not more."""
+    """Tokens and pieces are limited by the numbers of table rows."""
     config = AlbertConfig(vocab_size=90, max_position_embeddings=8)
     for tokens in (None, 0, 8):
         config.check_length("x", tokens)
@@ -124,7 +124,7 @@ def test_lengths_and_vocabularies_fit_the_tables():
 
 
 def test_group_of_a_layer():
-    """Layer i is in group i * G // L, except for blocks without sharing."""
+    """Layer i uses the blocks of group i * G // L unless it has its own."""
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:
@@ -162,7 +162,7 @@ def test_group_of_a_layer():
     ],
 )
 def test_mistakes_are_named(change, message, tmp_path):
-    """The error for a mistake names key, rule, value and file."""
+    """Each error names the key, the rule, the value and the file."""
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps({**BASE, **change}))
     with pytest.raises(InputError) as caught:
@@ -187,7 +187,7 @@ def test_missing_keys_are_named():
     [("{", "must be JSON.*line 1"), ("[1]", "must be a JSON object")],
 )
 def test_a_file_that_is_no_config(text, message, tmp_path):
-    """The error for a broken file states its path and its fault."""
+    """The error for a broken file states the path and the fault."""
     path = tmp_path / "albert_config.json"
     path.write_text(text)
     with pytest.raises(InputError, match=message):

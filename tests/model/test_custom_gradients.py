@@ -70,7 +70,7 @@ def gradient(function, x):
 
 
 def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
-    """Return the gradient that a graph computes, and a weak reference to it."""
+    """Return a graph's gradient, and a weak reference to the graph."""
     step = tf.function(lambda x: gradient(function, x), autograph=False)
     concrete = step.get_concrete_function(tf.TensorSpec([3, 8]))
     return concrete(tf.constant(X)).numpy(), weakref.ref(concrete.graph)
@@ -78,7 +78,7 @@ def in_graph(function) -> tuple[np.ndarray, weakref.ref]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_graph_is_freed_with_its_gradients(function):
-    """A graph's gradients are freed with it, and equal eager gradients."""
+    """Graph gradients equal eager gradients and are freed with the graph."""
     gc.collect()  # removes graphs of earlier tests
     registered = len(ops.gradient_registry.list())
     found, graph = in_graph(function)
@@ -90,7 +90,7 @@ def test_a_graph_is_freed_with_its_gradients(function):
 
 
 def test_optimizers_of_equal_settings_share_a_graph():
-    """A second optimizer with equal settings does not trace the rule again."""
+    """A second optimizer with equal settings reuses the traced update rule."""
     traces = []
     for _ in range(2):
         kernel = keras.Variable(tf.ones([FUSED_SIZE // 64, 64]))

@@ -12,7 +12,7 @@ from albert_tf.model.layers import ON_TPU, PLAIN
 
 
 def at_depth(layers, loop=PLAIN, **changes):
-    """Return random inputs, and a function that runs a model at a depth."""
+    """Return random inputs, and a function that runs `layers` layers."""
     model, inputs = goldens.random_model(**changes)
     model.albert.encoder.loop = loop
     compute = functools.partial(model, *inputs.values(), layers=layers)
@@ -29,7 +29,7 @@ def at_depth(layers, loop=PLAIN, **changes):
     ],
 )
 def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
-    """Outputs equal those of a NumPy model with this number of layers."""
+    """Outputs equal those of a NumPy model with the same number of layers."""
     inputs, model = at_depth(layers, **changes)
     table = goldens.random_weights(goldens.variant("shared", **changes))
     small = goldens.variant("shared", num_hidden_layers=layers, **changes)
@@ -49,7 +49,7 @@ def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_every_form_of_the_loop_has_fewer_layers(layers):
-    """At any depth, all forms of the loop have equal dropout and outputs."""
+    """At any depth, all forms of the loop return equal outputs with dropout."""
     changes = {
         "num_hidden_groups": 2,
         "hidden_dropout_prob": 0.2,
@@ -63,7 +63,7 @@ def test_every_form_of_the_loop_has_fewer_layers(layers):
 
 
 def test_the_first_layers_do_not_depend_on_how_many_follow():
-    """In one group, n layers equal a deeper model's first n layers."""
+    """The first n layers of a group have equal outputs in deeper models."""
     dropout = {"hidden_dropout_prob": 0.2}
     _, few = at_depth(2, **dropout)
     _, all_layers = at_depth(None, **dropout)

@@ -1,4 +1,4 @@
-"""Choices that depend on the device are made at tracing time."""
+"""Choices that depend on the device are made when a graph is traced."""
 
 import tensorflow as tf
 
@@ -36,7 +36,7 @@ def traced(strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
 
 
 def test_a_tpu_draws_bits_itself_and_has_nothing_nested():
-    """On TPUs, dropout uses their generator, and no XLA call is nested."""
+    """On TPUs, dropout uses the TPU's generator; no XLA call is nested."""
     for strategy in ForTpu("CPU:0"), tf.distribute.OneDeviceStrategy("CPU:0"):
         functions = traced(strategy).library.function
         ops = {node.op for f in functions for node in f.node_def}

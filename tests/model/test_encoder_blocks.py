@@ -12,7 +12,7 @@ from albert_tf.model.albert import FeedForward
 
 
 def fused_operations(graph, *inputs) -> set[tuple]:
-    """Return the operations that are fused with matrix products in a graph."""
+    """Return the operations in a graph that are fused with matrix products."""
     context.enable_run_metadata()
     graph(*inputs)
     metadata = context.export_run_metadata()
@@ -49,7 +49,7 @@ def test_gelu_is_computed_with_its_product():
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_erf", "relu", "tanh"])
 def test_only_the_released_gelu_has_a_fused_form(name):
-    """In training, too, each activation is the one of the config."""
+    """With fused training ops, the config still determines the activation."""
     config = dataclasses.replace(
         tiny.CONFIG, hidden_act=name, initializer_range=0.4
     )

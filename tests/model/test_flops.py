@@ -49,14 +49,14 @@ def test_a_training_step_of_base_costs_255_gflop():
     ],
 )
 def test_flops_at_the_embeddings(variant, projection, head):
-    """Words are projected to H, and predictions back to E, where E is not H."""
+    """If E is not H, words are projected to H, and predictions back to E."""
     found = forward_flops(goldens.variant(variant), tokens=11, predictions=3)
     assert found["embedding projection"] == 2 * projection
     assert found["masked-LM head"] == 2 * 3 * head
 
 
 def test_flops_of_several_blocks_with_fewer_heads():
-    """Only the last of all blocks computes fewer outputs than tokens."""
+    """Only the very last block computes fewer outputs than tokens."""
     config = goldens.variant("pruned heads", inner_group_num=2)
     found = forward_flops(config, tokens=11, predictions=3)
     h, a, i, outputs = 12, 8, 20, 7 * 11 + 4

@@ -62,7 +62,7 @@ SEP = 3
 
 
 def texts(rng, count):
-    """Return ids [n, T] of A [SEP] B [SEP], and which tokens are repeats.
+    """Return ids [n, T] of A [SEP] B [SEP], and a mask [n, T, T] of repeats.
 
     Half of the words of A also occur in B, in a different order; no other word
     occurs twice.
@@ -90,7 +90,7 @@ def texts(rng, count):
     ids=["projection", "no projection", "two groups"],
 )
 def test_a_head_begins_at_the_same_word_elsewhere(shape):
-    """One head attends to the word's other occurrence, or else to [SEP]."""
+    """One head attends to a word's other occurrence or, if none, to [SEP]."""
     config = dataclasses.replace(WIDE, **({"hidden_size": 256} | shape))
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
@@ -120,7 +120,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
     for variable in model.weights:
         changed = variable.numpy() != before[variable.path]
         where = [np.unique(x) for x in np.nonzero(changed)]
-        if where and where[0].size:  # only this head
+        if where and where[0].size:  # this head's weights
             assert "attention" in variable.path
             parts = where[0 if "output" in variable.path else -1]
             assert np.isin(parts, columns).all()
@@ -160,7 +160,7 @@ def test_embeddings_without_room_for_repeats(changes):
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():
-    """The score of j from i is the mean of 6 cos(w (i + offset - j))."""
+    """For query i, key j scores the mean of 6 cos(w (i + offset - j))."""
     radians = informed_start.frequencies(64, seed=1)
     table = informed_start.waves(40, radians)
     query, key = informed_start.head_kernels(radians, 32, offset=-2)
@@ -180,12 +180,12 @@ def test_waves_have_no_distance_twice():
 
 
 def test_half_of_the_heads_are_the_nearest_places():
-    """Offsets alternate between left and right, beginning with the nearest."""
+    """Offsets alternate between left and right, from near to far."""
     assert informed_start.offsets(5) == [-1, 1, -2, 2, -3]
 
 
 def test_a_head_too_narrow_for_a_wave_stays_random():
-    """A head that is too narrow for a wave gets kernels of zero."""
+    """The kernels of a head that is too narrow for a wave are zero."""
     radians = informed_start.frequencies(4, seed=1)
     for kernel in informed_start.head_kernels(radians, 1, offset=1):
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))

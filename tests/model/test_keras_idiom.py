@@ -38,7 +38,7 @@ LAYERS = {
 
 
 def test_keras_finds_all_layers_by_name():
-    """Each layer and model is registered, so that its file can be loaded."""
+    """Each layer and model is registered, so Keras can load its file."""
     classes = {
         cls
         for module in (albert, phonemes, task_heads)
@@ -76,7 +76,7 @@ def every(outputs):
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", LAYERS)
 def test_a_saved_functional_model_is_the_same(kind, tmp_path):
-    """A `.keras` file of any layer restores outputs and dropout rate."""
+    """A `.keras` file of any layer restores outputs and the dropout rate."""
     layer = LAYERS[kind]()
     model = functional(layer)
     path = str(tmp_path / "x.keras")
@@ -122,7 +122,7 @@ def test_pretraining_predicts_everywhere_by_default():
 
 
 def test_dropout_follows_training():
-    """Dropout has the given rate if `training=True`, and is otherwise off."""
+    """Dropout is active only if `training=True`, and has the given rate."""
     config = dataclasses.replace(tiny.CONFIG, hidden_size=512)
     model = AlbertClassifier(config, 512, classifier_dropout=0.4)
     model.classifier.kernel.assign(np.eye(512))
@@ -141,7 +141,7 @@ def test_dropout_follows_training():
 
 
 def test_dropout_acts_in_every_block_under_fit():
-    """In training, a frozen model has dropout, too; its masks change."""
+    """Training a frozen model uses dropout, with new masks in each step."""
     rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.3}
     config = dataclasses.replace(tiny.CONFIG, **rates)
     model = functional(AlbertModel(config))
@@ -186,7 +186,7 @@ def test_two_replicas_drop_different_units():
 
 
 def test_parts_can_be_frozen():
-    """`fit` does not change frozen parts and trains the head."""
+    """`fit` trains the head and does not change frozen parts."""
     layer = LAYERS["classifier"]()
     layer.albert.trainable = False
     model = functional(layer)
@@ -202,7 +202,7 @@ def test_parts_can_be_frozen():
 
 
 def test_gradient_reaches_the_embeddings():
-    """`embedding_output` has gradients, from which users compute saliency."""
+    """`embedding_output` has gradients, so users can compute saliency."""
     model = LAYERS["encoder"]()
     with tf.GradientTape() as tape:
         outputs = model(BATCH, return_all=True)
@@ -236,7 +236,7 @@ def test_wrong_inputs_are_named(wrong, message):
 
 
 def test_inputs_are_given_once():
-    """An input may not be in the batch and among the keywords."""
+    """An input may not be both in the batch and a keyword argument."""
     model, mask = LAYERS["encoder"](), BATCH["input_mask"]
     with pytest.raises(InputError, match="once. Received twice: input_mask$"):
         model(BATCH, input_mask=mask)

@@ -1,4 +1,4 @@
-"""Pooled vectors equal NumPy's for any tokens and lengths."""
+"""Pooled vectors equal those of NumPy for any tokens and lengths."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Each form of the encoder loop equals an unrolled loop."""
+"""Each form of the encoder loop has the results of an unrolled loop."""
 
 import dataclasses
 import functools
@@ -89,7 +89,7 @@ def test_a_layer_gets_its_own_number(loop, numbers):
 
 
 def test_groups_with_inner_blocks_agree():
-    """Two groups of two layers with two blocks each become two loops."""
+    """Two groups become two loops, even if each layer has two blocks."""
     check("groups", ON_TPU, eager=True)
 
 
@@ -103,7 +103,7 @@ def test_groups_with_inner_blocks_agree():
     ids=str,
 )
 def test_every_architecture_agrees(variant, loop):
-    """Each form supports all kinds of sharing, if need be in loops of one."""
+    """Each form supports all kinds of sharing, even in loops over one layer."""
     check(variant, loop)
 
 
@@ -124,12 +124,12 @@ def test_every_architecture_agrees(variant, loop):
     ids=str,
 )
 def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
-    """All forms agree under XLA and in bfloat16, too."""
+    """All forms also agree with XLA and in bfloat16."""
     check(variant, loop, tolerance, **kwargs)
 
 
 def test_weights_keep_float32_gradients_over_layers():
-    """In mixed precision, gradients of layers are summed in float32."""
+    """In mixed precision, the layers' gradients are summed in float32."""
     config = goldens.CONFIG
     _, unrolled = results(config, PLAIN, "mixed_bfloat16", eager=True)
     _, looped = results(config, ON_TPU, "mixed_bfloat16", eager=True)
@@ -139,7 +139,7 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def nodes(layers):
-    """Return the number of nodes in the graph of a step at a depth."""
+    """Return the number of nodes in the graph of a step, given the depth."""
     model, inputs = goldens.random_model(num_hidden_layers=layers)
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()
@@ -156,12 +156,12 @@ def nodes(layers):
 
 
 def test_the_graph_of_a_loop_does_not_grow_with_depth():
-    """A loop over five layers has as many operations as over three."""
+    """A loop over five layers has as many operations as a loop over three."""
     assert nodes(5) == nodes(3)
 
 
 def kept(call):
-    """Return the number of tensors that a 3-layer loop keeps for backward."""
+    """Return how many tensors a 3-layer loop keeps for the backward pass."""
 
     @tf.function(autograph=False)
     def step(x):
@@ -236,9 +236,9 @@ def unrolled():
     ids=str,
 )
 def test_training_gives_the_same_weights(unrolled, kwargs):
-    """Training with a loop gives the unrolled loop's weights.
+    """Training with a loop results in the unrolled loop's weights.
 
-    This includes replicas, XLA and micro-batches.
+    The weights are also equal with replicas, XLA and micro-batches.
     """
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     settings = {"encoder_loop": "while", "rematerialize": "layer"} | kwargs

@@ -34,14 +34,14 @@ def test_names_of_variables():
 
 
 def test_the_kernel_is_drawn_as_released():
-    """The kernel is truncated normal; the config sets its deviation."""
+    """The kernel is truncated normal, with the config's standard deviation."""
     kernel = AlbertClassifier(tiny.CONFIG, 500).classifier.kernel.numpy()
     assert np.abs(kernel).max() <= 2.01 * 0.02
     assert kernel.std() == pytest.approx(0.88 * 0.02, rel=0.05)
 
 
 def test_what_heads_do_by_default():
-    """A tenth of the input is dropped; vectors are means of unit length."""
+    """The default dropout rate is 0.1; vectors are means of unit length."""
     model = AlbertClassifier(tiny.SHALLOW, 2)
     x, seed = tf.ones([9, 16]), tf.constant([1, 2])
     dropped = dropout(x, 0.1, fold_in(seed, 2))
@@ -74,7 +74,7 @@ def bfloat16_head(cls, *args):
     ],
 )
 def test_logits_are_a_dense_layer_in_float32(cls, outputs, key):
-    """Logits equal a float32 layer's, and no answer is in the padding."""
+    """Logits equal those of a float32 layer; answers exclude padding."""
     model, encoded = bfloat16_head(cls, *outputs)
     assert {v.dtype for v in model.weights} == {"float32"}
     kernel, bias = model.classifier.weights
@@ -102,8 +102,8 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
         kernel = layer.kernel.numpy()
 
         def recorded(x, layer=layer, name=name, kernel=kernel):
-            # The first ends belong to the labelled starts, the others to the
-            # beam.
+            # The first ends belong to the labelled starts; all other ends
+            # belong to the beam.
             seen.setdefault(name, np.float32(x) @ kernel)
             return layer(x)
 
@@ -125,7 +125,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
 
 
 def test_choices_are_scored_one_by_one():
-    """The logit of a choice equals a classifier's for the choice's row."""
+    """The logit of a choice equals a classifier's logit for the same row."""
     model = AlbertChooser(tiny.CONFIG)
     rows = [np.stack([x[:2], x[2:]]) for x in INPUTS]  # [2, 2, T]
     logits = model(*rows).numpy()
@@ -135,7 +135,7 @@ def test_choices_are_scored_one_by_one():
 
 
 def test_an_encoder_can_be_shared():
-    """Two heads on an encoder share its weights."""
+    """Two heads can share an encoder."""
     first = AlbertClassifier(tiny.CONFIG, 2)
     second = AlbertForSpans(tiny.CONFIG, albert=first.albert)
     assert second.albert is first.albert
@@ -157,7 +157,7 @@ def softmax(x):
 
 
 def released_beam(weights, x, places, k, m):
-    """Compute the released SQuAD 2.0 head for a row [T, H] in NumPy."""
+    """Return the outputs of the released SQuAD 2.0 head for a row [T, H]."""
 
     def dense(name, value):
         bias = weights.get(f"{name}/bias", 0.0)

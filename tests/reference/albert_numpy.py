@@ -1,8 +1,8 @@
 """The forward pass of ALBERT in NumPy, float64, written from the paper.
 
-Section 3.1 of https://arxiv.org/abs/1909.11942 and, for the layers,
-https://arxiv.org/abs/1810.04805. It computes one sequence and one head at a
-time. Weights are a table {name: array} with the project's names.
+Sources: Section 3.1 of https://arxiv.org/abs/1909.11942 and, for the layers,
+https://arxiv.org/abs/1810.04805. The functions compute one sequence and one
+head at a time. Weights are a table {name: array} with the project's names.
 """
 
 import math
@@ -27,7 +27,7 @@ ACTIVATIONS = {
 
 
 class Weights:
-    """Weights below a common path."""
+    """The weights whose names begin with a common path."""
 
     def __init__(self, table, path=""):
         self.table, self.path = table, path
@@ -49,7 +49,7 @@ class Weights:
 
 
 def embed(weights, config, ids, segments):
-    """Return the normalised embedding and the encoder's input, [T, E or H]."""
+    """Return the normalized embedding and the encoder's input, [T, E or H]."""
     w = weights.under("albert/embeddings")
     x = w["word_embeddings"][ids]
     rest = w["token_type_embeddings"][segments]

@@ -19,7 +19,7 @@ def split_tag(tag):
 
 
 def chunks(tags):
-    """Return the chunks as {(index of first word, of last word, type)}."""
+    """Return the chunks as a set of (first word, last word, type) tuples."""
     found, start = set(), 0
     before, kind_before, inside = "O", "", False
     for i, tag in enumerate([*tags, "O"]):

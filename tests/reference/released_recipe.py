@@ -1,6 +1,6 @@
-"""The released pairs and masks on Python lists, one document at a time.
+"""The released pairs and masks as Python lists, one document at a time.
 
-Written from the behaviour of google-research/albert
+The module was written from the behaviour of google-research/albert
 `create_pretraining_data.py` (`create_instances_from_document`,
 `truncate_seq_pair`, `create_masked_lm_predictions`), for comparison with the
 package's arrays. A document is a list of sentences, and a sentence is a list of
@@ -59,9 +59,9 @@ def masks_of(starts, special, budget, longest, rng):
     Args:
       starts: for each token, whether its piece begins a word.
       special: for each token, whether it is [CLS] or [SEP].
-      budget: how many tokens to mask.
-      longest: the longest n-gram.
-      rng: `random.Random`.
+      budget: the number of tokens to mask.
+      longest: the maximum length of an n-gram in words.
+      rng: an instance of `random.Random`.
     """
     words = []
     for i, start in enumerate(starts):

@@ -35,7 +35,7 @@ def test_what_is_compared(text, expected):
         (["x", "x"], [-9.0, -8.0], 0.0),
         (["x", "x"], [5.0, 6.0], 7.0),
         (["", "b"], [3.0, 4.0], 0.0),
-        # No answer is right once in 49 times; 1 / 49 * 49 is not 1.
+        # One of 49 questions has no answer; 1 / 49 * 49 is not 1.
         (["", *"b" * 48], [-5.0] * 49, -6.0),
     ],
 )
@@ -54,8 +54,7 @@ def test_cmrc():
         ["1990年 北京", "windows 7上", "坏"],
     )
     # Exact matches ignore punctuation, but not spaces. The longest common run
-    # is
-    # ["1990", "年", "北", "京"].
+    # is ["1990", "年", "北", "京"].
     assert found["exact_match"] == 0.0
     # 3 of 3 predicted and 3 of 5 expected tokens: 他 在 windows 7 上.
     assert found["f1"] == pytest.approx((1.0 + 2 * 0.6 / 1.6 + 0) / 3)

@@ -37,7 +37,7 @@ def features():
 
 
 def train(features, number, group=0, start=0, batch_size=10, seed=3, **more):
-    """Return the first training batches from a position on."""
+    """Return training batches, beginning at the position `start`."""
     dataset = training_batches(
         features,
         batch_size=batch_size,
@@ -91,7 +91,7 @@ def test_training_can_start_anywhere(features, start, group):
 
 
 def test_unsorted_batches_may_start_within_a_batch(features):
-    """Positions count examples, whatever size earlier batches had."""
+    """Positions are counted in examples, for any size of earlier batches."""
     whole = np.concatenate(labels(train(features, 33)))
     tail = np.concatenate(labels(train(features, 2, start=307)))
     assert whole[307:327].tolist() == tail.tolist()
@@ -110,7 +110,7 @@ def test_shards_deal_out_the_same_examples(features, group):
 
 
 def rows_of(batches):
-    """Return rows without padding by label, as {label: {name: values}}."""
+    """Return {label: [ids, segments, tags]} for all rows, without padding."""
     rows = {}
     for batch in batches:
         for i in np.flatnonzero(batch["example_weights"]):
@@ -152,7 +152,7 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("group", [10, 0])
 def test_batches_are_as_long_as_their_longest_row(features, group):
-    """Shorter batches equal full batches without columns of padding alone."""
+    """Shorter batches equal full batches without columns of only padding."""
     padded, cut = (train(features, 9, group, step=step) for step in (0, 1))
     for whole, short in zip(padded, cut, strict=True):
         tokens = short["input_ids"].shape[1]
@@ -163,7 +163,7 @@ def test_batches_are_as_long_as_their_longest_row(features, group):
 
 
 def test_rounded_lengths_are_few_and_fit(features):
-    """The length of the longest row is rounded up to a multiple.
+    """The length of the longest row is rounded up to a multiple of the step.
 
     Rounding stops at `max_seq_length`, which need not be a multiple.
     """
@@ -183,7 +183,7 @@ def test_rounded_lengths_are_few_and_fit(features):
 
 @pytest.mark.parametrize(("number", "pool"), [(200, 64), (50, 50)])
 def test_pools_are_parts_of_the_stream(number, pool):
-    """A pool of 64 batches, or of an epoch, has the examples of its place."""
+    """A pool, of 64 batches or one epoch, reorders one part of the stream."""
     lengths = np.arange(number)[::-1]
     plain = training_order(number, 3, 0).take(2 * pool)
     plain, found = (
@@ -195,7 +195,7 @@ def test_pools_are_parts_of_the_stream(number, pool):
 
 
 def test_a_batch_may_be_larger_than_the_data():
-    """If a batch has more than all examples, a pool is a single batch."""
+    """If a batch is larger than the data set, a pool is a single batch."""
     lengths = np.array([3, 1, 2])
     plain, found = (
         [*order.take(10).as_numpy_iterator()]
@@ -208,7 +208,7 @@ def test_a_batch_may_be_larger_than_the_data():
 
 
 def test_bucketed_training_saves_padding(features):
-    """Buckets reduce padding without sorting batches by length."""
+    """Bucketing reduces padding without sorting the batches by length."""
     batches = train(features, 30, 10, step=1)
     tokens = [batch["input_ids"].size for batch in batches]
     real = sum(int(batch["input_mask"].sum()) for batch in batches)

@@ -57,7 +57,7 @@ def write_clue(folder, name, row):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_layouts_of_clue(tmp_path, name):
-    """Rows are read with texts, ids and, unless for prediction, labels."""
+    """Rows are read with texts, ids and, except for prediction, labels."""
     row, expected = ROWS[name]
     write_clue(tmp_path, name, row)
     task, data = find(name), DataConfig(data_dir=str(tmp_path))
@@ -105,7 +105,7 @@ def test_tables(tmp_path):
     ],
 )
 def test_spans_are_marked(first, second, expected):
-    """Underscores mark the noun, and brackets the pronoun, in either order."""
+    """Underscores mark the noun; brackets mark the pronoun, in any order."""
     target = {
         f"span{i}_{k}": v
         for i, span in ((1, first), (2, second))
@@ -168,7 +168,7 @@ def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
 
 
 def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
-    """Unlabelled texts yield a submission, and others a confusion matrix."""
+    """Unlabelled texts get a submission; labelled texts, a confusion table."""
     task = find("rte")
     guess = Prediction("entailment", [0.7, 0.3])
     unknown = Example("9", "a", "b", None)

@@ -37,14 +37,14 @@ def trained(tmp_path, name, *labels, **data):
 
 
 def test_classes_are_discovered_sorted(tmp_path):
-    """The sorted labels in training become the classes."""
+    """The sorted labels of the training examples become the classes."""
     task, examples = trained(tmp_path, "classification", "y", "x", "y", "w")
     assert task.labels == ("w", "x", "y")
     assert task.targets([e.label for e in examples]).tolist() == [2, 1, 2, 0]
 
 
 def test_an_unknown_class_names_file_and_line(tmp_path):
-    """The error for a label that was not in training states its line."""
+    """The error for a label that was not in training states the line."""
     task, _ = trained(tmp_path, "classification", "x", "y")
     with pytest.raises(InputError) as error:
         read(tmp_path, task, ("a", "x"), ("b", "z"), part="eval")
@@ -98,7 +98,7 @@ def test_squared_error(tmp_path):
 
 @pytest.mark.parametrize("label", ["inf", "-inf", "NAN", "1e39", "x"])
 def test_a_number_is_finite(tmp_path, label):
-    """The error for a label beyond float32 states its line."""
+    """The error for a label beyond float32's range states the line."""
     with pytest.raises(InputError, match=f"t.tsv:3: .*finite.*'{label}'"):
         read(tmp_path, own("regression"), ("a", 1), ("b", label))
     (found,) = read(tmp_path, own("regression"), ("a", -LARGEST))
@@ -107,7 +107,7 @@ def test_a_number_is_finite(tmp_path, label):
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
-    """Several numbers are columns in any order, or a list in order."""
+    """Several numbers are in columns in any order, or in an ordered list."""
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
     task = own("regression", label_column=names)
@@ -126,7 +126,7 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
 
 
 def test_columns_of_several_numbers_are_those_of_the_model():
-    """A model's numbers keep their order, and need a column each."""
+    """A model's numbers keep their order, and each needs a column."""
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     renamed = task.renamed({"label_column": ("fear", "joy")})
     assert renamed.labels == ("joy", "fear")
@@ -170,7 +170,7 @@ def test_sets_of_classes(tmp_path):
 
 
 def test_sets_in_columns_of_0_and_1(tmp_path):
-    """Each of several label columns is a class.
+    """Each of several label columns stands for a class.
 
     The error for an invalid cell states the file and the line.
     """
@@ -270,7 +270,7 @@ def test_own_files_and_columns_go_before_official_ones(tmp_path):
 
 
 def test_the_file_of_predictions(tmp_path):
-    """A prediction file has a line per example, with all probabilities."""
+    """A prediction file has one line per example, with all probabilities."""
     task, examples = trained(tmp_path, "classification", 'x"y', "z", "z")
     logits = np.array([[0, 1], [2, 0], [0, 3]], np.float32)
     predictions = task.predictions(examples, {"logits": logits}, None)
@@ -289,7 +289,7 @@ def test_the_file_of_predictions(tmp_path):
 
 
 def test_every_kind_of_sentence_task_builds_its_model(tmp_path):
-    """A model has an output per class, or one output for regression."""
+    """A model has one output per class, or a single output for regression."""
     labels = {"classification": "xyz", "multilabel": "xyz", "regression": "123"}
     for name in labels:
         task, _ = trained(tmp_path, name, *labels[name])

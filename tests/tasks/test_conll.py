@@ -23,7 +23,7 @@ def columns(sentences):
 
 
 def test_columns_and_blank_lines(tmp_path):
-    """The first column contains words, and the last contains tags.
+    """The first column contains words, and the last column contains tags.
 
     Blank lines end sentences.
     """
@@ -39,7 +39,7 @@ def test_columns_and_blank_lines(tmp_path):
 
 
 def test_columns_by_number(tmp_path):
-    """Flags select columns by number; between tabs, words may have spaces.
+    """Flags select columns by number; words between tabs may have spaces.
 
     If spaces separate the columns, words keep other white space.
     """
@@ -136,12 +136,15 @@ def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
 
 
 def test_universal_dependencies(tmp_path, capsys):
-    """CoNLL-U words have universal tags; joined and empty words are skipped."""
+    """Words in CoNLL-U have universal tags.
+
+    Multiword tokens and empty nodes are skipped.
+    """
     found = read(tmp_path, CONLLU)
     assert columns(found) == [("a de le", "DET ADP DET"), (".", "PUNCT")]
     assert [found[0].where(i)[-2:] for i in range(3)] == [":3", ":5", ":6"]
     note = capsys.readouterr().out
-    assert "2 comment lines, 2 lines of joined or empty" in note
+    assert "2 comment lines, 2 lines of multiword tokens or" in note
     found = read(tmp_path, CONLLU, word="3", tag="5")
     assert columns(found)[0] == ("a de le", "DT IN DT")
 
@@ -158,7 +161,7 @@ def test_columns_by_the_names_of_a_header(tmp_path):
 
 
 def test_a_word_a_row_needs_a_column_of_sentences(tmp_path):
-    """A table with a word per row needs a column that identifies sentences."""
+    """A table with one word per row needs a column of sentence names."""
     rows = '{"tokens": "EU", "ner_tags": "O"}\n' * 2
     with pytest.raises(InputError, match="t.jsonl:1: .*`id_column` must"):
         read(tmp_path, rows, name="t.jsonl")
@@ -186,7 +189,7 @@ def test_a_text_without_tags_is_divided_into_words(tmp_path):
 
 
 def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
-    """A note counts skipped lines, which exclude words that begin with #."""
+    """A note counts skipped lines; words that begin with # are not skipped."""
     assert len(read(tmp_path, "#\t#\n#1\tO\n")[0].words) == 2
     assert len(read(tmp_path, "a\n#b\n", tags=False)[0].words) == 2
     assert not capsys.readouterr().out
@@ -214,7 +217,7 @@ def test_a_hashtag_is_a_word(tmp_path, text, words):
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """Compressed files have the sentences of plain files, under any name."""
+    """A compressed file has the plain file's sentences, under any name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]
@@ -232,7 +235,7 @@ def test_compressed_columns_and_json_lines(tmp_path):
 
 @pytest.mark.parametrize("first", ["9" * 5000, "1-" + "2" * 5000, "x"])
 def test_long_numbers_are_no_word_numbers(first):
-    """A first column with something else than line numbers has no numbers."""
+    """One cell that is not a word number shows that words are not numbered."""
     rows = [["1", "the", "O"], ["2", "dog", "O"]]
     lines = [conll.Line(i, "", cells) for i, cells in enumerate(rows)]
     assert conll.have_ids([lines])
@@ -256,7 +259,7 @@ def test_long_numbers_are_no_word_numbers(first):
     ],
 )
 def test_words_are_numbered_in_every_sentence(text, numbered):
-    """Numbers of words are consecutive, and begin at 0 or 1."""
+    """Word numbers are consecutive and begin at 0 or 1."""
     sentences = [
         [conll.Line(1, "", row.split()) for row in sentence.split("|")]
         for sentence in text.split("||")
@@ -266,7 +269,7 @@ def test_words_are_numbered_in_every_sentence(text, numbered):
 
 
 def test_a_tag_is_in_the_last_of_several_columns():
-    """For prediction, a column beyond the line means that there is no tag."""
+    """In prediction, a tag column beyond the end of a line means no tag."""
     assert conll.tag_of(["a", "B", "C"], "", True, "") == "C"
     for number, tag in (("2", "B"), ("3", None)):
         assert conll.tag_of(["a", " B "], number, False, "") == tag
@@ -291,7 +294,7 @@ def test_several_words_with_one_tag_are_one_word(tmp_path):
 
 
 def test_the_number_of_a_column():
-    """A column has a number, a name, or the last of the usual names."""
+    """A column is selected by number, by name or by the last usual name."""
     header = ["Word", "TAG", "x", "pos"]
     for name, number in (("7", "7"), ("x", "3"), ("", "4")):
         assert conll.number_of(name, header, {"tag", "pos"}) == number

@@ -30,7 +30,7 @@ def make_rows():
 def test_batches_are_the_packed_rows(words):
     """For all lengths, ids, mask and segments equal those of `pack`.
 
-    Arrays that are made without TensorFlow are equal to these tensors.
+    Arrays that are created without TensorFlow equal the tensors.
     """
     rows = [packed_row(words, a, b, LENGTH) for a, b in make_rows()]
     features = Features.from_rows(rows, {}, words.pad_id, LENGTH)
@@ -59,7 +59,7 @@ def test_rows_that_may_have_been_cut(words):
 
 
 def test_windows_of_the_release():
-    """A window begins at each stride, until a window reaches the end."""
+    """Windows begin at each stride until a window reaches the text's end."""
     assert make_windows(10, 6, 3) == [(0, 6), (3, 6), (6, 4)]
     assert make_windows(6, 6, 3) == [(0, 6)]
     assert make_windows(7, 6, 6) == [(0, 6), (6, 1)]
@@ -88,7 +88,7 @@ def test_the_window_with_most_context(number, size, stride):
 
 
 def test_windows_of_a_book_fit_into_memory():
-    """Memory is linear in the length; a quadratic need would be 2.5 GB."""
+    """Memory is linear in the length; quadratic memory would be 2.5 GB."""
     number = 200_000
     windows = make_windows(number, 381, 128)
     tracemalloc.start()
@@ -99,7 +99,7 @@ def test_windows_of_a_book_fit_into_memory():
 
 
 def test_long_texts_are_cut():
-    """Texts that are too long lose their ends."""
+    """Texts that are too long are truncated at the end."""
     tokenizer = vocabularies.chinese()
     features = Features.of_texts(tokenizer, ["the " * 9, "un"], 6)
     the, un = tokenizer.encode("the un")

@@ -17,8 +17,8 @@ QQP = "id|qid1|qid2|question1|question2|is_duplicate"
 MRPC = "#1 ID|#2 ID|#1 String|#2 String"
 QNLI, PAIR = "index|question|sentence", "index|sentence1|sentence2"
 
-# " / " separates rows and "|" cells. For each task: the files, then the id,
-# text, text_pair and label read from each split.
+# " / " separates rows; "|" separates cells. For each task: the files;
+# then the id, text, text_pair and label that are read from each split.
 LAYOUTS = {
     "cola": (
         {

@@ -83,7 +83,7 @@ def test_every_task_and_every_preset_has_a_row():
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows(name):
-    """Kind, files, labels, metric, submission and inputs equal the table's."""
+    """A task's kind, files, labels, metric and inputs match the table."""
     row, task = ROWS[name], TASKS[name]
     parts = {p: by_split(row.get(p, "")) for p in ("train", "eval", "predict")}
     submissions = by_split(row.get("submission", ""))
@@ -114,7 +114,7 @@ def test_rows(name):
 
 
 def one_hot(numbers, classes: int) -> dict[str, np.ndarray]:
-    """Return the logits of a model that is certain."""
+    """Return the logits of a model that is certain of its classes."""
     return {"logits": np.eye(classes, dtype="f4")[numbers] * 9}
 
 
@@ -217,7 +217,7 @@ def test_metrics_by_value(name):
 
 @pytest.mark.parametrize("name", [n for n in ROWS if "positive" in ROWS[n]])
 def test_the_positive_class(name):
-    """F1 is that of class 1, which must be the source's positive class."""
+    """F1 measures class 1, which must be the source's positive class."""
     positive = ROWS[name]["positive"]
     assert TASKS[name].targets([positive]).tolist() == [1]
     assert "f1" in TASKS[name].scores
@@ -250,7 +250,7 @@ def test_presets(name):
 
 
 def test_defaults_of_the_kind_do_not_hide_in_presets():
-    """Lengths and heads in a preset equal the task's own."""
+    """The lengths and heads in a preset equal the task's defaults."""
     for name, row in FLAGS.items():
         config = dataclasses.asdict(TASKS[row["task"]].config)
         for flag, value in pairs(row.get("others", "")).items():

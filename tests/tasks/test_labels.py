@@ -1,4 +1,4 @@
-"""Labels that are missing, of unusual types or inside white space."""
+"""Labels that are missing, of unusual types or surrounded by spaces."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ NAMES = ("classification", "regression", "multiple_choice")
 
 
 def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
-    """Write labels to a file; return the labels that are read from it."""
+    """Write labels to a file; return the labels that the task reads."""
     path = tmp_path / f"t{ending}"
     if ending == ".jsonl":
         text = CHOICES | {"text": "a"}
@@ -40,7 +40,7 @@ def read(tmp_path, name, labels, part="train", ending=".jsonl", **data):
 @pytest.mark.parametrize("part", ["train", "eval"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_label_is_no_class(tmp_path, name, part):
-    """Null, NaN and empty labels raise errors that name file and line."""
+    """Null, NaN and empty labels raise errors that name the file and line."""
     for missing in (None, float("nan"), "", " \t", "nan", "NaN"):
         with pytest.raises(
             InputError,
@@ -123,7 +123,7 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, message):
-    """The error states file, line, rule and value."""
+    """The error states the file, the line, the rule and the value."""
     with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{message}"):
         read(tmp_path, name, ["1", label])
 
@@ -278,7 +278,7 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """A whole column shows if numbers are flags; ambiguity raises an error."""
+    """All rows determine whether numbers are flags; ambiguity is an error."""
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))
@@ -312,7 +312,7 @@ def test_numbers_of_a_set_of_classes(names, rows, wanted):
     ],
 )
 def test_lists_of_numbers_are_shares(labels, are_sets, legal):
-    """Shares are from 0 to 1, and add up to 1 unless classes are in sets."""
+    """Shares are from 0 to 1, and add up to 1 unless labels are sets."""
     if legal is False:
         rule = "of a, b. R" if are_sets else "of a, b, and add up to 1. R"
         with pytest.raises(InputError, match=f"shar.* {rule}.*: y=.*5"):
@@ -325,7 +325,7 @@ def test_lists_of_numbers_are_shares(labels, are_sets, legal):
 
 
 def test_a_message_lists_at_most_twenty_labels():
-    """Of more than twenty labels, a message states the number of the others."""
+    """A message lists at most 20 labels, and states how many are omitted."""
     labels = [str(i) for i in range(22)]
     twenty = ", ".join(labels[:20])
     assert shown(labels[:20]) == twenty

@@ -1,4 +1,4 @@
-"""Metrics of any labels equal scikit-learn's, SciPy's and official ones."""
+"""Metrics equal those of scikit-learn, SciPy and the official scripts."""
 
 import collections
 import re
@@ -164,7 +164,7 @@ def official_raw(golds, guess, version):
 
 
 def official_best(scores, has_answer, guesses, odds):
-    """Return the best score and the threshold for it, question by question."""
+    """Return the best score and its threshold, as the official search does."""
     right = sum(not has for has in has_answer)
     best, threshold = right, 0.0
     for i in sorted(range(len(odds)), key=lambda i: odds[i]):

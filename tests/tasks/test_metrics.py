@@ -1,4 +1,4 @@
-"""Metrics, even undefined ones, equal scikit-learn's and SciPy's."""
+"""Metrics, even undefined metrics, equal those of scikit-learn and SciPy."""
 
 import functools
 
@@ -10,7 +10,7 @@ from albert_tf.tasks import metrics
 
 @pytest.mark.parametrize("several", [False, True])
 def test_metrics_are_scikit_learns(several):
-    """Metrics of classes and of class sets equal scikit-learn's."""
+    """Metrics of classes and of class sets equal those of scikit-learn."""
     from sklearn import metrics as theirs
 
     rng = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def test_metrics_are_scikit_learns(several):
 
 
 def test_correlations_are_scipys():
-    """Correlations equal SciPy's, but are 0 for a single example."""
+    """Correlations equal those of SciPy, but are 0 for a single example."""
     from scipy import stats
 
     rng = np.random.default_rng(0)

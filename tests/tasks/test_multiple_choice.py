@@ -1,4 +1,4 @@
-"""Multiple choice: released rows, RACE folders, tables, predictions."""
+"""Multiple choice: released rows, RACE folders, tables and predictions."""
 
 import dataclasses
 import json
@@ -33,14 +33,14 @@ def make_task(**config):
 
 
 def test_where_a_choice_belongs():
-    """A choice fills each blank in the question, or else follows it."""
+    """A choice fills each blank in the question, or follows the question."""
     assert with_choice("a _ b _?", "X") == "a X b X?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"
 
 
 def test_the_number_of_choices():
-    """An example has 2 to 26 choices, and a model at most 1000."""
+    """An example has 2 to 26 choices; a model supports at most 1000."""
     for number in (2, 26):
         assert len(check_choices([1] * number, "")) == number
     for number in (1, 27):
@@ -54,7 +54,7 @@ def test_the_number_of_choices():
 
 
 def test_the_label_of_a_choice():
-    """A letter or a number from 0 names one of the choices."""
+    """A letter, or a number counted from 0, names one of the choices."""
     found = [parse_choice(x, 3, "train", "") for x in ("A", "C", 0, "2")]
     assert found == [0, 2, 0, 2]
     for label in ("D", "AB", 3, -1):
@@ -74,7 +74,7 @@ def test_scores_of_groups():
 
 
 def test_rows_are_the_released_ones(words):
-    """Contexts lose their ends, and questions and choices their beginnings."""
+    """Contexts are cut at the end; questions and choices, at the start."""
     context = "the film was very good and so it is"
     question = "is this the plot of the film"
     example = Choices("a", context, question, ("good", "bad"), 0)
@@ -145,7 +145,7 @@ ARTICLE = {
     ],
 )
 def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
-    """Only rows with questions are articles, in memory and in files."""
+    """Only rows with `questions` are articles, in memory and in files."""
     values = "n7", "a film", "what", ["x", "y"], "B"
     row = {name: values[i] for name, i in columns.items()}
     task = find("race").updated(**data)
@@ -185,7 +185,7 @@ def write_race(folder, **changes):
     ],
 )
 def test_folders_of_race(tmp_path, name, levels):
-    """Each question in the folders of levels is an example of four options."""
+    """Each question in the levels' folders is an example with four choices."""
     data = write_race(tmp_path)
     task = with_settings(find(name), data)
     for part in ("train", "eval", "predict"):
@@ -242,7 +242,7 @@ def own(tmp_path, name, text, part="train", **columns):
 
 
 def test_own_files(tmp_path):
-    """JSON lines have a list of choices; tables have a column per choice."""
+    """JSON lines have a list of choices; tables have one column per choice."""
     line = {"context": "c", "question": "q", "choices": ["x", 2], "label": "B"}
     assert own(tmp_path, "t.jsonl", json.dumps(line)) == [
         ("0", "c", "q", ("x", "2"), 1)

@@ -1,4 +1,4 @@
-"""Pieces and probabilities equal values by hand and by TensorFlow."""
+"""Pieces and probabilities equal values computed by hand or TensorFlow."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_rows_beyond_the_pieces_are_never_the_likeliest():
 
 
 def span_outputs(head, rows=3, tokens=7):
-    """Return outputs of a question-answering head, some of which are equal."""
+    """Return outputs of a question-answering head; some values are equal."""
     rng = np.random.default_rng(5)
     logits = rng.integers(0, 4, [2, rows, tokens]).astype(np.float32)
     if head == "simple":

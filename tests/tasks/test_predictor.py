@@ -1,4 +1,4 @@
-"""Answers to queries that follow from outputs made by hand."""
+"""Answers to queries, given outputs that are written by hand."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ def test_absent_choices_are_never_chosen(words):
 
 
 def test_absent_choices_have_no_rows(words):
-    """With a model for four choices, a query with two takes only two rows."""
+    """A query with two choices needs two rows, even if the model has four."""
     rows = []
 
     def run(features):
@@ -65,7 +65,7 @@ def test_a_text_without_words_has_no_tags(words):
 
 
 def test_the_number_of_answers_is_limited(words):
-    """The likeliest answers come first; if odds exceed the threshold, none."""
+    """The likeliest answers come first; large null odds withhold the answer."""
     task = find("squad-2.0").updated(
         answer_head="simple", null_score_diff_threshold=2.5
     )

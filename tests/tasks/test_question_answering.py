@@ -229,7 +229,7 @@ def test_files(words, tmp_path):
 
 
 def test_the_given_threshold_decides(words, tmp_path):
-    """A threshold below all odds allows no answer, and one above them any."""
+    """A low threshold withholds every answer; a high threshold, none."""
     for threshold, number in ((-99.0, 0), (99.0, len(EXAMPLES))):
         task, found = answered(words, null_score_diff_threshold=threshold)
         task.write_predictions(str(tmp_path / "predictions"), EXAMPLES, found)
@@ -289,7 +289,7 @@ def test_models_of_one_task_on_another():
 
 
 def test_models_that_may_learn_to_withhold_answers():
-    """Only a task scored as SQuAD 1.1 depends on further examples."""
+    """Only a task scored like SQuAD 1.1 may change with further examples."""
     task = find("squad-1.1").reopened()
     assert (task.impossible, task.scoring) == (None, "")
     for name in ("squad-2.0", "cmrc2018", "question_answering"):

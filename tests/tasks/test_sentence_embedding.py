@@ -53,7 +53,7 @@ def test_what_a_file_holds(tmp_path, capsys):
 
 
 def test_every_line_to_predict_has_a_vector(tmp_path):
-    """For prediction, each line is an example, even if blank."""
+    """For prediction, each line is an example, even a blank line."""
     path = written(tmp_path, "x.txt", ["a", "", "b\r", " ", ""])
     found = [example.texts for example in TASK.read("predict", path)]
     assert found == [("a",), ("",), ("b",), (" ",), ("",)]
@@ -85,7 +85,7 @@ def test_files_that_are_refused(tmp_path, part, rows, columns, message):
 
 
 def test_the_main_metric_is_one_that_the_examples_have():
-    """Rated pairs have a correlation; all other examples have rank metrics."""
+    """Rated pairs are evaluated by correlation; other examples, by rank."""
     scored, plain = Texts("", ("a", "b"), 1.0, True), Texts("", ("a", "b"))
     assert TASK.evaluated_on([scored]).main_metric == "spearman"
     other = TASK.evaluated_on([plain])
@@ -122,7 +122,7 @@ def test_scores_are_cosines_for_the_most_alike(tokenizer):
 
 
 def test_columns_of_texts_in_memory():
-    """Two lists of texts may have scores; other numbers of lists have none."""
+    """Two lists of texts may have scores; one or three lists may not."""
     names = ("text", "text_pair", "negative")
     for width in (1, 2, 3):
         assert TASK.table(width).texts == names[:width]
@@ -134,7 +134,7 @@ def test_columns_of_texts_in_memory():
 
 
 def test_how_vectors_are_made():
-    """By default, vectors are means of length one."""
+    """By default, vectors are means that are scaled to length 1."""
     assert TASK.head_arguments == ("mean", True)
     for unit in (True, False):
         task = TASK.updated(pooling="cls", unit_length=unit)
@@ -142,7 +142,10 @@ def test_how_vectors_are_made():
 
 
 def test_which_texts_must_differ():
-    """Pairs without scores must differ, and only triplets learn alone."""
+    """Unrated texts in a batch must differ.
+
+    The losses of triplets and rated pairs do not depend on the batch.
+    """
     for texts, score, apart, alone in (
         (("a",), None, None, False),
         (("a", "b"), None, [("a", "b")], False),
@@ -155,7 +158,7 @@ def test_which_texts_must_differ():
 
 
 def test_files_of_vectors(tmp_path):
-    """Pairs have a table of cosines, with their scores if these are known."""
+    """The table of pairs lists the cosines and, if known, the scores."""
     vectors = np.array([[[3.0, 4.0], [4.0, 3.0]], [[1.0, 0.0], [0.0, 0.0]]])
     assert cosines(vectors).tolist() == pytest.approx([0.96, 0.0])
     path = str(tmp_path / "predictions")
@@ -177,7 +180,7 @@ def test_files_of_vectors(tmp_path):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_crops_are_spans_of_the_text(rate):
-    """Both crops of a text are spans without the given share of the text.
+    """Each crop of a text is a span that omits the given share of the text.
 
     The positions of the two crops differ.
     """

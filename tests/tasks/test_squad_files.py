@@ -48,7 +48,7 @@ def test_what_is_read(tmp_path):
 
 
 def test_an_answer_beside_its_place(tmp_path, capsys):
-    """An answer with a wrong offset is found where it occurs nearest."""
+    """An answer with a wrong offset is found at its nearest occurrence."""
     found = read(
         tmp_path,
         question("a", [("cat", 11)]),
@@ -57,7 +57,7 @@ def test_an_answer_beside_its_place(tmp_path, capsys):
     )
     assert [q.span[0] for q in found] == [12, 2, 2]
     assert find_answer("anana", "ana", 4) == 2  # occurrences may overlap
-    assert find_answer("a cat", "ca", -3) == 2  # not from the end
+    assert find_answer("a cat", "ca", -3) == 2  # not counted from the end
     assert (
         "2 answers are not at their `answer_start`" in capsys.readouterr().out
     )
@@ -145,7 +145,7 @@ def test_all_questions_that_do_not_fit_are_listed(tmp_path):
     ],
 )
 def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
-    """The string "false" means false."""
+    """A flag may be a number or a string; the string "false" means false."""
     answers = [] if impossible else [("cat", 2)]
     row = question(answers=answers, is_impossible=flag)
     for part in ("train", "eval", "predict"):
@@ -188,7 +188,7 @@ WAYS = [
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv"])
 @pytest.mark.parametrize("answers", WAYS)
 def test_questions_of_a_table(tmp_path, ending, answers, capsys):
-    """Each row is a question; answers are JSON, or texts and their offsets."""
+    """Each row is a question; answers are texts, with or without offsets."""
     path = tmp_path / f"t{ending}"
     row = {"question": "Who?", "context": CONTEXT, "answers": answers}
     none = row | {"answers": ""}
@@ -239,7 +239,7 @@ def test_another_format(tmp_path):
 
 
 def test_compressed_questions(tmp_path):
-    """Compressed files are read, whether on one line or on several."""
+    """Compressed JSON is read, whether it has one line or several lines."""
     path = write(tmp_path, question())
     content = json.load(open(path, encoding="utf-8"))
     wanted = [(x.context, x.qa) for x in entries(path)]
@@ -256,7 +256,7 @@ def test_compressed_questions(tmp_path):
 
 
 def test_an_answer_has_no_spaces_at_its_ends():
-    """An answer's place in the context does not include outer spaces."""
+    """An answer's span in the context does not include outer spaces."""
     starts, ends = np.array([0, 3, 6]), np.array([3, 6, 10])
     window = Window(4, starts, ends, np.ones(3, bool))
     found = text_answer("so  a b  x", window, 5, 6)
@@ -278,7 +278,7 @@ def test_the_odds_must_exceed_the_threshold():
 
 
 def test_the_table_of_errors():
-    """The table has the questions without an exact answer, and all answers."""
+    """The table lists the questions that were not answered exactly."""
     golds = (("x",), ("a y", "z", "a y"), (), (), ("x", "y"))
     texts = ("X.", "b", "b", "", "y")
     asked = [Question(f"q{i}", "?", "", x) for i, x in enumerate(golds)]

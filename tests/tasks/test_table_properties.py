@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 HEADS = ["NA", "nan", "null", '"', '""', "a b", "1.0", "-", "PAR1"]
 TEXT = texts(*HEADS, most=6)
-# With a single column, a blank line might be a row, so there are two.
+# With a single column, a blank line might be a row, so there are two columns.
 TABLES = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3)
 NAMES = ("text", "b c")
 
@@ -179,7 +179,7 @@ def test_column_files(folder, sentences, divider, end):
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A question in a context, with spans of answers."""
+    """A question about a context, with answer spans."""
 
     text: str
     context: str

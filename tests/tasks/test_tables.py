@@ -87,7 +87,7 @@ def test_a_missing_file(tmp_path):
 
 
 def test_known_broken_lines_are_passed_over(tmp_path, capsys):
-    """In data sets with known broken lines, these are skipped and counted."""
+    """With `skip_broken`, broken lines are skipped and counted."""
     text = "a\tb\nx\ny\tz\n"
     _, values = rows(tmp_path, "t.tsv", text, skip_broken=True)
     assert values == [{"a": "y", "b": "z"}]
@@ -153,7 +153,7 @@ def test_quotes_of_official_files_are_text(tmp_path, capsys):
     ],
 )
 def test_what_a_table_is(tmp_path, name, pack):
-    """First bytes show compression and JSON; the name shows other formats."""
+    """Compression and JSON are detected by content; other formats, by name."""
     cells = {
         "T": b"a\tb\nx\ty\n",
         "C": b"a,b\nx,y\n",

@@ -1,4 +1,4 @@
-"""The meaning of tags in each scheme, and of tags that break its rules."""
+"""The meaning of tags in each scheme, and of tags that break the rules."""
 
 import pytest
 

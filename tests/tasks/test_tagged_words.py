@@ -1,4 +1,4 @@
-"""Tables of words and tags, with a sentence or a word in each row."""
+"""Tables of words and tags, with one sentence or one word in each row."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from albert_tf.tasks.tagged_words import (
 
 
 def rows_of(**columns):
-    """Return the rows of a table with these columns."""
+    """Return the rows of a table with the given columns."""
     return [
         Row(f"f:{i}", dict(zip(columns, cells, strict=True)))
         for i, cells in enumerate(zip(*columns.values(), strict=True), 1)
@@ -39,7 +39,7 @@ def rows_of(**columns):
     ],
 )
 def test_words_of_a_cell(cell, number, words):
-    """A text is split at spaces only if this results in a word per tag."""
+    """A text is split at spaces only if the result has one word per tag."""
     (row,) = rows_of(w=[cell])
     tags = None if number is None else ["O"] * number
     assert words_in(row, "w", tags) == tuple(words.split())
@@ -75,7 +75,7 @@ def test_cells_without_words_or_tags():
 
 
 def test_a_sentence_in_a_row():
-    """Tags are optional for prediction, but are never too few."""
+    """Tags are optional for prediction, but their number must match."""
     (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], none=[None])
     for tags in ("g", "none", "absent"):
         sentence = sentence_in(row, "w", tags, False)
@@ -116,7 +116,7 @@ def test_words_are_joined_to_sentences():
     ],
 )
 def test_rows_with_a_word_each(cells, names, column, expected):
-    """Rows have words unless any has several words, or all differ in name."""
+    """Rows contain words if each cell has one word or if rows share names."""
     rows = rows_of(w=cells, n=names)
     assert have_words(rows, "w", column) == expected
 
@@ -133,7 +133,7 @@ def test_rows_without_words():
 
 
 def test_single_words_are_texts_to_predict():
-    """Without a column of sentences, each word to predict is a sentence."""
+    """Without sentence names, each word to predict is a separate sentence."""
     rows = rows_of(tokens=["a", "b"])
     found = rows_of_words(rows, "", "", False)
     assert [s.words for s in found] == [("a",), ("b",)]
@@ -154,5 +154,5 @@ def test_single_words_are_texts_to_predict():
     ],
 )
 def test_the_column_of_words(names, asked, found):
-    """A column is the one that is asked for, the default, or the only one."""
+    """The result is the requested column, the default or the only candidate."""
     assert column_in(names, asked, "tokens", WORD_NAMES) == found

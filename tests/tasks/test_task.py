@@ -38,7 +38,7 @@ def test_writings_of_a_name():
     ],
 )
 def test_what_labels_and_texts_of_a_kind_are(name, expected):
-    """Each kind states what its labels may be and whether it needs them."""
+    """Each kind of task declares the properties of its labels and texts."""
     task = find(name)
     labels = task.has_classes, task.fewest_labels, task.many_label_columns
     texts = task.is_pair, task.text_rank, task.unlabelled
@@ -62,7 +62,7 @@ SPANS = {"start_logits": EXCLUDED, "end_logits": EXCLUDED}
     ],
 )
 def test_what_a_head_supports(kind, techniques, labels, tokens):
-    """Each head states whether labels can be smoothed and outputs averaged.
+    """Each head declares whether labels can be smoothed and outputs averaged.
 
     Only heads that can smooth labels show an accuracy.
     """
@@ -98,7 +98,7 @@ LONG = {"max_seq_length": 16, "max_query_length": 4}
     ],
 )
 def test_lengths_that_fit(name, legal, changed):
-    """Lengths that skip words raise errors; the largest others do not."""
+    """Lengths that skip words raise errors; the largest legal values do not."""
     setting, most, wrong = changed
     find(name).updated(**legal | {setting: most})
     with pytest.raises(InputError, match=f"{setting}={wrong}"):
@@ -141,7 +141,7 @@ def test_shorter_inputs_have_lengths_that_fit(kind):
 
 
 def test_lengths_that_are_given_stay():
-    """Default lengths adapt to given lengths, which must be possible."""
+    """Default lengths adapt to given lengths; impossible lengths are errors."""
 
     def shorter(**given):
         given = TaskConfig(max_seq_length=32, **given)
@@ -166,9 +166,9 @@ def test_lengths_that_are_given_stay():
 
 @pytest.mark.parametrize("kind", sorted({task.kind for task in TASKS.values()}))
 def test_lengths_fit_the_positions_of_a_model(kind):
-    """A task for few positions is the task with that input length.
+    """A task is shortened to the model's number of positions.
 
-    As many positions as the default length, or more, change nothing.
+    If the positions suffice for the default length, the task does not change.
     """
     task = find(kind)
     usual = task.config.max_seq_length
@@ -195,13 +195,13 @@ TWO = {"label_column": ("a", "b")}
     ],
 )
 def test_columns_and_metrics_that_a_kind_lacks(name, data, message):
-    """An unknown column or metric for a kind of task is rejected early."""
+    """A column or metric that a kind of task does not support is rejected."""
     with pytest.raises(InputError, match=message):
         find(name).updated(**data)
 
 
 def test_the_metric_of_the_best_checkpoint_can_be_chosen():
-    """A flag replaces the main metric, and no other."""
+    """A flag replaces the main metric and changes nothing else."""
     task = find("mrpc").updated(main_metric="f1")
     assert (task.main_metric, find("mrpc").main_metric) == ("f1", "accuracy")
     assert task.predict_columns == find("mrpc").predict_columns
@@ -278,7 +278,7 @@ def test_a_setting_that_a_kind_needs(tmp_path):
 
 
 def test_a_label_in_a_list():
-    """In a column of labels, a list with one item counts as its item."""
+    """In a column of labels, a list with one item is replaced by its item."""
     labels = find("multiple_choice").table_labels([[1], 2, [1, 2], [], "x"])
     assert labels == [1, 2, [1, 2], [], "x"]
 

@@ -1,4 +1,4 @@
-"""Token classification: first pieces, long sentences, scores, files."""
+"""Token classification: first pieces, long sentences, scores and files."""
 
 import dataclasses
 
@@ -75,7 +75,7 @@ def known(task, features):
 
 
 def tagged(words, length=8):
-    """Return a task, and its predictions from the logits of `known`."""
+    """Return a task and its predictions, given the logits from `known`."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
     outputs = known(task, features)
@@ -84,7 +84,7 @@ def tagged(words, length=8):
 
 @pytest.mark.parametrize("length", [4, 8, 16])
 def test_predictions_stand_at_their_words(words, length):
-    """If all labels are predicted, each word gets its own tag, in order."""
+    """If the logits match the labels, each word gets its own tag, in order."""
     task, found = tagged(words, length)
     assert [p.tags for p in found] == [s.tags for s in EXAMPLES]
     assert all((p.probabilities > 0.99).all() for p in found)
@@ -106,7 +106,7 @@ def test_a_batch_has_labels_at_first_pieces(words):
 
 
 def test_the_loss_is_the_mean_over_words():
-    """The loss is a mean over words, which other tokens do not affect."""
+    """The loss is a mean over words; other tokens have no effect."""
     task = make_task()
     logits = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("f4")
     labels = np.array([[-1, 2, -1, 0], [-1, 1, -1, -1], [-1, 3, 4, 0]])
@@ -218,7 +218,7 @@ def test_the_tags_of_another_data_set_are_the_models():
 
 
 def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
-    """Illegal tags are kept; one note states their count and the first."""
+    """Illegal tags are kept; one note states their number and the first tag."""
     fresh = find("ner")
     text = "a B-A\nb I-A\nc O\nd I-A\n\ne O\nf I-B\n"
     sentences = read(tmp_path, text, fresh)
@@ -237,7 +237,7 @@ def test_broken_tags_are_counted_in_one_note(tmp_path, capsys):
 
 
 def test_tags_without_prefixes_are_classes(words, tmp_path, capsys):
-    """Tags without prefixes have accuracy and a confusion matrix."""
+    """Tags without prefixes have an accuracy and a confusion matrix."""
     task = find("token_classification")
     text = "so ADV\nthe DET\nfilm -LRB-\n\ngood S-x\nfilm NOUN\n"
     examples = read(tmp_path, text, task)

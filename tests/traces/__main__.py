@@ -1,7 +1,7 @@
 """Compare the losses of short runs with recorded losses, or record them.
 
 A change that claims not to affect any computation must leave every trace equal
-to the bit. A change that is meant to affect a trace records it again, in a
+to the bit. If a change is meant to affect a trace, record the trace again in a
 separate commit that states the reason.
 """
 
@@ -38,7 +38,7 @@ def compare(name: str, measured: comparison.Recorded) -> bool:
 def main(arguments: list[str]) -> int:
     """Compare or record runs; return the exit status."""
     parser = argparse.ArgumentParser("traces", description=__doc__)
-    parser.add_argument("names", nargs="*", help="runs; by default all")
+    parser.add_argument("names", nargs="*", help="default: all runs")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args(arguments)

@@ -2,10 +2,11 @@
 
 On the kind of machine that recorded the trace (the same processor, TensorFlow,
 Keras and NumPy), a run must match to the bit. Other machines round sums in a
-different order, and training amplifies the differences from step to step.
-There, every loss and rate must be within `TOLERANCE`, and every norm within
-`NORM_TOLERANCE`. Scores that count examples are not compared there, because a
-rounding error can decide between two predictions.
+different order, and training amplifies the differences from step to step. On
+such machines, every loss and rate must be within `TOLERANCE`, and every norm
+within `NORM_TOLERANCE`. Scores that count examples are compared only on the
+same kind of machine, because a rounding error can decide between two
+predictions.
 """
 
 import dataclasses
@@ -20,8 +21,8 @@ LIBRARIES = ("tensorflow", "keras", "numpy")
 # features.
 MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")
-# Relative. With two threads, narrow vectors and no oneDNN, losses differed by
-# at most 0.2%, and the gradient norms of a memorised task by 9 %.
+# Relative differences. With two threads, narrow vectors and no oneDNN, losses
+# differed by at most 0.2%, and the gradient norms of a memorised task by 9%.
 TOLERANCE = 0.01
 NORM_TOLERANCE = 0.3
 
@@ -48,7 +49,7 @@ def machine() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """The figures of a run, and the machine that measured them.
+    """The measurements of a run, and the machine of the run.
 
     Attributes:
       machine: see `machine`.
@@ -105,8 +106,8 @@ def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
 def first_difference(recorded: Recorded, run: Recorded) -> str | None:
     """Describe the first step at which a run differs from its record.
 
-    The result is None if there is no difference: to the bit on the same kind of
-    machine, within the tolerances elsewhere.
+    The result is None if values are equal to the bit or, on another kind of
+    machine, within the tolerances.
     """
     exact = run.machine == recorded.machine
     if run.recipes != recorded.recipes:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from traces import comparison
 
-# TensorFlow and its libraries read these on import. The partition
-# of sums depends on the number of threads and the vector width.
+# TensorFlow and its libraries read these variables on import. The partition of
+# sums depends on the number of threads and the vector width.
 ENVIRONMENT = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V4",
     "ONEDNN_MAX_CPU_ISA": "AVX2",

@@ -2,8 +2,8 @@
 
 A run takes 100 steps with a small model and records the losses and gradient
 norm of every step. Recipes that are equal after reduction share a run. Runs use
-only the public interface of `albert_tf`, so traces do not depend on where
-modules are.
+only the public interface of `albert_tf`, so traces do not depend on the
+locations of modules.
 """
 
 import ast
@@ -44,8 +44,9 @@ SMALL_RUN = {
     "steps_per_loop": 1,
     "do_eval": True,
 }
-# `budget_hours` depends on the clock. These are the settings chosen for
-# `tiny`; schedules are expressed as shares of the steps.
+# Runs use the settings that `budget_hours` chooses for `tiny`, because
+# `budget_hours` itself depends on the clock. Schedules are expressed as shares
+# of the steps.
 CHOSEN = {
     "optimizer": "muon",
     "learning_rate": 0.002,
@@ -110,7 +111,7 @@ def read_flags(recipe: str) -> dict[str, Any]:
 
 
 def made_small(recipe: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the reduced settings of a recipe and its model."""
+    """Return the reduced settings of a recipe and of its model."""
     settings = read_flags(recipe)
     model = json.loads((ROOT / settings.pop("albert_config_file")).read_text())
     layers = min(model["num_hidden_layers"], MOST_LAYERS)

@@ -1,4 +1,4 @@
-"""Texts and task files in a synthetic language, equal on every machine.
+"""Texts and task files in a synthetic language; equal on every machine.
 
 The words of a document share a topic, and each sentence begins with its number
 in the document, so 100 steps suffice to learn masked words and sentence order.
