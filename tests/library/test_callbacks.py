@@ -76,7 +76,7 @@ def test_the_table_is_whole():
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", NAMES_OF_CALLBACKS)
 def test_a_callback_runs(name, model, tmp_path):
-    """A callback receives all metrics, even official ones, and writes its file."""
+    """A callback receives all metrics, even official ones, and writes files."""
     callback = CALLBACKS[name](tmp_path)
     several = isinstance(callback, calls.CallbackList)
     if several:
