@@ -26,7 +26,7 @@ from albert_tf.text.text_graph import TokenSpans, characters, offset_graph
 
 
 class QuestionRows(NamedTuple):
-    """The rows of a request, and data to locate answers in their contexts."""
+    """Data for locating the answers to a request in the contexts."""
 
     context: tf.Tensor
     spanned: TokenSpans

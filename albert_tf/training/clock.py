@@ -184,7 +184,7 @@ class BudgetClock(Clock):
         return self.seconds - self.used() - ending
 
     def most(self, step: int) -> int:
-        """Return half of the remaining steps, so the time is checked often."""
+        """Return half of the remaining steps, because their pace may change."""
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(

@@ -374,7 +374,7 @@ def fast_bfloat16() -> tuple[bool, str]:
         capability = details.get("compute_capability", (0, 0))
         return capability >= FIRST_AMPERE, f"a GPU of capability {capability}"
     names = cpu_products()
-    has = " and ".join(sorted(names)) or "no bfloat16 products"
+    has = " and ".join(sorted(names)) or "no bfloat16 instructions"
     return bool(names), f"a CPU with {has}"
 
 

@@ -212,7 +212,7 @@ class Monitor:
         return notes | self.settled_notes(settled)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for rows since warm-up; enough must exist."""
+        """Return {kind: warning}; `settled` must contain enough steps."""
         recent = windows(settled, 4)[-1]
         return sentence_order_notes(recent) | loss_notes(settled)
 
@@ -243,7 +243,7 @@ class PhonemeMonitor(Monitor):
         return label_notes(rows) | super().notes(rows)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for rows since warm-up; enough must exist."""
+        """Return {kind: warning}; `settled` must contain enough steps."""
         accuracy = "masked_symbol_accuracy"
         known = self.by_frequency[accuracy] + CHANCE_MARGIN
         of_symbols = "Symbol", "symbols_loss", accuracy, known

@@ -148,7 +148,7 @@ def test_equal_steps_share_a_compilation():
 def test_a_phase_says_what_its_steps_are():
     """The summary states the mask rate only if the rate is scheduled."""
     first, second = phases(masks="0.3:0.5,0.15")
-    said = "batches of 64 x 64 tokens of a, 6 layers"
+    said = "batches of 64 x 64 tokens from a, 6 layers"
     assert first.summary() == f"{said}, masks 0.3"
     assert second.summary() == f"{said}, masks 0.15"
     assert phases()[0].summary() == said

@@ -80,7 +80,7 @@ def test_each_phase_reads_its_own(train, reads, capsys):
     rows = [x.split()[:6] for x in out.splitlines()]
     table = "0 to 2 1 8 8", "2 to 3 2 8 8", "3 to 4 2 4 16", "4 to 6 2 8 8"
     assert [" ".join(row) for row in rows if row[1:2] == ["to"]] == [*table]
-    assert "step 3: batches of 4 x 16 tokens of" in said
+    assert "step 3: batches of 4 x 16 tokens from" in said
 
 
 @pytest.mark.slow

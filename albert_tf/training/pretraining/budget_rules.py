@@ -165,7 +165,7 @@ def checkpoint_steps(means: Resources, values: dict) -> Choice:
     between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
     between = min(between, MOST_SECONDS, means.seconds / 2)
     steps = math.ceil(values["num_train_steps"] * between / means.seconds)
-    return Choice(steps, f"every {between:.0f} s, the most that a kill loses")
+    return Choice(steps, f"every {between:.0f} s; a kill loses at most that")
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:
