@@ -1,8 +1,8 @@
 """ALBERT, A Lite BERT, for TensorFlow 2 and Keras 3.
 
 The public API consists of the names in `PUBLIC`; everything else may change.
-Names are imported on first use, so that `import albert_tf` is fast, does not
-need TensorFlow and prints nothing.
+Names are imported on first use, so `import albert_tf` is fast, does not need
+TensorFlow and prints nothing.
 """
 
 import importlib
@@ -63,8 +63,8 @@ FOREIGN = {
 class _Package(types.ModuleType):
     """A module class whose public names are not replaced by submodules.
 
-    Otherwise, importing the module `albert_tf.export` would hide the function
-    `albert_tf.export`.
+    In an ordinary module, importing the submodule `albert_tf.export` would hide
+    the function `albert_tf.export`.
     """
 
     def __setattr__(self, name, value):

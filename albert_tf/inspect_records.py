@@ -1,8 +1,8 @@
 """Print pretraining records in readable form.
 
-Each masked token is in brackets: the model's input and, after an arrow, the
-token to predict. On a terminal, segments A and B have different colours. The
-program accepts static, dynamic and released records.
+For each masked token, brackets contain the model's input and, after an arrow,
+the token to predict. On a terminal, segments A and B have different colours.
+The program accepts static, dynamic and released records.
 """
 
 from albert_tf.base import program

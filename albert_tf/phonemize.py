@@ -3,7 +3,7 @@ r"""Convert text to phonemes with espeak-ng: `python -m albert_tf.phonemize`.
     python -m albert_tf.phonemize --input_file=GLOB[,GLOB] --language=de \
         --output_dir=DIR
 
-writes one row per sentence, with the lists `words` and `phonemes`.
+The command writes one row per sentence, with the lists `words` and `phonemes`.
 """
 
 from albert_tf.base import program

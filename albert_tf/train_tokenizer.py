@@ -3,7 +3,7 @@ r"""Train a SentencePiece vocabulary with ALBERT's symbols on a corpus.
     python -m albert_tf.train_tokenizer --input_file=GLOB[,GLOB] \
         --output_dir=DIR
 
-writes `spiece.model`, `spiece.vocab` and `tokenizer.json`.
+The command writes `spiece.model`, `spiece.vocab` and `tokenizer.json`.
 """
 
 from albert_tf.base import program

@@ -49,7 +49,7 @@ WRITTEN = Contents(
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
-    """Assign a model's weights to variables, or report all differences."""
+    """Assign a model's weights to variables; report all differences, if any."""
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     tensors = model.tensors.where(lambda name: name in wanted)
     differences = checkpoints.explain_differences(wanted, tensors.shapes)
@@ -63,7 +63,7 @@ def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
     """Add pieces to a model's vocabulary and embedding table.
 
     The row of a new piece is the mean of the rows of the pieces into which the
-    old tokenizer splits its text.
+    old tokenizer splits the new piece's text.
     """
     pieces = checked_texts(pieces, "added_pieces")
     old, rule = model.tokenizer, "`added_pieces` needs a vocabulary at `path`."
@@ -105,7 +105,7 @@ def open_model(
       added_pieces: texts that become pieces of the vocabulary.
 
     Raises:
-      InputError: if the path has no model, or if the model's parts do not
+      InputError: if the path contains no model, or if the model's parts do not
         match.
     """
     path = str(path)
@@ -159,7 +159,7 @@ def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
 
 
 class ForeignName:
-    """An attribute with another library's name; its error suggests our name."""
+    """An attribute that raises an error, which suggests our name instead."""
 
     def __init__(self, name: str):
         self.here = name
@@ -235,14 +235,14 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     @property
     def preprocessor(self) -> Preprocessor:
-        """A new layer that converts strings to the model's inputs."""
+        """A new layer that converts strings to inputs of the model."""
         return Preprocessor(self.need_tokenizer(), self.max_length)
 
     def build(self, input_shape=None):
         """Do nothing: the constructor creates all variables."""
 
     def named_weights(self) -> dict[str, tf.Variable]:
-        """Return {name: variable}, with names as in model directories."""
+        """Return {name: variable}, with the names used in model directories."""
         raise NotImplementedError
 
     def get_config(self) -> dict:
@@ -258,7 +258,7 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelWithTokenizer":
-        """Create the model that `get_config` described, with new weights."""
+        """Create a model with new weights from the result of `get_config`."""
         # In files of earlier versions, the tokenizer is an asset.
         config = {"learns": (), "changes": {}, "tokenizer": None} | config
         learns, changes = config.pop("learns"), config.pop("changes")

@@ -37,7 +37,7 @@ from albert_tf.tasks.registry import is_finetuned, load_task
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
-CHUNK_BATCHES = 8  # number of batches to sort by length at once
+CHUNK_BATCHES = 8  # number of batches whose texts are sorted together by length
 
 
 # Functions that map a layer's vectors [B, T, H] and the mask [B, T] to [B, H].
@@ -92,7 +92,7 @@ class EmbedConfig:
 
 
 def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer's number, counted from 0; fail if it does not exist."""
+    """Return the layer's number, counted from 0; reject an invalid number."""
     layers = config.num_hidden_layers * config.inner_group_num
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."
@@ -102,7 +102,7 @@ def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
 
 
 def read_texts(path: str) -> Iterator[str]:
-    """Yield the text of every line."""
+    """Yield the text of every line in a file."""
     legal = files.is_file(path) or files.is_stream(path)
     files.require_file(legal, "`input_file`", path)
     with file_kinds.opened(path) as source:
@@ -143,7 +143,7 @@ def make_step(model: AlbertModel, pooling: str, layer: int) -> Callable:
 
 
 def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
-    """Return the vectors [N, H] of the texts, in order."""
+    """Return the vectors [N, H] of a chunk's texts, in order."""
     vectors: dict[int, np.ndarray] = {}
     for batch in evaluation_batches(chunk, batch_size, bucketed=True):
         numbers = batch["example_numbers"].numpy().tolist()
@@ -163,7 +163,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 
 
 def completed(c: EmbedConfig, config: AlbertConfig) -> EmbedConfig:
-    """Fill in the pooling and the length that suit the model."""
+    """Return the settings with a pooling and a length that suit the model."""
     pooling, length = "mean", min(128, config.max_position_embeddings)
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)
@@ -179,7 +179,7 @@ def completed(c: EmbedConfig, config: AlbertConfig) -> EmbedConfig:
 
 
 def embed_texts(c: EmbedConfig) -> tuple[int, int]:
-    """Write the vector of every line; return the array's shape."""
+    """Write the vectors of all lines; return the shape of their array."""
     config = AlbertConfig.from_model_dir(c.model_dir)
     layer = check_layer(c, config)
     c = completed(c, config)

@@ -39,7 +39,7 @@ def for_keras(
 
 
 def row_weights(features: Features, weights) -> np.ndarray | None:
-    """Return the weight of each row (window), copied from its example."""
+    """Return each row's weight, which is the weight of the row's example."""
     if weights is None:
         return None
     weights = np.asarray(weights, np.float32)
@@ -50,9 +50,9 @@ def row_weights(features: Features, weights) -> np.ndarray | None:
 def of_generator(generate: Callable[[], Iterator], signature: Any):
     """Return a data set of the elements that a function yields.
 
-    TensorFlow normally keeps such a function alive until the process ends.
-    Here, only the data set keeps the function alive, because the function may
-    refer to a model and its data.
+    TensorFlow normally keeps such a function alive until the process ends. In
+    this module, only the data set keeps the function alive, because the
+    function may refer to a model and the model's data.
     """
     alive = weakref.ref(generate)
     dataset = tf.data.Dataset.from_generator(
@@ -92,7 +92,10 @@ def without_repeats(
 
 
 def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
-    """Return `without_repeats` batches, reshuffled with NumPy's global seed."""
+    """Return the result of `without_repeats` for examples in random order.
+
+    The order follows from NumPy's global seed.
+    """
 
     def generate() -> Iterator[np.ndarray]:
         order = np.random.permutation(len(apart)).tolist()
@@ -111,7 +114,7 @@ def batches_in_memory(
     keep: tuple = (),
     apart: Sequence[Sequence[str]] | None = None,
 ) -> tf.data.Dataset:
-    """Return a data set of one pass over features, reshuffled if requested.
+    """Return a data set for one pass over features, shuffled if requested.
 
     Args:
       features: the features of all examples.
@@ -143,7 +146,7 @@ def batches_in_memory(
 def batches_by_length(
     features: Features, batch_size: int
 ) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Return batches of inputs, longest first, and the position of each row."""
+    """Return batches of inputs, longest first, and the index of each row."""
     order = np.argsort(-example_lengths(features), kind="stable")
     make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)

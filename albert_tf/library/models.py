@@ -50,7 +50,7 @@ class PairClassifier(Classifier):
 
 @registered
 class Regressor(TaskModel):
-    """A model that predicts one number or several, float32 [N] or [N, C].
+    """A model that predicts float32 numbers: one [N] or several [N, C].
 
     For several numbers, pass their names to `load` as `labels`, or their count
     as `num_labels`. The labels for `fit` are then rows of numbers.
@@ -63,7 +63,9 @@ class Regressor(TaskModel):
 
 @registered
 class Embedder(TaskModel):
-    """A model that returns a unit vector per text, for comparison by cosine.
+    """A model that computes a unit vector for each text.
+
+    The cosine between two vectors measures how similar their texts are.
 
     `fit` learns from single texts, with two crops of each text as a pair; from
     columns of pairs or triplets (anchor, positive, negative); or from pairs
@@ -75,7 +77,7 @@ class Embedder(TaskModel):
     kinds = ("embedding",)
 
     def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
-        """Return the vectors of texts, float32 [N, H]; show no progress bar."""
+        """Return the float32 vectors [N, H] of texts; show no progress bar."""
         return self.predict(texts, **{"verbose": 0} | kwargs)
 
 
@@ -123,7 +125,7 @@ class Tagger(TaskModel):
     kinds = ("token_classification",)
 
     def words_and_tags(self, texts: Sequence[str], **kwargs) -> list[list]:
-        """Return a list of (word, tag) for each text, or for a single text."""
+        """Return the (word, tag) pairs of each text, or of a single text."""
         if isinstance(texts, str):
             return self.words_and_tags([texts], **kwargs)[0]
         words = [divided(text) for text in checked_texts(texts, "x")]

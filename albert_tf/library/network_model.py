@@ -55,7 +55,7 @@ def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
 
 
 class NetworkModel(ModelWithTokenizer):
-    """An ALBERT with a task's head, trained on batches of ids.
+    """An ALBERT model with a task's head, which trains on batches of ids.
 
     Args:
       config: the architecture.
@@ -86,7 +86,7 @@ class NetworkModel(ModelWithTokenizer):
         return self.network.albert
 
     def _freeze_unread(self) -> None:
-        """Freeze layers without gradients, about which Keras would warn."""
+        """Freeze layers without gradients; Keras would warn about them."""
         if not self.network.reads_pooled:
             self.albert.pooler.trainable = False
 
@@ -145,7 +145,7 @@ class NetworkModel(ModelWithTokenizer):
         Args:
           optimizer: by default, ALBERT's AdamW with learning rate 2e-5.
           loss: by default, the task's loss, a weighted mean over examples. Any
-            other loss receives labels as numbers, and logits.
+            other loss receives numeric labels and logits.
           metrics: "accuracy" is the task's own accuracy. Official metrics of
             `score`, such as "f1" or "matthews", are computed from all evaluated
             examples; `fit` logs them with the prefix `val_`. Keras's metrics
@@ -197,7 +197,7 @@ class NetworkModel(ModelWithTokenizer):
 
     @contextlib.contextmanager
     def showing(self, scores: dict[str, float]) -> Iterator[None]:
-        """Show official metrics in the logs of evaluations inside the block."""
+        """Within the `with` block, show official metrics in evaluation logs."""
         for metric in self.official:
             metric.value.assign(scores[metric.name])
         self._shows_official = True
@@ -207,7 +207,7 @@ class NetworkModel(ModelWithTokenizer):
             self._shows_official = False
 
     def get_metrics_result(self):
-        """Return the metrics; include official ones only during evaluation."""
+        """Return the metrics; include official metrics only in evaluations."""
         results = super().get_metrics_result()
         if not self._shows_official:
             for metric in self.official:
@@ -220,7 +220,7 @@ class NetworkModel(ModelWithTokenizer):
         super()._symbolic_build(iterator, data_batch)
 
     def train_step(self, data):
-        """Train on a batch in a graph that is freed along with the model."""
+        """Train on a batch, in a graph that is freed along with the model."""
         with freed_with_graph():
             return super().train_step(data)
 

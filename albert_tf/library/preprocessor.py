@@ -32,7 +32,7 @@ def is_pair(texts: Any) -> bool:
 
 
 def column(texts: Any) -> Any:
-    """Convert one text, texts [B] or texts [B, 1] to texts [B]."""
+    """Convert a single text, or texts [B] or [B, 1], to texts [B]."""
     if isinstance(texts, str | bytes):
         return [texts]
     shape = getattr(texts, "shape", None)
@@ -65,7 +65,9 @@ class KeepsTokenizer:
 
 @registered
 class Preprocessor(KeepsTokenizer, keras.layers.Layer):
-    """A layer that converts strings [B] or [B, 1], or pairs, to int32 [B, T].
+    """A layer that converts strings or pairs of strings to int32 ids [B, T].
+
+    Strings, or both members of pairs, have the shape [B] or [B, 1].
 
     Call it with lists, map it over a `tf.data.Dataset`, before or after
     `batch`, or apply it to `keras.Input((), dtype="string")`. `.keras` files

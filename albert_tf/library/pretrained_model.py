@@ -44,7 +44,7 @@ HEADS = {"mlm": MaskedLMHead, "sop": SentenceOrderHead}
 
 
 class Filling(NamedTuple):
-    """A candidate for a mask, and its probability."""
+    """A candidate piece for a mask, and the piece's probability."""
 
     piece: str
     probability: float
@@ -52,7 +52,7 @@ class Filling(NamedTuple):
 
 @registered
 class Albert(ModelWithTokenizer):
-    """An ALBERT with its tokenizer and the heads for which weights exist.
+    """An ALBERT model with its tokenizer and the heads for which weights exist.
 
     Args:
       config: the architecture.
@@ -96,19 +96,19 @@ class Albert(ModelWithTokenizer):
         encoder_only: bool = False,
         **kwargs,
     ) -> "Albert":
-        """Load a pretrained ALBERT with its tokenizer.
+        """Load a pretrained ALBERT model with its tokenizer.
 
         Args:
           path: a model directory, whose fine-tuned head is omitted; an unpacked
             release; or a Hugging Face folder.
           lora_rank: as for `Classifier.load`.
           added_pieces: as for `Classifier.load`.
-          encoder_only: whether to omit every head, even an unknown head.
+          encoder_only: whether to omit all heads, including unknown heads.
           **kwargs: `max_length`, and `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: if the path has no model, or if the model's parts do not
-            match.
+          InputError: if the path contains no model, or if the model's parts do
+            not match.
         """
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` accepts {', '.join(SETTINGS)}{near(name, SETTINGS)}"
@@ -159,7 +159,7 @@ class Albert(ModelWithTokenizer):
         return self.albert(*inputs, training=training, return_all=return_all)
 
     def masked_lm_logits(self, inputs: dict, positions) -> tf.Tensor:
-        """Return logits, float32 [B, P, V], for `positions` [B, P]."""
+        """Return the float32 logits [B, P, V] of `positions` [B, P]."""
         shown = ", ".join(self.heads) or "none"
         rule = "The model must have the head `mlm`."
         require("mlm" in self.heads, rule, heads=shown)
@@ -208,7 +208,7 @@ class Albert(ModelWithTokenizer):
         max_length: int | None = None,
         batch_size: int = 32,
     ) -> np.ndarray:
-        """Return vectors of texts, float32 [N, H]; for a single text, [H].
+        """Return the float32 vectors [N, H] of texts, or [H] of a single text.
 
         `python -m albert_tf.embed` writes the same vectors. By default, vectors
         are not normalised.

@@ -31,7 +31,7 @@ def fields_of(cls: type) -> set[str]:
 
 
 def label_names(labels: Sequence) -> tuple[str, ...]:
-    """Return labels as texts; format numbers as in JSON."""
+    """Return labels as texts; numbers are formatted as in JSON."""
     rule = "`labels` must be a list of the classes, in order."
     require(is_column(labels), rule, labels=labels)
     texts = [label_text(x, "`labels`") for x in listed(labels, "labels")]
@@ -53,7 +53,7 @@ def counted(
       labels: the classes, or None.
       number: the argument `num_labels` of `load`, or None.
       known: the labels of a fine-tuned model; () for a new head.
-      fewest: the smallest legal `number`; a single label needs no name.
+      fewest: the smallest valid `number`; a single label needs no name.
     """
     if number is None:
         return labels
@@ -70,7 +70,7 @@ def counted(
 
 
 def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
-    """Return a fine-tuned model's task; fail if the arguments contradict it."""
+    """Return a fine-tuned model's task, with which all arguments must agree."""
     task, again = opened.task, "`new_head=True` loads only the encoder."
     require(
         task.kind in cls.kinds,

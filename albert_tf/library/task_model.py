@@ -31,7 +31,7 @@ BATCH_SIZE = 32
 
 
 def examples_at_once(batch_size: int | None) -> int:
-    """Return the batch size, or the default for None."""
+    """Return the batch size; None means the default."""
     if batch_size is None:
         return BATCH_SIZE
     size = as_type("batch_size", batch_size, int)
@@ -40,7 +40,7 @@ def examples_at_once(batch_size: int | None) -> int:
 
 
 class TaskModel(NetworkModel):
-    """An ALBERT with a task's head and with methods that accept strings.
+    """An ALBERT model with a task's head and methods that accept strings.
 
     `fit`, `evaluate` and `predict` convert their arguments and then call
     Keras's own methods. Calling the model with a batch of ids returns the
@@ -66,7 +66,7 @@ class TaskModel(NetworkModel):
         added_pieces: Sequence[str] | None = None,
         **settings,
     ) -> "TaskModel":
-        """Load the model in a folder, with its own head or a new head.
+        """Load the model in a folder, with the stored head or a new head.
 
         Args:
           path: as for `albert_tf.load`, or a fine-tuned model directory.
@@ -111,7 +111,7 @@ class TaskModel(NetworkModel):
     # Data.
 
     def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return (texts, labels, weights), which `x` may contain as a tuple."""
+        """Return (texts, labels, weights); `x` may be a tuple of all three."""
         if y is not None or not isinstance(x, tuple):
             return x, y, weights
         nested = x and isinstance(x[0], tuple | dict)
@@ -215,7 +215,7 @@ class TaskModel(NetworkModel):
         )
 
     def encoded(self, x: Any) -> Any:
-        """Return batches of ids in Keras's format; check them if possible.
+        """Return batches of ids in Keras's format; check the ids if possible.
 
         Args:
           x: a dict, a data set or anything else that `is_encoded` accepts.
@@ -276,7 +276,7 @@ class TaskModel(NetworkModel):
 
     @contextlib.contextmanager
     def _scoring(self, examples: list | None, size) -> Iterator[None]:
-        """Add official metrics of examples to the logs inside the block."""
+        """In the `with` block, add the examples' official metrics to logs."""
         names = [metric.name for metric in self.official]
         scores = self._scores(examples, size, names) if names else {}
         with self.showing(scores):

@@ -28,13 +28,13 @@ AUTOMATIC = ("ce", "crossentropy")  # names for which Keras selects a loss
 
 
 def has_spare_axis(head: Head, y: Any) -> bool:
-    """Return whether labels have a last axis of size 1 that the head lacks."""
+    """Return whether labels have an unexpected last axis of size 1."""
     shape = y.shape if hasattr(y, "shape") else np.shape(y)
     return len(shape) == head.label_rank + 1 and shape[-1] == 1
 
 
 def without_spare_axis(head: Head, y: Any) -> Any:
-    """Return labels without a spare last axis, such as [B] for [B, 1].
+    """Remove a spare last axis from labels: [B, 1], for example, becomes [B].
 
     If labels had different ranks, Keras would trace the step for an unknown
     rank.
@@ -56,7 +56,7 @@ def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
 
 
 def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
-    """Return outputs and batch in the form that the head's losses expect."""
+    """Return outputs and a batch in the form that the head's losses expect."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
     number = tf.shape(next(iter(outputs.values())))[0]
     labels = {} if y is None else {LABELS: as_learnt(head, y, y_pred)}
@@ -87,7 +87,7 @@ class HeadMetric(keras.metrics.Mean):
 
 
 class OfficialMetric(keras.metrics.Metric):
-    """A metric over all examples; `evaluate` assigns its value."""
+    """A metric over all examples, whose value `evaluate` assigns."""
 
     def __init__(self, name: str):
         super().__init__(name=name)
@@ -173,9 +173,9 @@ def label_form(thing: Any) -> str:
 
 
 def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return tokens' labels, outputs and weights (0 for untagged tokens).
+    """Return the labels, outputs and weights of tokens, on a single axis.
 
-    The tokens of all texts share an axis. No token is removed, because XLA
+    Tokens without a tag have a weight of 0. No token is removed, because XLA
     needs fixed shapes. For tasks without tags, the arguments are unchanged.
     """
     if not isinstance(head, TagHead):
@@ -223,7 +223,7 @@ def formed(thing: Any, y: Any, y_pred: Any, weights: Any) -> tuple:
 
 
 class Adapted(keras.metrics.Metric):
-    """A Keras metric that receives labels and outputs in the expected form.
+    """A wrapper that converts labels and outputs for a Keras metric.
 
     Metrics that expect probabilities receive probabilities. Binary metrics
     evaluate class 1 if there are two classes, and every class otherwise.
@@ -277,7 +277,7 @@ def official_names(task: Task) -> set[str]:
 
 
 def one_chosen(metric: Any, task: Task, head: Head) -> Any:
-    """Convert one metric passed to `compile` to a Keras metric."""
+    """Convert a single metric from `compile` to a Keras metric."""
     name = metric.lower() if isinstance(metric, str) else ""
     name = SHORT.get(name, name)
     if name in head.metrics:
@@ -303,7 +303,7 @@ def one_chosen(metric: Any, task: Task, head: Head) -> Any:
 
 
 def chosen(metrics: Any, task: Task, head: Head) -> list:
-    """Convert the metrics passed to `compile` to Keras metrics.
+    """Convert the `metrics` argument of `compile` to a list of Keras metrics.
 
     Args:
       metrics: a name, a metric, a list of these, or None.

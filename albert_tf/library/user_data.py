@@ -42,7 +42,7 @@ def listed(values: Any, name: str) -> list:
 
 
 def label_rows(y: Any, labels: Sequence[str]) -> Any:
-    """Return labels; convert a frame or a dict of columns to rows.
+    """Return labels; a frame or a dict of columns is converted to rows.
 
     Args:
       y: labels; a frame has one column, or a column named after each label, in
@@ -166,7 +166,7 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
 
 
 def read_examples(task: Task, part: str, source: Any) -> Sequence[Any]:
-    """Return the examples in a path or table; fail if there are none."""
+    """Return the examples at a path or in a table; at least one must exist."""
     examples = task.read(part, source)
     require(examples, "There must be at least one example.", x=str(source)[:60])
     return examples
@@ -231,7 +231,7 @@ def is_encoded(x: Any) -> bool:
 def in_batches(
     dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
-    """Return a data set of batches; group single examples into batches.
+    """Return a data set of batches; single examples are grouped into batches.
 
     Args:
       dataset: a data set of texts, or of (texts, labels).
@@ -250,7 +250,7 @@ def in_batches(
 def texts_of(
     dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
 ) -> Any:
-    """Return all texts of a data set, with or without labels or batches."""
+    """Return all texts of a data set, which may have labels or batches."""
     spec = dataset.element_spec
     labelled = isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)

@@ -14,14 +14,14 @@ BLOCK = 1 << 24  # number of cosines to compute at once
 
 
 class Found(NamedTuple):
-    """A vector's index, and its cosine with the query."""
+    """The index of a vector, and the vector's cosine with the query."""
 
     index: int
     score: float
 
 
 def unit_vectors(values: Any, name: str) -> np.ndarray:
-    """Return float32 vectors [..., H] of length one; zero vectors stay zero."""
+    """Return float32 vectors [..., H] of length 1; zero vectors stay zero."""
     values = np.asarray(values)
     rule = f"`{name}` must be finite vectors [N, H], or one vector [H]."
     legal = values.ndim in (1, 2) and values.dtype.kind in "fiu"
@@ -36,7 +36,7 @@ def unit_vectors(values: Any, name: str) -> np.ndarray:
 
 
 def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
-    """Return two arrays of unit vectors; fail if their widths differ."""
+    """Return two arrays of unit vectors, which must have the same width."""
     pair = [unit_vectors(*x) for x in zip((first, second), names, strict=True)]
     widths = {n: x.shape[-1] for n, x in zip(names, pair, strict=True)}
     rule = f"`{names[0]}` and `{names[1]}` must have the same width."
@@ -45,7 +45,7 @@ def both(first: Any, second: Any, names: tuple[str, str]) -> list[np.ndarray]:
 
 
 def similarity(first: Any, second: Any) -> np.ndarray:
-    """Return the cosines of N vectors with M vectors, float32 [N, M].
+    """Return the float32 cosines [N, M] between N vectors and M vectors.
 
     Args:
       first: [N, H], as returned by `embed`, `encode` or `predict`. For a single

@@ -40,7 +40,7 @@ def choice_rows(
 
     Args:
       encoder: the model's encoder.
-      task: the task, with the maximum length of a question and choice.
+      task: the task, with the maximum length of a question with a choice.
       context: strings [B].
       question: strings [B].
       choices: strings [B, C].
@@ -99,7 +99,7 @@ def choice_signature(encoder: Encoder, compute, task: Task) -> Signature:
 
 
 def texts(encoder: Encoder, compute, task: Task) -> Signature:
-    """Return the signature for texts, or for pairs if the task uses pairs."""
+    """Return the signature for the texts or text pairs of the task."""
     return (encoder.text_pair if task.is_pair else encoder.text)(compute)
 
 

@@ -46,7 +46,7 @@ class WordGraph(tf.Module):
     def __call__(
         self, strings: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the starts and ends [B, W] of words, in characters."""
+        """Return the character offsets [B, W] at which words start and end."""
         text = decode(strings)
         codes = text.flat_values
         rows = tf.cast(text.value_rowids(), tf.int32)
@@ -106,8 +106,8 @@ class Entities:
         if task.marks_entities:
             split = list(map(parts, task.labels))
         kinds = sorted({kind for _, kind in split if kind})
-        # For each tag: its kind, counted from 1, and whether it begins or
-        # ends an entity.
+        # For each tag, the number of its kind, counted from 1, and whether the
+        # tag begins or ends an entity.
         number = {kind: i for i, kind in enumerate(kinds, 1)}
         self.kinds = tf.constant(["", *kinds])
         self.kind_of = tf.constant([number.get(k, 0) for _, k in split])
@@ -137,7 +137,7 @@ class Entities:
         starts, ends = self.words(text)
         ids = self.encoder.segment(self._texts_of_words(text, starts, ends))
         unknown = tf.fill([ids.nrows(), 1], self.encoder.tokenizer.unk_id)
-        # A word without pieces becomes the unknown piece.
+        # A word without pieces is encoded as the unknown piece.
         ids = tf.concat([ids, unknown], axis=1)
         lengths = tf.maximum(ids.row_lengths() - 1, 1)
         places = tf.ragged.range(ids.row_starts(), ids.row_starts() + lengths)

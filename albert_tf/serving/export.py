@@ -98,7 +98,7 @@ def asset_paths(model_dir: str, server: ServedModel) -> list[str]:
 def write_saved_model(
     server: ServedModel, config: ExportConfig, to: str
 ) -> None:
-    """Write a SavedModel with one named copy of each weight."""
+    """Write a SavedModel with a single named copy of each weight."""
     # A loop over a layer loads and starts in half the time of unrolled layers.
     server.encoder.albert.encoder.loop = EncoderLoop("while")
     root = tf.Module(name="albert")
@@ -133,7 +133,7 @@ class Format(NamedTuple):
     """An export format.
 
     Attributes:
-      write: a function that writes a server to a folder.
+      write: a function that writes a `ServedModel` to a folder.
       model: the file that every export in this format contains.
       assets: the folder of the files in `DESCRIPTION`.
       more: patterns of additional files.
@@ -258,7 +258,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         found = verify(server, temporary, config.to, config.precision)
         if config.to == "saved_model":
             copied = tensorflow_serving.write_files(server, temporary, folder)
-        check_target(folder, config.to)  # files may have appeared since
+        check_target(folder, config.to)  # files may have appeared meanwhile
     if copied:
         print(f"Kept from the earlier export: {', '.join(copied)}")
     if changed:

@@ -1,4 +1,4 @@
-"""Conversion to LiteRT files, in float32, float16 or 8 bits."""
+"""Conversion to LiteRT files with float32, float16 or 8-bit numbers."""
 
 import contextlib
 import dataclasses
@@ -32,9 +32,10 @@ def text_features(server: ServedModel, path: str) -> Features:
 
 
 def task_features(server: ServedModel, path: str) -> Features:
-    """Return a file's examples, read as test data or else evaluation data.
+    """Return the features of a file's examples.
 
-    In some data sets, these two parts have different columns.
+    The file is read as test data or, if that fails, as evaluation data. In some
+    data sets, these two parts have different columns.
     """
     try:
         examples = server.task.read("predict", path)
@@ -46,7 +47,7 @@ def task_features(server: ServedModel, path: str) -> Features:
 
 
 def calibration_features(server: ServedModel, path: str) -> Features:
-    """Return the inputs in a file: the task's examples, or lines of text."""
+    """Return the features of a file: the task's examples, or lines of text."""
     rule = "`calibration_file` needs a model directory with a tokenizer."
     require(server.encoder.tokenizer, rule, calibration_file=path)
     read = task_features if server.task else text_features
@@ -69,7 +70,7 @@ def require_quantizer(precision: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide progress bars, one of which cannot be disabled, and warnings."""
+    """Hide warnings and progress bars, even one that cannot be disabled."""
     with (
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),
@@ -96,10 +97,10 @@ def quantized(
 
     Args:
       content: the file.
-      examples: inputs that calibrate the ranges of static products.
+      examples: inputs from which the ranges of static products are calibrated.
       is_static: whether products accept and return 8-bit numbers in fixed
-        ranges; otherwise, products quantize inputs by their actual range and
-        return float32.
+        ranges; otherwise, products quantize inputs by the inputs' actual range
+        and return float32.
     """
     from ai_edge_quantizer import qtyping
     from ai_edge_quantizer.quantizer import Quantizer
@@ -132,14 +133,14 @@ def quantized(
 
 CALIBRATION_ROWS = 200
 
-# "float16" and "dynamic_int8" keep activations in float32.
+# With "float16" and "dynamic_int8", activations stay in float32.
 PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 
 
 def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
-    """Return a module with a signature and constant weights.
+    """Return a module with a signature whose weights are constants.
 
-    The converter loses weights that are Keras variables.
+    The converter would lose weights that are Keras variables.
     """
     by_name = {spec.name: spec for spec in specs}
     graph = tf.function(compute, autograph=False)
@@ -206,7 +207,7 @@ def convert(server: ServedModel, config) -> bytes:
     is_int8 = precision == "int8"
     if "int8" in precision:
         require_quantizer(precision)
-    # In "dynamic_int8", only tables have ranges; any ids calibrate these.
+    # With "dynamic_int8", only tables have ranges, and any ids calibrate them.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = examples_of(server, config.calibration_file)

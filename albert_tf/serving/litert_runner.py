@@ -28,7 +28,7 @@ POSITIONS = "mlm_positions"
 
 
 class Runner:
-    """An interpreter of an export with `--to=litert`.
+    """An interpreter for an export with `--to=litert`.
 
     Attributes:
       task: the task of a fine-tuned model, or None.
@@ -78,7 +78,7 @@ class Runner:
         self._check_task(folder)
 
     def _check_task(self, folder: str) -> None:
-        """Raise an error unless the model's outputs fit the `task.json`."""
+        """Raise an error unless the model's outputs match `task.json`."""
         needed = {"sequence_output", "pooled_output"}
         if self.task:
             needed = set(self.task.answer_outputs)
@@ -123,7 +123,7 @@ class Runner:
         }
 
     def answer(self, query: dict, top_k: int) -> dict:
-        """Return the answer to a query {field: value}, for the model's task."""
+        """Return the model's answer to a query {field: value}."""
         if not self.task:
             return self._pretrained(query["text"], query["text_pair"], top_k)
         predictor = Predictor(self.task, self.tokenizer, self.run)
@@ -132,8 +132,8 @@ class Runner:
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
         """Return pieces for a text's masks, or whether a pair is in order.
 
-        If the model lacks the required head, return vectors, like the signature
-        `tf_example`.
+        If the model lacks the required head, return vectors, as the signature
+        `tf_example` does.
         """
         if self.masks and not pair:
             return {"fill_mask": self.fill_mask(text, top_k)}
@@ -155,7 +155,7 @@ class Runner:
         }
 
     def packed(self, first: Sequence, second: Sequence | None = None):
-        """Return the features of rows with one or two segments of ids."""
+        """Return the features of rows that consist of one or two segments."""
         second = [()] * len(first) if second is None else second
         rows = [
             packed_row(self.tokenizer, a, b, self.length)

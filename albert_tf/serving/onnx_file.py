@@ -31,8 +31,8 @@ NAMES = {
 def tie(model) -> None:
     """Merge pairs of tensors that are transposes of each other.
 
-    The embeddings and the masked-word head share the embedding table, which
-    the converter transposes for the head.
+    The embeddings and the masked-word head share the embedding table, of which
+    the converter writes a transposed copy for the head.
     """
     from onnx import helper, numpy_helper
 
@@ -53,12 +53,12 @@ def tie(model) -> None:
 
 
 def renamed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return inputs or outputs under their names in the file."""
+    """Return {name in the file: value} for {our name: value}."""
     return {NAMES.get(name, name): value for name, value in values.items()}
 
 
 def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
-    """Run a file, with our names for inputs and outputs.
+    """Run an ONNX file, with our names for inputs and outputs.
 
     Args:
       session: an `onnxruntime.InferenceSession` for the file.
@@ -72,7 +72,7 @@ def run(session, names: Sequence[str], inputs: dict) -> dict[str, np.ndarray]:
 
 
 def name_axes(graph) -> None:
-    """Name the axes of variable size: batch, and tokens or masks."""
+    """Name the axes of variable size: the batch, and the tokens or masks."""
     for value in [*graph.input, *graph.output]:
         second = "masks" if value.name.startswith("mlm_") else "tokens"
         dims = value.type.tensor_type.shape.dim
@@ -96,7 +96,10 @@ def make_positions_optional(graph) -> None:
 
 
 def graph_of(server: ServedModel) -> tuple[Callable, list[tf.TensorSpec]]:
-    """Return `ServedModel.numbers` with the file's names, and input specs."""
+    """Return a function with the file's names, and the specs of its inputs.
+
+    The function calls `ServedModel.numbers`.
+    """
     names = [spec.name for spec in server.number_inputs]
     specs = [
         tf.TensorSpec(spec.shape, tf.int64, NAMES.get(spec.name, spec.name))

@@ -1,4 +1,4 @@
-"""Answers of an exported model, in the form that the page displays.
+"""Answers of an exported model, in the format that the page displays.
 
 The page has a tool for each signature. A tool's function receives the
 signature's outputs for one row and the values of the form. It returns values
@@ -34,13 +34,13 @@ def text_of(value: bytes) -> str:
 
 
 def shares(labels, probabilities) -> dict[str, float]:
-    """Return the probabilities of labels as {label: probability}."""
+    """Return {label: probability} for labels and their probabilities."""
     names = map(text_of, labels)
     return dict(zip(names, map(float, probabilities), strict=True))
 
 
 def marked(text: str, spans) -> dict:
-    """Mark spans (start, end, name) of a text; offsets are in characters."""
+    """Mark spans (start, end, name) in a text; offsets are in characters."""
     entities = [
         {"start": int(start), "end": int(end), "entity": name}
         for start, end, name in spans
@@ -72,13 +72,13 @@ def fill_mask(row: Row, text: str) -> dict:
 
 
 def sentence_order(row: Row, *texts: str) -> dict:
-    """Return the probabilities of this order and of the opposite order."""
+    """Return the probabilities of the given order and of the opposite order."""
     share = float(row["in_order"])
     return {"in this order": share, "in the opposite order": 1.0 - share}
 
 
 def classify(row: Row, *texts: str) -> dict:
-    """Return every label with its probability.
+    """Return {label: probability} for all labels.
 
     If a text may have any number of labels, the chosen labels are marked; if no
     label is chosen, `NO_LABEL` comes first.
@@ -99,7 +99,7 @@ def score(row: Row, *texts: str) -> float:
 
 
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
-    """Return the passage with its answer marked, and {answer: probability}.
+    """Return the passage with the answer marked, and {answer: probability}.
 
     The model's answer has the largest probability, regardless of the threshold.
     An answer may occur several times in the passage. The probabilities of its
@@ -126,7 +126,7 @@ def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
 
 
 def choose(row: Row, context: str, question: str, choices: str) -> dict:
-    """Return every choice with its probability."""
+    """Return {choice: probability} for all choices."""
     numbered = [f"{i}. {x}" for i, x in enumerate(lines(choices), 1)]
     return dict(zip(numbered, row["probabilities"].tolist(), strict=True))
 
@@ -134,8 +134,8 @@ def choose(row: Row, context: str, question: str, choices: str) -> dict:
 def entities(row: Row, text: str) -> dict:
     """Return the text with its entities marked.
 
-    If there are no entities, as for parts of speech, words are marked with
-    their tags, except `OUTSIDE`.
+    If there are no entities, as with part-of-speech tags, every word whose tag
+    is not `OUTSIDE` is marked with the tag.
     """
     count = int(row["entity_count"])
     spans = zip(row["starts"], row["ends"], row["kinds"], strict=True)
@@ -148,7 +148,7 @@ def entities(row: Row, text: str) -> dict:
 
 
 def attention(row: Row, *values) -> list[tuple[str, float]]:
-    """Return the pieces, each with the attention that one piece pays to it.
+    """Return the pieces, and the attention that one piece pays to each piece.
 
     Args:
       row: the outputs of the signature.
@@ -174,7 +174,7 @@ def attention(row: Row, *values) -> list[tuple[str, float]]:
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines of a text that are not blank."""
+    """Return the nonblank lines of a text."""
     return [line for line in text.splitlines() if line.strip()]
 
 

@@ -74,9 +74,9 @@ TOOLS: dict[str, tuple[str, str, Callable, dict[str, str]]] = {
 OPTIONAL = {"classify", "score", "attention"}  # the second text may be empty
 # Limits for visitors.
 MOST_CHARACTERS = 20_000  # limit for one field
-MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # for three fields in any script
+MOST_BYTES = 3 * 4 * MOST_CHARACTERS + 10_000  # three fields in any script
 CONCURRENT = 2  # number of requests that the model processes at a time
-WAITING = 16  # length of the queue; more requests are rejected
+WAITING = 16  # length of the queue; further requests are rejected
 POLICY = (
     b"default-src 'self' 'unsafe-inline' data: blob:; frame-ancestors 'none'"
 )
@@ -118,10 +118,10 @@ class VisitorError(gr.Error):
 
 
 class Page(gr.Blocks):
-    """A page that tells visitors which values do not fit the form."""
+    """A page that reports invalid form values to visitors."""
 
     async def preprocess_data(self, *args, **kwargs):
-        """Convert the values of a form for its function."""
+        """Convert the values of a form for the form's function."""
         try:
             return await super().preprocess_data(*args, **kwargs)
         except (ValueError, TypeError, gr.Error) as error:
@@ -134,7 +134,7 @@ NUMBERS = {"attention": 3}  # number of numeric fields after the texts
 
 
 def make_ask(model: ExportedModel, name: str, fields: dict):
-    """Return a button's function, which maps a form's values to the answer."""
+    """Return a button's function, which converts form values to an answer."""
     size = len(fields) + NUMBERS.get(name, 0)
 
     def ask(*values):

@@ -1,4 +1,4 @@
-"""Question-answering signatures: spans of a context, with offsets.
+"""Question-answering signatures, which return spans of a context.
 
 Shapes: B questions, R rows (windows over contexts), T tokens, S candidates per
 row, N = top_k answers.
@@ -26,7 +26,7 @@ from albert_tf.text.text_graph import TokenSpans, characters, offset_graph
 
 
 class QuestionRows(NamedTuple):
-    """Data for computing answers from the model's outputs."""
+    """Data for locating the answers to a request in the contexts."""
 
     context: tf.Tensor
     spanned: TokenSpans
@@ -55,11 +55,11 @@ class Answers:
     def signature(self) -> Signature:
         """Return the signature that finds answers in contexts [B].
 
-        The outputs are `answer` [B], empty if there is no answer; and
-        `answers`, with relative `probabilities`, `starts` and `ends` in
-        characters, and `byte_starts` and `byte_ends` in the original context,
-        all [B, N]. If questions may have no answer, `null_odds` [B] are the log
-        odds of no answer.
+        The output `answer` [B] is empty if there is no answer. The other
+        outputs, all [B, N], are `answers`, their relative `probabilities`,
+        their `starts` and `ends` in characters, and their `byte_starts` and
+        `byte_ends` in the original context. If questions may have no answer,
+        `null_odds` [B] contains the log odds that there is no answer.
         """
         return Signature(self.encoder.strings("question", "context"), self)
 
@@ -91,7 +91,7 @@ class Answers:
     def _candidates(
         self, asked: QuestionRows, width: tf.Tensor, outputs: Tensors
     ):
-        """Return scores and offsets in the context, [R, S]."""
+        """Return the candidates' scores, and their offsets in the context."""
         _, spanned, windows, position = asked
         begins = placed(windows.is_best, position, width)
         every = tf.ones_like(windows.is_best.values)
@@ -100,7 +100,7 @@ class Answers:
         spans = self.task.candidates(outputs, begins, inside)
         score = spans.start_score + spans.end_score
         fits = tf.math.is_finite(score)
-        # The index that position 0 would have; an empty window has no index.
+        # The index that position 0 would have; an empty window has none.
         places = tf.pad(windows.places.values, [[0, 1]])
         base = tf.gather(places, windows.places.row_starts()) - position
         base = tf.cast(base, tf.int32)[:, None]
@@ -120,7 +120,7 @@ class Answers:
 
     @staticmethod
     def _by_text(windows: Windows, values, fill):
-        """Collect the values [R, S] of each text's rows as [B, rows * S]."""
+        """Join the values [R, S] of each text's rows into [B, rows * S]."""
         ragged = tf.RaggedTensor.from_row_lengths(values, windows.counts)
         dense = ragged.to_tensor(fill)
         shape = tf.shape(dense)

@@ -163,7 +163,7 @@ NUMBER_MASKS = 8
 
 
 def mask_rows(encoder: Encoder, text: tf.Tensor) -> tuple[Tensors, tf.Tensor]:
-    """Return rows with the `positions` [B, P] of masks, and counts of masks."""
+    """Return rows with the `positions` [B, P] of masks, and the mask counts."""
     inputs = encoder.pack(encoder.text_graph.encode_masked(text))
     is_mask = inputs["input_ids"] == encoder.tokenizer.mask_id  # [B, T]
     count = tf.reduce_sum(tf.cast(is_mask, tf.int32), axis=1)
@@ -217,7 +217,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
 
 
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
-    """Return the signature for the probability [B] that a pair is in order."""
+    """Return the signature that computes the probability [B] of the order."""
 
     def in_order(**inputs) -> Tensors:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])
@@ -231,7 +231,7 @@ def pretrained_server(
     model: AlbertForPretraining,
     weights: dict[str, tf.Variable],
 ) -> ServedModel:
-    """Return a server with the model's heads for which weights exist.
+    """Return a server for the encoder and the heads for which weights exist.
 
     Args:
       encoder: the model's encoder.

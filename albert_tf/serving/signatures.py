@@ -98,7 +98,7 @@ def two_part_rows(
 
 
 def placed(flags: tf.RaggedTensor, position: tf.Tensor, width) -> tf.Tensor:
-    """Return flags [R, W] as bool [R, T], shifted to each row's position."""
+    """Return flags [R, W] as bool [R, T], shifted by each row's `position`."""
     before = tf.RaggedTensor.from_row_lengths(
         tf.zeros([tf.reduce_sum(position)], tf.bool), position
     )
@@ -185,7 +185,7 @@ def graph_function(body: Callable, inputs: list[tf.TensorSpec] | None = None):
 
 
 def body(graph, inputs: list[tf.TensorSpec]):
-    """Trace a `graph_function` once, for all signatures of a SavedModel."""
+    """Trace a `graph_function` once for all signatures of a SavedModel."""
     return graph.get_concrete_function(**{spec.name: spec for spec in inputs})
 
 
@@ -228,7 +228,7 @@ def outputs_alone(outputs: Tensors, inputs: Tensors) -> Tensors:
 
 
 class Signature(NamedTuple):
-    """A served function.
+    """A function that a model serves.
 
     Attributes:
       inputs: the arguments, in order.
@@ -240,7 +240,7 @@ class Signature(NamedTuple):
 
 
 class Encoder:
-    """An ALBERT with its tokenizer.
+    """An ALBERT model with its tokenizer.
 
     Args:
       albert: the encoder.
@@ -295,7 +295,7 @@ class Encoder:
         return {"pooled_output": encoded["pooled_output"]}
 
     def embeddings(self, **inputs) -> Tensors:
-        """Return vectors: `pooled` [R, H], `mean` [R, H], `tokens` [R, T, H].
+        """Return vectors: `pooled` and `mean` [R, H], and `tokens` [R, T, H].
 
         The mean includes all tokens, even [CLS] and [SEP], but not padding.
         """
@@ -342,7 +342,7 @@ class Encoder:
     def pack(
         self, a: tf.RaggedTensor, b: tf.RaggedTensor | None = None
     ) -> Tensors:
-        """Pack ids [R, N] of segments into the model's inputs [R, T]."""
+        """Pack the ids [R, N] of segments into the model's inputs [R, T]."""
         if b is None:
             none, ends = a.values[:0], tf.zeros_like(a.row_splits)
             b = tf.RaggedTensor.from_row_splits(none, ends, validate=False)

@@ -160,7 +160,7 @@ def is_edited(path: str) -> bool:
 def write_files(server: ServedModel, folder: str, earlier: str) -> list[str]:
     """Write `FILES` to an export; return the names of copied files.
 
-    Files that an operator changed in the earlier export are copied from there.
+    If an operator changed a file in the earlier export, that file is copied.
 
     Args:
       server: the exported server.

@@ -1,4 +1,4 @@
-"""Verification of an export: its engine must agree with the Python model.
+"""Verification of an export against the Python model, in the export's engine.
 
 Shapes: B batch, T tokens, P masks per text, C choices.
 """
@@ -45,7 +45,7 @@ class Difference(NamedTuple):
     """The largest difference between an export and the Python model."""
 
     size: float
-    share: float  # relative to the largest number in the output, or to 1
+    share: float  # relative to the output's largest number or 1; see `LIMITS`
     output: str
 
 
@@ -69,9 +69,9 @@ def id_batch(server: ServedModel) -> Arrays:
 
 
 def requests(server: ServedModel) -> dict[str, Arrays]:
-    """Return {signature: inputs} for all signatures that are not basic.
+    """Return {signature: inputs} for the signatures that are not in `BASIC`.
 
-    The default signature is included and comes first, even if it is basic.
+    The default signature is included and comes first, even if it is in `BASIC`.
     """
     if not server.encoder.takes_text:
         batch = id_batch(server)
@@ -87,7 +87,7 @@ def requests(server: ServedModel) -> dict[str, Arrays]:
 
 
 def difference(name: str, found: np.ndarray, wanted: np.ndarray) -> Difference:
-    """Return the largest difference in an output; NaN counts as infinite."""
+    """Return the largest difference in an output; NaN counts as infinity."""
     require(
         found.shape == wanted.shape,
         f"The output `{name}` must have the same shape as in Python, "
@@ -138,7 +138,7 @@ def tensors(values: Arrays) -> dict[str, tf.Tensor]:
 def file_differences(
     server: ServedModel, engine: Engine
 ) -> Iterator[Difference]:
-    """Yield the differences for a file that accepts ids."""
+    """Yield the differences for a file that accepts ids, run by its engine."""
     inputs = id_batch(server)
     wanted = arrays(server.numbers(**tensors(inputs)))
     yield from differences(engine(inputs), wanted)
@@ -161,7 +161,7 @@ def saved_model(server: ServedModel, folder: str) -> Iterator[Difference]:
 
 def litert(server: ServedModel, folder: str) -> Iterator[Difference]:
     """Yield the differences for a LiteRT file."""
-    interpreter = tf.lite.Interpreter  # a copy of the engine in TensorFlow
+    interpreter = tf.lite.Interpreter  # TensorFlow contains a copy of LiteRT
     if is_installed("ai_edge_litert"):
         from ai_edge_litert.interpreter import Interpreter as interpreter
 

@@ -1,9 +1,9 @@
 """TPU generations, and the names and shapes of their slices.
 
-They follow the Cloud TPU documentation of 2026, which has a page for each
-generation, such as https://docs.cloud.google.com/tpu/docs/v5e. This module does
-not list memory sizes, because the compiler reports how much memory a program
-may use.
+The names and shapes follow the Cloud TPU documentation of 2026, which has a
+page for each generation, such as https://docs.cloud.google.com/tpu/docs/v5e.
+This module does not list memory sizes, because the compiler reports how much
+memory a program may use.
 """
 
 import dataclasses

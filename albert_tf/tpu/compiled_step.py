@@ -1,4 +1,4 @@
-"""Lowering of the replica step to an XLA module, to compile or to export.
+"""Lowering of the replica step to an XLA module for compilation or export.
 
 XLA numbers the arguments and outputs of a module. The arguments are the batch's
 tensors, then the variables in the order in which the step uses them. The
@@ -104,8 +104,8 @@ class Plan:
     Attributes:
       config: the architecture.
       compat, optimizer, training: settings of `pretrain.py`.
-      tokens: sequence length, T.
-      predictions: number of masked positions per sequence, P.
+      tokens: T, the sequence length.
+      predictions: P, the number of masked positions per sequence.
     """
 
     config: AlbertConfig
@@ -128,7 +128,7 @@ class Plan:
 
 
 class Step:
-    """The trainer's replica step, for one slice.
+    """The trainer's replica step for one slice.
 
     Args:
       plan: the run.
@@ -140,8 +140,8 @@ class Step:
         self.strategy = CompileOnlyStrategy(topology.replicas)
         training = dataclasses.replace(
             plan.training,
-            # Any multiple of the replicas is valid here; `lower_evaluation`
-            # uses the plan's batch size.
+            # The evaluator accepts any multiple of the number of replicas;
+            # `lower_evaluation` uses the plan's batch size.
             eval_batch_size=topology.replicas,
         )
         keras.utils.set_random_seed(training.random_seed)
@@ -249,7 +249,8 @@ def largest(
         arguments = (c.parts["arguments"] for c in tried.values() if c.parts)
         known[0] = min(arguments, default=0)
         expected = interpolated_size(known, memory)
-        # Try the largest size that is expected to fit, or else the smallest.
+        # Try the largest size that is expected to fit or, if none is, the
+        # smallest size.
         below = [n for n in between if n <= expected]
         size = below[-1] if below else between[0]
         tried[size] = compile_size(size)

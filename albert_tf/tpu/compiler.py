@@ -19,7 +19,7 @@ from albert_tf.base.errors import InputError
 from albert_tf.model.ops import CompiledForTpu
 from albert_tf.tpu.chips import Topology
 
-# The supported versions; the entry for libtpu is a prefix.
+# The supported versions; libtpu's entry is a prefix of its version.
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42."}
 JAX = ("jax", "jaxlib")
 # {extra: packages}; only compilation for a TPU needs libtpu.
@@ -101,7 +101,7 @@ class ReplicaContext(tf.distribute.ReplicaContext):
 
 
 class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
-    """A stand-in for `TPUStrategy` that can compile but not run replicas."""
+    """A stand-in for `TPUStrategy` that can compile steps but not run them."""
 
     def __init__(self, replicas: int):
         super().__init__("/CPU:0")
@@ -114,7 +114,7 @@ class CompileOnlyStrategy(CompiledForTpu, tf.distribute.OneDeviceStrategy):
 
 
 def replica_program(strategy: CompileOnlyStrategy, step):
-    """Return a compiled `tf.function` that calls a step as a replica would."""
+    """Return a compiled `tf.function` that runs a step in a replica context."""
 
     @tf.function(jit_compile=True, autograph=False)
     def program(*tensors):
@@ -195,7 +195,7 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def needed_and_there(message: str) -> tuple[int, int] | None:
-    """Return the needed and available bytes in an error message, or None."""
+    """Return the needed and available bytes if an error message states them."""
     for pattern in OUT_OF_MEMORY:
         match = pattern.search(message)
         if match:

@@ -202,7 +202,7 @@ class RunStepConfig(Validated):
 
 
 class Run:
-    """A run in a model directory, which resumes from any checkpoint there.
+    """A run that resumes from a checkpoint in the model directory, if any.
 
     Args:
       config: the inputs and outputs.
@@ -301,7 +301,7 @@ class Run:
         }
 
     def evaluated(self) -> dict:
-        """Return the state, with averaged weights if there are any."""
+        """Return the state, in which averages, if any, replace the weights."""
         averages = self.file.about["averages"].items()
         return self.state | {name: self.state[mean] for name, mean in averages}
 

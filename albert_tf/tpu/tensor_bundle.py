@@ -23,7 +23,7 @@ from albert_tf.data.records.tfrecord import (
 )
 from albert_tf.training.checkpoint_files import Damaged, is_variable, name_of
 
-# The encoding of tensorflow/core/protobuf/tensor_bundle.proto.
+# The messages of tensorflow/core/protobuf/tensor_bundle.proto.
 MESSAGES = {
     "Size": ["int64 size = 1"],
     "Shape": ["repeated Size dim = 2"],
@@ -49,7 +49,7 @@ def _message(name: str) -> type:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Decode the number at a position; return it and the next position."""
+    """Decode the number at a position; return the number and its end."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -60,7 +60,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
-    """Yield the key and the range of the value of each entry in a block."""
+    """Yield each entry's key, and the range of its value, in a block."""
     key, (restarts,) = b"", struct.unpack_from("<I", index, end - 4)
     at, end = begin, end - 4 * (restarts + 1)
     while at < end:
@@ -74,7 +74,7 @@ def _entries(index: bytes, begin: int, end: int) -> Iterator[tuple]:
 
 
 def _handle(index: bytes, at: int) -> tuple[int, int, int]:
-    """Decode a handle; return its block's range and the handle's end."""
+    """Decode a block handle; return the block's range and the handle's end."""
     begin, at = _varint(index, at)
     size, at = _varint(index, at)
     return begin, begin + size, at
@@ -174,7 +174,7 @@ def data_file(prefix: str, number: int, of: int) -> str:
 
 
 def open_bundle(prefix: str) -> Bundle:
-    """Open the checkpoint at a prefix."""
+    """Open the checkpoint with a given prefix."""
     return Bundle(
         files.read_bytes(f"{prefix}.index"),
         lambda *numbers: files.read_bytes(data_file(prefix, *numbers)),
@@ -182,7 +182,7 @@ def open_bundle(prefix: str) -> Bundle:
 
 
 def read(prefix: str) -> dict[str, np.ndarray]:
-    """Return {name: value} for a checkpoint; raise `Damaged` if unreadable."""
+    """Return {name: value} for a checkpoint; if damaged, raise `Damaged`."""
     try:
         return open_bundle(prefix).read()
     except (OSError, ValueError, LookupError, struct.error) as error:

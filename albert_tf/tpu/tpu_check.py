@@ -76,7 +76,7 @@ OPTIONAL = ("data_dir", "output_dir")
 def lengths(
     check: TpuCheckConfig, data_dir: str | None, config: AlbertConfig
 ) -> tuple[int, int]:
-    """Return the number of tokens and of predictions per sequence."""
+    """Return the numbers of tokens and predictions per sequence."""
     tokens, predictions = check.max_seq_length, check.max_predictions_per_seq
     if data_dir:
         metadata = read_metadata(data_dir)

@@ -2,10 +2,10 @@
 
 A checkpoint `ckpt-STEP` consists of an index, data files, and `ckpt-STEP.json`,
 which contains facts about the run and is written after the other files. The
-folder's `checkpoint` file lists the checkpoints and is written last, so that a
-process killed at any moment leaves earlier checkpoints intact. TensorFlow
-stores a checksum of every variable and of the index. This module imports
-TensorFlow only to read checkpoints.
+folder's `checkpoint` file lists the checkpoints and is written last, so a
+process that is killed at any moment leaves earlier checkpoints intact.
+TensorFlow stores a checksum of every variable and of the index. This module
+imports TensorFlow only to read checkpoints.
 """
 
 import contextlib
@@ -22,7 +22,8 @@ FILES = (
     *(STATE_FILE, f"{NAME}[0-9]*.index", f"{NAME}[0-9]*.json"),
     f"{NAME}[0-9]*.data-?????-of-?????",
 )
-# The name of a checkpoint's file; `_temp` is the folder of an unfinished write.
+# A pattern for names of checkpoint files; an unfinished write has a `_temp`
+# folder.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
 # A path in the `checkpoint` file, which lists the newest checkpoint first.
 _LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "([^\0\n]*)"', re.M)
@@ -32,7 +33,7 @@ _ESCAPES = {".": "..", "/": ".S"}  # `tf.train.Checkpoint`'s escapes
 
 
 def key_of(name: str) -> str:
-    """Return the key of a variable in a checkpoint."""
+    """Return the key under which a checkpoint stores a variable."""
     return _PREFIX + "".join(_ESCAPES.get(c, c) for c in name) + _SUFFIX
 
 
@@ -42,7 +43,7 @@ def is_variable(key: str) -> bool:
 
 
 def name_of(key: str) -> str:
-    """Return the name of the variable with a given key; inverts `key_of`."""
+    """Return the name of the variable with a given key: invert `key_of`."""
     escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     meanings = {code: c for c, code in _ESCAPES.items()}
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
@@ -82,7 +83,7 @@ def read_facts(prefix: str) -> dict:
 
 
 class Damaged(InputError):
-    """An error for an unreadable checkpoint, chained to the original error."""
+    """Raised for a damaged checkpoint; `__cause__` is the original error."""
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -104,7 +105,7 @@ def damage_named(prefix: str) -> Iterator[None]:
 
 
 def read_all(prefix: str) -> None:
-    """Read every variable, which verifies its checksum."""
+    """Read all variables of a checkpoint; TensorFlow verifies the checksums."""
     import tensorflow as tf
 
     with damage_named(prefix):
@@ -133,16 +134,16 @@ def _parts(directory: str) -> list[tuple[int, str, str]]:
 
 
 def listed(directory: str) -> list[str]:
-    """Return the prefixes of a folder's checkpoints, the newest first.
+    """Return the prefixes of a folder's checkpoints, newest first.
 
-    The folder's `checkpoint` file lists them; without a readable list, the
-    result contains all checkpoints with a `.json` file.
+    The folder's `checkpoint` file lists the checkpoints. If this list cannot be
+    read, the result contains all checkpoints that have a `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)
     content = files.read_bytes(path) if files.is_file(path) else b""
-    # The newest checkpoint comes first. Paths may be absolute, and may come
-    # from a different machine.
+    # The newest checkpoint comes first. Paths may be absolute and may come from
+    # a different machine.
     paths = _LISTED.findall(content.decode(errors="replace"))
     if not paths:
         if not files.is_folder(directory):
@@ -194,7 +195,7 @@ def remove(directory: str, step: int) -> None:
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
-    """List a written checkpoint as the newest, and remove old checkpoints.
+    """List a complete checkpoint as the newest, and remove old checkpoints.
 
     Checkpoints of later steps are removed too, because a resumed run repeats
     those steps.

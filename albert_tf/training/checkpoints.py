@@ -1,9 +1,9 @@
 """Checkpoints of named variables, and the model directories that contain them.
 
 A checkpoint is a flat table {name: variable}. Names of weights begin with the
-part of the model (`albert/encoder/...`, `mlm/...`, `sop/...`, or a task's
-head), and names of optimizer slots with `optimizer/`. A checkpoint must match
-the model exactly.
+name of a part of the model (`albert/`, `mlm/`, `sop/`, or a task's head), and
+names of optimizer slots begin with `optimizer/`. A checkpoint must match the
+model exactly.
 """
 
 import contextlib
@@ -31,9 +31,9 @@ from albert_tf.training.optimizer import AVERAGE
 
 OPTIMIZER = "optimizer/"
 BEST = "best"  # the folder of the best checkpoint inside a model directory
-# Largest size of a data file. Larger checkpoints have several data files,
-# written in parallel: while one file is uploaded, the checksum of another is
-# computed.
+# Largest size of a data file in bytes. Larger checkpoints have several data
+# files, which are written in parallel: while one file is uploaded, the checksum
+# of another file is computed.
 SHARD_BYTES = 1 << 28
 
 
@@ -51,7 +51,7 @@ def named_variables(model) -> dict[str, tf.Variable]:
 def present(
     model, stored: Iterable[str]
 ) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
-    """Return the variables of a model's stored parts, and its missing heads.
+    """Return a model's variables without missing heads, and those heads' names.
 
     Args:
       model: the model.
@@ -59,7 +59,8 @@ def present(
         names begins with the head's name.
 
     Returns:
-      {name: variable} without the missing heads, and the names of these heads.
+      {name: variable} without the missing heads, and the names of the missing
+      heads.
     """
 
     def parts(names: Iterable[str]) -> dict[str, None]:
@@ -117,7 +118,7 @@ def read_table(prefix: str) -> dict[str, list[int]]:
 
 
 def reader(prefix: str) -> Callable[[str], np.ndarray]:
-    """Return a function that reads the value of a name in a checkpoint."""
+    """Return a function that reads a variable from a checkpoint by name."""
     stored = tf.train.load_checkpoint(prefix)
 
     def read(name: str) -> np.ndarray:
@@ -137,7 +138,7 @@ def explain_differences(
     Args:
       wanted: {name: shape} of the model.
       stored: {name: shape} of the checkpoint.
-      ignore: prefixes of further names that the checkpoint may contain.
+      ignore: prefixes of other names that the checkpoint may contain.
     """
     lines = [f"missing {name}" for name in wanted if name not in stored]
     lines += [
@@ -158,12 +159,12 @@ def restore(
     variables: dict[str, tf.Variable],
     ignore: tuple[str, ...] = (OPTIMIZER,),
 ) -> None:
-    """Assign variables from a checkpoint; fail if names or shapes differ.
+    """Restore variables from a checkpoint; names and shapes must match.
 
     Args:
       prefix: the checkpoint's path without `.index`.
       variables: the variables to restore; each must be in the checkpoint.
-      ignore: prefixes of further names that the checkpoint may contain.
+      ignore: prefixes of other names that the checkpoint may contain.
 
     Raises:
       InputError: if a variable is missing, is unexpected or has a different
@@ -220,8 +221,8 @@ def restore_run(
 ) -> None:
     """Restore all variables that a run needs to resume.
 
-    This function reads the checkpoint only once, because restoring a variable
-    also verifies its checksum. If the checkpoint has no averaged weights, the
+    Restoring a variable also verifies its checksum, so this function reads the
+    checkpoint only once. If the checkpoint has no averaged weights, the
     averages start at the restored weights.
 
     Args:
@@ -250,7 +251,7 @@ def restore_run(
 def restore_latest(
     model_dir: str, variables: dict[str, tf.Variable]
 ) -> str | None:
-    """Restore the newest intact checkpoint; return its prefix, or None."""
+    """Restore the newest intact checkpoint, if any; return its prefix."""
     rule = "`output_dir` has weights but no optimizer state; pass it as "
     rule += "`init_checkpoint`, with another `output_dir`."
     return latest(
@@ -259,7 +260,7 @@ def restore_latest(
 
 
 def for_inference(model_dir: str) -> str:
-    """Return the prefix of the best checkpoint, or else of the newest one."""
+    """Return the prefix of the best checkpoint, if any, or of the newest."""
     prefix = latest(files.join(model_dir, BEST)) or latest(model_dir)
     rule = "A model directory must contain a checkpoint (`ckpt-*` and the file "
     require(prefix, f"{rule}`checkpoint`). Received: {model_dir}")
@@ -273,9 +274,9 @@ def has_weights(model_dir: str) -> bool:
 
 
 def fingerprint(model_dir: str) -> str:
-    """Return a fingerprint of a model's weights: their step and checksum.
+    """Return a fingerprint of a model's weights: the step and a checksum.
 
-    The checksum covers the index, which contains each variable's checksum.
+    The checksum is that of the index, which contains each variable's checksum.
     """
     prefix = for_inference(model_dir)
     crc = zlib.crc32(files.read_bytes(f"{prefix}.index"))
@@ -285,7 +286,8 @@ def fingerprint(model_dir: str) -> str:
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
     """Raise an error if a folder contains a model with a different config.
 
-    A run that ended before its first checkpoint does not count as a model.
+    The files of a run that ended before its first checkpoint do not count as a
+    model.
     """
     path, flags = (files.join(model_dir, n) for n in (CONFIG_FILE, FLAG_FILE))
     described = files.exists(path)
@@ -299,7 +301,7 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
 
 
 def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
-    """Create a model directory for a config; fail if it has another model."""
+    """Create a model directory, unless it contains a different model."""
     check_claim(model_dir, config)
     config.save(model_dir)
 
@@ -315,8 +317,8 @@ def locked_model_dir(
         process fails, all processes raise an error.
       output_dir: the model directory, created if necessary.
       claim: a function that writes the files next to the checkpoints, or raises
-        an error; it is called while the folder is locked, so that no other run
-        can change the folder.
+        an error. The folder is locked during the call, so no other run can
+        change it.
     """
     with contextlib.ExitStack() as stack:
         with distribution.raise_everywhere(strategy):
@@ -334,9 +336,9 @@ def restore_weights(
     Args:
       model: a built model.
       model_dir: a model directory.
-      only: prefixes of the names to restore, such as `("albert/",)` for a new
-        head; other variables keep their values and may be missing from the
-        checkpoint.
+      only: prefixes of the names to restore, such as `("albert/",)` for a model
+        with a new head; other variables keep their values and may be missing
+        from the checkpoint.
     """
     prefix = for_inference(model_dir)
     variables = {

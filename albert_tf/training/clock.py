@@ -1,4 +1,4 @@
-"""Clocks, which set the schedule position and the number of steps at once."""
+"""Clocks, which set the schedule position and the number of steps per call."""
 
 import dataclasses
 import math
@@ -13,12 +13,12 @@ NOTICE_SECONDS = 30.0
 
 @dataclasses.dataclass
 class Pace:
-    """The speed of steps, and how many of them to run in one call.
+    """The duration of a step, and the number of steps to run in one call.
 
     Attributes:
       fixed: a fixed number of steps per call, or 0.
       seconds: seconds per step; 0 until measured.
-      compiled: whether the first call, which compiles, has ended.
+      compiled: whether the first call, which compiles the steps, has ended.
     """
 
     fixed: int
@@ -43,14 +43,14 @@ class Pace:
         return max(1, min(int(most / seconds), 1000))
 
     def measure(self, steps: int, seconds: float) -> None:
-        """Record the duration of steps, except for the call that compiles."""
+        """Record the duration of steps, but ignore the call that compiles."""
         if self.compiled:
             self.seconds = seconds / steps
         self.compiled = True
 
 
 def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
-    """Return the next multiple of any cadence after `step`, at most `last`."""
+    """Return the first multiple of a cadence after `step`, at most `last`."""
     return min([last, *((step // c + 1) * c for c in cadences)])
 
 
@@ -60,7 +60,7 @@ PACE_SECONDS = 20.0
 # Seconds to draw the curves and write the model card.
 CLOSING_SECONDS = 1.0
 # Evaluations and checkpoints are skipped if less than this share of their
-# interval remains, so that they do not delay the end of the run.
+# interval remains, because they would delay the end of the run.
 SLACK = 0.5
 # The largest share of the schedule that one step may cover when time runs out.
 # The rate of the last step is this share of the peak rate.
@@ -74,8 +74,8 @@ class Clock:
     Attributes:
       end: the schedule position at which all schedules end.
       step: the step at which the schedule position was last set.
-      place: the schedule position at this step.
-      pace: the amount by which each later step advances the position.
+      place: the schedule position at `step`.
+      pace: the amount by which each step after `step` advances the position.
     """
 
     end: int
@@ -95,7 +95,7 @@ class Clock:
         return max(math.ceil((place - self.at(step)) / self.pace - 1e-6), 1)
 
     def most(self, step: int) -> int:
-        """Return the largest number of steps to run at once."""
+        """Return the largest number of steps to run in one call."""
         return self.steps_to(self.end, step)
 
     def measure(
@@ -138,18 +138,18 @@ class BudgetClock(Clock):
     """The clock of a run with a fixed number of seconds.
 
     Attributes:
-      seconds: time for the whole run.
+      seconds: the time budget of the whole run.
       began: the time, as returned by `now`, when the run began.
       step_seconds: recent seconds per step.
       eval_steps: steps between two evaluations; 0 without evaluations.
       save_steps: steps between two checkpoints.
       evaluation: duration of an evaluation as a multiple of a step's duration,
-        because other programs on the machine slow down both alike.
+        because other programs on the machine slow down both equally.
       checkpoint: seconds per checkpoint.
       closing: seconds that the run needs after the last checkpoint.
       again: number of evaluations after the last checkpoint.
-      compiling: additional seconds of the first step of each shape, which is
-        compiled.
+      compiling: additional seconds that the first step of each shape takes,
+        because it is compiled.
       kept: seconds used by earlier processes; None once this process has
         compiled and run its first steps.
       choices: {setting: value} chosen for the run.
@@ -184,7 +184,7 @@ class BudgetClock(Clock):
         return self.seconds - self.used() - ending
 
     def most(self, step: int) -> int:
-        """Return half of the remaining steps, to check the time often."""
+        """Return half of the remaining steps, because their pace may change."""
         return -(-self.steps_to(self.end, step) // 2)
 
     def measure(
@@ -202,7 +202,7 @@ class BudgetClock(Clock):
             self.compiling = max(seconds - made, 0.0)
 
     def _least(self, step: int, over: bool) -> int:
-        """Return the fewest steps in which the rate can still decay."""
+        """Return the smallest number of steps in which the rate can decay."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
             return 0

@@ -19,7 +19,8 @@ from albert_tf.training.workers import (
     read_cluster,
 )
 
-# Dense bfloat16 or float16 peaks from NVIDIA's data sheets, in TFLOP/s.
+# Peak speeds of dense bfloat16 or float16 products, in TFLOP/s, from NVIDIA's
+# data sheets.
 GPU_PEAKS = {
     "H200": 989.0,
     "H100": 989.0,
@@ -106,7 +107,7 @@ def mirrored_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 
 
 def one_device_strategy(_) -> tf.distribute.Strategy:
-    """Return a strategy on the first GPU, or else on the CPU.
+    """Return a strategy on the first GPU, or on the CPU if there is no GPU.
 
     The strategy on the CPU is TensorFlow's default strategy, which iterates
     over a dataset directly, without an iterator that copies batches to devices;
@@ -177,9 +178,9 @@ def distribute(strategy: tf.distribute.Strategy, batches: Callable):
     """Distribute the datasets that a function creates for each host.
 
     This function turns off tf.data's autotuning. The autotuning thread sleeps
-    for 10 ms, then for twice as long each time, and in TensorFlow 2.21, the end
-    of an iteration waits for this thread. With autotuning, an evaluation could
-    therefore take twice as long, or a minute longer.
+    for 10 ms, and then each time for twice as long as before. In TensorFlow
+    2.21, the end of an iteration waits for this thread, so an evaluation with
+    autotuning could take twice as long, or a minute longer.
 
     Args:
       strategy: the strategy that receives the batches.
@@ -209,7 +210,7 @@ def on_devices(strategy: tf.distribute.Strategy, function: Callable):
 
 
 def all_sum(value):
-    """Return the sum over all replicas; must be called in a replica.
+    """Return the sum of a value over all replicas, in a replica context.
 
     Args:
       value: a tensor, or a list of tensors to sum separately.
@@ -257,7 +258,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 @functools.cache
 def _numbers_of(strategy: tf.distribute.Strategy, workers: int) -> Callable:
-    """Return a compiled function from a process's number to all numbers.
+    """Return a compiled function that gathers a number from every process.
 
     The function uses a sum, because TensorFlow retraces every gather. It is
     compiled, because a sum outside a graph leaves threads behind when a worker
@@ -318,7 +319,7 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 
 @contextlib.contextmanager
 def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
-    """Raise an `InputError` in every process if the block raises one in any.
+    """Raise an `InputError` in all processes if any process raises one.
 
     A process that continued alone would wait forever for the others.
     """
@@ -352,13 +353,13 @@ def require_alike(
         )
 
 
-# Linux's names for instructions that multiply bfloat16.
+# Linux's names for instructions that multiply bfloat16 numbers.
 PRODUCTS = re.compile(r"\b(avx512_bf16|amx_bf16)\b")
 FIRST_AMPERE = (8, 0)  # the first compute capability with bfloat16
 
 
 def cpu_products(path: str = "/proc/cpuinfo") -> set[str]:
-    """Return the names of the CPU's instructions that multiply bfloat16."""
+    """Return the names of the CPU's bfloat16 multiplication instructions."""
     try:
         with open(path) as file:
             return set(PRODUCTS.findall(file.read()))
@@ -367,13 +368,13 @@ def cpu_products(path: str = "/proc/cpuinfo") -> set[str]:
 
 
 def fast_bfloat16() -> tuple[bool, str]:
-    """Return whether bfloat16 is faster on this machine, and the reason."""
+    """Return whether bfloat16 beats float32 on this machine, and the reason."""
     if gpus := tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpus[0])
         capability = details.get("compute_capability", (0, 0))
         return capability >= FIRST_AMPERE, f"a GPU of capability {capability}"
     names = cpu_products()
-    has = " and ".join(sorted(names)) or "no bfloat16 products"
+    has = " and ".join(sorted(names)) or "no bfloat16 instructions"
     return bool(names), f"a CPU with {has}"
 
 

@@ -14,9 +14,9 @@ from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.distribution import all_sum, distribute, on_devices
 
 Batch = dict[str, tf.Tensor]
-# A function that creates a finite dataset of global batches; examples of weight
-# zero pad the last batch. The function is called once per host, on the host's
-# device, because a dataset created elsewhere cannot be sent to the host.
+# A function that creates a finite dataset of global batches; examples with a
+# weight of 0 pad the last batch. The function is called once per host, on the
+# host's device, because a dataset created elsewhere cannot be sent to the host.
 MakeBatches = Callable[[], tf.data.Dataset]
 KEPT = ("example_weights", "example_numbers")  # returned with the outputs
 # Number of batches that a CPU predicts in parallel: a single batch leaves cores
@@ -78,7 +78,7 @@ class Evaluator:
         replicas = strategy.num_replicas_in_sync
         require(
             eval_batch_size % replicas == 0,
-            "`eval_batch_size` must be a multiple of the replicas.",
+            "`eval_batch_size` must be a multiple of the number of replicas.",
             eval_batch_size=eval_batch_size,
             replicas=replicas,
         )
@@ -130,7 +130,7 @@ class Evaluator:
         )
 
     def replica_step(self, batch: Batch) -> tf.Tensor:
-        """Evaluate a batch in a replica; return the report of all replicas."""
+        """Evaluate a batch in each replica; return the summed report."""
         sums, metrics = self.objective.losses(self.model, batch, None)
         return all_sum(self.report(batch, sums, metrics))
 
@@ -176,8 +176,8 @@ class Evaluator:
         """Return the outputs of every example, in order.
 
         Args:
-          batches: as for `evaluate`, with `example_weights` [B], 0 at padding,
-            and `example_numbers` [B] if the examples are out of order.
+          batches: as for `evaluate`, with `example_weights` [B], which are 0
+            for padding, and `example_numbers` [B] if examples are out of order.
           outputs: a function (model, batch) -> {name: [B, ...]}; if batches
             differ in length, zeros pad the shorter outputs.
         """
@@ -195,7 +195,7 @@ class Evaluator:
     def predicted_batches(
         self, batches: MakeBatches, outputs: Callable
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the outputs of each batch, without padding examples."""
+        """Yield the outputs of each batch, omitting padding examples."""
         distributed = self._distributed(batches)
         step = self._prediction_step(outputs, distributed.element_spec)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 # Warnings about losses and accuracies require this many steps after warm-up and
-# this many examples, so that chance changes an accuracy by less than one
+# this many examples. Chance then changes an accuracy by less than one
 # percentage point.
 ENOUGH_STEPS = 1000
 ENOUGH_EXAMPLES = 10_000
@@ -18,8 +18,8 @@ ENOUGH_EXAMPLES = 10_000
 # Bounds of healthy values.
 CHANCE_MARGIN = 0.02
 TOO_GOOD = 0.995
-FLAT_FALL = 0.01  # relative decrease of the loss between two halves
-FREQUENCIES_ONLY = 0.15  # accuracy that a model of word frequencies nearly has
+FLAT_FALL = 0.01  # relative decrease of the loss from one half to the other
+FREQUENCIES_ONLY = 0.15  # just above the accuracy of predicting by frequency
 DIVERGED_RISE = 0.5  # nats above the lowest loss
 MASK_RATES = (0.10, 0.25)
 
@@ -58,10 +58,11 @@ def masked_spread(
 
     The result is the variance within texts, divided by the mean square. It is 0
     if a model makes the same prediction for every mask. Loss and accuracy do
-    not distinguish a collapsed model from a healthy model on the plateau, whose
-    predictions are nearly the same too. The states of other positions do not
-    distinguish the two either, because a collapsed model may still distinguish
-    visible words, or one text from another.
+    not distinguish a collapsed model from a healthy model on the initial
+    plateau, which also makes nearly the same prediction for every mask. The
+    states of other positions do not distinguish the two models either, because
+    a collapsed model may still distinguish visible words, or one text from
+    another.
 
     Args:
       states: [B, P, H], the states of the predicted words, without dropout.
@@ -87,7 +88,7 @@ def masked_spread(
 
 
 def collapse_notes(rows: list[dict]) -> dict[str, str]:
-    """Warn if the last `masked_spread` in rows indicates a collapse."""
+    """Warn if the last `masked_spread` in the rows indicates a collapse."""
     spreads = [row["masked_spread"] for row in rows if "masked_spread" in row]
     if not spreads or spreads[-1] >= COLLAPSED_SPREAD:
         return {}
@@ -132,8 +133,8 @@ def loss_notes(
       settled: the rows since warm-up.
       what: the name of the loss in the warning.
       loss, accuracy: the names of the columns in the rows.
-      frequencies_only: an accuracy that a model of the frequencies nearly
-        reaches.
+      frequencies_only: an accuracy slightly above that of a model that predicts
+        by frequency alone.
     """
     notes = {}
     halves = windows(settled, 2)
@@ -174,10 +175,10 @@ class Monitor:
       tokens: length of an example.
       flops: FLOPs of one example's forward and backward passes.
       batch: number of examples per step.
-      num_warmup_steps: number of the first steps, which warnings ignore.
+      num_warmup_steps: number of initial steps that the warnings ignore.
       peak_flops: peak FLOP/s of all devices together, or None if unknown.
       masked_share: share of the records' tokens that are predicted, if known.
-      by_frequency: metrics of a model that knows only the frequencies.
+      by_frequency: metrics of a model that predicts by frequency alone.
     """
 
     tokens: int
@@ -211,7 +212,7 @@ class Monitor:
         return notes | self.settled_notes(settled)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning}, given enough rows since warm-up."""
+        """Return {kind: warning}; `settled` must contain enough steps."""
         recent = windows(settled, 4)[-1]
         return sentence_order_notes(recent) | loss_notes(settled)
 
@@ -242,7 +243,7 @@ class PhonemeMonitor(Monitor):
         return label_notes(rows) | super().notes(rows)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning}, given enough rows since warm-up."""
+        """Return {kind: warning}; `settled` must contain enough steps."""
         accuracy = "masked_symbol_accuracy"
         known = self.by_frequency[accuracy] + CHANCE_MARGIN
         of_symbols = "Symbol", "symbols_loss", accuracy, known

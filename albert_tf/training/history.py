@@ -92,8 +92,8 @@ class RunResult:
     def history(self) -> History | None:
         """The training history, or None if nothing was trained.
 
-        The history is also None after runs of several seeds, each of which has
-        a history in `seed_N`.
+        The history is also None after a run with several seeds: each seed has
+        its own history in `seed_N`.
         """
         if files.exists(files.join(self.output_dir, HISTORY_FILE)):
             return History.read(self.output_dir)
@@ -101,7 +101,7 @@ class RunResult:
 
 
 def draw_curves(history: History, directory: str, names: tuple) -> None:
-    """Plot the training and evaluation curve of each metric in `curves.png`.
+    """Plot each metric's training and evaluation curves in `curves.png`.
 
     Without matplotlib, nothing is drawn.
     """

@@ -85,7 +85,7 @@ def make_monitor(run: Run, peak_flops: float | None = None) -> Monitor:
 
 
 class Measure(Hook):
-    """A hook that measures speed and trust ratios; must come before `Log`."""
+    """A hook that measures speed and trust ratios; it must precede `Log`."""
 
     def __init__(self, monitor_of: Callable[[Run], Monitor]):
         self.monitor_of = monitor_of
@@ -103,7 +103,7 @@ class Measure(Hook):
 
 
 class MeasureSpread(Hook):
-    """A hook that measures the `masked_spread`; must come before `Log`.
+    """A hook that measures the `masked_spread`; it must precede `Log`.
 
     Args:
       every: the interval in steps; the first measurement is at this step.
@@ -174,10 +174,10 @@ def keep_evaluated(run: Run) -> None:
 
 
 class KeepBest(Hook):
-    """A hook that keeps the best weights; must come after `Evaluate`.
+    """A hook that keeps the best weights; it must follow `Evaluate`.
 
-    An additional evaluation at `stop_step` does not count, so that a run that
-    stops there and resumes keeps the same weights as an uninterrupted run.
+    An additional evaluation at `stop_step` does not count, so a run that stops
+    at `stop_step` and resumes keeps the same weights as an uninterrupted run.
 
     Args:
       every: as for `Evaluate`.
@@ -245,7 +245,7 @@ class Warn(Hook):
 
 
 class Save(Hook):
-    """A hook that saves checkpoints and the history, also when a run ends.
+    """A hook that saves checkpoints and the history, including at the end.
 
     Args:
       every: steps between two checkpoints.
@@ -276,11 +276,11 @@ class StopInTime(Hook):
     """A hook that stops a run before it exceeds a time limit.
 
     The hook stops the run if the next steps and a checkpoint might take longer
-    than the time that is left.
+    than the remaining time.
 
     Args:
-      hours: the limit for all consecutive runs to which the hook is passed; 0
-        means no limit.
+      hours: the limit for the total time of all runs to which the hook is
+        passed; 0 means no limit.
 
     Attributes:
       stopped: whether the last run was stopped, for any reason.
@@ -307,7 +307,7 @@ class StopInTime(Hook):
 
 
 class Draw(Hook):
-    """A hook that plots the metrics of evaluations, or else of training."""
+    """A hook that plots the metrics of evaluations, if any, or of training."""
 
     def begin(self, run):
         note = lacking("A plot of the curves", "matplotlib")

@@ -1,4 +1,4 @@
-"""LAMB, AdamW and their schedule, with Keras's arguments, for `compile`."""
+"""LAMB, AdamW and a schedule for `compile`, with the arguments of Keras."""
 
 from typing import ClassVar
 
@@ -50,7 +50,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         )
 
     def get_config(self) -> dict:
-        """Return the arguments."""
+        """Return the constructor's arguments."""
         return {"num_train_steps": self.num_train_steps, **self.values}
 
 
@@ -64,8 +64,8 @@ class Released(Optimizer):
       beta_2: decay of the second moment.
       epsilon: a number added to the square root of the second moment.
       bias_correction: whether to divide moments by 1 - beta^t.
-      global_clipnorm: largest global norm of the gradients, 1 as in the
-        release.
+      global_clipnorm: largest global norm of the gradients; the default, 1, is
+        the released value.
       **kwargs: see `Optimizer`.
     """
 
@@ -99,7 +99,7 @@ class Released(Optimizer):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Create an optimizer, even from a config of an earlier release."""
+        """Create an optimizer from a config, even one of an earlier release."""
         config = dict(config)
         placement = config.pop("decay_placement", "update")
         rule = "Weight decay can only be part of the update."
@@ -107,7 +107,7 @@ class Released(Optimizer):
         return super().from_config(config, custom_objects)
 
     def get_config(self) -> dict:
-        """Return the arguments."""
+        """Return the constructor's arguments."""
         names = "beta_1", "beta_2", "epsilon", "bias_correction"
         values = {name: getattr(self.config, name) for name in names}
         return (
@@ -123,7 +123,7 @@ class Released(Optimizer):
 
 @registered
 class Lamb(Released):
-    """LAMB as used to train ALBERT, unlike `keras.optimizers.Lamb`.
+    """LAMB as used to train ALBERT; `keras.optimizers.Lamb` differs from it.
 
     The default rate is the paper's rate for batches of 4,096 examples.
     """

@@ -86,7 +86,7 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return {name: value} for a run's inputs, and for the amount of text."""
+    """Return {name: value} for a run's inputs and the amount of its text."""
     sources = {
         name: flags[flag]
         for flag, name in INPUT_FLAGS.items()
@@ -219,7 +219,7 @@ def card(folder: str, source: str, form: str) -> str:
         sections["Flags of the run"] = ["```", flags, "```"]
     lines = [*head_of(form, kind), MARK, "", f"# {name}", ""]
     lines += [
-        f"An ALBERT ({shape_of(config)}){purpose_of(task, kind)}",
+        f"An ALBERT model ({shape_of(config)}){purpose_of(task, kind)}",
         "",
         LICENCE,
     ]

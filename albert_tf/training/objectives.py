@@ -13,7 +13,7 @@ from albert_tf.training.health import Monitor, PhonemeMonitor
 
 
 def pair_weights(batch: Batch) -> tf.Tensor:
-    """Return example weights [B], which are 0 for a single segment."""
+    """Return example weights [B]: 0 for examples with a single segment."""
     paired = tf.reduce_max(batch["segment_ids"], axis=1) > 0
     return batch["example_weights"] * tf.cast(paired, tf.float32)
 
@@ -22,7 +22,8 @@ def pair_weights(batch: Batch) -> tf.Tensor:
 class PretrainingObjective:
     """The sum of the MLM and SOP losses, as in the paper, and both accuracies.
 
-    Examples with one segment have no order, so they count only for MLM.
+    Examples with a single segment have no sentence order, so they count only
+    for MLM.
 
     Attributes:
       layers: number of layers to run; None for all.
@@ -101,7 +102,7 @@ class PhonemeObjective:
     The model predicts symbols in masked words, and words at every position.
 
     Attributes:
-      mask_id: id of the mask.
+      mask_id: id of the mask symbol.
       layers: number of layers to run; None for all.
     """
 

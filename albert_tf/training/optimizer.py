@@ -5,10 +5,11 @@ there is no bias correction, the trust ratio includes weight decay, and norms
 and biases have neither weight decay nor a trust ratio. `keras.optimizers.Lamb`
 differs in all three points.
 
-Muon updates a matrix by its momentum, with all singular values set close to 1
-(Jordan et al., https://kellerjordan.github.io/posts/muon), and with the decay
-and twice the scale of https://arxiv.org/abs/2502.16982. With this scale, a rate
-that suits AdamW suits both the matrices and the variables that AdamW updates.
+Muon updates a matrix by its momentum, whose singular values are all set close
+to 1 (Jordan et al., https://kellerjordan.github.io/posts/muon). The decay is
+that of https://arxiv.org/abs/2502.16982, and the scale is twice as large as
+there. With this scale, a rate that suits AdamW suits both the matrices and the
+variables that AdamW updates.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from albert_tf.training.distribution import all_sum
 from albert_tf.training.schedules import SCHEDULES
 
 # The matrices that Muon updates; they map hidden states. As is usual, AdamW
-# updates tables, heads, norms and biases.
+# updates embedding tables, heads, norms and biases.
 MATRICES = re.compile(
     r"albert/(encoder/.*|embeddings/embedding_hidden_mapping_in)/kernel$"
 )
@@ -102,7 +103,7 @@ class WeightAverage:
         """Update all means in all replicas: mean <- d mean + (1 - d) w.
 
         At step t, counted from 1, d is (t - 1) / (t + 9), but at most `decay`,
-        so that the mean starts at the weights of the first step.
+        so the mean starts at the weights of the first step.
         """
         d = tf.minimum(self.decay, (t - 1.0) / (t + 9.0))
 
@@ -239,7 +240,7 @@ def adam_update(w, g, m, v, t, decay: float, c: Adam):
 
 
 # With XLA, an update needs one pass over memory instead of ten. For small
-# variables, launching XLA's code would take longer than the saved passes.
+# variables, launching XLA's code would take longer than the passes it saves.
 FUSED_SIZE = 1 << 16
 compiled_adam_update = xla_compiled(adam_update)
 
@@ -261,7 +262,7 @@ def update_rule(
       g: the variable's gradient.
       m, v: the gradient's first and second moments.
       rate: the learning rate at this step.
-      t: the number of this step, counted from 1, float32.
+      t: the float32 number of this step, counted from 1.
       excluded: whether w has neither weight decay nor a trust ratio.
       c: the hyperparameters. If `optimizer` is "lamb", the update is scaled by
         the trust ratio r (LAMB, https://arxiv.org/abs/1904.00962); otherwise,
@@ -325,8 +326,8 @@ class Optimizer(keras.optimizers.Optimizer):
         `NAME/v`.
       compiled: whether XLA may compile parts of the update.
       products: dtype of Muon's matrix products.
-      per_replica: whether to clip each replica's share, as released, instead of
-        the sum.
+      per_replica: whether to clip each replica's share of the gradients, as the
+        released code does, instead of the sum.
       average: the `WeightAverage`.
     """
 
@@ -390,17 +391,17 @@ class Optimizer(keras.optimizers.Optimizer):
         """Update every variable in a replica; return the gradient's norm.
 
         Sparse gradients are converted to dense tensors before clipping. A
-        variable without a gradient counts as having a zero gradient, and still
-        decays.
+        variable without a gradient is treated as if its gradient were zero, and
+        still decays.
 
         Args:
           grads: this replica's share of the gradients, in the order of the
             variables.
           trainable_variables: all variables in the order of `build`, as passed
             by `fit`; None means the same variables.
-          healthy: a boolean tensor, or None. If a tensor is passed, and is
-            false or the norm is not finite, the step is counted but nothing
-            else changes.
+          healthy: a boolean tensor, or None. If a tensor is passed, and either
+            the tensor is false or the norm is not finite, the step is counted
+            but nothing else changes.
         """
         if trainable_variables is not None:
             self.build(list(trainable_variables))

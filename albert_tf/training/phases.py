@@ -72,7 +72,7 @@ class Schedules:
     """The schedules of a run.
 
     Attributes:
-      data_dir: folders, or globs, of records.
+      data_dir: folders or globs of records.
       layers: number of layers to run.
       masked_lm_prob: the rate of dynamic masks; None means the records' own
         rate.
@@ -178,7 +178,7 @@ class Phase:
         masks = "" if rate is None else f", masks {rate:g}"
         return (
             f"batches of {self.batch_size} x {self.metadata.max_seq_length} "
-            f"tokens of {self.data_dir}, {self.layers} layers{masks}"
+            f"tokens from {self.data_dir}, {self.layers} layers{masks}"
         )
 
 
@@ -198,7 +198,7 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return the batch size that keeps the number of tokens at a new length.
+    """Return the batch size that keeps the tokens per batch at a new length.
 
     Args:
       size: number of examples in a batch.
@@ -282,7 +282,7 @@ def check_mask_schedule(text: str, records: Mapping[str, Metadata]) -> None:
 
 
 def step_work(phase: Phase, config: AlbertConfig) -> float:
-    """Return the FLOPs of a step of a phase."""
+    """Return the FLOPs of one step in a phase."""
     return phase.batch_size * training_flops(
         config.with_layers(phase.layers),
         phase.metadata.max_seq_length,
@@ -315,7 +315,7 @@ def row(phase: Phase) -> tuple[str, ...]:
 def mean_work(phases: Sequence[Phase], config: AlbertConfig) -> float:
     """Return the mean FLOPs per example.
 
-    The share of a phase in the schedule is its share of the training time.
+    A phase's share of the schedule is its share of the training time.
     """
     each = 0.0
     for phase in phases:

@@ -50,7 +50,7 @@ class Window:
 
 
 class Run:
-    """A training run in a model directory that `locked_model_dir` locked.
+    """A training run in a model directory that `locked_model_dir` has locked.
 
     If the directory has a checkpoint, the run resumes from it.
 
@@ -256,7 +256,7 @@ class Run:
         return self.phases[min(max(index, now), now + 1)]
 
     def _stretch(self, cadences: Sequence[int]) -> int:
-        """Return the number of steps to run next, equal in all processes."""
+        """Return the number of steps to run next: the same in all processes."""
         step, clock = self.step, self.clock
         last = min(self.last, step + clock.most(step))
         if self._ahead:
@@ -330,7 +330,7 @@ class Hook:
 
 
 class StopOnSignal(Hook):
-    """A hook that stops on SIGTERM, which precedes preemption, and on Ctrl-C.
+    """A hook that stops a run on SIGTERM (sent before preemption) or Ctrl-C.
 
     A second Ctrl-C raises `KeyboardInterrupt` without saving. Outside the
     `with` block and in other threads, signals keep their usual meaning. A
@@ -347,8 +347,8 @@ class StopOnSignal(Hook):
 
     def __init__(self, tell: Callable[[str], None] = print):
         self.tell, self.received = tell, 0
-        # Numbers of Ctrl-C signals. While C++ code runs, Python calls its
-        # handler only once for several signals.
+        # Numbers of Ctrl-C signals, seen and handled. While C++ code runs,
+        # Python calls its handler only once for several signals.
         self._seen = self._handled = 0
         self._restore = contextlib.ExitStack()
 

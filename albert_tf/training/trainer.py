@@ -128,7 +128,8 @@ def accumulated(
     Args:
       differentiate: a function (micro-batch, seed) -> gradients, report.
       batch: the whole batch.
-      seed: dropout seed of the batch, from which each micro-batch's is derived.
+      seed: dropout seed of the batch, from which the seeds of the micro-batches
+        are derived.
       pieces: number of micro-batches.
       zeros: the zero gradients and report from which the sums start.
     """
@@ -227,8 +228,8 @@ class Trainer:
         pieces = self.training.gradient_accumulation_steps
         require(
             self.training.train_batch_size % (replicas * pieces) == 0,
-            "`train_batch_size` must be a multiple of the replicas times "
-            "`gradient_accumulation_steps`.",
+            "`train_batch_size` must be a multiple of the number of replicas "
+            "times `gradient_accumulation_steps`.",
             train_batch_size=self.training.train_batch_size,
             replicas=replicas,
             gradient_accumulation_steps=pieces,
@@ -310,7 +311,7 @@ class Trainer:
         return fold_in(seed, context.replica_id_in_sync_group)
 
     def replica_step(self, batch: Batch):
-        """Update once; return all replicas' report, and the gradient's norm."""
+        """Update the weights; return all replicas' report and gradient norm."""
         gradients, report = self._accumulated(batch, self.seed())
         report = all_sum(report)
         skips = self.training.on_nonfinite == "skip"
@@ -329,7 +330,7 @@ class Trainer:
 
     @functools.cached_property
     def trust_ratios(self):
-        """A function that returns `Optimizer.trust_ratios`."""
+        """A compiled function that calls `Optimizer.trust_ratios`."""
         return on_devices(self.strategy, self.optimizer.trust_ratios)
 
     def at_depth(self, layers: int | None) -> "Trainer":

@@ -23,8 +23,8 @@ CONNECT_SECONDS = 20.0
 START_SECONDS = 600
 MEET_SECONDS = 300
 SILENCE_SECONDS = 60
-# Timeout of one attempt to reach a worker; the time until missing workers are
-# first reported; and the interval between later reports.
+# In seconds: the timeout of one attempt to reach a worker, the time until
+# missing workers are first reported, and the interval between later reports.
 ATTEMPT_SECONDS = 2.0
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 3.0, 30.0
 COORDINATION = "/tensorflow.CoordinationService/"  # in error messages

@@ -115,7 +115,7 @@ def model_dir(folder, config):
 
 
 def test_erf_gelu_has_no_place_in_tf1(tmp_path):
-    """A model with the erf form of GELU has no TF1 form."""
+    """A model with the erf form of GELU cannot be converted to TF1."""
     source, _ = model_dir(tmp_path / "dir", goldens.variant("erf"))
     refuse(tmp_path, source, "hidden_act=gelu_erf", "tf1")
 
@@ -148,7 +148,7 @@ def test_the_best_checkpoint_is_converted(golden, tmp_path):
 
 
 def test_the_newest_of_a_folder_from_elsewhere(golden, tmp_path):
-    """The file `checkpoint` selects the newest one, even in a moved folder."""
+    """The file `checkpoint` selects a checkpoint, even in a moved folder."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     for file in (tmp_path / "in").glob("model.ckpt-best*"):
         for step in ("9", "10"):
@@ -204,7 +204,7 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 def test_albert_zh_first_release(tmp_path, rule):
     """albert_zh's first release is recognised by its names and norm.
 
-    Its own LAMB calls the slots `lamb_m` and `lamb_v`.
+    Its LAMB optimizer names the slots `lamb_m` and `lamb_v`.
     """
     config = goldens.variant("norm at H")
     table = with_slots(zh_table(config), (f"{rule}_m", f"{rule}_v"))

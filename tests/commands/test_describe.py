@@ -93,7 +93,7 @@ def row_of(lines, title) -> list[str]:
 
 
 def test_ratios_are_those_of_bert():
-    """Each row has our number, BERT's, and their ratio if both have any."""
+    """Each row has our number, BERT's number and, if neither is 0, a ratio."""
     lines = describe.parameter_lines(AlbertConfig())
     numbers = ["11,683,584", "109,081,344", "9.3x"]
     assert row_of(lines, "backbone") == numbers
@@ -127,7 +127,10 @@ def test_a_row_of_table_1(variant, heads, shared):
 
 
 def test_operations_are_counted_in_billions():
-    """Training costs three times as much; 15% of tokens are predicted."""
+    """Training costs three times as much as inference.
+
+    By default, 15% of the tokens are predicted.
+    """
     config = AlbertConfig()
     for tokens, predictions in ((1, 1), (10, 2), (128, 19)):
         lines = describe.flops_lines(config, tokens)
@@ -165,7 +168,7 @@ def test_command_line():
     ],
 )
 def test_mistakes_are_named(path, values, message):
-    """The error names a missing file or a length of zero."""
+    """The error names a missing file or states a length of 0."""
     with pytest.raises(InputError, match=message):
         describe.size_report(str(MODELS / path), **values)
 

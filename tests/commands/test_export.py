@@ -1,4 +1,4 @@
-"""Exports: their files, where they load, and what they may replace."""
+"""Exports: their files, loading them, and the folders they may replace."""
 
 import json
 import logging
@@ -106,7 +106,7 @@ def test_without_a_tokenizer_only_ids_are_served(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_xla_compiles_the_encoder(pretrained_dir, pretrained_model, tmp_path):
-    """With `jit_compile`, XLA compiles the encoder; its outputs stay equal."""
+    """With `jit_compile`, XLA compiles the encoder; outputs stay the same."""
     source = without_tokenizer(pretrained_dir, tmp_path / "model")
     compiled = ServingConfig(max_seq_length=6, jit_compile=True)
     served = loaded(written(source, tmp_path / "out", compiled))["ids"]
@@ -316,7 +316,7 @@ def test_changed_lengths_are_listed():
 def test_the_size_of_an_export_is_that_of_its_weights(
     to, names, said, tmp_path, capsys
 ):
-    """The report counts parameters, and compares bytes with float32."""
+    """The report counts parameters and compares the size with float32."""
     for name in names:
         files.write_text(f"{tmp_path}/{name}", "x" * 300_000)
     server = types.SimpleNamespace(

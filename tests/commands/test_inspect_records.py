@@ -58,7 +58,7 @@ def printed(capsys, path, tokenizer=None, **changes):
 
 
 def test_examples_as_text(folder, capsys):
-    """Text, segments, original words under masks and labels are readable."""
+    """Text, segments, labels, and the words that masks replace are readable."""
     text = printed(capsys, folder / "a.tfrecord")
     expected = "[CLS] the [[MASK] → cat]s sat [SEP] on the [dog → mat] . [SEP]"
     assert text.count(expected) == 2
@@ -96,7 +96,7 @@ def test_a_record_of_one_segment(folder, capsys):
 
 
 def test_a_record_without_masks(folder, capsys):
-    """Special tokens are shown; a segment begins with a space in any case."""
+    """Special tokens are shown, and a space precedes every segment."""
     pieces = ids("##s [PAD] cat ##s dog")
     example = {
         "token_ids": [np.array(pieces, "<u2").tobytes()],
@@ -111,7 +111,7 @@ def test_a_record_without_masks(folder, capsys):
 
 
 def test_colors(folder, capsys, monkeypatch):
-    """On a terminal, segments, masks and special tokens have own colours."""
+    """On a terminal, segments, masks and special tokens differ in colour."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     text = printed(capsys, folder / "a.tfrecord")
     assert "\033[36mthe\033[0m" in text  # in A
@@ -168,7 +168,7 @@ def test_files_that_are_no_records(folder, capsys, content, message):
 
 
 def test_command(folder):
-    """The command takes files without a flag; an error is a single line."""
+    """The command accepts files without a flag; an error is a single line."""
     command = "-m", "albert_tf.inspect_records"
     good = programs.run(*command, folder / "a.tfrecord", "--num_examples=1")
     assert good.returncode == 0 and "Example 0" in good.stdout

@@ -20,7 +20,7 @@ def test_settings_are_those_of_the_table():
 
 
 def test_help_has_each_flag_once_with_a_default_that_means_something():
-    """`--help` lists every flag once, and explains defaults such as -1."""
+    """`--help` lists every flag once and explains defaults such as -1."""
     pytest.importorskip("gradio")
     for program, name in settings_table.programs():
         page = help_page.page(program, "")

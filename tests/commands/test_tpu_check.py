@@ -49,7 +49,7 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
 
 
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
-    """The last folder is compiled, with as many tokens as the first."""
+    """The last folder is compiled, with the first folder's tokens per batch."""
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
         metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})

@@ -69,7 +69,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
 
 
 def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
-    """Training twice on a text, even sampled, gives equal vocabularies."""
+    """Training twice on a text, even on a sample, gives equal vocabularies."""
     prints = Counter()
     for i, size in enumerate((101, 101, 384)):
         folder = tmp_path / str(i)
@@ -80,7 +80,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
 
 
 def test_too_large_vocabulary(corpus, tmp_path):
-    """The error states the largest possible size, with which training works."""
+    """The error states the largest size with which training is possible."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         make_vocabulary(config(corpus, output, vocab_size=5000))
@@ -188,7 +188,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """A line's parts join to the line, and each part fits the trainer."""
+    """Joined, the parts are the line; each is short enough for the trainer."""
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
@@ -196,7 +196,7 @@ def test_text_without_spaces_is_cut(line):
 
 
 def test_places_to_cut_by_hand():
-    """A line is cut after a sign in a long word, and before the next word."""
+    """A line is cut after punctuation in a long word, and before a word."""
     word = "a" * 4000
     assert list(cut(f"{word},{word}.b")) == [f"{word},", f"{word}.b"]
     assert list(cut(f"{word},b;{word}")) == [f"{word},b;", word]
@@ -306,7 +306,7 @@ def test_a_vocabulary_is_no_text(corpus, tmp_path):
 
 
 def test_another_tokenizer_is_kept(corpus, tmp_path):
-    """A folder's tokenizer is replaced only with the same one."""
+    """A folder's tokenizer may be overwritten only by an identical one."""
     make_vocabulary(config(corpus, tmp_path))
     before = (tmp_path / "spiece.model").read_bytes()
     make_vocabulary(config(corpus, tmp_path))

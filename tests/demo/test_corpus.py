@@ -111,7 +111,7 @@ def test_passages_are_whole_sentences_within_the_limit():
 
 
 def test_task_is_balanced_and_splits_documents(four_libraries):
-    """Labels are equally frequent; splits share no document and no text."""
+    """Labels are equally frequent; splits share neither documents nor texts."""
     splits = corpus.task(four_libraries, np.random.default_rng(0))
     documents, texts = {}, {}
     for split, examples in splits.items():
@@ -133,7 +133,7 @@ def test_task_is_balanced_and_splits_documents(four_libraries):
 
 
 def test_a_text_of_two_labels_is_there_once(four_libraries):
-    """The task contains only once a text that occurs in two libraries."""
+    """A text that occurs in two libraries is in the task only once."""
     twins = [
         Document(d.name.replace("scipy", "keras"), d.sentences)
         for d in four_libraries

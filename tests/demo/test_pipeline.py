@@ -61,7 +61,7 @@ def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
 def test_arguments_are_checked_before_anything_is_made(
     argument, tmp_path, monkeypatch, capsys
 ):
-    """An illegal argument raises an error that names it, before any output."""
+    """The error for an invalid argument names it, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         pipeline.main([argument])
@@ -104,7 +104,7 @@ def test_shares_are_shown_with_wilsons_interval():
 
 
 def test_unigram_entropy_counts_real_predictions_alone(monkeypatch):
-    """The entropy of 3:1 is 0.5623 nats, without counting padding."""
+    """The entropy of a 3:1 ratio is 0.5623 nats; padding does not count."""
     batch = {
         "masked_lm_ids": tf.constant([[1, 1, 0], [1, 2, 3]]),
         "masked_lm_weights": tf.constant([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),

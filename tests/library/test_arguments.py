@@ -1,4 +1,4 @@
-"""How models pass on their arguments, without running a network."""
+"""Models pass arguments on correctly; no network is run."""
 
 import dataclasses
 import inspect
@@ -21,7 +21,7 @@ IDS = {"input_ids": np.ones([2, 4], np.int32)}
 
 
 def test_classes_have_names_in_keras_files():
-    """Files name classes by their public names, wherever modules lie."""
+    """Files store the public names of classes, independent of modules."""
     for name in albert_tf.PUBLIC:
         thing = getattr(albert_tf, name)
         if isinstance(thing, type) and issubclass(thing, keras.Layer):
@@ -51,7 +51,7 @@ def test_batches_have_32_examples_by_default():
 
 
 def test_means_of_integers_are_integers():
-    """Only float64 tensors are cast, as means of integers have this type."""
+    """Only float64 tensors are cast: means of integers have this type."""
     found = whole_numbers(tf.constant([2.0, 3.0], tf.float64))
     assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]
     for x in (tf.constant([0.5]), tf.constant([2]), np.array([2.0]), None):
@@ -82,7 +82,7 @@ def test_labels_are_smoothed_for_the_own_loss(
 
 
 def fake(**values):
-    """Return an object with a task of its own, for methods of models."""
+    """Return a stand-in for a model, with its own task."""
     return types.SimpleNamespace(**values)
 
 
@@ -100,7 +100,7 @@ def fake(**values):
     ],
 )
 def test_a_tuple_has_labels_and_weights(unlabelled, x, found):
-    """A tuple has texts, labels and weights, or columns if there are none."""
+    """A tuple contains texts, labels and weights, or columns of texts."""
     model = fake(task=fake(unlabelled=unlabelled))
     unpacked = TaskModel.unpacked(model, x, None, 5)
     assert unpacked[:2] == found[:2] and unpacked[2] == found[2]
@@ -108,7 +108,7 @@ def test_a_tuple_has_labels_and_weights(unlabelled, x, found):
 
 
 def test_columns_have_names_in_files_alone(tmp_path):
-    """A file has the task's columns; texts in memory have the usual ones."""
+    """A file has the task's columns; texts in memory have default columns."""
     task = fake(in_memory=lambda: "memory", nameless=lambda: "nameless")
     model = fake(task=task)
     for x, named, wanted in (
@@ -138,7 +138,7 @@ def test_metrics_that_examples_lack_are_named():
 
 @pytest.mark.parametrize("weights", [None, [1, 2, 3, 4, 5, 6, 7, 8]])
 def test_the_last_examples_are_held_out(weights):
-    """Examples from the end, with their weights, are evaluated in order."""
+    """The last examples, with their weights, are held out in order."""
     model = fake(
         weighted_examples=lambda x, y, weights, part: (x, weights),
         _in_memory=lambda *data: data,
@@ -177,7 +177,10 @@ class Recorder:
 
 @pytest.mark.parametrize("official", [[], ["f1"]])
 def test_data_of_fit_are_divided_or_given(official):
-    """Texts are divided here and ids by Keras; other data take precedence."""
+    """The model splits texts, and Keras splits ids.
+
+    Explicit validation data take precedence.
+    """
     model = Recorder(official)
 
     def converted(x, share, validation=None):
@@ -220,9 +223,9 @@ def models(words):
 
 
 def test_how_fit_sizes_batches(models, monkeypatch):
-    """Validation batches have their own size, or that of training.
+    """Validation batches have their own size or the size of training batches.
 
-    Data to evaluate on take precedence over a share of the training data.
+    Validation data take precedence over a share of the training data.
     """
     model, asked = models[0], []
     model.compile()
@@ -254,7 +257,7 @@ def test_how_fit_sizes_batches(models, monkeypatch):
 
 
 def test_a_lone_text_has_one_prediction(models, monkeypatch):
-    """A text alone has one prediction, a list of one text a list of one."""
+    """A single text has one prediction; a list of one text has a list."""
     model, asked = models[0], []
 
     def predictor(size, **how):
@@ -275,7 +278,7 @@ def test_a_lone_text_has_one_prediction(models, monkeypatch):
 
 
 def test_words_come_with_their_tags(models, monkeypatch):
-    """One text has a list of words and tags; several have a list of lists."""
+    """One text has a list of (word, tag) pairs; several have lists of pairs."""
     tagger = models[1]
     monkeypatch.setattr(tagger, "predictions", lambda words, **how: words)
     monkeypatch.setattr(tagger, "values", lambda found: found)

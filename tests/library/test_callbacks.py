@@ -69,14 +69,14 @@ def model(shallow):
 
 
 def test_the_table_is_whole():
-    """The table has a row for every Keras callback."""
+    """The table contains every Keras callback."""
     assert set(CALLBACKS) >= {n for n in dir(calls) if n[0].isupper()}
 
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", NAMES_OF_CALLBACKS)
 def test_a_callback_runs(name, model, tmp_path):
-    """A callback receives all metrics, even official ones. It writes files."""
+    """A callback receives all metrics, even official ones, and writes files."""
     callback = CALLBACKS[name](tmp_path)
     several = isinstance(callback, calls.CallbackList)
     if several:
@@ -89,7 +89,7 @@ def test_a_callback_runs(name, model, tmp_path):
 
 
 def test_every_metric_has_a_direction(model):
-    """Callbacks know without `mode` if a metric should rise or fall."""
+    """Without `mode`, callbacks know whether a metric should rise or fall."""
     watches = {n: calls.EarlyStopping(n) for n in (*UP, "loss", "val_loss")}
     model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
     for name, watch in watches.items():

@@ -159,7 +159,7 @@ def test_heads_read_quantized_kernels():
 
 
 def test_an_earlier_file_is_read(low_rank):
-    """Configs without tokenizer, changes and frozen layers are complete."""
+    """Old configs without tokenizer, changes or frozen layers can be read."""
     config = low_rank.get_config()
     for name in ("tokenizer", "learns", "changes"):
         del config[name]

@@ -1,4 +1,4 @@
-"""How long batch generators live, and batches without repeated texts."""
+"""The lifetime of batch generators, and batches without repeated texts."""
 
 import gc
 import weakref
@@ -58,7 +58,7 @@ def test_no_two_of_a_batch_share_a_text(pairs, size):
 
 
 def test_a_batch_looks_a_little_ahead(monkeypatch):
-    """Examples that must wait keep their order; the search for others ends."""
+    """Skipped examples keep their order, and the search ahead is limited."""
     texts = [("a",), ("a",), ("a",), ("b",), ("c",), ("d",)]
     order = [0, 1, 2, 3, 4, 5]
     assert [*without_repeats(order, texts, 2)] == [[0, 3], [1, 4], [2, 5]]
@@ -67,7 +67,7 @@ def test_a_batch_looks_a_little_ahead(monkeypatch):
 
 
 def test_examples_are_reshuffled(tokenizer):
-    """Each pass has its own order only if shuffling is requested."""
+    """Each pass has a different order only if shuffling is requested."""
     texts = [" ".join(["river"] * i) for i in range(1, 21)]
     features = Features.of_texts(tokenizer, texts, 24)
 

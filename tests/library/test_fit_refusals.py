@@ -18,7 +18,7 @@ ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
 def of(name, *x, **how):
-    """Return a function that calls a method of the function's argument."""
+    """Return a function that calls the method `name` of its argument."""
     return lambda model, path: getattr(model, name)(*x, **how)
 
 
@@ -81,7 +81,7 @@ def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
 
 
 def test_the_usual_optimizer_is_that_of_none_alone(classifier):
-    """Only `None` selects the default optimizer; unknown names raise errors."""
+    """Only None selects the default optimizer; an unknown name is an error."""
     classifier.compile(None, None)
     assert isinstance(classifier.optimizer, AdamW) and classifier.own_loss
     with pytest.raises(ValueError, match="optimizer identifier: autto"):

@@ -1,4 +1,4 @@
-"""Inputs of models: ids under all names, and texts in the wrong place."""
+"""Inputs of models: ids under all names, and texts in place of ids."""
 
 import collections
 
@@ -32,7 +32,7 @@ def of_others(batch):
 
 
 class Encoding(collections.UserDict):
-    """A mapping other than a dict, like the results of tokenizers."""
+    """A mapping that is not a dict, such as a tokenizer's output."""
 
 
 @pytest.mark.slow_after(1)
@@ -46,7 +46,7 @@ class Encoding(collections.UserDict):
     ],
 )
 def test_names_of_hugging_face_mean_what_they_say(model, form):
-    """Under Hugging Face's names, mask and segments affect every method."""
+    """With Hugging Face's names, mask and segments affect every method."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     wanted, x = model(batch).numpy(), form(batch)
     alone = model(batch["input_ids"]).numpy()
@@ -87,7 +87,7 @@ def test_labels_of_both_shapes_are_evaluated_in_a_graph(shallow):
 
 
 def test_names_of_hugging_face_are_keywords_too(model, shallow):
-    """Hugging Face's names are also keywords of models and encoders."""
+    """Models and encoders accept Hugging Face's names as keywords."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, named = batch["input_ids"], of_others(batch)
     more = {name: named[name] for name in ALIASES}
@@ -140,7 +140,7 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 
 
 def test_ids_are_rows(model):
-    """Ids with fewer than two axes are rejected, but not unknown shapes."""
+    """Ids with fewer than two axes are rejected; unknown shapes are not."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
         with pytest.raises(InputError, match="must be a batch of rows"):
             model(ids)

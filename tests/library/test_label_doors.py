@@ -81,7 +81,7 @@ def framed(columns):
 def test_labels_of_a_frame_stand_by_their_names(
     words, form, model, kind, y, rows
 ):
-    """Labels are a single column, or one column per label, in any order."""
+    """Labels are in one column, or in one column per label, in any order."""
     model = model_of(model, kind, words, labels=NAMES)
     found, _ = model.weighted_examples(TEXTS, form(y), None, "eval")
     wanted, _ = model.weighted_examples(
@@ -184,7 +184,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
-    """Answers are a separate list, or a column of the table."""
+    """Answers are in a separate list or in a column of the table."""
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}
     table = columns | {"answers": answers}

@@ -1,4 +1,4 @@
-"""Models on disk; vocabularies and embedding tables that grow."""
+"""Models on disk, and added pieces of vocabularies."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """New rows are means of old rows, which stay; all rows are saved."""
+    """New rows are means of old rows; old rows stay, and all are saved."""
     plain = albert_tf.load(pretrained_dir)
     grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
     size = plain.tokenizer.vocab_size

@@ -18,7 +18,7 @@ LENGTH = 24
 
 @pytest.fixture(scope="module")
 def layer(tokenizer):
-    """Return a layer that makes short rows."""
+    """Return a layer that outputs short rows."""
     return Preprocessor(tokenizer, LENGTH)
 
 
@@ -78,7 +78,7 @@ def test_what_keras_passes_is_read(layer, tokenizer):
     ],
 )
 def test_two_arrays_are_a_pair(texts, pair):
-    """A tuple, or a list of two arrays, has both columns of pairs."""
+    """A tuple, or a list of two arrays, contains both columns of pairs."""
     assert is_pair(texts) == pair
 
 
@@ -93,7 +93,7 @@ def test_a_column_of_a_tensor_is_flattened(shape, kept):
 
 
 def test_a_column_of_lists_is_a_list():
-    """Lists of one text each are texts; other lists stay as they are."""
+    """Lists that contain one text each become texts; other lists stay."""
     for texts, wanted in (
         ([["a"], ("b",)], ["a", "b"]),
         ([["a"], ["b", "c"]], [["a"], ["b", "c"]]),
@@ -104,7 +104,10 @@ def test_a_column_of_lists_is_a_list():
 
 
 def test_the_layer_has_128_tokens_and_no_weights(tokenizer, tokenizer_dir):
-    """By default, inputs have 128 tokens; earlier files have an asset."""
+    """By default, inputs have 128 tokens, and the layer has no weights.
+
+    Files of earlier versions store the tokenizer as an asset.
+    """
     layer = Preprocessor(tokenizer)
     assert layer.max_length == 128 and not layer.trainable and layer.built
     loaded = Preprocessor.load(str(tokenizer_dir))

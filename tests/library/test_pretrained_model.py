@@ -111,7 +111,10 @@ def test_embed_traces_few_graphs(pretrained):
 
 
 def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
-    """For one text, the result has no axis; defaults are the program's."""
+    """For a single text, the result has no batch axis.
+
+    The defaults equal those of the program.
+    """
 
     def vectors_of(features, batch_size, step):
         return np.full([len(features), 2], batch_size)
@@ -126,7 +129,7 @@ def test_a_lone_text_has_a_lone_vector(albert, monkeypatch):
 
 
 def test_warnings_about_files_are_printed(pretrained, monkeypatch, capsys):
-    """Each warning of a source is a line."""
+    """Each warning of a source is printed on its own line."""
 
     def open_source(path, how):
         source = sources.open_source(path, how)
@@ -166,7 +169,7 @@ def test_texts_are_told_from_ids(x, texts):
 
 
 def test_an_error_quotes_the_start_of_a_text():
-    """A long text is cut in the error."""
+    """A long text is truncated in the error."""
     model = types.SimpleNamespace(text_methods="`embed`")
     with pytest.raises(InputError, match=f"Received: x='{'a' * 59}$"):
         base_model.of_ids("fit")(model, "a" * 99)

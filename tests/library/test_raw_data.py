@@ -21,7 +21,7 @@ TASK = dataclasses.replace(find("classification"), labels=("1", "2", "3"))
 
 
 def test_a_frame_beside_labels_is_its_column():
-    """If labels are passed, a frame stands for its column of texts."""
+    """If labels are passed, a frame provides the column of texts."""
     frame = pytest.importorskip("pandas").DataFrame({"id": [7], "text": ["a"]})
     table = user_data.table_of(frame, ["good"], COLUMNS)
     assert table.data == {"text": ["a"], "label": ["good"]}
@@ -90,7 +90,7 @@ class Batches(keras.utils.PyDataset):
 
 
 def test_ids_are_told_from_texts():
-    """Dicts with ids, also in tuples and data sets, and Keras's sources."""
+    """Dicts with ids, even in tuples or data sets, and Keras sources count."""
     ids = {"input_ids": np.ones([1, 4], np.int32)}
     dataset = tf.data.Dataset.from_tensor_slices
     for x in (ids, (ids, [1]), dataset(ids), dataset((ids, [1])), Batches()):
@@ -117,14 +117,14 @@ def test_an_endless_generator_is_refused():
     "weights", [1.0, [1.0, np.nan], ["a", "b"], np.ones([2, 1]), [1, None]]
 )
 def test_weights_are_a_number_for_each_example(weights):
-    """Weights are one finite number for each example."""
+    """There must be one finite weight for each example."""
     user_data.check_weights([1, 0.5], ["a", "b"])
     with pytest.raises(InputError, match="finite number"):
         user_data.check_weights(weights, ["a", "b"])
 
 
 def test_weights_of_classes_are_by_name_where_names_are_numbers():
-    """If class names are numbers, keys of weights are names, not indices."""
+    """If class names are numbers, `class_weight` has names, not indices."""
     assert user_data.class_numbers({2: 5.0}, TASK) == {0: 1.0, 1: 5.0, 2: 1.0}
     names = dataclasses.replace(TASK, labels=("bad", "good"))
     assert user_data.class_numbers({1: 5.0}, names) == {0: 1.0, 1: 5.0}

@@ -40,7 +40,7 @@ def agree(model, path, *x):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_learnt_from_a_data_set(shallow, head):
-    """Questions lead to the same loss from a data set and from memory."""
+    """The loss is equal for questions from a data set and from memory."""
     model = QuestionAnswerer.load(
         shallow, answer_head=head, classifier_dropout=0.0
     )
@@ -73,7 +73,7 @@ def test_answers_are_learnt(tmp_path, head):
 
 
 def test_answers_of_squad_have_places(shallow):
-    """Texts, and dicts with offsets, lead to the same labels."""
+    """Answers as texts, or as dicts with offsets, lead to the same labels."""
     model = QuestionAnswerer.load(shallow)
     places = [
         {"text": [a], "answer_start": [c.index(a)]}
@@ -162,7 +162,7 @@ def test_texts_are_divided_wherever_they_stand(shallow):
 
 @pytest.mark.slow
 def test_choices_are_learnt(shallow, tmp_path):
-    """Examples may have fewer choices; absent ones get probability 0."""
+    """Examples may have fewer choices; absent choices get probability 0."""
     contexts = ["the film was good", "the film was bad"] * 8
     questions = ["film is"] * 16
     choices = [["good", "bad"], ["good", "poor", "bad"]] * 8

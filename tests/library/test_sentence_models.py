@@ -34,7 +34,7 @@ NUMBERS = [float(name == "good") for name in NAMES]
     ],
 )
 def test_pairs_come_as_columns_or_rows(shallow, ways):
-    """However pairs are passed, they have the same probabilities."""
+    """Pairs have the same probabilities, however they are passed."""
     keras.utils.set_random_seed(1)
     model = PairClassifier.load(shallow, LABELS)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -120,7 +120,7 @@ def test_a_number(shallow):
 
 @pytest.mark.slow
 def test_shares_of_classes_are_learnt(shallow):
-    """The loss for soft labels is cross entropy; one-hot rows equal labels."""
+    """The loss of soft labels is the cross entropy; one-hot rows are valid."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), metrics=["accuracy"], run_eagerly=True)
@@ -223,7 +223,7 @@ def test_one_model_takes_texts_and_pairs_in_turn(shallow):
 
 @pytest.mark.slow
 def test_weights_of_pairs_leave_them_partners(shallow):
-    """Pairs with smaller weights are still negatives for other pairs."""
+    """Pairs with small weights still serve as negatives for other pairs."""
     keras.utils.set_random_seed(1)
     model = Embedder.load(shallow)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -283,7 +283,7 @@ def test_scores_are_of_pairs(shallow):
 
 @pytest.mark.slow
 def test_a_batch_may_have_no_class(shallow):
-    """All sets of labels in a batch may be empty."""
+    """A batch may consist of examples without any label."""
     model = Classifier.load(shallow, ["x", "y"], multilabel=True)
     model.compile(run_eagerly=True)
     sets = [[0, 1], [0, 0], [0, 0]]

@@ -1,4 +1,4 @@
-"""Settings of `load` follow the rules of programs and are checked early."""
+"""Settings of `load` follow the programs' rules and are checked early."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_a_setting_of_another_type_is_refused(shallow, settings, message):
 
 
 def test_classes_without_names_are_counted(shallow, finished):
-    """New classes are named by numbers; fine-tuned models keep their names."""
+    """New classes are named by their indices; fine-tuned models keep names."""
     for cls in (Classifier, Tagger):
         assert cls.load(shallow, num_labels=2).task.labels == ("0", "1")
     assert Classifier.load(finished[0], num_labels=2).task.labels == LABELS
@@ -80,7 +80,7 @@ def test_classes_without_names_are_counted(shallow, finished):
 
 
 def test_files_are_read_as_the_arguments_say(monkeypatch):
-    """A Hugging Face folder has a head, and single texts, unless requested."""
+    """`load` reads files for pairs, or without heads, only if requested."""
     asked = []
 
     def open_model(path, how, added_pieces):

@@ -1,4 +1,4 @@
-"""On strings, `fit`, `evaluate` and `predict` agree with the program."""
+"""`fit`, `evaluate` and `predict` on strings agree with the program."""
 
 import keras
 import numpy as np
@@ -185,7 +185,7 @@ def test_dropout_acts_while_it_learns(shallow):
 
 
 def test_weights_of_examples_and_classes_count(classifier):
-    """The loss is a mean that weights of examples or of classes determine."""
+    """The loss is a weighted mean, with weights of examples or of classes."""
     texts, labels = columns(20, 4)
     weights, how = np.linspace(0, 1, 20), {"verbose": 0, "batch_size": 20}
     shares = classifier.predict(texts, verbose=0)
@@ -276,7 +276,7 @@ def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
 def test_two_replicas_learn(tmp_path):
     """Two replicas reach the weights of one replica, up to rounding.
 
-    With weights far from 0, both clip gradients in the same way.
+    With weights far from 0, runs on one and two replicas clip in the same way.
     """
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)
     ends = []

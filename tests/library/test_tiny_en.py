@@ -40,14 +40,14 @@ def test_it_loads_without_a_word(capsys):
 
 
 def test_it_fills_masks(albert):
-    """The likeliest piece of ten sentences is the recorded one."""
+    """The most probable pieces in ten sentences equal the recorded pieces."""
     fillings = albert.fill_mask(list(ANSWERS), top_k=1)
     found = [row[0][0].piece for row in fillings]
     assert found == list(ANSWERS.values())
 
 
 def test_its_vector_is_the_recorded_one(albert):
-    """The first numbers of a text's vector are equal to the recorded ones."""
+    """The first values of a text's vector equal the recorded values."""
     vector = albert.embed("The ship sailed across the sea.")
     assert vector.shape == (256,)
     np.testing.assert_allclose(vector[: len(VECTOR)], VECTOR, atol=1e-3)

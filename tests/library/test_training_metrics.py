@@ -235,7 +235,7 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     ],
 )
 def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
-    """Labels of all types, as rows or columns, lead to equal losses."""
+    """Labels of all data types and shapes lead to equal results for ids."""
     flags = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype)
     row = np.array([1, 0, 1, 1], dtype)
     cases = [
@@ -261,7 +261,7 @@ def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
 
 
 def test_official_metrics_need_texts(classifier):
-    """Official metrics with ids raise an error."""
+    """Requesting official metrics for ids instead of texts is an error."""
     classifier.compile(AdamW(0.0), metrics=["f1"], run_eagerly=True)
     ids = classifier.tokenizer(TEXTS)
     for how in ({"validation_data": (ids, NUMBERS)}, {"validation_split": 0.5}):
@@ -309,7 +309,7 @@ def test_losses_that_want_one_hot_labels_get_them(classifier):
 
 
 def test_tokens_without_a_tag_count_in_no_metric(shallow):
-    """Keras's losses and metrics count only words, as the task's own do."""
+    """Keras's losses and metrics include only words, like the task's own."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, ["O", "B-X"])
     words, tags = [["a", "good", "film"], ["so", "bad"]], [[0, 1, 0], [1, 1]]
@@ -325,7 +325,7 @@ def test_tokens_without_a_tag_count_in_no_metric(shallow):
 
 
 def test_xla_leaves_out_tokens_without_a_tag():
-    """Compiled losses and metrics depend only on words and weights."""
+    """When compiled, losses and metrics also ignore tokens without a tag."""
     rng = np.random.default_rng(2)
     tags = np.array([[-1, 0, 2, -1], [1, -1, -1, -1]], np.int32)
     logits = rng.normal(size=[2, 4, 3]).astype("f4")

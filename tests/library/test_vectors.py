@@ -12,7 +12,7 @@ QUERIES, VECTORS = RNG.normal(size=(5, 4)), RNG.normal(size=(17, 4))
 
 
 def test_a_lone_vector_has_a_lone_answer():
-    """A single vector has the result for a row, without the axis."""
+    """The result for a single vector is a row of the result for several."""
     wanted = albert_tf.search(QUERIES, VECTORS, np.int64(2))
     assert [len(row) for row in albert_tf.search(QUERIES, VECTORS)] == [10] * 5
     assert albert_tf.search(QUERIES[1], VECTORS, np.array(2)) == wanted[1]

@@ -1,4 +1,4 @@
-"""Inputs that calibrate and evaluate a model are read from files."""
+"""Files contain the inputs that calibrate or evaluate a model."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from albert_tf.text.packing import INPUTS
 
 
 def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
-    """Each line with text is a row; the last batch may be smaller."""
+    """Each nonblank line is a row; the last batch may be smaller."""
     file = tmp_path / "text.txt"
     lines = ["the river", "she walks " * 30, "night"]
     file.write_text("\n \n".join(lines))
@@ -31,7 +31,7 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
 
 
 def test_examples_of_a_file_fill_batches(pretrained_dir, tmp_path, monkeypatch):
-    """Only full batches calibrate; positions of masks do not matter."""
+    """Only full batches are used, and the positions of masks do not matter."""
     monkeypatch.setattr(litert, "CALIBRATION_ROWS", 5)
     file = tmp_path / "text.txt"
     file.write_text("night\n" * 7)

@@ -26,7 +26,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_examples_have_any_number_of_choices(folder):
-    """An example's answer does not depend on the rest of the batch.
+    """An example's answer does not depend on other examples in the batch.
 
     Examples may have any number of choices, even none.
     """
@@ -68,7 +68,7 @@ def test_examples_have_any_number_of_choices(folder):
 
 @pytest.mark.slow
 def test_a_fixed_batch_has_any_number_of_choices(folder):
-    """A fixed batch size is a number of questions, not of rows."""
+    """A fixed batch size is the number of questions, not the number of rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])
     inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
     found = server_of(folder, batch_size=2).call("choose", *inputs)

@@ -11,7 +11,7 @@ from albert_tf.tasks import multiple_choice
 
 
 def test_classification_names_its_labels(tmp_path, pretrained_dir):
-    """`classify` returns Python's probabilities and the likeliest label."""
+    """`classify` returns Python's probabilities and the most probable label."""
     labels = ("bad", "fair", "好")
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "classification", labels)
@@ -42,7 +42,7 @@ def test_a_graph_places_choices_as_python_does():
 
 
 def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
-    """Each class has a probability, and is chosen if this exceeds 0.5."""
+    """Each class has a probability; classes above 0.5 are chosen."""
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "multilabel", ("a", "b", "c"))
     wanted = Classifier.load(folder).predict(TEXTS, verbose=0)
@@ -52,7 +52,7 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
 
 
 def test_regression_gives_the_score(tmp_path, pretrained_dir):
-    """`score` returns the model's number, also for serialised examples."""
+    """`score` returns the model's number, even for serialised examples."""
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "regression", pair="b")
     wanted = Regressor.load(folder).predict(TEXTS, TEXTS[::-1], verbose=0)

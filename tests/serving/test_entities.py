@@ -38,7 +38,7 @@ def set_tag(server, tag):
     ],
 )
 def test_every_word_has_one_tag(server, tag, first):
-    """No entity extends into the next text, or further than its tag allows."""
+    """No entity extends into the next text or further than its tags allow."""
     set_tag(server, tag)
     found = server.call("entities", strings(TEXTS))
     rest = [] if tag == "O" else [["walks"], [], ["day"]]

@@ -54,7 +54,7 @@ def classifier(pretrained_dir, tmp_path_factory):
 def test_fills_masks_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """Each mask gets Python's pieces, for any number of masks in a text."""
+    """Each mask gets the same pieces as in Python, for any number of masks."""
     runner = Runner(pretrained)
     assert (runner.batch_size, runner.masks) == (1, 8)
     for text in MASKED:
@@ -106,7 +106,7 @@ def test_scores_pairs_as_the_python_model(
 def test_precisions_of_a_classifier(
     classifier, tokenizer, tmp_path, precision, tolerance
 ):
-    """At any precision, labels have names, and probabilities equal Python's."""
+    """At every precision, label names and probabilities match Python's."""
     folder, model = classifier
     out = exported(folder, tmp_path / "out", precision=precision)
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)
@@ -121,7 +121,7 @@ def test_precisions_of_a_classifier(
 def test_a_score_is_the_number_of_the_model(tokenizer):
     """For regression, the score of a pair is the number that Python computes.
 
-    For a task of single texts, a second text raises an error.
+    For a task with single texts, a second text raises an error.
     """
     query, asked = {"text": "a", "text_pair": "the river"}, []
 
@@ -262,7 +262,7 @@ def test_the_outputs_of_a_file_must_fit_its_task(kind, outputs, said):
 
 
 def test_copies_of_the_last_row_fill_a_batch():
-    """The model is called with full batches; added rows are left out."""
+    """The model is called with full batches; the added rows are dropped."""
     calls = []
 
     def call(inputs):
@@ -278,7 +278,7 @@ def test_copies_of_the_last_row_fill_a_batch():
 
 
 def test_masks_of_a_text_are_in_the_first_row_of_a_batch(tokenizer):
-    """In a file for several texts, only the first row has masks to fill."""
+    """If the batch size is above 1, only the first row has masks to fill."""
     asked = []
 
     def call(inputs, positions):
@@ -339,7 +339,7 @@ def test_the_heads_decide_what_is_answered(tokenizer, masks, order, pair, said):
 def test_any_error_of_the_interpreter_names_the_file(
     error, pretrained, monkeypatch
 ):
-    """All kinds of errors for a file that cannot be read are explained."""
+    """For any kind of error, the message names the unreadable file."""
 
     def fail(path, num_threads):
         raise error("no file")
@@ -361,7 +361,7 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
 
 
 def test_a_plain_text_is_a_query():
-    """A query that is not a JSON object is the text; errors quote its start."""
+    """A query that is not a JSON object is plain text, which errors quote."""
     fields = KINDS["regression"].fields
     for line in ("a good film", "[1]", "[[links]] {in} a text", "12"):
         wanted = {"text": line, "text_pair": ""}

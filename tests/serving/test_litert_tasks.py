@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_savedmodel(questions, head):
     [(("O", "B-E", "I-E"), ["two"]), (("NOUN", "E", "VERB"), [])],
 )
 def test_classes_of_words_mark_no_entities(labels, found):
-    """Word classes do not mark entities, even if they look like tags."""
+    """Part-of-speech tags mark no entities, even with names such as E."""
     task = dataclasses.replace(find("conll2003"), labels=labels)
     prediction = types.SimpleNamespace(
         tags=(labels[0], labels[1]), probabilities=np.array([0.75, 0.5])
@@ -125,7 +125,7 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A file may take shorter inputs than fine-tuning used."""
+    """A file may have shorter inputs than fine-tuning."""
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")
@@ -145,7 +145,7 @@ def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """Choices fill blanks, and long texts are truncated, as in SavedModels."""
+    """As in SavedModels, choices fill blanks, and long texts are truncated."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = find("race").updated(**vars(config))
     server, runner = exported(tmp_path, pretrained_dir, task)

@@ -23,7 +23,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def feed_of(tokenizer, texts, length):
-    """Return inputs in the form of Hugging Face's tokenizers."""
+    """Return inputs in the format of Hugging Face's tokenizers."""
     names = "input_ids", "attention_mask", "token_type_ids"
     inputs = packed(tokenizer, texts, length=length)
     return {k: x.astype(np.int64) for k, x in zip(names, inputs, strict=True)}

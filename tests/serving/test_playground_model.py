@@ -1,4 +1,4 @@
-"""What the page displays of an exported model's answer."""
+"""Answers of an exported model, as the page displays them."""
 
 from unittest import mock
 
@@ -75,7 +75,7 @@ def test_pieces_that_look_alike_are_told_apart():
 
 
 def attention_row(count):
-    """Return the outputs for a text with this number of pieces."""
+    """Return the outputs for a text with a given number of pieces."""
     return {
         "input_mask": np.array([1] * count + [0]),
         "pieces": np.array([b"\xe2\x96\x81a"] * (count + 1)),
@@ -84,7 +84,10 @@ def attention_row(count):
 
 
 def test_attention_is_shown_for_a_text_that_fits_the_page():
-    """The number of a piece is from 1 to the number of pieces, at most 48."""
+    """A piece's number is at least 1 and at most the number of pieces.
+
+    A text has at most 48 pieces.
+    """
     row = attention_row(48)
     for piece in (1, 48):
         shown = playground_model.attention(row, "a", "", 2, 4, piece)
@@ -113,7 +116,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """Probabilities of equal texts are added, and all add up to 1."""
+    """Probabilities of equal texts are added, and all values add up to 1."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),
@@ -212,7 +215,7 @@ def test_tags_without_entities_are_shown():
 
 
 def test_choices_are_one_a_line():
-    """Each line with text is a choice; a single choice raises an error."""
+    """Each nonblank line is a choice; a single choice raises an error."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

@@ -43,7 +43,7 @@ def page():
 
 # The fixture `address` lowers the limits for the tests after these.
 def test_limits_are_the_documented_ones(page):
-    """The limits are the documented ones, and the page is not shared."""
+    """The limits equal the documented limits, and the page is not shared."""
     assert (page.MOST_CHARACTERS, page.MOST_BYTES) == (20_000, 250_000)
     assert (page.CONCURRENT, page.WAITING) == (2, 16)
     launched = page.serve(
@@ -57,7 +57,7 @@ def test_limits_are_the_documented_ones(page):
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_request_may_have_the_largest_size(page, more):
-    """A request of exactly the largest size is accepted, with safe headers."""
+    """A request of exactly the largest size succeeds, with safe headers."""
     sent = []
 
     async def app(scope, receive, send):
@@ -94,7 +94,7 @@ def test_a_request_may_have_the_largest_size(page, more):
     ],
 )
 def test_what_a_form_may_contain(page, name, values, message):
-    """Texts are of limited length, and only some may be empty."""
+    """The length of texts is limited, and only some texts may be empty."""
     model = mock.Mock(ask=lambda *asked: asked)
     ask = page.make_ask(model, name, ["text", "text_pair"])
     if message:
@@ -181,7 +181,7 @@ def test_answers_are_the_signatures(model, signatures, address):
 
 
 def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
-    """Attention of one head, or the mean of all heads, has a maximum of 1."""
+    """The attention of a head, or the mean over heads, is scaled to 1."""
     texts = {"text": "the garden", "text_pair": "a river"}
     inputs = {k: tf.constant([v]) for k, v in texts.items()}
     wanted = signatures["attention"](**inputs)["attention"].numpy()[0]
@@ -238,7 +238,10 @@ def test_large_requests_are_refused(address):
 
 
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
-    """One request runs, one waits and four are rejected; later ones succeed."""
+    """One request runs, one waits, and four are rejected.
+
+    Later requests succeed.
+    """
     inside, leave = threading.Event(), threading.Event()
     answered = queue.Queue()
 
@@ -270,7 +273,7 @@ def test_too_many_requests_are_turned_away(model, address, monkeypatch):
 
 
 def test_a_missing_value_is_a_visitors_mistake(model, page):
-    """A form whose values are too few is an error without a trace."""
+    """A form with too few values causes an error without a stack trace."""
     ask = page.make_ask(model, "sentence_order", ["text", "text_pair"])
     for values in ((), ("a",)):
         with pytest.raises(page.VisitorError, match="A value is missing"):
@@ -300,7 +303,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "values"), MISTAKES)
 def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
-    """A visitor's mistake prints no line to the terminal."""
+    """A visitor's mistake prints nothing on the operator's terminal."""
     capfd.readouterr()
     event, data = ask(address, name, *values)
     if event == "event: error":

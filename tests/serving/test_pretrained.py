@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 def test_masks_are_filled_as_by_the_python_model(
     signatures, pretrained_model, tokenizer
 ):
-    """Every `[MASK]` within the length gets its likeliest pieces, in order."""
+    """Every `[MASK]` that is not truncated gets its most probable pieces."""
     found = {
         k: v.numpy()
         for k, v in signatures["fill_mask"](strings(MASKED)).items()
@@ -56,7 +56,7 @@ def test_rows_of_the_table_beyond_the_pieces_are_never_filled_in(
 ):
     """Rows of the embedding table without a piece never fill a mask.
 
-    These rows have a share of the probability.
+    These rows still receive a share of the probability.
     """
     folder = copied(pretrained_dir, tmp_path / "model")
     known = tokenizer.vocab_size
@@ -109,7 +109,7 @@ def test_the_last_block_has_the_places_asked_for(
 ):
     """The last block computes outputs only at the requested positions.
 
-    The matrix products in the graph are those of the FLOP formula.
+    The matrix products in the graph agree with the FLOP formula.
     """
     server = server_of(pretrained_dir)
     encoder = server.encoder

@@ -47,7 +47,7 @@ def test_a_server_needs_no_loss(tmp_path, pretrained_dir, monkeypatch):
 def test_every_signature_encodes_once(
     tmp_path, pretrained_dir, pretrained_model
 ):
-    """Each signature runs the encoder once, even for outputs of heads."""
+    """Each signature runs the encoder only once, even to compute heads."""
     layers = pretrained_model.config.num_hidden_layers
     how = {"labels": ("a", "b"), "layers": layers}
     finetuned(tmp_path / "m", pretrained_dir, "classification", **how)
@@ -140,7 +140,7 @@ def test_a_batch_of_nothing_has_no_results(signatures):
     ],
 )
 def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
-    """Ids that TensorFlow would broadcast, or look up outside, are rejected."""
+    """Inputs with unequal shapes or an invalid length are rejected."""
     ones = [tf.ones(shape, tf.int32) for shape in shapes]
     inputs = dict(zip(INPUTS, ones, strict=True))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -148,7 +148,7 @@ def test_ids_of_a_wrong_shape_are_refused(signatures, shapes, message):
 
 
 def test_pairs_of_unequal_number_are_refused(signatures):
-    """A text without a partner is rejected, and no partner is broadcast."""
+    """A text without a partner is rejected, and no text is broadcast."""
     with pytest.raises(tf.errors.InvalidArgumentError, match="same number"):
         signatures["text_pair"](
             text=strings(["a", "b"]), text_pair=strings(["c"])
@@ -185,7 +185,7 @@ def test_shorter_inputs_can_be_asked_for(pretrained_dir, tokenizer):
 def test_attention_is_that_of_every_head(
     signatures, pretrained_model, tokenizer, pair
 ):
-    """`attention` returns Python's attention, [B, L, A, T, T]."""
+    """`attention` returns the attention [B, L, A, T, T] of the Python model."""
     second = TEXTS[::-1] if pair else [""] * len(TEXTS)
     inputs = packed(tokenizer, TEXTS, second)
     wanted = pretrained_model.albert(
@@ -203,7 +203,7 @@ def test_attention_is_that_of_every_head(
 def test_examples_in_bulk_give_embeddings(
     signatures, pretrained_model, tokenizer
 ):
-    """Serialised examples of one or two texts are pooled as in Python."""
+    """Serialised examples with one or two texts are pooled as in Python."""
     second = ["the night", ""] * (len(TEXTS) // 2)
     examples = [
         serialized(text=[a], **{"text_pair": [b]} if b else {})

@@ -181,7 +181,7 @@ WORDS = "O ' Neil ' s 12 houses , ( she ) walks quickly — over bridges !"
 
 
 def test_classes_of_words_mark_no_entities():
-    """Word classes mark no entities, even with names like tags, such as E."""
+    """Part-of-speech tags mark no entities, even with names such as E."""
     tokenizer = types.SimpleNamespace(config=TextConfig())
     encoder = types.SimpleNamespace(tokenizer=tokenizer, graphs=[])
     for labels, marks in ((TAGS, 4), (("NOUN", "E", "S", "O", "VERB"), 0)):

@@ -60,7 +60,7 @@ def test_an_export_answers_its_own_requests(exported_dir, signatures):
 
 
 def test_the_batching_parameters_are_those_that_were_measured():
-    """A fixed batch size replaces the usual maximum, and is the only one."""
+    """A fixed batch size replaces the default maximum and is the only size."""
     assert batching(None) == (
         "max_batch_size { value: 32 }\n"
         "batch_timeout_micros { value: 1000 }\n"
@@ -81,7 +81,7 @@ class Echo(tf.Module):
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory):
-    """Return the folder of a SavedModel that takes texts."""
+    """Return the folder of a SavedModel that accepts texts."""
     folder = tmp_path_factory.mktemp("echo")
     module = Echo()
     tf.saved_model.save(module, str(folder), {"classify": module.classify})

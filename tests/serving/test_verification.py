@@ -60,7 +60,7 @@ def by_litert(folder, inputs):
 
 
 def by_onnxruntime(folder, inputs):
-    """Return an ONNX file's outputs under our names."""
+    """Return an ONNX file's outputs by our names."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
@@ -142,7 +142,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, reason, tmp_path, monkeypatch
 ):
-    """A file that fails or is wrong is removed; an earlier file stays."""
+    """A file that fails or disagrees is removed; an earlier file stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]
@@ -177,9 +177,9 @@ def test_a_bad_export_is_not_left_behind(
     ],
 )
 def test_differences(found, size, share):
-    """Differences are relative to the largest value, and NaN always differs.
+    """Differences are relative to the largest value or to 1, if 1 is larger.
 
-    Values below 1 do not count as large.
+    NaN always differs.
     """
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)
@@ -274,7 +274,7 @@ def served(specs, rows=None, takes_text=True, **changes):
     ],
 )
 def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
-    """Rows have different lengths, and the second half is a second segment."""
+    """Rows have different lengths; the second half of each is segment 1."""
     found = verification.id_batch(served([ids] * 3 + [masks]))
     values, mask, segments, positions = found.values()
     assert values.shape == segments.shape == shape
@@ -290,7 +290,7 @@ def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
 
 
 def test_each_signature_of_its_own_gets_a_request():
-    """Requests are for the default signature, then for those of the heads."""
+    """The first request is for the default signature, others are for heads."""
     found = verification.requests(served([[None, None]] * 3))
     assert list(found) == ["text", "fill_mask", "choose"]
     assert found["text"]["text"].tolist() == [verification.GARDEN]

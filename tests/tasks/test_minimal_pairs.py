@@ -44,7 +44,7 @@ def make_scorer(tokenizer, **changes):
 
 @pytest.fixture(scope="module")
 def scorer(tokenizer):
-    """Return a scorer of a typical model."""
+    """Return a scorer that uses a typical model."""
     return make_scorer(tokenizer)
 
 
@@ -61,7 +61,7 @@ def one_by_one(scorer, sentence):
 
 
 def test_scores_equal_their_definition(scorer, monkeypatch):
-    """For batches of any size, scores equal their definition, in order."""
+    """For any batch size, scores follow the definition and are in order."""
     sentences = [s for row in ROWS for s in row[:2]] * 2
     expected = [one_by_one(scorer, s) for s in sentences]
     assert len({round(x, 3) for x in expected}) > 4
@@ -79,7 +79,7 @@ def test_scores_equal_their_definition(scorer, monkeypatch):
     ],
 )
 def test_whatever_is_shared(tokenizer, changes):
-    """Scores equal their definition for all kinds of sharing."""
+    """Scores follow the definition for all kinds of weight sharing."""
     scorer = make_scorer(tokenizer, **changes)
     sentences = ROWS[0][:2]
     expected = [one_by_one(scorer, s) for s in sentences]
@@ -87,7 +87,7 @@ def test_whatever_is_shared(tokenizer, changes):
 
 
 def test_the_overall_accuracy_is_the_mean_over_paradigms():
-    """The accuracy is a mean over paradigms; intervals are Wilson's."""
+    """The accuracy is a mean over paradigms, with Wilson's intervals."""
     pairs = [Pair(*row) for row in ROWS]
     summary = summarize(pairs, [True, False, True])
     assert summary["accuracy"] == 0.75
@@ -162,7 +162,7 @@ def test_what_is_read_is_not_written(output, tmp_path):
 
 
 def test_no_sentence_is_better_than_itself(scorer, monkeypatch):
-    """Sentences with equal ids have equal scores, whatever rounding does."""
+    """Sentences with equal ids have equal scores, regardless of rounding."""
     monkeypatch.setattr(scorer, "of_rows", lambda rows: np.arange(len(rows)))
     assert scorer(["the cat", "cat", "The  cat"]).tolist() == [0, 1, 0]
 
@@ -176,7 +176,7 @@ def test_a_model_without_the_head_is_refused(scorer, tmp_path):
 
 
 def test_a_scorer_has_the_weights_of_its_model(pretrained):
-    """The encoder and the masked-word head have the weights of the folder."""
+    """The encoder and the masked-word head have the weights in the folder."""
     found = checkpoints.named_variables(load_scorer(pretrained).model)
     read = checkpoints.reader(checkpoints.for_inference(pretrained))
     names = [n for n in found if n.startswith(("albert/", "mlm/"))]

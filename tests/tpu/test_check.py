@@ -43,7 +43,7 @@ def config_file(tmp_path):
     ],
 )
 def test_all_tokens_may_be_predicted(values, found):
-    """By default, 15% of the tokens are predicted; the most are all."""
+    """By default, 15% of the tokens are predicted; at most, all are."""
     check = TpuCheckConfig(**values)
     if found:
         assert lengths(check, None, tiny.CONFIG) == found
@@ -53,9 +53,9 @@ def test_all_tokens_may_be_predicted(values, found):
 
 
 def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
-    """The last folder's batch is a multiple of replicas and micro-batches.
+    """The last folder's batch is divisible by replicas and micro-batches.
 
-    A single folder keeps the batch.
+    With a single folder, the batch size does not change.
     """
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
@@ -85,7 +85,7 @@ def test_the_last_batch_is_cut_as_the_first(config_file, tmp_path):
 
 
 class FakeStep:
-    """A step of which 16 examples fit into 16 GiB."""
+    """A step that fits into 16 GiB with up to 16 examples."""
 
     def __init__(self, plan, topology):
         self.plan, self.topology = plan, topology
@@ -113,7 +113,7 @@ def test_the_search_prints_each_size(capsys):
 def test_the_largest_batch_is_found_on_request(
     config_file, monkeypatch, capsys, find
 ):
-    """The report has the plan, the memory and, on request, the largest."""
+    """The report has the plan, the memory and, on request, the maximum."""
     monkeypatch.setattr(tpu_check, "require_versions", lambda extra: None)
     monkeypatch.setattr(tpu_check, "Step", FakeStep)
     run = PretrainingConfig(albert_config_file=config_file)
@@ -131,7 +131,7 @@ def test_the_largest_batch_is_found_on_request(
 def test_a_step_file_has_the_flags_without_the_folders(
     config_file, monkeypatch
 ):
-    """Without records, a step file can have only random weights."""
+    """Flags for folders are omitted; without records, weights are random."""
     written = []
     monkeypatch.setattr(tpu_check, "write_step", lambda *x: written.append(x))
     others = OptimizerConfig(), TrainingConfig(), DistributionConfig()

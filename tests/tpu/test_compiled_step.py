@@ -45,7 +45,7 @@ def recorded(monkeypatch):
 
 @pytest.mark.slow
 def test_the_module_is_that_of_the_trainers_step(recorded):
-    """The module has the loops of the trainer and all sums over replicas."""
+    """The module has the trainer's loops and all sums over replicas."""
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))
     assert isinstance(step.trainer.strategy, CompileOnlyStrategy)
     assert step.trainer.model.albert.encoder.loop == step.plan.loop
@@ -65,7 +65,7 @@ def test_the_loop_is_the_default_of_tpus_unless_given():
 
 
 def test_a_replica_gets_all_of_its_micro_batches():
-    """A replica's batch is the micro-batch times the accumulated steps."""
+    """A replica's batch has as many micro-batches as are accumulated."""
     made = plan(gradient_accumulation_steps=2, train_batch_size=48)
     assert made.micro_batch(8) == 3
     specs = Step.specs(types.SimpleNamespace(plan=made), 3)
@@ -83,7 +83,7 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 
 def test_a_line_through_two_sizes():
-    """At 1 GiB, plus 0.5 GiB per example, 30 examples fit into 16 GiB."""
+    """If a step needs 1 GiB plus 0.5 GiB per example, 30 fit into 16 GiB."""
     assert interpolated_size({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({4: 3 * GIB}, 16 * GIB) == 0

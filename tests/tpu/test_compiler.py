@@ -45,7 +45,7 @@ GIB = 1 << 30
     ],
 )
 def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
-    """Needed and available bytes are read from both memory messages."""
+    """Needed and available bytes are parsed from both kinds of messages."""
     assert needed_and_there(message) == sizes
 
 
@@ -60,7 +60,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error states the versions to install and the installed ones."""
+    """The error states the required and the installed versions."""
 
     def version(package):
         if package in found:
@@ -75,7 +75,7 @@ def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
 
 
 def test_the_supported_versions_are_taken(monkeypatch):
-    """Any build of libtpu's version is supported; a step file needs none."""
+    """Any build of libtpu's version is valid; step files need no libtpu."""
     found = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
     monkeypatch.setattr(importlib.metadata, "version", found.__getitem__)
     require_versions("tpu-check")
@@ -87,7 +87,7 @@ def test_the_supported_versions_are_taken(monkeypatch):
 
 
 class Simulated(Compiler):
-    """A compiler that answers as it is told.
+    """A compiler that returns predefined results.
 
     Args:
       answer: an error's message, or the program's memory statistics.
@@ -115,7 +115,7 @@ FULL = "RESOURCE_EXHAUSTED: Used 17.5G of 15.75G hbm"
 
 
 def test_the_memory_is_read_from_an_error():
-    """The probe is for one replica; any other answer is raised."""
+    """The probe is for one replica; any other error is raised."""
     compiler = Simulated(FULL)
     assert compiler.memory() == 15.75 * GIB
     ((probe, replicas),) = compiler.compiled
@@ -160,7 +160,7 @@ def test_a_result_has_the_parts_of_the_memory(monkeypatch):
     ],
 )
 def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
-    """A single chip and a chip of two cores need options."""
+    """Single-chip slices and chips with two cores need special options."""
     asked = []
 
     def described(**values):
@@ -206,7 +206,7 @@ def summed(replicas):
 
 
 def test_a_replicas_program_has_the_sum_over_all_replicas():
-    """The module sums over all replicas, and uses the ID of its replica."""
+    """The module sums over all replicas, and uses the replica's ID."""
     module = summed(4)
     assert b"all-reduce" in module and b"replica-id" in module
 
@@ -263,7 +263,7 @@ def test_memory_is_what_lives_at_once(compiler):
 
 @pytest.mark.slow
 def test_masks_are_of_the_tpus_own_generator(compiler):
-    """A single instruction of the TPU's generator draws a dropout mask."""
+    """A single instruction of the TPU's generator creates a dropout mask."""
 
     def step(x):
         return dropout(x, 0.1, fold_in(tf.constant([1, 2]), 3))

@@ -101,7 +101,7 @@ def run(*arguments):
 
 
 def pretrain(folder, records, output, **flags):
-    """Perform the same training with TensorFlow."""
+    """Train with TensorFlow, using the step file's settings."""
     albert_tf.pretrain(
         data_dir=folder / records,
         albert_config_file=folder / "albert_config.json",
@@ -122,9 +122,9 @@ def column(folder, split, name):
 
 
 def test_a_run_is_that_of_tensorflow(folder, said):
-    """Losses of 100 steps, held-out metrics and final weights are close.
+    """The losses of 100 steps, metrics and final weights match TensorFlow's.
 
-    At the end, programs load the averaged weights.
+    After the run, programs that load the model read the averaged weights.
     """
     pretrain(folder, "static", "tensorflow")
     ours, theirs = folder / "jax", folder / "tensorflow"
@@ -153,7 +153,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
-    """Killed between checkpoints, a run ends with an unbroken run's bits."""
+    """A run that is killed between checkpoints resumes with the same bits."""
     run(folder, "dynamic", "whole")
     process = start(folder, "dynamic", "killed", "--stop_step=90")
     while not (folder / "killed" / "ckpt-40.json").exists():

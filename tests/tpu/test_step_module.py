@@ -46,7 +46,7 @@ def shapes_of(module):
 def test_arguments_and_outputs_are_named_as_the_module_orders_them(
     step, module
 ):
-    """Names and shapes match; exactly the state is updated."""
+    """Names and shapes match, and a step updates exactly the state."""
     taken, made = shapes_of(module)
     specs = module.arguments
     assert [tuple(spec.shape) for spec in specs.values()] == taken

@@ -55,7 +55,7 @@ TRAINING = {
 
 
 class Programs:
-    """Both programs of a step file, and the JAX that runs them.
+    """Both programs of a step file, and a stand-in for JAX that runs them.
 
     Attributes:
       read: the first ids of the training batches.
@@ -87,11 +87,11 @@ class Programs:
         return function
 
     def deserialize(self, content):
-        """Return the program of a name."""
+        """Return the program with a given name."""
         return types.SimpleNamespace(call=getattr(self, content.decode()))
 
     def jax(self):
-        """Return a module with what a run uses of JAX."""
+        """Return a module with the functions of JAX that a run uses."""
         jax = types.ModuleType("jax")
         jax.numpy, jax.jit, jax.device_put = np, self.jit, lambda x: x
         device = types.SimpleNamespace(device_kind="a stand-in")
@@ -105,7 +105,7 @@ class Programs:
 
 @pytest.fixture(autouse=True)
 def programs(monkeypatch):
-    """Replace JAX, and let each reading of the clock take half a second."""
+    """Replace JAX, and advance the clock by half a second at each reading."""
     made = Programs()
     jax = made.jax()
     monkeypatch.setitem(sys.modules, "jax", jax)
@@ -127,7 +127,7 @@ def records(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    """Return a folder with the checkpoint of the first state."""
+    """Return a folder with a checkpoint of the initial state."""
     folder = tmp_path_factory.mktemp("bundle")
     zeros = tf.zeros([2])
     state = {"w": tf.Variable(zeros), AVERAGE: tf.Variable(zeros)}
@@ -236,7 +236,7 @@ def test_a_run_saves_evaluates_and_describes_itself(
 
 
 def test_a_stopped_run_resumes_where_it_was(make, programs, tmp_path, capsys):
-    """A resumed run reads on, and ends as an unbroken run does."""
+    """A resumed run reads the next records and ends like an unbroken run."""
     run_step(**make("whole"))
     whole = programs.read.copy()
     programs.read.clear()
@@ -316,9 +316,9 @@ def opened(settings, **more):
 
 
 def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
-    """Records are recognised by path or fingerprint; others begin at 0.
+    """Known records, by path or fingerprint, continue; others begin at 0.
 
-    A checkpoint without such facts has read the same records all along.
+    If a checkpoint has no such facts, all of its steps read these records.
     """
     settings = make()
     run_step(**settings, stop_step=2)
@@ -334,7 +334,7 @@ def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
 def test_a_run_without_held_out_records_has_no_metrics(
     make, records, tmp_path, capsys
 ):
-    """Without held-out records and a tokenizer, a run only trains."""
+    """Without held-out records, a run only trains; a tokenizer is optional."""
     folder = shutil.copytree(records, tmp_path / "records")
     (folder / "tokenizer.json").unlink()
     metadata = read_metadata(str(records))
@@ -379,7 +379,10 @@ def test_records_must_fit_the_step(make, slots, tokens, said):
 
 
 def test_masks_and_vocabulary_must_suit_the_step(tmp_path, records):
-    """Only dynamic records have another rate; ids must be the model's."""
+    """Only dynamic records may have another mask rate.
+
+    All ids must be in the model's vocabulary.
+    """
     folder = tmp_path / "dynamic"
     folder.mkdir()
     dynamic = {"masking": "dynamic"}
@@ -401,7 +404,7 @@ def test_masks_and_vocabulary_must_suit_the_step(tmp_path, records):
 
 
 def test_what_is_no_step_file_is_one_error(make, tmp_path):
-    """The error names the file, whether it is no archive or lacks a part."""
+    """The error names a file that is not an archive or lacks a part."""
     path = tmp_path / "step.zip"
     path.write_text("no archive")
     with pytest.raises(InputError, match=f"must be a file .*{path}$"):
@@ -413,7 +416,7 @@ def test_what_is_no_step_file_is_one_error(make, tmp_path):
 
 
 def test_jax_is_imported_with_long_integers(monkeypatch):
-    """JAX uses 64 bits; an error says how to install JAX."""
+    """JAX uses 64-bit integers; an error explains how to install JAX."""
     assert jax_for_steps().options == {"jax_enable_x64": True}
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(InputError, match="install `flatbuffers` and `jax`"):

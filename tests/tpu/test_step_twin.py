@@ -28,7 +28,7 @@ def relative(value, expected):
 
 @pytest.mark.slow
 def test_a_step_of_the_module_is_an_ordinary_step():
-    """Without dropout, report, norm, weights and moments agree to 1e-5.
+    """Without dropout, outputs, weights and moments differ by at most 1e-5.
 
     A bias that softmax cancels is excluded, because its gradient is only
     rounding error.

@@ -1,7 +1,7 @@
 """The trainer's steps under `TPUStrategy`, traced but not run.
 
-Strategy, host loop and input are those of a run. The resolver is a fake, and no
-operation is executed.
+The strategy, the host loop and the input are those of a run. The resolver is a
+fake, and no operation is executed.
 """
 
 import contextlib
@@ -114,8 +114,8 @@ def test_the_check_compiles_what_the_strategy_replicates(
 ):
     """`tpu_check` compiles the operations that the strategy replicates.
 
-    Attributes and inputs of the operations are equal, too. Sums of a step's
-    figures, which stay on the device, are excluded.
+    Attributes and inputs of the operations are also equal. The sums of results
+    over steps, which stay on the device, are excluded.
     """
     traced = steps(cores, data_dir, layers)
     ours = structure(traced.replica, traced.library, traced.ends)
@@ -129,7 +129,7 @@ def test_the_check_compiles_what_the_strategy_replicates(
 
 
 def nodes_of_replicas(traced):
-    """Return all nodes of replicas, even in called functions."""
+    """Return all nodes of replicas, including nodes in called functions."""
     nodes = [n for n in traced.replica.node_def if "_tpu_replicate" in n.attr]
     for node in nodes:  # the list grows
         names = [v.func.name for v in node.attr.values() if v.func.name]

@@ -51,7 +51,7 @@ def test_a_checkpoint_is_read(tmp_path, monkeypatch):
 
 
 def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
-    """Rewritten with new values, a checkpoint equals one by TensorFlow."""
+    """A checkpoint with new values equals the one that TensorFlow writes."""
     first, second = variables(1), variables(2)
     prefix = checkpoints.save(str(tmp_path), first)
     bundle = tensor_bundle.open_bundle(prefix)

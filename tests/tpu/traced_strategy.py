@@ -1,7 +1,7 @@
-"""A `TPUStrategy` for TPUs that do not exist, which can only trace.
+"""A `TPUStrategy` for imaginary TPUs, which can only trace functions.
 
-Only the variables exist. Each replica's variables are on a logical CPU; if
-there are more replicas than CPUs, replicas share a CPU.
+Variables are real. Each replica's variables are on a logical CPU; if there are
+more replicas than CPUs, replicas share a CPU.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ def variables_here(strategy: tf.distribute.TPUStrategy):
 
 
 class Traced(NamedTuple):
-    """A function, and the part of it that `strategy.run` replicates.
+    """A traced function, and the part that `strategy.run` replicates.
 
     Attributes:
       host: the functions of the host.

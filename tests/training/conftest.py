@@ -1,4 +1,4 @@
-"""Fixtures: a finished pretraining run."""
+"""A fixture: a finished pretraining run."""
 
 import dataclasses
 import pathlib

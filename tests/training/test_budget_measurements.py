@@ -1,4 +1,4 @@
-"""What a time budget measures, on a simulated machine."""
+"""The measurements of a time budget, on a simulated machine."""
 
 import dataclasses
 import types
@@ -43,7 +43,7 @@ def setup_with(optimizer=None, strategy=ONE, **training):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return the clock that the module reads, at 1000 seconds."""
+    """Return a simulated clock, which starts at 1000 seconds."""
     return stopped_clock(monkeypatch, budget)
 
 
@@ -55,7 +55,7 @@ def clock(monkeypatch):
 def test_a_rehearsal_times_what_is_compiled_and_imported(
     clock, monkeypatch, batches, evaluation, evaluated, chief, closing, drawn
 ):
-    """The second evaluation and plot count, in proportion to all batches."""
+    """The second evaluation, scaled to all batches, and second plot count."""
     calls, turns, plots = [], [], []
 
     def evaluate(number):
@@ -89,7 +89,7 @@ def test_a_rehearsal_times_what_is_compiled_and_imported(
 
 
 def fake_trainer(clock, pace, made):
-    """Return a trainer whose steps take time; the first call compiles."""
+    """Return a trainer with simulated step times; its first call compiles."""
     trainer = types.SimpleNamespace(strategy=ONE)
 
     def run_steps(iterator, steps):
@@ -116,7 +116,7 @@ def fake_trainer(clock, pace, made):
 def test_twice_as_many_steps_are_timed_until_they_suffice(
     clock, pace, most, steps, found
 ):
-    """The last steps take half of the time; the first call does not count."""
+    """The last call takes half of the time; the first call does not count."""
     made = []
     trainer = fake_trainer(clock, pace, made)
     setup = setup_with(train_batch_size=32)
@@ -125,7 +125,7 @@ def test_twice_as_many_steps_are_timed_until_they_suffice(
 
 
 def test_the_time_to_compile_is_the_rest_of_a_measurement(clock, monkeypatch):
-    """Creating the trainer and compiling count, but not the timed steps."""
+    """The time to compile includes creating the trainer, not timed steps."""
 
     def timed(setup, trainer, most):
         clock.now += 10.0 + most
@@ -138,7 +138,7 @@ def test_the_time_to_compile_is_the_rest_of_a_measurement(clock, monkeypatch):
 
 @pytest.mark.parametrize("seconds, left", [(2.5, 2.5), (0.5, 1.0), (-9.0, 1.0)])
 def test_resources_are_those_of_the_run(seconds, left):
-    """Sizes come from the records and the model; a second is the least."""
+    """Sizes come from the records and the model; the least time is 1 s."""
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
     setup = setup_with(strategy=strategy, train_batch_size=32)
     found = resources_of(setup, seconds, 1e-9)
@@ -164,9 +164,9 @@ def probes_of(monkeypatch, seconds_of, hours=100.0 / 3600):
 
 
 def test_the_batch_and_its_pace_are_found_together(clock, monkeypatch):
-    """A batch is measured anew until it stays the same, up to four times.
+    """Batches are measured until the size stays the same, up to four times.
 
-    A hundredth of the time that is left, without compiling, is measured.
+    Each measurement takes a hundredth of the remaining time, plus compilation.
     """
     probes, (choices, seconds) = probes_of(monkeypatch, lambda n, batch: 0.5)
     (first, most), (second, later) = probes
@@ -235,7 +235,7 @@ def test_an_earlier_process_chose_and_spent(clock, rate, chosen):
 
 
 def test_a_new_run_prints_its_choices(clock, monkeypatch, capsys):
-    """A new run's clock starts with the budget and has what was chosen."""
+    """A new run's clock has the whole budget and the chosen settings."""
 
     def choices(setup, fixed, end):
         assert fixed == {"beta_2"} and end == 1000.0 + 1800.0
@@ -264,7 +264,7 @@ def test_a_new_run_prints_its_choices(clock, monkeypatch, capsys):
 
 
 def test_without_a_budget_nothing_is_chosen_or_printed(capsys):
-    """Without hours, the settings stay, and no hook or line is added."""
+    """Without a budget, a setup stays the same, and nothing is printed."""
     setup, none = setup_with(), Budget(0.0, set())
     assert none.choose_settings(setup) == setup and none.clock is None
     assert none.hooks(setup, print) == []
@@ -306,7 +306,7 @@ def test_the_end_states_the_time_used(capsys, step, rate):
     ],
 )
 def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
-    """A checkpoint says whether its run is complete, in two ways."""
+    """New and old checkpoints record differently that a run is complete."""
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}
     kept = kept | {"choices": {}}
     checkpoints.save(folder, state, 5, about={"budget": kept})

@@ -1,4 +1,4 @@
-"""A time budget uses values of trials, or values in proportion to them."""
+"""A time budget uses the values of trials, scaled to the size of the run."""
 
 import dataclasses
 
@@ -65,7 +65,7 @@ def test_what_is_said_stays_and_the_rest_follows():
 
 
 def test_the_rate_falls_with_the_width_and_rises_with_the_batch():
-    """Rate and width or batch are related by square roots."""
+    """The rate depends on the square roots of the width and the batch size."""
     wide = dataclasses.replace(TRIAL, hidden_size=512)
     assert choose(wide)["learning_rate"] == 1e-3
     assert choose(train_batch_size=16)["learning_rate"] == 1e-3
@@ -82,13 +82,14 @@ def test_the_rate_falls_with_the_width_and_rises_with_the_batch():
 def test_checkpoints_are_a_minute_to_a_quarter_of_an_hour_apart(
     seconds, steps, between
 ):
-    """Ten checkpoints are saved if they are that far apart, else two or more.
+    """Ten checkpoints are saved if they are 1 to 15 minutes apart.
 
-    The reason states the time between them.
+    Otherwise, the interval is one of these limits, but at least two checkpoints
+    are saved. The reason states the time between checkpoints.
     """
     means = dataclasses.replace(TRIAL, seconds=float(seconds))
     found = budget_rules.checkpoint_steps(means, {"num_train_steps": 1000})
-    said = f"every {between} s, the most that a kill loses"
+    said = f"every {between} s; a kill loses at most that"
     assert found == (steps, said)
 
 
@@ -122,7 +123,7 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """Ten evaluations take 5% of the time; slow evaluations are fewer.
+    """Ten evaluations take 5% of the time; if they are slow, there are fewer.
 
     An example takes 1.6 ms, so 19,200 examples fit into 30 s. At least two
     evaluations are made.
@@ -188,7 +189,7 @@ def test_the_shortest_budget_gives_each_phase_a_step():
 
 
 def test_choices_are_shown_as_flags_with_reasons():
-    """A line for each chosen flag has its rounded value and the reason."""
+    """Each chosen flag has a line with the rounded value and the reason."""
     choices = budget_rules.choose_values(TRIAL, DEFAULTS, {"optimizer"})
     lines = budget_rules.format_choices(choices)
     assert [line.split("=")[0].strip(" -") for line in lines] == [*choices]
@@ -220,7 +221,7 @@ def test_what_a_budget_cannot_go_with_is_refused(values, named):
 
 
 def test_settings_that_leave_nothing_open_are_taken():
-    """Other optimizers need a learning rate; the default does not."""
+    """Other optimizers need a learning rate; the default optimizer does not."""
     check_budget(set(), "weights", "sgd")
     check_budget({"optimizer"}, "transplant", "adamw")
     check_budget({"optimizer", "learning_rate"}, "weights", "sgd")

@@ -42,7 +42,7 @@ class Die(Hook):
 
 
 def go(folder, clock, dies_at=99):
-    """Train at half a second per step; return the run and its variables."""
+    """Train with steps of half a second; return the run and its variables."""
     trainer = tiny.new_trainer()
     make_steps = trainer.run_steps
 
@@ -74,7 +74,7 @@ def go(folder, clock, dies_at=99):
 
 
 def test_a_killed_run_goes_on_with_its_end_and_its_rates(tmp_path, monkeypatch):
-    """A killed run resumes with an unbroken run's steps, end and bits.
+    """A killed run resumes and ends with the bits of an uninterrupted run.
 
     Twice the planned steps fit into 20 s, so the end has moved.
     """
@@ -170,7 +170,7 @@ def pretrain(data_dir, config, output, **more):
 def test_a_budget_chooses_ends_and_is_replayed(
     data_dir, deep_config, tmp_path, capsys
 ):
-    """The flagfile records the chosen settings and the steps made.
+    """The flagfile records the chosen settings and the number of steps.
 
     The user's settings stay, and a second run trains nothing.
     """
@@ -203,7 +203,7 @@ def test_a_budget_chooses_ends_and_is_replayed(
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
-    """A run without a budget cannot be resumed with one."""
+    """A run without a budget cannot be resumed with a budget."""
     with pytest.raises(
         InputError, match="can only resume a run that had a budget"
     ):
@@ -231,7 +231,7 @@ def test_records_that_are_damaged_are_named_while_measuring(
     [(True, [], True), (True, ["num_train_steps"], False), (False, [], False)],
 )
 def test_a_length_that_nobody_chose_is_noted(do_train, fixed, noted, capsys):
-    """A run whose length the user did not choose prints the default."""
+    """The default length of a run is printed if the user does not set it."""
     setup = make_setup(tiny.CONFIG, RECORDS, do_train=do_train, do_eval=True)
     assert Budget(0.0, {*fixed}).choose_start(setup) == setup
     said = "125,000 steps of 4,096 examples; `--budget_hours` or"

@@ -49,9 +49,9 @@ def drop(path):
 def test_a_damaged_checkpoint_is_skipped_and_named(
     folder, capsys, file, damage
 ):
-    """A warning names a damaged checkpoint; the previous one is used.
+    """A warning names a damaged checkpoint; the previous checkpoint is used.
 
-    This includes checkpoints without facts, from earlier versions.
+    The damaged checkpoint may have no facts, as in earlier versions.
     """
     damage(folder / f"ckpt-3.{file}")
     assert newest(folder) == 2
@@ -62,7 +62,7 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """Restoring detects damage, and then reads the previous checkpoint.
+    """If restoring detects damage, the previous checkpoint is read.
 
     An intact checkpoint of another model raises an error and is not skipped.
     """
@@ -113,7 +113,7 @@ def test_no_whole_checkpoint_is_an_error(folder):
 
 @pytest.mark.parametrize("content", [None, "", "model_checkpoint_path: "])
 def test_a_lost_state_file_loses_nothing(folder, content):
-    """If `checkpoint` cannot be read, `.json` files list the checkpoints."""
+    """If the list cannot be read, `.json` files identify the checkpoints."""
     (folder / "checkpoint").unlink()
     if content is not None:
         (folder / "checkpoint").write_text(content)
@@ -121,7 +121,7 @@ def test_a_lost_state_file_loses_nothing(folder, content):
 
 
 def test_facts_are_kept_beside(folder):
-    """Each checkpoint has its own facts, but is intact without them.
+    """Each checkpoint has its own facts, but is intact even without facts.
 
     Unreadable facts count as damage.
     """

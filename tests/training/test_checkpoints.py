@@ -57,7 +57,7 @@ def test_a_fingerprint_is_of_the_step_and_the_weights(saved):
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):
-    """An encoder can be restored alone from a pretrained model."""
+    """An encoder can be restored from a pretrained model without its heads."""
     directory, model = saved
     encoder = AlbertModel(tiny.CONFIG)
     encoder.build()
@@ -68,7 +68,7 @@ def test_an_encoder_is_restored_from_a_pretrained_model(saved):
 
 
 def test_missing_unexpected_and_misshaped_are_named(saved):
-    """One error states every variable that differs, and the difference."""
+    """A single error lists all variables that differ, and the differences."""
     directory, model = saved
     prefix = checkpoints.for_inference(directory)
     table = checkpoints.named_variables(model)

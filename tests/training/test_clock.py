@@ -24,8 +24,8 @@ class Machine:
     """Durations on a simulated machine, in seconds.
 
     Attributes:
-      pace: seconds per step at a share of the time.
-      evaluation: seconds per evaluation if a step takes 0.8.
+      pace: a function from a share of the time to seconds per step.
+      evaluation: seconds per evaluation if a step takes 0.8 s.
       checkpoint: seconds per checkpoint.
       compiling: seconds of the first step of a phase in a process.
     """
@@ -37,11 +37,11 @@ class Machine:
 
 
 class Killed(Exception):
-    """Simulates the end of a killed process."""
+    """Raised to simulate the death of a process."""
 
 
 class SimulatedRun(Run):
-    """A run that trains nothing, with a clock, phases and step counts."""
+    """A run with a clock, phases and step counts that trains no model."""
 
     step = 0
 
@@ -66,7 +66,7 @@ class Simulation:
       layers: {position of the end: layers} of the phases.
 
     Attributes:
-      made: number of steps made with each number of layers.
+      made: {layers: number of steps with this number of layers}.
       now: seconds on the clock, without pauses.
       rates: the rates of all steps.
       saved: (step, state) of the last checkpoint.
@@ -105,7 +105,7 @@ class Simulation:
         )
 
     def _train(self, run, share):
-        """Make steps; return their number and their duration in seconds."""
+        """Run steps; return their number and their duration in seconds."""
         phase = run._due_phase()
         if phase is not run.phase:
             run.phase, run.pace = phase, Pace(0)
@@ -193,8 +193,8 @@ def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
     """All phases compile for 10 s each, and all have steps.
 
     A run ends on time if its phases compile in less than half of the time. Any
-    other run is late by the time of compiling plus a hundredth of the planned
-    steps.
+    other run is late by at most the time to compile plus a hundredth of the
+    planned steps.
     """
     machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
     ends = SCHEDULES[name]
@@ -209,7 +209,7 @@ def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
 
 
 def test_the_steps_follow_the_pace():
-    """A machine of half the speed makes half the steps."""
+    """A machine that is half as fast runs half as many steps."""
     steps = []
     for pace in (0.5, 1.0):
         machine = Machine(lambda share, pace=pace: pace, 0.0, 0.0, 0.0)
@@ -232,7 +232,7 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
 
 
 def test_a_kill_and_a_pause_take_no_time():
-    """Divided into processes, a run makes the same steps at the same rates."""
+    """A run that is divided into processes has the same steps and rates."""
     whole, broken = Simulation(Machine()), Simulation(Machine())
     whole.process()
     with pytest.raises(Killed):
@@ -281,7 +281,7 @@ def test_a_budget_counts_what_is_due():
 
 @pytest.mark.parametrize("left", [49, 50])
 def test_nothing_is_due_shortly_before_the_end(left):
-    """With a budget, half of an interval must remain, except at the end."""
+    """An action is due only if half of its interval remains, or at the end."""
     phases = (Phase(0, 1000, 16),)
     clock = BudgetClock(1000, 100, 900.0, 100 / left)
     run = SimulatedRun(clock, phases, 100)
@@ -296,7 +296,7 @@ def test_nothing_is_due_shortly_before_the_end(left):
     "seconds, memory", [(100.0, 20.0), (11.0, 5.0), (1.5, 0.5)]
 )
 def test_the_pace_is_averaged_over_what_is_left(seconds, memory):
-    """The average has a memory of 20 s, or of half the time that is left."""
+    """The pace is averaged over 20 s or over half of the remaining time."""
     clock = BudgetClock(1000, seconds=seconds, now=lambda: 0.0)
     assert clock.closing == 1.0
     clock.measure(10, 20.0, fresh=True, compiles=False)
@@ -323,7 +323,7 @@ def test_a_resumed_run_begins_when_its_steps_are_compiled():
 def test_a_run_out_of_time_lets_the_rate_decay():
     """After the time limit, each step covers a hundredth of the schedule.
 
-    Each remaining phase has a step.
+    Each remaining phase has one step.
     """
     clock = BudgetClock(1000, 0, 400.0, 1.0, save_steps=100, now=lambda: 9.0)
     clock.turn(0, {}, over=True)

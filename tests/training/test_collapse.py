@@ -13,9 +13,10 @@ from albert_tf.training.pretraining import pretrain
 
 
 def test_a_healthy_model_spreads_its_states():
-    """States of a healthy model differ, and are float32.
+    """The states of a healthy model differ from each other.
 
-    TensorFlow's CPU collectives do not support bfloat16.
+    They are float32, because TensorFlow's CPU collectives do not support
+    bfloat16.
     """
     config = goldens.variant("shared", num_hidden_layers=1)
     weights = goldens.random_weights(config)

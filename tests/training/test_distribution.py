@@ -1,4 +1,4 @@
-"""The devices that a run uses, and which process writes files."""
+"""The devices that a run uses, and the process that writes files."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ WORKERS = {"worker": ["localhost:1", "localhost:2"]}
 
 
 def test_many_compiled_functions_are_no_warning(caplog):
-    """Compiling many functions causes no warning of retracing."""
+    """Compiling many functions causes no warning about retracing."""
     strategy = tf.distribute.get_strategy()
     with caplog.at_level(logging.WARNING, "tensorflow"):
         for _ in range(12):
@@ -53,7 +53,7 @@ def test_many_compiled_functions_are_no_warning(caplog):
     ids=str,
 )
 def test_auto_takes_what_is_there(values, chosen):
-    """`auto` selects a named TPU, else replicas, else a single device."""
+    """`auto` selects a named TPU, or else replicas, or else a single device."""
     config = DistributionConfig(**values)
     assert strategy_name(config) == chosen
     assert not reads_remotely(config)
@@ -70,7 +70,7 @@ def list_gpus(monkeypatch, number, **details):
 
 @pytest.mark.parametrize("number, chosen", [(1, "one_device"), (2, "mirrored")])
 def test_auto_takes_several_gpus(monkeypatch, number, chosen):
-    """`auto` mirrors over several GPUs, and uses one GPU alone."""
+    """`auto` mirrors over several GPUs; it uses a single GPU directly."""
     list_gpus(monkeypatch, number)
     assert strategy_name(DistributionConfig()) == chosen
 
@@ -89,9 +89,9 @@ def test_auto_takes_several_gpus(monkeypatch, number, chosen):
     ],
 )
 def test_the_peak_is_known_of_common_gpus(monkeypatch, name, peak):
-    """The peak is that of the first GPU times the replicas, unless it is set.
+    """The peak is the first GPU's times the number of replicas, unless set.
 
-    Without a GPU, it is unknown.
+    Without a GPU, the peak is unknown.
     """
     two = types.SimpleNamespace(num_replicas_in_sync=2)
     assert peak_flops(DistributionConfig(), two) is None
@@ -143,7 +143,7 @@ def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch, error, reason):
 
 @pytest.mark.parametrize("name, connected", [("local", 0), ("mine", 1)])
 def test_only_a_remote_tpu_is_connected(monkeypatch, name, connected):
-    """A TPU of another machine must answer before TensorFlow connects to it."""
+    """A TPU on another machine must answer before TensorFlow connects to it."""
     calls = []
 
     def resolver(*place, **more):
@@ -180,7 +180,7 @@ def test_mirrored_has_a_replica_for_each_device(number):
 
 
 def test_more_replicas_than_the_process_began_with_are_refused():
-    """A process cannot add replicas later.
+    """A process cannot add replicas after it has created logical devices.
 
     TensorFlow creates logical CPUs only once.
     """
@@ -206,7 +206,7 @@ def test_every_legal_choice_has_a_maker():
     ],
 )
 def test_one_process_is_the_chief(jobs, task, expected):
-    """The chief is the process with the chief job, or else the first worker."""
+    """The chief is the process with the job `chief`, or the first worker."""
 
     class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         def __init__(self):
@@ -224,7 +224,7 @@ def test_one_process_is_the_chief(jobs, task, expected):
 
 @pytest.fixture
 def four(monkeypatch):
-    """Return a strategy of four replicas, which count as two processes."""
+    """Return a strategy with four replicas, which count as two processes."""
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=4))
     assert processes(strategy) == hosts(strategy) == 1
     monkeypatch.setattr(distribution, "processes", lambda _: 2)
@@ -242,7 +242,7 @@ def test_every_process_learns_the_number_of_each(four):
 
 
 def test_the_variables_of_the_first_replica_are_copied(four, monkeypatch):
-    """All replicas get the first one's values, unless there is one process."""
+    """If there are several processes, replicas get the first one's values."""
     with four.scope():
         variable = tf.Variable([0.0, 0.0])
 
@@ -261,7 +261,7 @@ def test_the_variables_of_the_first_replica_are_copied(four, monkeypatch):
 
 
 def test_processes_decide_together(monkeypatch):
-    """A flag or an error of one process counts in all."""
+    """A flag or an error of one process affects all processes."""
     answers = []
     monkeypatch.setattr(distribution, "of_processes", lambda *_: answers)
     for answers[:], said in (([0, 0], False), ([0, 1], True), ([1, 0], True)):
@@ -283,7 +283,7 @@ def test_processes_decide_together(monkeypatch):
 
 
 def test_workers_with_other_values_are_named(monkeypatch):
-    """The error names the value here, and the workers that have another."""
+    """The error states this worker's value, and the workers that differ."""
     marks = []
 
     def of_all(strategy, mark):

@@ -47,7 +47,7 @@ def outputs(model, batch):
 
 @eagerly()
 def test_sorted_batches_change_no_output(features):
-    """Outputs from sorted batches are in order, and zero at padding."""
+    """Outputs from sorted batches are in order, and padding outputs are 0."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig(num_cpu_replicas=2)),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -75,7 +75,7 @@ def test_sorted_batches_change_no_output(features):
 def test_a_processor_computes_batches_at_once_to_the_same_bits(
     features, monkeypatch
 ):
-    """A CPU computes two batches in parallel with the bits of one by one."""
+    """Outputs are bit-identical whether batches run in parallel or in turn."""
     evaluator = Evaluator(
         make_strategy(DistributionConfig()),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -115,7 +115,7 @@ def loss_evaluator(strategy):
 
 
 def padded_batches(examples=20):
-    """Return two batches of 16 whose last 12 rows are padding."""
+    """Return examples in batches of 16; padding fills the last batch."""
     data = {k: x[:examples] for k, x in tiny.make_data(1).items()}
     rest = -examples % 16
     data = {k: np.concatenate([x, x[:rest]]) for k, x in data.items()}
@@ -125,7 +125,7 @@ def padded_batches(examples=20):
 
 
 def test_a_report_is_summarized_as_means():
-    """Weights may be below 1; a mean without weight is 0, and not NaN."""
+    """Weights may be below 1; a mean with a total weight of 0 is 0, not NaN."""
     evaluator = types.SimpleNamespace(
         objective=types.SimpleNamespace(terms=("mlm", "sop")),
         names=("mlm_loss", "sop_loss", "accuracy"),
@@ -138,7 +138,7 @@ def test_a_report_is_summarized_as_means():
 
 @eagerly()
 def test_each_host_makes_its_own_batches():
-    """Hosts make batches on their devices, and together have all examples.
+    """Hosts create batches on their devices and together read all examples.
 
     The second host has only padding in the last batch.
     """
@@ -180,7 +180,7 @@ def test_outputs_of_two_hosts_stand_in_order(features):
 
 @pytest.mark.slow
 def test_one_program_evaluates_on_hosts_in_other_processes():
-    """Several hosts, as in a TPU slice, compute the metrics of one host."""
+    """Several hosts, as in a TPU slice, compute the same metrics as one."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},

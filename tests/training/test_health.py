@@ -18,7 +18,7 @@ def monitor(**kwargs):
 
 
 def rows(mlm, sop, accuracy=0.4, steps=50, count=100):
-    """Return training rows from functions of progress, 0 to 1."""
+    """Return training rows whose values are functions of progress (0 to 1)."""
 
     def at(course, x):
         return float(course(x)) if callable(course) else float(course)
@@ -102,7 +102,7 @@ def test_other_rows_are_not_training():
     ],
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
-    """A low mask rate, such as 20 of 512 tokens, is reported at once."""
+    """A low mask rate, such as 20 of 512 tokens, is reported immediately."""
     found = monitor(masked_share=share).notes([])
     assert bool(found) is warned
 
@@ -114,7 +114,7 @@ def test_means_weigh_rows_by_their_steps():
 
 
 def test_windows_have_about_equal_steps():
-    """Rows are divided by their steps, not their count, and none is lost."""
+    """Windows contain about the same number of steps, and no row is lost."""
     some = [{"steps": n} for n in (1, 1, 1, 1, 4, 8)]
     assert [len(cut) for cut in windows(some, 2)] == [5, 1]
     assert windows(some[:1], 4) == [some[:1]]

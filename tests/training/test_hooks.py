@@ -24,8 +24,8 @@ from albert_tf.training.run import SIGTERM, Hook
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
     """The error names the exact step and the last good checkpoint.
 
-    After the first update, of size 1e29, losses are not finite, so the second
-    step fails.
+    The first update has a size of 1e29, so the loss of the second step is not
+    finite.
     """
     wild = OptimizerConfig("adamw", learning_rate=1e30, num_warmup_steps=8)
     save_steps, good = (1, "ckpt-1") if steps_per_loop == 1 else (7, "none yet")
@@ -126,7 +126,7 @@ def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
-    """Trust ratios equal NumPy's; MFU is the FLOP rate over the peak rate."""
+    """Trust ratios equal NumPy's; MFU is the FLOP/s divided by the peak."""
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
         tmp_path, stop_step=9, steps_per_loop=3, save_checkpoints_steps=3
@@ -185,7 +185,7 @@ def test_hooks_are_taken_as_they_come(form):
 
 
 def test_the_best_weights_are_kept(tmp_path):
-    """`best/` has the best evaluation's weights, not the last one's."""
+    """`best/` has the weights of the best evaluation, not those of the last."""
     scores, seen = iter([0.9, 0.1]), []
     started = make_run(tmp_path)
 
@@ -246,7 +246,7 @@ class Kill(Hook):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("save_steps", [7, 99])
 def test_evaluations_outlive_a_kill(tmp_path, save_steps):
-    """After a resume, the history has each printed evaluation only once."""
+    """After a run resumes, its history has each printed evaluation once."""
     saves = {"save_checkpoints_steps": save_steps, "steps_per_loop": 1}
     with pytest.raises(RuntimeError, match="killed"):
         go(make_run(tmp_path, **saves), Kill(10))

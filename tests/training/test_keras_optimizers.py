@@ -68,7 +68,7 @@ def test_three_steps_equal_the_loop_s(rule, variant):
 
 
 def test_rows_of_a_table_count_as_a_whole_gradient():
-    """Repeated rows are summed before clipping; no gradient counts as 0."""
+    """Repeated rows are summed before clipping; a missing gradient is 0."""
     start = {"table": np.ones((7, 3), "f4"), "kernel": np.ones((2, 2), "f4")}
     rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([4, 4]), [7, 3])
     layers = [layer_with(start) for _ in range(2)]
@@ -145,7 +145,7 @@ def test_defaults_are_the_released_ones():
 
 
 def test_a_schedule_has_a_step():
-    """A schedule without warm-up may have one step, but not none."""
+    """A schedule without warm-up may have one step, but not zero steps."""
     found = WarmupDecay(0.1, 1).get_config()
     expected = {"learning_rate": 0.1, "num_warmup_steps": 0}
     assert found == expected | {"num_train_steps": 1}
@@ -154,7 +154,7 @@ def test_a_schedule_has_a_step():
 
 
 def test_files_of_earlier_releases_load():
-    """Old files load if the placement of weight decay is still legal."""
+    """Old files load if they have a supported placement of weight decay."""
     config = Lamb().get_config()
     assert Lamb.from_config(config | {"decay_placement": "update"})
     with pytest.raises(InputError, match="decay_placement=decoupled"):

@@ -77,7 +77,7 @@ def test_the_users_own_card_stays(tmp_path):
 
 
 def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
-    """A folder without files has no flags and no metrics."""
+    """The card of an empty folder lists no flags and no metrics."""
     text = card(str(tmp_path), "", "model_dir")
     assert "\n# albert\n" in text and "Not known: the model was" in text
     assert "None were measured." in text and "Flags" not in text
@@ -93,7 +93,7 @@ def test_a_card_without_a_run_says_what_is_not_known(tmp_path):
     ],
 )
 def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, said):
-    """The library and the code are those of the form."""
+    """The library and the code in the card depend on the folder's format."""
     task = {"name": "x", "kind": kind}
     text = card("", model(tmp_path, task_json=task), form)
     assert said in text and "```python\n" in text
@@ -105,7 +105,7 @@ def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, said):
 
 
 def test_a_card_of_a_phoneme_model(tmp_path):
-    """A model with a table of symbols is converted to be loaded."""
+    """The card of a model with a symbol table tells users to convert it."""
     SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3}).save(str(tmp_path))
     text = card("", str(tmp_path), "model_dir")
     assert "masked phonemes" in text and "pipeline_tag: feature-extr" in text
@@ -126,5 +126,5 @@ def test_a_card_of_a_phoneme_model(tmp_path):
     ],
 )
 def test_numbers_are_short(value, text):
-    """Thousands are separated, and digits that mean nothing are omitted."""
+    """Thousands are separated, and insignificant digits are omitted."""
     assert number(value) == text

@@ -25,7 +25,7 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matrices_are_orthogonalized_as_in_keras(shape):
-    """Matrices equal Keras's Muon, with singular values near 1."""
+    """Results equal those of Keras's Muon, and singular values are near 1."""
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = orthogonalized(tf.constant(x)).numpy()
     expected = keras.optimizers.Muon().zeropower_via_newtonschulz5(x, 5)
@@ -89,7 +89,7 @@ def stepped(name, weights, dtype="float32"):
 
 
 def test_only_products_of_matrices_are_rounded():
-    """In a bfloat16 run, updates by AdamW keep their bits."""
+    """In a bfloat16 run, AdamW's updates have the same bits as in float32."""
     weights = goldens.random_weights(tiny.CONFIG)
     exact, rounded = (stepped("muon", weights, x) for x in DTYPES)
     changed = {n for n in exact if np.any(exact[n] != rounded[n])}
@@ -100,7 +100,7 @@ def test_only_products_of_matrices_are_rounded():
 
 
 def test_only_matrices_between_states_are_muons():
-    """Muon updates matrices between hidden states, and AdamW the rest."""
+    """Muon updates matrices that map hidden states; AdamW updates the rest."""
     weights = goldens.random_weights(tiny.CONFIG)
     muon, adamw = (stepped(name, weights) for name in ("muon", "adamw"))
     others = {name for name in muon if np.all(muon[name] == adamw[name])}

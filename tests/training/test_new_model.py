@@ -1,4 +1,4 @@
-"""Heads of a new model that attend to useful positions."""
+"""In a new model, some heads attend to useful positions."""
 
 import dataclasses
 import types
@@ -75,7 +75,7 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     ],
 )
 def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
-    """Embeddings need twice the width of a head, and 16 at least."""
+    """Embeddings need twice the width of a head, and at least 16."""
     config = types.SimpleNamespace(embedding_size=width, head_size=size)
     embeddings = types.SimpleNamespace(norm_first=first)
     albert = types.SimpleNamespace(config=config, embeddings=embeddings)
@@ -83,7 +83,7 @@ def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
 
 
 def test_frequencies_are_one_in_each_interval_and_long_waves():
-    """Half of the frequencies are spread up to pi, half are long waves."""
+    """Half of the frequencies are spread up to pi; the rest are long waves."""
     found = informed_start.frequencies(9, seed=0)
     short, long = found[:4], found[4:]
     places = short[::-1] * 4 / np.pi
@@ -97,7 +97,7 @@ def test_frequencies_are_one_in_each_interval_and_long_waves():
 
 
 def test_a_table_of_waves_has_a_mean_square_of_one():
-    """Cosines and sines alternate, for one position in each row."""
+    """Cosines and sines alternate in each row, which encodes one position."""
     table = informed_start.waves(5, np.array([0.3, 2.0]))
     angles = 0.3 * np.arange(5), 2.0 * np.arange(5)
     columns = [f(x) for x in angles for f in (np.cos, np.sin)]
@@ -107,7 +107,7 @@ def test_a_table_of_waves_has_a_mean_square_of_one():
 
 @pytest.mark.parametrize("changes", [{}, HIDDEN])
 def test_positions_are_waves_in_tables_of_known_sizes(changes):
-    """Positions have the given size; a projection keeps the norms."""
+    """Position embeddings have the given size; a projection keeps norms."""
     model = build(embedding_size=63, **changes)
     tables = model.embeddings
     before = tables.position_embeddings.numpy()
@@ -151,7 +151,7 @@ def scores_of(attention, before, states, columns):
 
 
 def test_scores_are_those_of_the_constants():
-    """A neighbour scores 6, an equal word 9, its own place -14, [SEP] 7."""
+    """Scores: neighbour 6, same word 9, own position -14, and [SEP] 7."""
     model = build(**FLAT)
     (attention,) = model.encoder.attentions.values()
     tables, size = model.embeddings, model.config.head_size
@@ -191,7 +191,7 @@ def test_scores_are_those_of_the_constants():
 
 
 def test_reserved_dimensions_leave_the_sizes_of_the_others():
-    """Words have equal norms in their own and in the shared dimensions."""
+    """Words have equal norms in the words' and in the shared dimensions."""
     places, words = informed_start.kept_apart(20, 8)
     assert (places.tolist(), words.tolist()) == ([0, 1, 4, 5], [17, 18, 19])
     model = build(**FLAT)

@@ -1,4 +1,4 @@
-"""LAMB, AdamW and schedules equal NumPy's and recorded values."""
+"""LAMB, AdamW and schedules equal NumPy's results and recorded values."""
 
 import functools
 import json
@@ -27,7 +27,7 @@ TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 
 
 def oracle(w, gradients, rates, decayed, c):
-    """Apply Algorithm 2 of the LAMB paper, or AdamW, with float64."""
+    """Apply Algorithm 2 of the LAMB paper, or AdamW, in float64."""
     b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
     m = v = np.zeros_like(w)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
@@ -44,7 +44,7 @@ def oracle(w, gradients, rates, decayed, c):
 
 
 def check(shape, rates, tolerance, excluded=False, **values):
-    """Compare updates from random gradients with those of the oracle."""
+    """Compare updates for random gradients with those of the oracle."""
     rng, config = np.random.default_rng(7), OptimizerConfig(**values)
     w, gradients = rng.normal(size=shape), rng.normal(size=(len(rates), *shape))
     expected = oracle(w, gradients, rates, not excluded, config)
@@ -74,7 +74,7 @@ def test_large_variables_are_updated_as_small_ones(optimizer):
 
 
 def test_a_zero_weight_moves_by_the_plain_update():
-    """If a norm is 0, the trust ratio is 1, and it is never NaN."""
+    """If a norm is 0, the trust ratio is 1 instead of NaN."""
     config = OptimizerConfig(weight_decay_rate=0.0)
     ones, zeros = tf.ones([3]), tf.zeros([3])
     slots = zeros, zeros, 0.5, 1.0, False, config
@@ -85,10 +85,9 @@ def test_a_zero_weight_moves_by_the_plain_update():
 
 
 def test_norms_and_biases_are_excluded_and_tables_are_not():
-    """Norms and biases have no weight decay, by their full names.
+    """Full names, not Keras's short names, exclude norms and biases from decay.
 
-    Keras's short `variable.name` is not used. Slots are named after their
-    variables.
+    Slots are named after their variables.
     """
     optimizer = tiny.new_trainer().optimizer
     names = set(optimizer.names)
@@ -138,7 +137,7 @@ def test_each_replica_may_clip_its_own_share():
 
 
 def test_an_average_follows_the_weights():
-    """At step t, (t - 1) / (t + 9) of an average is kept, up to the decay."""
+    """At step t, the average keeps (t - 1) / (t + 9), but at most `decay`."""
     strategy = tf.distribute.get_strategy()
     weights = {"w": tf.Variable([2.0, 4.0])}
     average = WeightAverage(0.5, weights)

@@ -67,7 +67,7 @@ def test_what_is_no_schedule_is_refused(text):
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
-    """The mask rate, not the records, limits the number of predictions."""
+    """The mask rate limits the number of predictions; the records do not."""
     limited = dataclasses.replace(
         RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}
     )
@@ -105,7 +105,7 @@ def test_a_batch_keeps_its_tokens():
     ],
 )
 def test_a_depth_must_train_all_weights(depth, changes, message):
-    """Each group has a layer in all phases, and the last has all layers."""
+    """Each group has a layer in every phase; the last phase has all layers."""
     config = dataclasses.replace(DEEP, **changes)
     with pytest.raises(InputError, match=message):
         phases(depth=depth, config=config)
@@ -146,9 +146,9 @@ def test_equal_steps_share_a_compilation():
 
 
 def test_a_phase_says_what_its_steps_are():
-    """The rate of masks is mentioned only if it is scheduled."""
+    """The summary states the mask rate only if the rate is scheduled."""
     first, second = phases(masks="0.3:0.5,0.15")
-    said = "batches of 64 x 64 tokens of a, 6 layers"
+    said = "batches of 64 x 64 tokens from a, 6 layers"
     assert first.summary() == f"{said}, masks 0.3"
     assert second.summary() == f"{said}, masks 0.15"
     assert phases()[0].summary() == said

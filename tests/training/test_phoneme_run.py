@@ -1,4 +1,4 @@
-"""Pretraining on phonemes: metrics, resuming, warm start, and its faults."""
+"""Pretraining on phonemes: metrics, resuming, warm starts and warnings."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def trained(records):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(records, trained, tmp_path):
-    """Weights, slots and metrics are those of an uninterrupted run."""
+    """Weights, slots and metrics equal those of an uninterrupted run."""
     pretrain(records, tmp_path, stop_step=2)
     again = pretrain(records, tmp_path)
     tiny_pretraining.assert_same_bits(trained.output_dir, tmp_path)
@@ -68,7 +68,7 @@ def test_a_resumed_run_ends_with_the_same_bits(records, trained, tmp_path):
 
 
 def test_metrics_are_beside_those_of_frequencies(records, trained):
-    """Evaluation reports accuracies, and what frequencies alone reach."""
+    """Evaluation also reports the accuracies of predicting by frequency."""
     values = trained.metrics["eval"]
     known = load_metadata(str(records / "records")).statistics["by_frequency"]
     for name, value in known.items():
@@ -79,7 +79,7 @@ def test_metrics_are_beside_those_of_frequencies(records, trained):
 
 
 def test_the_directory_says_that_it_is_of_phonemes(records, trained):
-    """Tables are beside the weights, and the card names the task."""
+    """The directory contains the tables, and the card names the task."""
     for name in ("symbols.json", "words.json"):
         mine = (records / "trained" / name).read_bytes()
         assert mine == (records / "records" / name).read_bytes()
@@ -88,7 +88,7 @@ def test_the_directory_says_that_it_is_of_phonemes(records, trained):
 
 
 def test_held_out_masks_are_always_the_same(records):
-    """Neither the batch nor the seed of a run changes them."""
+    """Neither the batch size nor the seed of a run changes held-out masks."""
     folder = str(records / "records")
     metadata = load_metadata(folder)
 
@@ -111,7 +111,7 @@ def test_held_out_masks_are_always_the_same(records):
 
 
 class Fixed:
-    """A model whose outputs are given."""
+    """A model that returns predefined outputs."""
 
     def __init__(self, symbols, words):
         self.symbols, self.words = symbols, words
@@ -125,7 +125,7 @@ class Fixed:
 
 
 def test_metrics_by_hand():
-    """Sums and weights of a batch of five positions and padding."""
+    """Sums and weights are correct for five positions and padding."""
     mask_id = 3
     batch = {
         "input_ids": tf.constant([[3, 3, 1, 2, 1, 0]]),
@@ -157,7 +157,7 @@ def test_metrics_by_hand():
 def test_heads_are_kept_only_with_their_words(
     records, trained, tmp_path, capsys
 ):
-    """Other words need a new word head, other symbols a transplant."""
+    """Other words require a new word head; other symbols, a transplant."""
     rows = records / "rows.jsonl"
     tiny_phonemes.build(tmp_path / "few", rows, num_words=20)
     tiny_phonemes.build(tmp_path / "auto", rows, symbols="auto")
@@ -180,7 +180,7 @@ def test_heads_are_kept_only_with_their_words(
 
 
 def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
-    """Symbols have vectors of their neighbours, and biases of frequencies."""
+    """Symbol vectors come from neighbours, and biases from frequencies."""
     metadata = load_metadata(str(records / "records"))
     counts = json.loads((records / "records" / "piece_counts.json").read_text())
     found = []
@@ -213,15 +213,15 @@ def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
     ],
 )
 def test_settings_of_words_are_refused(records, tmp_path, settings):
-    """Phonemes have no mask schedule and no released code."""
+    """Phoneme runs reject mask schedules and `compat=google`."""
     with pytest.raises(InputError, match=f"`{[*settings][0]}` must keep"):
         pretrain(records, tmp_path, **settings)
 
 
 def damaged(records, folder, name, value):
-    """Copy the records, with a value at the end of most training records.
+    """Copy the records, but put a value at the end of most training records.
 
-    The first ones are checked before a run, and remain.
+    The first records stay unchanged, because they are checked before a run.
     """
     shutil.copytree(records / "records", folder / "records")
     shutil.copy(records / "model.json", folder)
@@ -240,7 +240,7 @@ def damaged(records, folder, name, value):
 
 @pytest.mark.parametrize("name, value", [("symbol_ids", 178), ("word_ids", 42)])
 def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
-    """The error has the file, the record and the id."""
+    """The error names the file, the record and the id."""
     path = damaged(records, tmp_path, name, value)
     message = rf"{path}, record \d+.*`{name}` contains {value}, but"
     with pytest.raises(InputError, match=message):
@@ -248,7 +248,7 @@ def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
 
 
 def test_tables_must_be_those_of_the_records(records, tmp_path):
-    """A changed table is an error before training."""
+    """A changed table raises an error before training."""
     shutil.copytree(records / "records", tmp_path / "records")
     path = tmp_path / "records" / "words.json"
     words = json.loads(path.read_text())
@@ -259,7 +259,10 @@ def test_tables_must_be_those_of_the_records(records, tmp_path):
 
 
 def rows(count=100, **changes):
-    """Return training rows of a healthy run, from functions of progress."""
+    """Return training rows whose values are functions of progress.
+
+    By default, the run is healthy.
+    """
 
     def value(at, x):
         return float(at(x)) if callable(at) else float(at)
@@ -300,7 +303,7 @@ def rows(count=100, **changes):
     ],
 )
 def test_each_fault_has_its_warning(changes, kinds):
-    """A healthy run has none."""
+    """Each fault causes its own warning; a healthy run causes none."""
     monitor = PhonemeMonitor(
         256, 1e9, 64, by_frequency={"masked_symbol_accuracy": 0.1}
     )
@@ -309,7 +312,7 @@ def test_each_fault_has_its_warning(changes, kinds):
 
 
 def test_a_run_warns_of_records_without_masks(records, tmp_path, monkeypatch):
-    """No trained position: the warning is printed and kept in the history."""
+    """Without trained positions, a warning is printed and recorded."""
     shutil.copytree(records / "records", tmp_path / "records")
     shutil.copy(records / "model.json", tmp_path)
     path = tmp_path / "records" / "metadata.json"

@@ -20,7 +20,7 @@ AUTO = TrainingConfig(dtype="auto")
     ],
 )
 def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
-    """CPU flags must match as whole words; without a file, there are none."""
+    """CPU flags must match as whole words; without a file, the set is empty."""
     path = tmp_path / "cpuinfo"
     path.write_text(f"flags\t\t: fpu {flags}\nbugs\t\t: none\n")
     assert distribution.cpu_products(str(path)) == names
@@ -31,7 +31,7 @@ def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
     ("names", "dtype"), [({"amx_bf16"}, "bfloat16"), (set(), "float32")]
 )
 def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
-    """On CPUs, bfloat16 needs instructions, which the message names."""
+    """On CPUs, bfloat16 requires instructions that the message names."""
     monkeypatch.setattr(distribution, "cpu_products", lambda: names)
     strategy = tf.distribute.get_strategy()
     chosen = distribution.with_dtype(AUTO, strategy)
@@ -45,7 +45,7 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
 
 @pytest.mark.parametrize("capability", [None, (7, 5), (8, 0), (10, 0)])
 def test_auto_on_accelerators(monkeypatch, capability):
-    """TPUs always use bfloat16, and GPUs from compute capability 8.0 on."""
+    """TPUs use bfloat16, as do GPUs of compute capability 8.0 or higher."""
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["x"])
     monkeypatch.setattr(
         tf.config.experimental,

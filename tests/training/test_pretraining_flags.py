@@ -83,7 +83,7 @@ def test_hyperparameters_are_the_papers(parsed, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_is_that_of_the_name(parsed, name):
-    """Each config has its size in Table 1; published flagfiles use v1."""
+    """A flagfile's config has the size in its name; published runs use v1."""
     path = ROOT / parsed[name]["albert_config_file"]
     size = name.split("_")[0]
     widths = {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}
@@ -94,7 +94,7 @@ def test_the_model_is_that_of_the_name(parsed, name):
 
 @pytest.mark.parametrize("name", HOURS)
 def test_a_budget_is_left_its_choices(parsed, name):
-    """A budget's flagfile sets the hours in its name, and no chosen setting."""
+    """A budget's flagfile sets the hours, but no setting that is chosen."""
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
@@ -105,7 +105,7 @@ def test_a_budget_is_left_its_choices(parsed, name):
 
 
 def test_phonemes_are_trained_as_published(parsed):
-    """The recipe has the settings of yl4579/PL-BERT and its AdamW."""
+    """The flagfile has the settings and the AdamW of yl4579/PL-BERT."""
     values = parsed[PLBERT]
     config = json.loads((ROOT / values["albert_config_file"]).read_text())
     expected = {"vocab_size": 178, "hidden_size": 768, "num_hidden_layers": 12}
@@ -125,7 +125,7 @@ def test_phonemes_are_trained_as_published(parsed):
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
-    """A domain run is bias-corrected, with up to 1/50 of a new run's steps."""
+    """A domain run corrects biases and has up to 1/50 of a new run's steps."""
     values = parsed[DOMAIN]
     assert values["num_train_steps"] <= parsed["base"]["num_train_steps"] / 50
     assert values["bias_correction"] and values["learning_rate"] < 1e-3

@@ -1,4 +1,4 @@
-"""The program if it is killed, or runs on several devices or processes."""
+"""Runs that are killed, or that use several devices or processes."""
 
 import contextlib
 import dataclasses
@@ -64,7 +64,7 @@ def config(tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unbroken(data_dir, config, tmp_path_factory):
-    """Return the model directory of a run without interruption."""
+    """Return the model directory of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("unbroken") / "model"
     run(command(data_dir, config, folder))
     return folder
@@ -73,7 +73,7 @@ def unbroken(data_dir, config, tmp_path_factory):
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     unbroken, data_dir, config, tmp_path
 ):
-    """Killed three times, a run ends with the bits of an unbroken run."""
+    """A run that is killed three times ends with an unbroken run's bits."""
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     codes = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 0}
@@ -130,7 +130,7 @@ def start_workers(line, number=2):
 
 
 def outcome(processes):
-    """Return the exit codes and the standard errors of processes."""
+    """Return the exit codes and the standard error output of processes."""
     try:
         told = [process.communicate(timeout=300)[1] for process in processes]
     finally:
@@ -173,7 +173,7 @@ cli()
 def test_replicas_and_workers_equal_one_device(
     unbroken, two_workers, data_dir, config, tmp_path
 ):
-    """On equal batches, replicas and workers reach one device's weights.
+    """On equal batches, replicas and workers reach the weights of one device.
 
     4 replicas read the files that one device reads; 2 workers read different
     files.
@@ -234,7 +234,7 @@ def test_workers_share_a_refusal(data_dir, config, tmp_path):
 def test_two_workers_fine_tune_as_one(shallow, opinions, tmp_path):
     """Two processes reach the metrics and the predictions of one process.
 
-    Both start from the first worker's model, even if the other reads a
+    Both start from the first worker's model, even if the second worker reads a
     different model.
     """
     line = [
@@ -295,7 +295,7 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 def test_workers_share_a_budget(data_dir, config, tmp_path):
     """The chief's clock determines choices and steps for both workers.
 
-    A worker that does not see the other's checkpoint raises an error.
+    A worker that does not see the chief's checkpoint raises an error.
     """
     output = tmp_path / "model"
     plain = command(data_dir, config, output)

@@ -62,8 +62,8 @@ def test_a_new_model_begins_with_what_the_records_tell(
 ):
     """A new model uses piece counts only if they exist and are requested.
 
-    Positions start as waves of equal size, and vectors of pieces also have
-    equal sizes; special pieces stay random.
+    Position embeddings start as waves of equal size. Vectors of pieces also
+    have equal sizes, and special pieces stay random.
     """
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"
@@ -135,7 +135,7 @@ def test_evaluating_alone_writes_nothing(data_dir, trained, tmp_path):
 
 
 def test_a_run_that_is_refused_changes_nothing(data_dir, trained, tmp_path):
-    """Folders that are in use, or of other kinds of models, stay unchanged."""
+    """Folders that are in use or contain other models stay unchanged."""
     path, output, _ = trained
     before = contents(output)
     with files.locked(str(output), "output_dir"):
@@ -159,7 +159,7 @@ def test_a_run_must_do_something(data_dir):
 
 @pytest.mark.slow
 def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
-    """With `init_state=run`, two runs end with the bits of one run."""
+    """With `init_state=run`, two consecutive runs end with one run's bits."""
     first, second, whole = (tmp_path / n for n in ("first", "second", "whole"))
     run(data_dir, config[0], whole)
     run(data_dir, config[0], first, training={"stop_step": 2})
@@ -329,7 +329,7 @@ def test_another_models_directory_is_refused(
 
 
 def test_compat_names_settings_that_exist():
-    """Compatibility modes set only legal settings."""
+    """Compatibility modes set only settings that exist."""
     files = dict.fromkeys(("data_dir", "albert_config_file", "output_dir"), "x")
     configs = OptimizerConfig(), TrainingConfig(), PretrainingConfig(**files)
     for mode, choices in COMPAT.items():

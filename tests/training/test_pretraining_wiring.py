@@ -51,9 +51,9 @@ def test_compat_reaches_the_optimizer_and_the_losses():
 
 
 def test_the_monitor_knows_the_phase(tmp_path):
-    """The monitor gets the length, batch, FLOPs and mask rate of each phase.
+    """The monitor gets each phase's length, batch size, FLOPs and mask rate.
 
-    The steps at which states are compared depend only on warm-up.
+    The steps at which states are compared depend only on the warm-up.
     """
     statistics = {"masked_share": 0.04}
     short, long = (
@@ -95,7 +95,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
-    """Records may use all of the length and vocabulary, or less with a note."""
+    """Records may use the whole vocabulary; a note states if they do not."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
@@ -124,7 +124,7 @@ def test_only_training_follows_the_schedules(do_train, layers):
 
 
 def test_workers_compare_what_determines_the_run(monkeypatch):
-    """Paths and devices may differ, but not what the files contain."""
+    """Paths and devices may differ, but the contents of files may not."""
     compared = []
     monkeypatch.setattr(
         run_setup.distribution,
@@ -146,7 +146,7 @@ def test_workers_compare_what_determines_the_run(monkeypatch):
 
 
 def test_records_without_a_tokenizer_are_noted(tmp_path, capsys):
-    """The vocabulary beside the records is used, or else the source's."""
+    """The vocabulary is read next to the records or from the source."""
     records, source = tmp_path / "records", tmp_path / "source"
     records.mkdir()
     source.mkdir()

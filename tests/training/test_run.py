@@ -42,7 +42,7 @@ def assert_same_bits(unbroken, trainer):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
-    """A resumed run has an unbroken run's final weights, slots and step."""
+    """A resumed run ends with an unbroken run's weights, slots and step."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path)
     assert resumed.step == 7
@@ -50,7 +50,7 @@ def test_a_resumed_run_ends_with_the_same_bits(unbroken, tmp_path):
 
 
 def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
-    """A run that has made all of its steps prints a message."""
+    """A run whose steps are all complete prints a message."""
     copied(unbroken[0], tmp_path, 7)
     resumed = make_run(tmp_path, stop_step=4)
     go(resumed)
@@ -136,7 +136,7 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
 
 
 def test_other_signals_do_not_stop_a_run():
-    """Other signals, such as for a resized window, keep their handlers."""
+    """Other signals, such as SIGWINCH, keep their handlers."""
     told, numbers = [], []
     earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
     try:
@@ -255,7 +255,7 @@ def test_what_differs_on_resuming_is_said(unbroken):
 
 
 def test_a_checkpoint_that_tells_less_resumes_quietly(unbroken, tmp_path):
-    """If facts are missing in a checkpoint, notes cover only these facts."""
+    """If a checkpoint lacks facts, notes compare only the facts that exist."""
     prefix = str(copied(unbroken[0], tmp_path, 20) / "ckpt-20")
     facts = {"replicas": 1, "train_batch_size": 8, "num_train_steps": 20}
     checkpoint_files.write_about(prefix, facts)
@@ -281,7 +281,7 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """Resuming on two replicas prints a note and leads to equal weights."""
+    """A run that resumes on two replicas prints a note; weights stay equal."""
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))
     assert "replicas was 1 and is 2" in capfd.readouterr().err
@@ -304,7 +304,7 @@ def test_a_time_budget_stops_with_a_checkpoint(
 
 
 def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
-    """Rows after the resumed step are dropped, and all others are plotted."""
+    """Rows after the resumed step are dropped; all other rows are plotted."""
     directory, _ = unbroken
     history = History(str(directory), 20)
     assert history.column("eval", "mlm_loss")[0] == [10, 20]

@@ -1,4 +1,4 @@
-"""When a run returns to Python: cadence, pace and the time limit."""
+"""The steps at which a run returns to Python: cadence, pace, time limit."""
 
 import time
 

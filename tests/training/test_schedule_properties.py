@@ -24,7 +24,7 @@ from albert_tf.training.schedules import SCHEDULES, RunRate
 
 @st.composite
 def runs(draw):
-    """Return the settings of a schedule, and the number of steps of its run."""
+    """Draw the settings of a schedule, and the number of steps in its run."""
     steps = draw(st.integers(1, 300) | st.sampled_from([10**4, 10**6]))
     warmup = draw(st.just(0) | st.integers(0, steps))
     start = draw(st.just(0) | st.integers(0, steps - warmup))
@@ -42,7 +42,7 @@ def runs(draw):
 
 
 def rates_of(config, steps, places):
-    """Return the learning rates at positions, as shares of the peak."""
+    """Return the learning rates at positions as shares of the peak rate."""
     at = tf.constant(places, tf.float32)
     rates = SCHEDULES[config.schedule](config, steps, at).numpy()
     return rates / np.float32(config.learning_rate)
@@ -176,7 +176,7 @@ def test_phases_fill_the_run(shares, folders, depths, steps, size, unit, data):
 
 @st.composite
 def clocks(draw):
-    """Return a clock of a run with a budget, in the middle of the run."""
+    """Draw a clock in the middle of a run with a budget."""
     end = draw(st.integers(10, 2000))
     return BudgetClock(
         end,

@@ -1,4 +1,4 @@
-"""Runs with several phases: which records they read, how they resume."""
+"""Runs with several phases: the records that they read, and resumption."""
 
 import dataclasses
 import pathlib
@@ -33,10 +33,10 @@ def places(tmp_path_factory, data_dir, tokenizer_dir):
 
 @pytest.fixture
 def train(places, deep_config, tmp_path):
-    """Return a function that trains in three phases, or as other settings say.
+    """Return a function that trains in phases.
 
-    The phases are one layer for two steps, two layers for one step, then the
-    longer records.
+    By default, a run trains one layer for two steps, then two layers for one
+    step, and then reads the longer records.
     """
 
     def train(name, data_dir="{short}:0.5,{long}", **changes):
@@ -80,15 +80,15 @@ def test_each_phase_reads_its_own(train, reads, capsys):
     rows = [x.split()[:6] for x in out.splitlines()]
     table = "0 to 2 1 8 8", "2 to 3 2 8 8", "3 to 4 2 4 16", "4 to 6 2 8 8"
     assert [" ".join(row) for row in rows if row[1:2] == ["to"]] == [*table]
-    assert "step 3: batches of 4 x 16 tokens of" in said
+    assert "step 3: batches of 4 x 16 tokens from" in said
 
 
 @pytest.mark.slow
 def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
-    """Resumed at any border of phases, a run has an unbroken run's bits.
+    """A run that resumes between phases ends with an uninterrupted run's bits.
 
     No note reports a change. The checkpoint has the variables and the slots of
-    a run without schedules, and all of them have changed.
+    a run without schedules, and training has changed all of them.
     """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
@@ -122,7 +122,10 @@ class Break(Hook):
 
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
-    """Each mask rate has its own slots; repeated steps mask equal words."""
+    """Each mask rate has its own number of slots.
+
+    Steps that run again after a resume mask the same words.
+    """
     how = {
         "data_dir": "{dynamic}",
         "depth_schedule": None,
@@ -142,7 +145,7 @@ def test_masks_change_and_resume(train, reads, tmp_path):
 @pytest.mark.slow
 @eagerly()
 def test_another_schedule_is_said(train, capsys):
-    """If a run resumes with a different schedule, a note states the earlier."""
+    """If a run resumes with a new schedule, a note states the old schedule."""
     train("model", stop_step=1)
     train("model", stop_step=2, depth_schedule="1:0.5,2")
     lines = capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""Each standard hook alone, with a stand-in for the run."""
+"""Each standard hook is tested by itself, with a stand-in for the run."""
 
 import contextlib
 import types
@@ -52,7 +52,7 @@ class FakeRun:
 
 
 def test_a_hundred_bad_steps_in_a_row_end_a_run():
-    """Steps count only from the last window that had a good step."""
+    """Bad steps are counted from the last window that has a good step."""
     skips = RequireFinite(True)
     skips.after(None, window(70, 70))
     skips.after(None, window(70, 69))
@@ -65,7 +65,7 @@ def test_a_hundred_bad_steps_in_a_row_end_a_run():
 
 
 def test_one_bad_step_ends_a_run_that_skips_none():
-    """The error names the step."""
+    """The error names the step that is not finite."""
     stops, good = RequireFinite(False), window(3)
     stops.after(None, good)
     assert "skipped_updates" not in good.values
@@ -113,7 +113,7 @@ def test_an_evaluation_is_timed_and_told(clock, chief):
 
 
 def test_an_average_is_kept_once_per_step(monkeypatch):
-    """The first process keeps it, also at the end unless there is a hurry."""
+    """The chief saves the average, even at the end unless SIGTERM arrived."""
     kept = []
     monkeypatch.setattr(hooks, "keep_evaluated", lambda run: kept.append(run))
     keep, run = KeepAverage(3), FakeRun()
@@ -154,7 +154,7 @@ def test_a_checkpoint_is_saved_once_and_timed(clock, monkeypatch, chief):
 
 
 def test_time_ends_before_the_next_steps_and_saves_would_pass_it(clock):
-    """The longest steps and two of the last checkpoints must still fit."""
+    """The longest steps and two more checkpoints must fit in the time left."""
     limit, free = StopInTime(1.0), StopInTime(0.0)
     run = FakeRun(seconds={"checkpoint": 20.0})
     for hook in (limit, free):
@@ -196,7 +196,7 @@ ROWS = [
 def test_the_metrics_of_the_evaluation_are_drawn(
     monkeypatch, capsys, rows, names, chief
 ):
-    """Without evaluations, training metrics are drawn; notes are not."""
+    """Without evaluations, training metrics are plotted; notes never are."""
     drawn = []
     monkeypatch.setattr(history, "draw_curves", lambda *x: drawn.append(x[2]))
     monkeypatch.setattr(hooks, "lacking", lambda *_: "no matplotlib")
@@ -213,7 +213,7 @@ def test_the_metrics_of_the_evaluation_are_drawn(
 
 
 def test_users_hooks_are_between_evaluations_and_checkpoints():
-    """Evaluations and limits have hooks only if they are asked for."""
+    """Evaluations and limits have hooks only if they are requested."""
     training = TrainingConfig(eval_steps=3, save_checkpoints_steps=4)
     mine = Hook()
     made = standard(training, None, mine)
@@ -233,7 +233,7 @@ def test_users_hooks_are_between_evaluations_and_checkpoints():
     [(1, 1, (4.2, 3.2)), (3, 3, (12.6, 3.2)), (4, 6, (12.6, 6.4))],
 )
 def test_each_metric_has_its_plot(tmp_path, monkeypatch, number, axes, size):
-    """Three plots are side by side; a rest of a row stays empty."""
+    """Three plots fit side by side; the rest of a row stays empty."""
     figures = []
 
     def savefig(figure, file, **kwargs):

@@ -63,7 +63,7 @@ PIECES = {
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
-    """XLA compiles parts of the step, all but the update, or nothing."""
+    """XLA compiles some parts, everything except the update, or nothing."""
     monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
@@ -78,7 +78,7 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 
 @pytest.mark.slow
 def test_released_normalization_depends_on_the_replicas():
-    """`per_replica` averages the means of replicas, not all examples."""
+    """`per_replica` averages the replicas' means, not all examples' losses."""
     whole = trained(replicas=2)
     averaged = trained(replicas=2, per_replica=True)
     assert tiny.largest_difference(whole, averaged) > 1e-4
@@ -162,7 +162,7 @@ def test_prediction_keeps_the_order_of_examples_over_replicas():
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused(kwargs, named):
-    """The error states batch size, replicas and accumulation steps."""
+    """The error states the sizes that do not divide the batch evenly."""
     with pytest.raises(InputError, match=named):
         tiny.make_trainer(**kwargs)
 
@@ -195,7 +195,7 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
 
 def test_a_micro_batch_is_a_part_of_each_tensor():
-    """Parts follow each other, even if a length is not known in a graph."""
+    """Micro-batches are consecutive, even if sizes are unknown in a graph."""
     batch = {"x": tf.reshape(tf.range(24), [6, 4]), "y": tf.range(6)}
     specs = {
         "x": tf.TensorSpec([6, None], tf.int32),
@@ -209,7 +209,7 @@ def test_a_micro_batch_is_a_part_of_each_tensor():
 
 
 def test_the_released_divisor_is_that_of_a_replica():
-    """With `per_replica`, a replica's weights count, times the replicas."""
+    """With `per_replica`, the divisor is a replica's weights times replicas."""
     weights = {"mlm": 3.0, "sop": 0.0}
     trainer = types.SimpleNamespace(
         objective=types.SimpleNamespace(weights=lambda batch: weights),
@@ -238,7 +238,7 @@ def test_a_trainer_of_a_depth_shares_the_state():
 
 @pytest.mark.slow
 def test_bfloat16_trains_near_float32(one_replica):
-    """With bfloat16, weights are float32, and close to float32 training."""
+    """With bfloat16, weights are float32 and close to those of float32 runs."""
     found = trained(dtype="bfloat16")
     assert all(v.dtype != tf.bfloat16 for v in found.values())
     assert 0 < tiny.largest_difference(one_replica, found) < 0.05

@@ -1,4 +1,4 @@
-"""Embedding tables for new vocabularies equal tables made by hand."""
+"""Embedding tables for new vocabularies equal tables written by hand."""
 
 import dataclasses
 import json
@@ -113,7 +113,7 @@ def test_rows_are_kept_meant_or_new():
     ],
 )
 def test_biases_follow_frequencies(counts, expected):
-    """If few pieces are kept, all biases change; otherwise, only new biases."""
+    """If few pieces are kept, all biases change, not only the new biases."""
     counts = counts and np.array(counts)
     biases = Transplant(ORIGINS, counts).biases(
         np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)
@@ -129,7 +129,7 @@ def permuted(tokenizer):
 
 
 def test_another_order_of_pieces_is_the_same_model(tmp_path):
-    """If a vocabulary is reordered, so are the logits, and nothing else."""
+    """Reordering a vocabulary reorders the logits and changes nothing else."""
     old = vocabularies.chinese()
     new = permuted(old)
     config = dataclasses.replace(

@@ -54,7 +54,7 @@ def assert_equal(found, expected, names=None):
 
 
 def test_shared_weights_serve_more_layers(tmp_path):
-    """A model of six layers gets all shared weights of a two-layer model."""
+    """A six-layer model gets all shared weights of a two-layer model."""
     expected = saved(tmp_path, tiny.CONFIG)
     found, said, _ = started(tmp_path, change(num_hidden_layers=6))
     assert found.keys() == expected.keys()
@@ -118,7 +118,7 @@ POSITIONS = "albert/embeddings/position_embeddings"
     ],
 )
 def test_positions_are_repeated_or_cut(tmp_path, positions, told):
-    """Row i of a longer table is the source's row i modulo its length."""
+    """A longer table repeats the source's table; a shorter table is cut."""
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
     found, said, _ = started(tmp_path, target)

@@ -36,7 +36,7 @@ def test_the_average_is_evaluated_and_read_by_others(
 def test_an_average_can_begin_late_but_not_end(data_dir, config, tmp_path):
     """An average can begin at a checkpoint, but cannot be dropped later.
 
-    This also holds in another folder with `init_state=run`.
+    The same rule applies in another folder with `init_state=run`.
     """
     asked = {"data_dir": data_dir, "config_file": config[0]}
     asked |= {"output_dir": tmp_path, "save_checkpoints_steps": 3}

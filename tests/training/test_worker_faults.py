@@ -32,7 +32,7 @@ def impatient(line):
 
 
 def wait_for_checkpoint(folder, processes):
-    """Wait until there is another checkpoint."""
+    """Wait until a folder contains a new checkpoint."""
     before = set(folder.glob("ckpt-*.json"))
     while set(folder.glob("ckpt-*.json")) <= before:
         assert {process.poll() for process in processes} == {None}

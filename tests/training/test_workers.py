@@ -1,4 +1,4 @@
-"""How workers connect, and errors about missing workers."""
+"""Connection of workers, and errors about missing workers."""
 
 import faulthandler
 import json
@@ -42,7 +42,7 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """The error shows the value of TF_CONFIG and a legal value."""
+    """The error shows the value of TF_CONFIG and a valid example."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
@@ -69,7 +69,7 @@ def test_a_cluster_may_have_a_chief(monkeypatch):
 
 
 def test_an_empty_tf_config_is_none(monkeypatch):
-    """An empty TF_CONFIG has the same effect as none."""
+    """An empty TF_CONFIG has the same effect as a missing TF_CONFIG."""
     monkeypatch.setenv("TF_CONFIG", "")
     assert prepare_devices(DistributionConfig()) is None
 
@@ -164,7 +164,7 @@ def start_meeting(addresses, index):
 
 
 def first_report(process) -> str:
-    """Return the first line by a worker itself, after TensorFlow's."""
+    """Return the first line that a worker prints after TensorFlow's lines."""
     lines = iter(process.stderr.readline, "")
     return next(line for line in lines if line.startswith("Waiting for"))
 
@@ -199,7 +199,7 @@ def test_a_worker_that_waits_can_be_stopped(number, status):
 
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
-    """A timer, or Ctrl-C unless ignored, can end a connected worker.
+    """A timer, or Ctrl-C unless it is ignored, can end a connecting worker.
 
     The timer and the signal handler are reset afterwards.
     """
@@ -278,7 +278,7 @@ def test_a_vanished_worker_is_named(message, named, monkeypatch):
 
 
 def test_the_chief_has_the_service_of_all_workers(monkeypatch):
-    """If there is a chief, it is lost when its service does not answer."""
+    """If the coordination service does not answer, the chief counts as lost."""
     cluster = {**WORKERS, "chief": ["localhost:3"]}
     config = json.dumps({"cluster": cluster, "task": TASK})
     monkeypatch.setenv("TF_CONFIG", config)

@@ -36,13 +36,13 @@ class Rehearse(Hook):
     def begin(self, run):
         clock, names = run.clock, run.trainer.evaluator.names
         if self.batches:
-            self.evaluate(1)  # compiles
+            self.evaluate(1)  # compile the evaluation
             number, start = min(self.batches, 4), time.monotonic()
             self.evaluate(number)
             share = (time.monotonic() - start) / number
             clock.evaluation = share * self.batches / clock.step_seconds
         start = time.monotonic()
-        for _ in range(2 * run.chief):  # the first call imports
+        for _ in range(2 * run.chief):  # the first call imports matplotlib
             start = time.monotonic()
             history.draw_curves(run.history, run.output_dir, names)
         clock.closing = time.monotonic() - start
@@ -198,7 +198,7 @@ class Budget:
     """The time budget of a run, counted from the creation of this object.
 
     Args:
-      hours: hours for the run; 0 means that there is no budget, and that the
+      hours: hours for the run; 0 means that there is no budget and that the
         methods do nothing.
       fixed: names of the settings that the user set.
 
@@ -216,7 +216,7 @@ class Budget:
         self.clock: BudgetClock | None = None
 
     def choose_start(self, setup: Setup) -> Setup:
-        """Check the settings and any earlier run; return `with_start`."""
+        """Check settings and any earlier run; return `with_start`'s result."""
         pretraining = setup.pretraining
         if not self.hours:
             if pretraining.do_train and "num_train_steps" not in self.fixed:
@@ -231,7 +231,7 @@ class Budget:
         return self.with_start(setup)
 
     def read_earlier(self, output_dir: str, prefix: str) -> None:
-        """Read the choices of a checkpoint's run; warn if its time is up."""
+        """Read the choices of an earlier run; warn if that run's time is up."""
         self.earlier = checkpoint_files.read_facts(prefix).get("budget")
         require(
             self.earlier,
@@ -326,7 +326,7 @@ class Budget:
         return [Rehearse(evaluate, batches)] if self.clock else []
 
     def closed(self, setup: Setup, run: Run) -> Setup:
-        """Print the time used; return a setup with the steps that were run."""
+        """Print the time used; return a setup with the number of steps run."""
         if not self.clock:
             return setup
         seconds, used = self.clock.seconds, self.clock.used()

@@ -4,7 +4,7 @@
 applied in order, and each rule receives the earlier choices and the user's
 settings. `choose_start` chooses the settings that depend on the model and its
 records. Values found in trials are constants; comments describe the trials. A
-trial is a run on records of 64 tokens, whose result is the held-out MLM loss
+trial is a run on records of 64 tokens; its result is the held-out MLM loss
 after the rate has fully decayed.
 """
 
@@ -32,15 +32,15 @@ TRIAL_WIDTH = 128
 # examples, 120 steps, `tiny` and Muon at rates of 2e-3, 2.8e-3, 4e-3 and 5.6e-3
 # ended at 4.64, 4.54, 4.47 and 4.48; the rule chooses 4e-3.
 TRIAL_TOKENS = 64 * 64  # in a batch
-# The rate decreases with this power of the width, which suits AdamW for widths
-# between 128 and 256.
+# The rate decreases with this power of the width. The power suits AdamW for
+# widths between 128 and 256.
 WIDTH_POWER = 0.5
 # In the trials, a beta_2 of 0.98 means a half-life of 34 steps. Other batch
 # sizes keep the same half-life in tokens (https://arxiv.org/abs/2507.07101),
 # but beta_2 never falls below its usual value for large batches.
 HALF_LIFE_TOKENS = TRIAL_TOKENS * math.log(0.5) / math.log(0.98)
 SMALLEST_BETA_2 = 0.95
-LEAST_STEPS = 10  # minimum of the estimate, so that each phase has some steps
+LEAST_STEPS = 10  # minimum of the estimate; each phase then has some steps
 # The trials had 50 steps of warm-up in 600 to 2,500 steps; without warm-up,
 # AdamW collapses.
 WARMUP_SHARE = 0.05
@@ -50,17 +50,17 @@ WARMUP_SHARE = 0.05
 SMALL_BATCHES_UP_TO = 1e8  # number of tokens in a run
 # Muon's 1,000 steps took 501 s on one core. With half of the layers for 0.4 of
 # the steps, 1,250 steps took 496 s and ended at 4.27. With the mask schedule as
-# well, 1,250 steps took 605 s and ended at 4.16; with masks of 0.40 instead of
-# 0.30, they took 667 s and ended at 4.14. In these trials, 0.4 of the steps
-# took about 0.3 of the time; with a budget, the shares in a schedule are shares
-# of the time.
+# well, 1,250 steps took 605 s and ended at 4.16; with a mask rate of 0.40
+# instead of 0.30, they took 667 s and ended at 4.14. In these trials, 0.4 of
+# the steps took about 0.3 of the time; with a budget, the shares in a schedule
+# are shares of the time.
 SHALLOW_SHARE = 0.3
 MASK_SCHEDULE = "0.30:0.7,0.20:0.2,0.15"
 # Number of evaluations in a run, and the share of its time that they may take.
 EVALUATIONS = 10
 EVALUATION_SHARE = 0.05
 EVALUATION_COST = 0.4  # per example, relative to training
-# Bounds of the seconds between checkpoints; a run has at least two checkpoints.
+# Bounds on the seconds between checkpoints; a run has at least two checkpoints.
 MOST_SECONDS, LEAST_SECONDS = 900.0, 60.0
 
 
@@ -76,8 +76,8 @@ class Resources:
     """The resources of a run, and the sizes that its settings depend on.
 
     Attributes:
-      seconds: time for steps and evaluations.
-      example_seconds: time of a training step per example.
+      seconds: the time for steps and evaluations.
+      example_seconds: the time that training takes per example.
       tokens: length of an example.
       hidden_size: width of the model.
       eval_examples: number of held-out examples.
@@ -165,7 +165,7 @@ def checkpoint_steps(means: Resources, values: dict) -> Choice:
     between = max(means.seconds / EVALUATIONS, LEAST_SECONDS)
     between = min(between, MOST_SECONDS, means.seconds / 2)
     steps = math.ceil(values["num_train_steps"] * between / means.seconds)
-    return Choice(steps, f"every {between:.0f} s, the most that a kill loses")
+    return Choice(steps, f"every {between:.0f} s; a kill loses at most that")
 
 
 def choose_start(config: AlbertConfig, dynamic: bool) -> dict[str, Choice]:

@@ -1,13 +1,14 @@
 """Initial weights that make a new model's heads attend to useful positions.
 
-A masked language model stays on a plateau, on which it predicts the frequencies
-of pieces, until some head finds a word's neighbours. With random tables, the
-head must learn to find the neighbours of each position separately. Here,
-positions start as waves, for which a shift by one position is the same rotation
-everywhere (https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with
-such rotations. One more head starts by attending to other occurrences of the
-same word; without this head, a small model does not learn to compare two texts.
-All of these weights are ordinary weights, which training may change.
+A masked language model stays on a plateau, on which it predicts pieces by
+frequency alone, until some head finds a word's neighbours. With random position
+embeddings, the head must learn to find the neighbours of each position
+separately. In this module, position embeddings start as waves, for which a
+shift by one position is the same rotation everywhere
+(https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with such
+rotations. One more head starts by attending to other occurrences of the same
+word; without this head, a small model does not learn to compare two texts. All
+of these weights are ordinary weights, which training may change.
 
 Shapes: T positions, W position width, H hidden width, D head width, E embedding
 width, V vocabulary.
@@ -122,13 +123,13 @@ def position_gain(embeddings: AlbertEmbeddings) -> float:
 def start_positions(
     embeddings: AlbertEmbeddings, scale: float, seed: int = 0
 ) -> np.ndarray:
-    """Initialize positions as waves; return the waves' `frequencies`.
+    """Initialize position embeddings as waves; return their `frequencies`.
 
     Args:
       embeddings: the embeddings of a new model. The projection, if any, is
         rescaled to preserve norms: otherwise the first layer would receive
         smaller states than the other layers, which share its weights.
-      scale: root mean square of the positions.
+      scale: root mean square of the position embeddings.
       seed: seed of the frequencies.
     """
     table = to_numpy(embeddings.position_embeddings)
@@ -165,7 +166,7 @@ def look_at_neighbours(
     Args:
       albert: the model; the query and key kernels of every layer are changed.
       heads: number of heads in each layer, counted from the first.
-      radians, scale: frequencies and scale of the model's positions.
+      radians, scale: frequencies and scale of the position embeddings.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
     gain = scale * position_gain(embeddings)
@@ -203,8 +204,8 @@ def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
     """Reserve dimensions of the tables [n, E] for positions and for words.
 
     A head needs these dimensions to distinguish another occurrence of a word
-    from the word itself. All words have the same norm in the dimensions
-    reserved for words, and the same norm in the shared dimensions.
+    from the word itself. Afterwards, all words have the same norm in the
+    dimensions reserved for words, and the same norm in the shared dimensions.
     """
     rows = to_numpy(embeddings.word_embeddings)
     places, words = kept_apart(rows.shape[1], size)
@@ -227,14 +228,14 @@ def reserve_dimensions(embeddings: AlbertEmbeddings, size: int) -> None:
 def look_at_repeats(
     albert: AlbertModel, head: int, sep_id: int, scale: float, seed: int = 0
 ) -> None:
-    """Initialize a head to attend to repeats of a word, otherwise to [SEP].
+    """Initialize a head to attend to repeats of a word or, if none, to [SEP].
 
     Args:
       albert: a new model whose embeddings were passed to
         `reserve_dimensions`; the attention weights of every layer change.
       head: index of the head.
       sep_id: id of [SEP].
-      scale: root mean square of the positions.
+      scale: root mean square of the position embeddings.
       seed: seed of the direction that marks words without a repeat.
     """
     size, embeddings = albert.config.head_size, albert.embeddings
@@ -274,7 +275,7 @@ def start_words(model, data_dir: str, metadata: Metadata) -> int:
     """Initialize word embeddings from neighbours; return how many are set.
 
     Special and rare pieces keep their random rows. These rows and the rows of
-    segments are scaled to the size of the others.
+    segments are scaled to the size of the other rows.
     """
     need("`initial_weights`", "scipy", "sklearn", initial_weights="informed")
     from albert_tf.data.records.piece_vectors import piece_vectors, read_tokens

@@ -1,4 +1,4 @@
-"""Pretrain an ALBERT on records written by create_pretraining_data.py."""
+"""Pretrain an ALBERT model on records written by create_pretraining_data.py."""
 
 import dataclasses
 import functools
@@ -114,8 +114,8 @@ def evaluate(run: Run, folders: Folders, batches: int = -1) -> dict[str, float]:
 
     All phases are evaluated on these records, with the same number of layers as
     in training. `batches` is the number of batches, or -1 for all. If the
-    records' metadata contain the metrics of a model that knows only the
-    frequencies, the result includes these metrics.
+    records' metadata contain the metrics of a model that predicts by frequency
+    alone, the result includes these metrics.
     """
     folder = run.phases[-1].data_dir
     evaluator = run.trainer.at_depth(run.phase.layers).evaluator
@@ -190,7 +190,7 @@ def pretrain(
     hooks: Iterable[Hook] | Hook = (),
     set_by_user: Set[str] = frozenset(),
 ) -> RunResult:
-    """Pretrain an ALBERT on records, and write a model directory.
+    """Pretrain an ALBERT model on records, and write a model directory.
 
     An existing run in that directory resumes. The keyword arguments are the
     flags of `pretrain.py`.

@@ -69,7 +69,7 @@ class PretrainingConfig:
         "`DIR64:0.7,DIR128:0.2,DIR512`, with shares of the steps or, with "
         "budget_hours, of the time. train_batch_size applies to the first "
         "folder; batches from other folders have about the same number of "
-        "tokens, and a size that is a multiple of the replicas.",
+        "tokens, and a size that is a multiple of the number of replicas.",
         required=True,
     )
     albert_config_file: str = setting(

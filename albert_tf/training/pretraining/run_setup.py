@@ -95,9 +95,9 @@ def check_records(config: AlbertConfig, metadata: Metadata) -> None:
 def vocabulary_of(data_dir: str, source: str | None) -> Vocabulary | None:
     """Return the tokenizer or symbols of records, or None if unknown.
 
-    Records of the released code come without a tokenizer. The result is then
-    the tokenizer next to the records or in `source`, the directory of the
-    initial weights.
+    Records of the released code come without a tokenizer. For such records, the
+    result is the tokenizer next to the records or in `source`, the directory of
+    the initial weights.
     """
     if is_described(data_dir):
         return load_vocabulary(data_dir)

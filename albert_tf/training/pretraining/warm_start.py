@@ -26,8 +26,8 @@ WORDS = "albert/embeddings/word_embeddings"
 BIASES = "mlm/output_bias"
 SYMBOL_HEAD, WORD_HEAD = HEADS
 
-# The old and the new text count as one language if pieces that are in both
-# vocabularies cover more than this share of the new text.
+# The old and new texts are considered to be in the same language if pieces that
+# are in both vocabularies cover more than this share of the new text.
 SAME_LANGUAGE = 0.5
 
 NORMALIZE = {"sentencepiece": normalize, "wordpiece": lowercase_and_strip}
@@ -106,10 +106,10 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
 
 class Transplant:
-    """Initial weights of pieces, from the pieces of another vocabulary.
+    """Initial weights of pieces, derived from those of another vocabulary.
 
     Args:
-      origins: the old pieces of each new piece, as returned by `origins`.
+      origins: the ids of each new piece's old pieces, as returned by `origins`.
       counts: [V], the counts of the new pieces in the records, or None if
         unknown.
     """
