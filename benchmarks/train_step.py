@@ -4,8 +4,8 @@
 
 Each implementation runs in its own process; the processes take turns, step by
 step. Peers that are not installed in PYTHON are skipped with a message. The
-limit of the machine is the rate of matrix products, measured between the steps.
-FLOPs are those of the model's matrix products, forward and backward.
+limit of the machine is the speed of matrix products, measured between the
+steps. FLOPs are counted for the model's matrix products, forward and backward.
 
 For example, set up an environment for peers with:
 
