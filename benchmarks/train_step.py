@@ -28,7 +28,7 @@ HEAD = ("s / step", "min", "examples / s", "of the limit", "peak MB")
 
 
 def limit(worker: Worker, case: Case) -> float:
-    """Print and return the seconds that a step's matrix products alone take."""
+    """Print and return the time of a step's matrix products, in seconds."""
     config = AlbertConfig(**case.model)
     example = training_flops(config, case.tokens, case.predictions)
     flops, rate = case.batch * example, 2 * PRODUCT_SIZE**3 / worker.median
