@@ -1,23 +1,23 @@
-# `make demo` and `make test` need Python 3.10 to 3.13, make and a network;
-# they make their own environment in .venv.
+# `make demo` and `make test` need Python 3.10 to 3.13, make and a network
+# connection. They create their own environment in .venv.
 
 PYTHON ?= python3
 VENV ?= .venv
 # More requirements for pip, for example REQUIREMENTS="tensorflow==2.20.*".
 REQUIREMENTS ?=
-# The extras of pyproject.toml that VENV has.
+# The extras of pyproject.toml to install in VENV.
 EXTRAS ?= test
-# How uv chooses versions, for example lowest-direct; pip does without it.
+# How uv chooses versions, for example lowest-direct. If empty, pip installs.
 RESOLUTION ?=
-# Files of requirements that replace those of pyproject.toml; needs RESOLUTION.
+# Files whose requirements replace those of pyproject.toml; needs RESOLUTION.
 OVERRIDES ?=
-# Options of pytest: what `make lowest` and `make next` run.
+# Arguments of pytest that select what `make lowest` and `make next` run.
 TESTS ?=
 # Processes that run the tests; each needs about 3 GB.
 TEST_PROCESSES ?= 2
-# What `make traces` does: names of runs, or --record and names.
+# Arguments of `make traces`: names of runs, or --record and names of runs.
 TRACES ?=
-# How long `make fuzz` takes, and its other arguments.
+# The duration of `make fuzz`, and its other arguments.
 FUZZ_SECONDS ?= 600
 FUZZ ?=
 
@@ -31,25 +31,26 @@ UV := $(BIN)/uv pip install --python=$(BIN)/python --resolution=$(RESOLUTION) \
 .PHONY: interchange-tests lowest next test-all docs site format clean
 
 help:
-	@echo "make demo      text to SavedModel on this machine, results in demo/"
-	@echo "make test      lint and the tests that take seconds"
-	@echo "make slow      the tests that take minutes"
-	@echo "make properties  the properties with 20 times as many, random examples"
+	@echo "make demo      run every step from text to a SavedModel; results in demo/"
+	@echo "make test      run the linter and the tests that take seconds"
+	@echo "make slow      run the tests that take minutes"
+	@echo "make properties  run the property tests on 20 times as many examples,"
+	@echo "               drawn at random"
 	@echo "make traces    compare the losses of 100 steps of each recipe and task"
-	@echo "               with the recorded ones"
+	@echo "               with the recorded losses"
 	@echo "make fuzz      read damaged files of every kind for FUZZ_SECONDS"
-	@echo "make interchange  the tests with PyTorch, transformers, JAX and Beam, in an"
-	@echo "               environment of their own. From the default index, PyTorch"
-	@echo "               for Linux brings gigabytes of CUDA: an index of its CPU"
-	@echo "               builds can be named by PIP_EXTRA_INDEX_URL, or a version"
-	@echo "               by REQUIREMENTS."
-	@echo "make lowest    the tests with the lowest versions of pyproject.toml, on"
-	@echo "               Python 3.10 where there is one"
-	@echo "make next      the tests with the next TensorFlow, before there is a"
-	@echo "               tensorflow-text for it"
-	@echo "make docs      the site, in an environment of its own: build/site"
-	@echo "make test-all  test, slow, traces and interchange"
-	@echo "make format    format the code as lint wants it"
+	@echo "make interchange  run the tests with PyTorch, transformers, JAX and Beam,"
+	@echo "               in a separate environment. On Linux, the default index"
+	@echo "               installs PyTorch with gigabytes of CUDA libraries. To avoid"
+	@echo "               them, set PIP_EXTRA_INDEX_URL to an index of CPU builds, or"
+	@echo "               REQUIREMENTS to a version."
+	@echo "make lowest    run the tests with the lowest versions that pyproject.toml"
+	@echo "               allows, on Python 3.10 if it is installed"
+	@echo "make next      run the tests with the next TensorFlow, without"
+	@echo "               tensorflow-text"
+	@echo "make docs      build the site in build/site, in a separate environment"
+	@echo "make test-all  run test, slow, traces and interchange"
+	@echo "make format    format the code with ruff"
 	@echo "make clean     remove the environments, caches and demo/"
 
 demo: $(INSTALLED)
@@ -80,11 +81,11 @@ interchange:
 	$(MAKE) VENV=$(VENV)-interchange \
 	    EXTRAS=test,beam,convert,phonemes,step-file interchange-tests
 
-# What is skipped for want of a package was not tested: that fails.
+# A test that is skipped because a package is missing counts as a failure.
 interchange-tests: $(INSTALLED)
 	$(BIN)/python -m pytest -p tests.no_skips -m interchange
 
-# Lint is for one version of ruff.
+# This target does not run the linter, which needs one version of ruff.
 tests: $(INSTALLED)
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(TESTS)
 
@@ -94,7 +95,7 @@ lowest:
 	$(MAKE) VENV=$(VENV)-lowest PYTHON=$(OLDEST) RESOLUTION=lowest-direct \
 	    TESTS='$(TESTS)' tests
 
-# Tests that need tensorflow-text are skipped, and listed.
+# Tests that need tensorflow-text are skipped and listed.
 next:
 	$(MAKE) VENV=$(VENV)-next RESOLUTION=highest \
 	    OVERRIDES=tests/next_tensorflow.txt \
@@ -121,9 +122,9 @@ $(INSTALLED): setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; \
 	    sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
 	    echo "error: Python 3.10 to 3.13 is needed;" \
-	        "name one with PYTHON=. Received: PYTHON=$(PYTHON)" >&2; exit 1; }
+	        "pass its path as PYTHON=. Received: PYTHON=$(PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	    echo "error: this Python cannot make environments; install its venv" \
+	    echo "error: this Python cannot create environments; install its venv" \
 	        "module (Debian, Ubuntu: apt-get install python3-venv)." >&2; \
 	    exit 1; }
 	$(PYTHON) -m venv $(VENV)

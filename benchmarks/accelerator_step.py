@@ -47,7 +47,7 @@ RULE = ("---",) * len(HEAD)
 
 
 class Step:
-    """A step loaded from a file, and its values on a device.
+    """A training step loaded from a file, and its arguments on a device.
 
     Args:
       file: the step file.
@@ -72,7 +72,7 @@ class Step:
 
 
 def random_batch(file: StepFile, rng: np.random.Generator) -> dict:
-    """Return a batch of random words without padding."""
+    """Return a batch of random token ids without padding."""
     shapes, words = file.shapes, file.about["config"]["vocab_size"]
     tokens, slots = shapes["input_ids"], shapes["masked_lm_ids"]
     rows = [rng.permutation(tokens[1])[: slots[1]] for _ in range(slots[0])]
@@ -97,7 +97,7 @@ def peak(device, dtype: str) -> float:
 
 
 def peers(about: dict, python: str) -> list:
-    """Start the peer; return its process in a list, or [] if it is missing."""
+    """Start the peer; return [its process], or [] if a package is missing."""
     from turns import Worker, present
 
     keys = ("vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
@@ -183,7 +183,7 @@ def compare(file: StepFile, values: dict, first: dict) -> None:
 
 
 def main() -> None:
-    """Measure the step in each file."""
+    """Measure the training step in each step file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+")
     parser.add_argument("--rounds", type=int, default=10, help="timed steps")

@@ -1,13 +1,14 @@
 """Measure time, memory and disk use of the data builder.
 
     python benchmarks/data_builder.py --text=TEXT --spm_model_file=MODEL \\
-        [--trees=LANDED,. --rounds=5] [--runner=DirectRunner]
+        [--trees=BASELINE,. --rounds=5] [--runner=DirectRunner]
 
-TEXT has one sentence per line, and blank lines between documents. Each build
-runs the user's program from start to finish. The released builder
-(google-research/albert at b772393) processed 54,350 tokens per second at length
-128 and 49,686 at length 512. It ran in one process that wrote no files, on
-2.0 MB of English with an 8,000-piece vocabulary and 2 cores of an AMD EPYC.
+TEXT has one sentence per line, and blank lines between documents. BASELINE is
+another checkout of the project. Each build runs `create_pretraining_data.py`
+from start to finish. The released builder (google-research/albert at b772393)
+processed 54,350 tokens per second at length 128 and 49,686 at length 512. It
+ran in one process that wrote no files, on 2.0 MB of English text with a
+vocabulary of 8,000 pieces, on 2 cores of an AMD EPYC.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ RELEASED = {128: 54_350, 512: 49_686}  # tokens per second
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkConfig:
-    """Settings of the benchmark."""
+    """What to build, with which checkouts, and how often."""
 
     text: str = setting(None, "Text, one sentence per line.", required=True)
     spm_model_file: str = setting(None, "SentencePiece model.", required=True)
@@ -41,12 +42,12 @@ class BenchmarkConfig:
     num_processes: tuple = setting(("1", "2"), "Numbers of processes to try.")
     builds: tuple = setting(
         ("static-1", "static-10", "static-40", "dynamic-1"),
-        "Masking and dupe_factor of the builds.",
+        "Builds to measure, each as MASKING-DUPE_FACTOR.",
     )
-    trees: tuple = setting((HERE,), "Checkouts to measure, in turn.")
+    trees: tuple = setting((HERE,), "Checkouts to measure in turn.")
     rounds: int = setting(1, "Builds per checkout; the median is reported.")
     runner: str | None = setting(
-        None, "Apache Beam runner; `num_processes` is its number of workers."
+        None, "Apache Beam runner, with `num_processes` workers."
     )
 
 
@@ -79,7 +80,7 @@ def measured(command: list[str]) -> tuple[float, int]:
 def build(
     config: BenchmarkConfig, kind: str, processes: str, tree: str
 ) -> tuple[float, int, Metadata]:
-    """Build once; return the seconds, the peak bytes, and the metadata."""
+    """Build records; return the seconds, the peak bytes and the metadata."""
     masking, duplicates = kind.split("-")
     with tempfile.TemporaryDirectory() as folder:
         flags = {

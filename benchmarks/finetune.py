@@ -1,4 +1,4 @@
-"""Compare the speed of fine-tuning and evaluation with that of Hugging Face.
+"""Compare the speed of fine-tuning and evaluation with Hugging Face's speed.
 
     python benchmarks/finetune.py --data_dir=GLUE --spm_model_file=FILE \\
         [--task=squad-1.1] [--peer_python=PYTHON]
@@ -29,7 +29,7 @@ PARTS = {"training": "train", "evaluation": "eval"}
 
 
 def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
-    """Convert examples to tokens; return {part: file of arrays}."""
+    """Tokenize examples; return {part of the data: file of its arrays}."""
     tokenizer = tokenizer_from_files(spm_model_file=asked.spm_model_file)
     task = find(asked.task).updated(max_seq_length=asked.max_seq_length)
     paths, number = {}, asked.batches * asked.batch_size
@@ -55,7 +55,10 @@ def write_rows(asked: argparse.Namespace, folder: str) -> dict[str, str]:
 
 
 def start(asked: argparse.Namespace, case: dict) -> list[Worker]:
-    """Start all implementations; return those that start, print the others."""
+    """Start all implementations; return the workers that started.
+
+    A message names each implementation that did not start.
+    """
     workers = []
     for name in (OURS, *asked.peers):
         python = sys.executable if name == OURS else asked.peer_python

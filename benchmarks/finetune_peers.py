@@ -17,7 +17,7 @@ RATE = 1e-5
 
 
 def our_trainer(case: dict):
-    """Return a trainer like that of the command `finetune`."""
+    """Return a trainer like the trainer of the command `finetune`."""
     from albert_tf.finetuning.finetuning_trainer import FinetuningTrainer
     from albert_tf.finetuning.recipe import RecipeConfig
     from albert_tf.model.config import AlbertConfig
@@ -46,7 +46,7 @@ def our_trainer(case: dict):
 
 
 def ours(case: dict) -> Callable[[], int]:
-    """Return a function that runs a pass of this project's code."""
+    """Return a function that runs a pass with this project's code."""
     from albert_tf.base import program
 
     with program.quiet_start():
@@ -106,7 +106,7 @@ def sorted_batches(case: dict) -> list[dict[str, np.ndarray]]:
 
 
 def hugging_face(case: dict, compiled: bool) -> Callable[[], int]:
-    """Return a function that runs a pass of Hugging Face's ALBERT."""
+    """Return a function that runs a pass with Hugging Face's ALBERT."""
     import torch
     import transformers
 

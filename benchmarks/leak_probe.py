@@ -5,15 +5,15 @@
 Two linear classifiers of the label are evaluated on unseen records. Their
 features are:
 
-- Form: the last pieces of A and B, their lengths and their similarity. Without
-  a leak, the accuracy is 50%. A higher accuracy reveals a fault in how pairs
-  are made, such as cut sentences, long sentences at the same position, or
-  segments from different texts.
-- Words: the words in which A and B differ, and the first pieces. Words may
-  legitimately reveal the order, for example if documents begin alike.
+- Form: the last pieces of segments A and B, the lengths of the segments and
+  their similarity. Without a leak, the accuracy is 50%. A higher accuracy
+  reveals a fault in how pairs are made, such as cut sentences, long sentences
+  at the same position, or segments from different texts.
+- Words: the words in which A and B differ, and the first pieces of A and B.
+  Words may legitimately reveal the order, for example if documents begin alike.
 
-In the next-sentence task, the similarity of A and B is the task itself, so it
-is a feature of the second classifier.
+In the next-sentence task, a model must judge the similarity of A and B, so the
+similarity is a feature of the second classifier.
 
 Glossary: n records, T tokens, V vocabulary.
 """
@@ -35,7 +35,8 @@ from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import TRAIN, Metadata, read_metadata
 from albert_tf.data.records.tfrecord import Example, decode
 
-# Maximum number of records to examine, from files that share no text.
+# Maximum number of records to examine, and of files to read them from. The
+# files share no text.
 SAMPLE = 8192
 MOST_FILES = 64
 FOLDS = 5
@@ -69,7 +70,7 @@ class Segments:
 
 
 def _bag(rows: list[np.ndarray], width: int) -> sparse.csr_array:
-    """Count the ids of each row."""
+    """Return how often each id occurs in each row, [rows, width]."""
     first = np.arange(len(rows)) * width
     cells = np.repeat(first, list(map(len, rows)))
     cells += np.concatenate([np.zeros(0, np.int64), *rows])
@@ -99,7 +100,7 @@ def _one_hot(values: np.ndarray, width: int) -> sparse.csr_array:
 
 
 def _one_hot_bins(values: np.ndarray) -> sparse.csr_array:
-    """Return the quantile bin of each value as a one-hot row of `BINS`."""
+    """Return the quantile bin of each value as a one-hot row [BINS]."""
     edges = np.quantile(values, np.arange(1, BINS) / BINS)
     return _one_hot(np.searchsorted(edges, values), BINS)
 
@@ -134,7 +135,7 @@ def _features(
 def _guessed_right(
     features: sparse.csr_matrix, swapped: np.ndarray
 ) -> np.ndarray:
-    """Return whether cross-validation predicts each record's label."""
+    """Return, for each record, whether cross-validation predicts its label."""
     guessed = cross_val_predict(
         # The dual form takes a tenth of the time for such sparse features.
         LogisticRegression(
@@ -219,7 +220,7 @@ def first_duplicate(metadata: Metadata) -> list[str]:
 
 
 def report(data_dir: str) -> list[str]:
-    """Return the lines of the report on a folder of records."""
+    """Return the lines of a report on a folder of records."""
     metadata = read_metadata(data_dir)
     paths = [files.join(data_dir, x) for x in first_duplicate(metadata)]
     rule = "`data_dir` must contain training records."
@@ -232,8 +233,8 @@ def report(data_dir: str) -> list[str]:
         lines.append(
             "Warning: the ends, lengths and similarity of A and B reveal "
             f"swapped segments in {found['balanced_accuracy']:.1%} of unseen "
-            "examples (50% is ideal): the order task leaks; see --compat, and "
-            "check short documents for titles without a full stop"
+            "examples (50% is ideal), so the form reveals the order; see "
+            "--compat, and check short documents for titles without a full stop"
         )
     return lines
 

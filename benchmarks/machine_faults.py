@@ -1,4 +1,4 @@
-"""Break builds and runs with machine faults, resume them and compare the bits.
+"""Break builds and runs with machine faults, resume and compare the output.
 
     PYTHONPATH=tests python benchmarks/machine_faults.py [FAULT...] [--runs=50]
 
@@ -71,7 +71,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @dataclasses.dataclass
 class Layer:
-    """A counter of the calls to an operation, which makes a given call fail.
+    """A counter of calls to an operation that can make a call fail.
 
     Attributes:
       place: the call to break, counted from 1; 0 breaks no call.
@@ -84,7 +84,7 @@ class Layer:
     calls: int = 0
 
     def broken(self) -> bool:
-        """Count a call; return True from the call to break onward."""
+        """Count a call; return whether this call must fail."""
         self.calls += 1
         if self.kills and self.calls == self.place:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -125,7 +125,7 @@ class Writer(io.RawIOBase):
 
 @contextlib.contextmanager
 def counted_writes(layer: Layer) -> Iterator[None]:
-    """Count all writes to disk with a layer."""
+    """Within the `with` block, count all writes to disk with a layer."""
     opened, write = files.opened, checkpoints._write
 
     def open_counted(path, mode):
@@ -158,7 +158,7 @@ def subclasses(cls: type) -> list[type]:
 
 @contextlib.contextmanager
 def counted_hooks(layer: Layer) -> Iterator[None]:
-    """Count every call to a hook with a layer."""
+    """Within the `with` block, count every call to a hook with a layer."""
     with contextlib.ExitStack() as stack:
         for cls in subclasses(Hook):
             for name in {"begin", "after", "end"} & vars(cls).keys():
@@ -193,7 +193,7 @@ class ShortReader(io.RawIOBase):
 
 @contextlib.contextmanager
 def short_reads(draw: random.Random) -> Iterator[None]:
-    """Make all reads of the library short."""
+    """Within the `with` block, make all reads of the library short."""
     opened = files.opened
 
     def open_short(path, mode):
@@ -207,7 +207,7 @@ def short_reads(draw: random.Random) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jumping_clock(draw: random.Random) -> Iterator[None]:
-    """Make both clocks jump at some readings."""
+    """Within the `with` block, make both clocks jump at some readings."""
     now, monotonic, ahead = time.time, time.monotonic, [0.0]
 
     def jumping_time() -> float:
@@ -227,7 +227,7 @@ def jumping_clock(draw: random.Random) -> Iterator[None]:
 
 
 class World:
-    """The inputs of all trials, and the results of unbroken programs."""
+    """The inputs of all trials, and the outputs of the unbroken programs."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -245,7 +245,7 @@ class World:
         self.model = folder / "model"
 
     def build(self, output: pathlib.Path) -> None:
-        """Build records."""
+        """Build records from the text of all trials."""
         build = tiny_pretraining.build_records
         build(self.text, output, self.spiece, 16)
 
@@ -268,7 +268,7 @@ class World:
 
 
 def reported(action: Callable[[], None]) -> None:
-    """Perform an action, and end the process as a program would."""
+    """Perform an action, and end the process as the command line does."""
     status = 1
     try:
         action()
@@ -286,7 +286,7 @@ def reported(action: Callable[[], None]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """The end of a process.
+    """How a process ended.
 
     Attributes:
       status: the exit status, or minus the number of a signal.
@@ -390,7 +390,7 @@ class Trials:
         return self.world.folder / f"trial-{self.number}"
 
     def places(self, counted, work: Action) -> list[int]:
-        """Draw the calls to break, or return all calls if there are few."""
+        """Return random calls to break, or all calls if there are few."""
         layer, output = Layer(), self.new_folder()
 
         def count():
@@ -406,7 +406,7 @@ class Trials:
         return sorted(drawn)
 
     def at_each(self, counted, task: str, kills: bool) -> Iterator[str]:
-        """Break drawn calls to an operation, one per trial; yield outcomes."""
+        """Break a random call to an operation in each trial; yield outcomes."""
         task = self.tasks[task]
         statuses = (-signal.SIGKILL,) if kills else (0, 1)
         for place in self.places(counted, task.work):

@@ -66,7 +66,7 @@ def module_of(frame) -> str | None:
 
 @contextlib.contextmanager
 def traced(within: Collection[str] = ()) -> Iterator[dict[str, None]]:
-    """Collect, in order, the modules that run while the block runs.
+    """Collect the modules that run while the `with` block runs, in order.
 
     Args:
       within: qualified names of functions; if there are any, only calls inside
@@ -142,7 +142,7 @@ def text_to_record(folder: Path) -> dict[str, None]:
 
 
 def model_config(folder: Path):
-    """Return the config of a tiny model that fits the records."""
+    """Return the config of a tiny model with the vocabulary of the records."""
     size = read_metadata(str(folder / "records")).vocab_size
     return dataclasses.replace(
         tiny.CONFIG, vocab_size=size, max_position_embeddings=32
@@ -150,7 +150,7 @@ def model_config(folder: Path):
 
 
 def pretrain_to_first_step(folder: Path) -> dict[str, None]:
-    """Pretrain, tracing modules until the first step has run."""
+    """Pretrain until the first step has run; return the modules that ran."""
     config = folder / "albert_config.json"
     config.write_text(model_config(folder).to_json())
     run = functools.partial(
@@ -169,7 +169,7 @@ def pretrain_to_first_step(folder: Path) -> dict[str, None]:
 
 
 def training_step(folder: Path) -> dict[str, None]:
-    """Trace one step and its input pipeline of dynamic records."""
+    """Run one step on dynamic records; return the modules that ran."""
     records, config = str(folder / "records"), model_config(folder)
     read = functools.partial(
         input_pipeline.train_batches, records, read_metadata(records), seed=1
@@ -187,7 +187,7 @@ def training_step(folder: Path) -> dict[str, None]:
 
 
 def row_to_metric(folder: Path) -> dict[str, None]:
-    """Evaluate a fine-tuned classifier on a table."""
+    """Evaluate a classifier on a table; return the modules that ran."""
     table = tiny_tasks.write_opinions(folder / "t.tsv", 32, 0)
     run = functools.partial(
         albert_tf.finetune, task="classification", eval_file=table
@@ -212,7 +212,7 @@ def row_to_metric(folder: Path) -> dict[str, None]:
 
 
 def question_to_answer(folder: Path) -> dict[str, None]:
-    """Load a question-answering model, trace its signature and call it."""
+    """Load a question-answering model, and trace and call its signature."""
     path = str(folder / "questions")
     task = exporting.question_task("simple")
     exporting.model_dir(path, str(folder / "model"), task)

@@ -60,14 +60,14 @@ INSPECTIONS = ("tests/test_layout.py", "tests/commands/test_settings_table.py")
 KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 BROKEN = "not tested"
 FAILED = Path("failed.txt")
-CPU_SECONDS = 300  # for one test; the slowest test needs 15
+CPU_SECONDS = 300  # for one test; the slowest test takes 15
 HANG = 3600  # seconds after which a mutant's tests are hanging
 # {file: {line: pytest's names of tests}}
 Covering = dict[Path, dict[int, set[str]]]
 
 
 class Bare(ast.NodeTransformer):
-    """A transformer that removes parts without an effect on correct code.
+    """A transformer that removes syntax that does not affect correct code.
 
     It removes annotations, `abstractmethod` and the argument `strict` of `zip`.
     In comparisons with a constant, it replaces identity with equality, which
@@ -109,7 +109,7 @@ class Bare(ast.NodeTransformer):
 
 
 def meaning(code: str) -> str:
-    """Return a normal form, which is equal for equivalent source texts."""
+    """Return a normal form that is equal for equivalent source texts."""
     return ast.dump(Bare().visit(ast.parse(code)))
 
 

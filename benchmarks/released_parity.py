@@ -12,8 +12,8 @@ the limit divided by the difference.
 There are two kinds of recordings. `onehot` is the computation on TPUs, which
 this project reproduces. `lookup` is the computation on CPUs and GPUs, in which
 the release clips by the norm of a gradient whose repeated rows have not been
-added up. For the rows of `lookup` in the table, this program therefore clips by
-the recorded norm, which shows that nothing else differs.
+added up. In the table, the rows for `lookup` therefore use the recorded norm
+for clipping, which shows that nothing else differs.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ class Row:
     largest: float = 0.0
 
     def add(self, ours, theirs) -> None:
-        """Update the largest difference with two tensors of the same size."""
+        """Update the largest difference from two tensors of the same size."""
         if theirs.size:
             ours = np.asarray(ours, np.float64).reshape(theirs.shape)
             self.largest = max(self.largest, np.abs(ours - theirs).max())
@@ -144,7 +144,7 @@ class Recording:
         return batch
 
     def add_by_example(self, rows: dict, ours, theirs) -> None:
-        """Compare outputs; an example without tokens has its own row."""
+        """Compare outputs; an example without tokens has a row of its own."""
         empty = np.repeat(self.empty, len(theirs) // len(self.empty))
         ours = np.asarray(ours).reshape(theirs.shape)
         rows["outputs"].add(ours[~empty], theirs[~empty])

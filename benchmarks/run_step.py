@@ -1,4 +1,4 @@
-"""Train from a step file; report the speed, and check that resuming is exact.
+"""Train from a step file; print the speed, and check that resuming is exact.
 
     python benchmarks/run_step.py base.zip records runs --steps=400
 
@@ -49,7 +49,7 @@ def report(output: str) -> None:
 
 
 def main() -> None:
-    """Run twice, and compare the last checkpoints."""
+    """Run both runs, and compare their last checkpoints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in "step_file", "records", "output":
         parser.add_argument(name)

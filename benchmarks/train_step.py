@@ -4,8 +4,8 @@
 
 Each implementation runs in its own process; the processes take turns, step by
 step. Peers that are not installed in PYTHON are skipped with a message. The
-limit of the machine is the rate of matrix products, measured between the steps.
-FLOPs are those of the model's matrix products, forward and backward.
+limit of the machine is the speed of matrix products, measured between the
+steps. FLOPs are counted for the model's matrix products, forward and backward.
 
 For example, set up an environment for peers with:
 
@@ -28,7 +28,7 @@ HEAD = ("s / step", "min", "examples / s", "of the limit", "peak MB")
 
 
 def limit(worker: Worker, case: Case) -> float:
-    """Print and return the seconds that a step's matrix products alone take."""
+    """Print and return the time of a step's matrix products, in seconds."""
     config = AlbertConfig(**case.model)
     example = training_flops(config, case.tokens, case.predictions)
     flops, rate = case.batch * example, 2 * PRODUCT_SIZE**3 / worker.median

@@ -38,7 +38,7 @@ class Case:
         return "mixed_bfloat16" if self.dtype == "bfloat16" else "float32"
 
     def data(self) -> dict[str, np.ndarray]:
-        """Return a random batch, the same for every library."""
+        """Return a random batch, which is the same for every library."""
         rng = np.random.default_rng(0)
         b, t, p = self.batch, self.tokens, self.predictions
         vocab = self.model["vocab_size"]
@@ -120,7 +120,7 @@ def ours(case: Case, jit: bool) -> Callable[[], float]:
 
 
 class KerasHub:
-    """KerasHub's backbone and masked-LM head, trained with AdamW.
+    """A trainer of KerasHub's backbone and masked-LM head, with AdamW.
 
     KerasHub lacks the sentence-order loss, which this class adds.
 
@@ -277,7 +277,7 @@ def hugging_face(case: Case, form: str) -> Callable[[], float]:
 
 
 def matrix_product(case: Case, size: int) -> Callable[[], float]:
-    """Return a function that computes a matrix product, as a speed limit."""
+    """Return a function that computes a matrix product, the speed limit."""
     import tensorflow as tf
 
     square = tf.random.stateless_normal([size, size], [0, 1])

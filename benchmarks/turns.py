@@ -1,6 +1,7 @@
-"""Run processes in turns, so that fluctuations of the machine affect all alike.
+"""Run processes in turns so that fluctuations in speed affect all equally.
 
-This module has no dependencies, so a process needs only those of its library.
+This module has no dependencies, so a process needs only the dependencies of its
+library.
 """
 
 import importlib.metadata

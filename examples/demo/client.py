@@ -1,6 +1,6 @@
-"""Query exported models like a client that has only the SavedModels.
+"""Query exported models as a client that has only the SavedModels would.
 
-Run the script by its path, so that Python does not import the package:
+Run the script by its path so that Python does not import the package:
 
     python examples/demo/client.py CLASSIFIER PRETRAINED
 """

@@ -46,13 +46,14 @@ LABELS = {
 # TensorFlow's old copies of Keras have no label.
 UNLABELLED = ("tensorflow/python/keras/", "tensorflow/python/layers/")
 
-# Maximum number of examples per label; documents fill the splits in this order.
+# {split: maximum number of examples per label}; documents fill the splits in
+# this order.
 ROOM = {"test": 375, "dev": 250, "train": 2000}
-# Number of training examples to keep, drawn from all documents; pretraining
-# helps most if labels are few.
+# Number of training examples to keep, drawn from all documents. Pretraining
+# helps most if there are few labelled examples.
 TRAINING_EXAMPLES = 1000
 MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
-# A document with more passages would fill a held-out split on its own.
+# A document with more passages would fill a held-out split by itself.
 MAX_HELD_OUT_PASSAGES = 40
 
 # A word that contains a library's name becomes "library": `tf.nn.relu`,
@@ -150,7 +151,7 @@ def passages(document: Document) -> list[str]:
 def task(
     everything: list[Document], rng: np.random.Generator
 ) -> dict[str, list[Example]]:
-    """Return the examples of test, dev and train, each in random order.
+    """Return the examples of each split (test, dev, train), in random order.
 
     Each text occurs once, and all texts of a document are in one split.
     """

@@ -1,4 +1,4 @@
-"""Extraction of English sentences from docstrings, without imports.
+"""Extract English sentences from docstrings without importing the modules.
 
 A document consists of the docstrings of a module and its functions, or of a
 class and its methods, in file order.

@@ -31,8 +31,8 @@ with program.quiet_start():
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
-# This model is small enough to train in minutes on two cores, and deep enough
-# to share layers.
+# This model is small enough to train in minutes on two cores, and it has
+# several layers that share weights.
 MODEL = AlbertConfig(
     vocab_size=8000,
     embedding_size=128,
@@ -222,7 +222,7 @@ def demo(
 
 
 def main(words: list[str] | None = None) -> None:
-    """Run the demo with arguments; the default is the command line."""
+    """Run the demo; `words` defaults to the arguments of the command line."""
     parser = argparse.ArgumentParser(
         description="From docstrings to a served model.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
