@@ -1,7 +1,7 @@
 """Print pretraining records in readable form.
 
 For each masked token, brackets contain the model's input and, after an arrow,
-the token to predict. On a terminal, segments A and B have different colours.
+the token to predict. On a terminal, segments A and B have different colors.
 The program accepts static, dynamic and released records.
 """
 

@@ -18,7 +18,7 @@ KINDS = {
 
 
 def serialized(**features):
-    """Serialise an example with integer, float, bytes or text features."""
+    """Serialize an example with integer, float, bytes or text features."""
     example = tf.train.Example()
     for key, values in features.items():
         values = [x.encode() if isinstance(x, str) else x for x in values]
@@ -29,7 +29,7 @@ def serialized(**features):
 
 
 def example(number, tokens=TOKENS, slots=SLOTS, without=()):
-    """Serialise an example whose first id is the given number."""
+    """Serialize an example whose first id is the given number."""
     features = {
         "input_ids": [number] + [7] * (tokens - 1),
         "input_mask": [1] * tokens,

@@ -20,7 +20,7 @@ NUMBERS = """▁1, 0, 00, ▁1 ▁0 ▁00 ▁000 ▁2010 ▁2010, 000 000, ▁9 
 7,""".split()
 WORDS = "▁the ▁cat ▁s at ▁cafe ▁[ the [cls] Ed e's ▁naïve".split()
 
-# Texts that are difficult to tokenise.
+# Texts that are difficult to tokenize.
 TEXTS = (
     "",
     " ",

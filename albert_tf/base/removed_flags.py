@@ -10,8 +10,8 @@ class Removed(NamedTuple):
     """A flag that no longer exists.
 
     Attributes:
-      advice: the current behaviour, and the replacement of the flag.
-      same: values that match the current behaviour; flags with these values are
+      advice: the current behavior, and the replacement of the flag.
+      same: values that match the current behavior; flags with these values are
         ignored.
     """
 

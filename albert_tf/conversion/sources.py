@@ -386,7 +386,7 @@ def released_values(config: AlbertConfig) -> dict[str, int | str]:
     same = all(getattr(config, key) == getattr(BASE, key) for key in SAME)
     if not (found and same and config.intermediate_size == 4 * width):
         return {}
-    # Google's Chinese models use ReLU; the models of albert_zh, which normalise
+    # Google's Chinese models use ReLU; the models of albert_zh, which normalize
     # embeddings of the hidden size, use GELU.
     relu = config.vocab_size == CHINESE and width >= BASE.hidden_size
     relu = relu and config.embedding_norm == BASE.embedding_norm

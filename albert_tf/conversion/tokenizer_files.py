@@ -115,7 +115,7 @@ class HubFiles:
       content: content of `tokenizer.json`, or {} if the file is missing.
       settings: content of `tokenizer_config.json` and
         `special_tokens_map.json`.
-      differences: warnings about behaviour that our tokenizer does not
+      differences: warnings about behavior that our tokenizer does not
         reproduce.
       notes: changes that were needed to produce the same ids.
     """

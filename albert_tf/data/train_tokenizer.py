@@ -142,7 +142,7 @@ def cut(line: str) -> Iterator[str]:
 
 
 class Sentences:
-    """An iterable of sentences, normalised like the tokenizer's input.
+    """An iterable of sentences, normalized like the tokenizer's input.
 
     The trainer treats an exception from its input as the end of the input, so
     this class stores the exception.
@@ -233,7 +233,7 @@ def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
     """Train a SentencePiece model and return its bytes.
 
     Like the released model, the result includes the trainer's default
-    normalisation, `nmt_nfkc`.
+    normalization, `nmt_nfkc`.
     """
     model = io.BytesIO()
     try:

@@ -35,7 +35,7 @@ class TaskEvaluator:
     """An evaluator that measures a model's current weights on a task.
 
     The attribute `tuned` is the task with the threshold from the last
-    evaluation; predictions for unlabelled data use this threshold.
+    evaluation; predictions for unlabeled data use this threshold.
 
     Args:
       model: the `Evaluator` of the model.
@@ -214,7 +214,7 @@ def write_report(
     writes: bool,
     models: Sequence[str],
 ) -> Metrics:
-    """Evaluate and predict; return the metrics of the labelled splits.
+    """Evaluate and predict; return the metrics of the labeled splits.
 
     Args:
       folder: the folder for `metrics.json` and predictions, for instance

@@ -232,7 +232,7 @@ def seed_dir(output_dir: str, seed: int) -> str:
 
 
 # At this learning rate and above, small models may forget what they have
-# learnt, because the updates are too large.
+# learned, because the updates are too large.
 HIGH_RATE = 1e-4
 
 

@@ -172,9 +172,9 @@ def load(model_dir: str) -> Model:
     prefix = checkpoints.for_inference(model_dir)
     read = checkpoints.reader(prefix)
     names = checkpoints.read_table(prefix)
-    learnt = [n for n in names if not n.startswith(checkpoints.OPTIMIZER)]
+    learned = [n for n in names if not n.startswith(checkpoints.OPTIMIZER)]
     config = AlbertConfig.from_model_dir(model_dir)
-    return Model(config, {name: read(name) for name in learnt})
+    return Model(config, {name: read(name) for name in learned})
 
 
 # Fewer layers.

@@ -58,7 +58,7 @@ class EmbedConfig:
     pooling: str | None = setting(
         None,
         "How to compute a text's vector: the first token's vector, the mean or "
-        "the maximum over all tokens, each optionally normalised (unit_), or "
+        "the maximum over all tokens, each optionally normalized (unit_), or "
         "the pooler's output.",
         means="the pooling of fine-tuning, otherwise mean",
         choices=(*SENTENCE, "pooled"),

@@ -211,7 +211,7 @@ class Albert(ModelWithTokenizer):
         """Return the float32 vectors [N, H] of texts, or [H] of a single text.
 
         `python -m albert_tf.embed` writes the same vectors. By default, vectors
-        are not normalised.
+        are not normalized.
 
         Args:
           texts: N strings, or a single string.

@@ -82,10 +82,10 @@ def finetuned_task(cls: type, opened: Source, labels, **options) -> Task:
     names = known if labels is None else label_names(labels)
     rule = f"`labels` must be the model's labels, {', '.join(known)}; {again}"
     require(names == known, rule, labels=", ".join(names))
-    learnt = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
+    learned = {"pairs": task.is_pair, "multilabel": task.kind == "multilabel"}
     for name, value in options.items():
         rule = f"`{name}` must have the value used in fine-tuning."
-        require(value == learnt[name], rule, **{name: value})
+        require(value == learned[name], rule, **{name: value})
     return task
 
 
@@ -117,7 +117,7 @@ def task_of_class(
     opened: Source,
     labels: Sequence | None,
     max_length: int | None,
-    learnt: bool,
+    learned: bool,
     settings: dict[str, Any],
 ) -> Task:
     """Return the task of a loaded `TaskModel`.
@@ -128,7 +128,7 @@ def task_of_class(
       labels: the classes, or None for the fine-tuned model's classes.
       max_length: maximum number of tokens in an input, or None for the task's
         value.
-      learnt: whether to load the head too.
+      learned: whether to load the head too.
       settings: options of the class, fields of `TaskConfig`, names of columns
         and dropout rates.
     """
@@ -138,7 +138,7 @@ def task_of_class(
     rule = f"A setting must be one of {', '.join(sorted(legal))}{hint}"
     require(not unknown, rule, setting=", ".join(unknown))
     options = {k: settings[k] for k in cls.options if k in settings}
-    if learnt:
+    if learned:
         task = finetuned_task(cls, opened, labels, **options)
     else:
         task = new_task(cls, labels, **options)

@@ -93,16 +93,16 @@ class TaskModel(NetworkModel):
         opened = open_model(path, reading, added_pieces)
         keras_settings = {k: settings.pop(k, None) for k in ("name", "dtype")}
         new_head = as_type("new_head", new_head, bool)
-        learnt = opened.task is not None and not new_head
-        known = getattr(opened.task, "labels", ()) if learnt else ()
+        learned = opened.task is not None and not new_head
+        known = getattr(opened.task, "labels", ()) if learned else ()
         number = num_labels, known, find(cls.kinds[0]).fewest_labels
         labels = task_loading.counted(labels, *number)
-        how = labels, max_length, learnt, settings
+        how = labels, max_length, learned, settings
         task = task_loading.task_of_class(cls, opened, *how)
         config = task_loading.with_dropout(opened.config, settings)
         model = cls(config, task, opened.tokenizer, **keras_settings)
-        weights = model.named_weights().items()
-        restored = {n: v for n, v in weights if learnt or n.startswith(ENCODER)}
+        values = model.named_weights().items()
+        restored = {n: v for n, v in values if learned or n.startswith(ENCODER)}
         restore(opened, restored)
         if lora_rank is not None:
             add_low_rank(model.albert, lora_rank)
@@ -115,7 +115,7 @@ class TaskModel(NetworkModel):
         if y is not None or not isinstance(x, tuple):
             return x, y, weights
         nested = x and isinstance(x[0], tuple | dict)
-        if self.task.unlabelled and not nested:
+        if self.task.unlabeled and not nested:
             return x, y, weights  # columns of texts
         return (*x, None)[:2] + (weights,) if len(x) < 3 else x
 
@@ -142,7 +142,7 @@ class TaskModel(NetworkModel):
         rule = "`y` must be given, unless `x` is a table or a "
         rule += "`tf.data.Dataset` with labels."
         named = y is None and user_data.is_source(x)
-        known = self.task.unlabelled or y is not None or named
+        known = self.task.unlabeled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
         if part == "train":
             self.task = self.task.reopened()
@@ -186,7 +186,7 @@ class TaskModel(NetworkModel):
         """Return the batches of a `tf.data.Dataset` of texts and labels."""
         spec = dataset.element_spec
         rated = isinstance(spec, tuple) and isinstance(spec[0], tuple | dict)
-        rated = rated and len(spec) > 1 and self.task.unlabelled
+        rated = rated and len(spec) > 1 and self.task.unlabeled
         rule = "Scores must be in memory: all are divided by the largest score."
         require(not rated, rule, x=dataset)
         dataset = user_data.in_batches(dataset, self.task.text_rank, batch_size)
@@ -265,7 +265,7 @@ class TaskModel(NetworkModel):
         others = examples[first:]
         return train, self._in_memory(others, halves[1], size), others
 
-    def _labelled(self, x, y=None) -> list:
+    def _labeled(self, x, y=None) -> list:
         """Return all examples of texts or of a data set."""
         examples, batches = [], [x]
         if isinstance(x, tf.data.Dataset):
@@ -313,7 +313,7 @@ class TaskModel(NetworkModel):
         arguments = self._arguments(*data, "train", shuffle)
         if validation_data is not None:
             if self.official:
-                held_out = self._labelled(validation_data)
+                held_out = self._labeled(validation_data)
             others = validation_data, None, None, size, "eval"
             arguments["validation_data"] = self._arguments(*others)["x"]
         return arguments | {"validation_split": share}, held_out
@@ -388,7 +388,7 @@ class TaskModel(NetworkModel):
             self._check_official(is_encoded(x))
         arguments = self._arguments(x, y, sample_weight, batch_size, "eval")
         if self.official and examples is None:
-            examples = self._labelled(x, y)
+            examples = self._labeled(x, y)
         with self._scoring(examples, batch_size):
             return super().evaluate(**arguments, **kwargs)
 
@@ -449,7 +449,7 @@ class TaskModel(NetworkModel):
     def _outputs(self, features: Features, size: int, **kwargs) -> dict:
         """Return the head's outputs for all rows."""
         head = self.task.head
-        if self.task.unlabelled:
+        if self.task.unlabeled:
             # Each text is a row of its own: a graph that Keras traced for pairs
             # would not accept texts, or would have an unknown rank.
             alone = {"rows_per_example": 1, "arrays": {}}
@@ -488,7 +488,7 @@ class TaskModel(NetworkModel):
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as `finetune.py` does."""
-        return self._scores(self._labelled(x, y), batch_size)
+        return self._scores(self._labeled(x, y), batch_size)
 
 
 class ClassModel(TaskModel):

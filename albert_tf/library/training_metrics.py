@@ -44,7 +44,7 @@ def without_spare_axis(head: Head, y: Any) -> Any:
     return (y if tf.is_tensor(y) else np.asarray(y))[..., 0]
 
 
-def as_learnt(head: Head, y: Any, y_pred: Any) -> Any:
+def as_learned(head: Head, y: Any, y_pred: Any) -> Any:
     """Return a batch's labels in the type and shape that the head expects.
 
     Along with ids, users can pass labels of other shapes, such as [B, 1].
@@ -59,7 +59,7 @@ def measured(head: Head, x: dict, y: Any, y_pred: Any) -> tuple[dict, dict]:
     """Return outputs and a batch in the form that the head's losses expect."""
     outputs = y_pred if isinstance(y_pred, dict) else {"logits": y_pred}
     number = tf.shape(next(iter(outputs.values())))[0]
-    labels = {} if y is None else {LABELS: as_learnt(head, y, y_pred)}
+    labels = {} if y is None else {LABELS: as_learned(head, y, y_pred)}
     # No example is padding, and the head does not apply users' weights.
     return outputs, x | labels | {WEIGHTS: tf.ones([number])}
 

@@ -252,15 +252,15 @@ def texts_of(
 ) -> Any:
     """Return all texts of a data set, which may have labels or batches."""
     spec = dataset.element_spec
-    labelled = isinstance(spec, tuple) and (
+    labeled = isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)
     )
     dataset = in_batches(dataset, text_rank)
     texts = tf.nest.map_structure(
         lambda *parts: [x for part in parts for x in listed(part, "x")],
-        *(batch[0] if labelled else batch for batch in dataset),
+        *(batch[0] if labeled else batch for batch in dataset),
     )
-    if text_rank and not labelled and spec.shape.rank == text_rank:
+    if text_rank and not labeled and spec.shape.rank == text_rank:
         every = list(itertools.chain.from_iterable(texts))
         if any(len(text.split()) > 1 for text in every):
             return every  # words contain no spaces, so these are texts

@@ -220,10 +220,10 @@ def gelu(x: tf.Tensor):
 
 @functools.partial(xla_compiled, static=True)
 def _norm(x, gamma, beta, epsilon):
-    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    centered = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
     scale = tf.math.rsqrt(variance + epsilon)
-    standard = centred * scale
+    standard = centered * scale
     return standard * gamma + beta, standard, scale
 
 

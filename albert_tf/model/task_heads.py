@@ -266,7 +266,7 @@ class AlbertForBeamSpans(AlbertWithHead):
           `start_top_log_probs` and `start_top_index` [B, K], and
           `end_top_log_probs` and `end_top_index` [B, K, M]. With labels:
           `start_log_probs` [B, T], and `end_log_probs` [B, T] for the
-          labelled start.
+          labeled start.
         """
         sequence = encoded["sequence_output"]  # [B, T, H]
         places = answer_places(inputs["input_mask"], inputs["segment_ids"])

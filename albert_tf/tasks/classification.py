@@ -81,7 +81,7 @@ class SentenceTask(Task):
     """
 
     data_takes = TEXT_COLUMNS
-    learnt = ("labels",)
+    learned = ("labels",)
 
     columns: Columns = Columns()
     predict_columns: Columns | None = None
@@ -96,7 +96,7 @@ class SentenceTask(Task):
             self, columns=self.columns.renamed(columns), predict_columns=None
         )
 
-    def table(self, width=None, labelled=False):
+    def table(self, width=None, labeled=False):
         c = self.columns
         pair = (c.text_pair,) if c.text_pair else ()
         return TableColumns((c.text, *pair), c.label[0])
@@ -139,17 +139,17 @@ class SentenceTask(Task):
             columns = self.predict_columns
         change = LAYOUTS.get(self.layout, lambda row: row)
         examples: list[Example] = []
-        unlabelled = 0
+        unlabeled = 0
         for number, row in enumerate(map(change, read_rows(path, columns))):
             if part != "predict" and columns.lacks_label(row):
-                unlabelled += 1
+                unlabeled += 1
                 continue
             name, text, pair = columns.texts(row, number)
             label = self._label(row, columns, part)
             examples.append(Example(name, text, pair, label))
-        if unlabelled:
+        if unlabeled:
             print(
-                f"Note: {path}: skipped {unlabelled} examples without an "
+                f"Note: {path}: skipped {unlabeled} examples without an "
                 f"agreed label ({columns.no_label!r})"
             )
         return examples

@@ -77,7 +77,7 @@ class Embedding(Task):
         *("pooling", "unit_length"),
     )
     data_takes = TEXT_COLUMNS
-    unlabelled = True
+    unlabeled = True
 
     columns: Columns = USUAL
     main_metric: str = "spearman"
@@ -96,12 +96,12 @@ class Embedding(Task):
 
     # Examples.
 
-    def table(self, width=None, labelled=False):
+    def table(self, width=None, labeled=False):
         names = USUAL.text, USUAL.text_pair, NEGATIVE
         rule = "Texts must be a list, or a tuple of two or three lists."
         require((width or 0) <= len(names), rule, columns=width)
         rule = "Scores need pairs of texts, a tuple of two lists."
-        require(width == 2 or not labelled, rule, columns=width)
+        require(width == 2 or not labeled, rule, columns=width)
         return TableColumns(names[:width], USUAL.label[0])
 
     def in_memory(self):

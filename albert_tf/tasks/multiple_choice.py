@@ -237,7 +237,7 @@ class MultipleChoice(Task):
     scores = ("accuracy",)
     takes = ("max_seq_length", "classifier_dropout", "max_qa_length")
     data_takes = COLUMNS
-    learnt = ("number",)
+    learned = ("number",)
 
     layout: ReaderSettings = ReaderSettings()
     number: int = 0
@@ -261,7 +261,7 @@ class MultipleChoice(Task):
         )
         return dataclasses.replace(self, layout=layout)
 
-    def table(self, width=None, labelled=False):
+    def table(self, width=None, labeled=False):
         c, choices = self.layout.columns, self.layout.choice_columns[:1]
         texts = c.text, c.text_pair, *choices
         return TableColumns(texts, c.label[0], lists=choices)

@@ -242,7 +242,7 @@ class QuestionAnswering(Task):
             "max_answer_length": min(config.max_answer_length, room),
         }
 
-    def table(self, width=None, labelled=False):
+    def table(self, width=None, labeled=False):
         return TableColumns(("question", "context"), "answers")
 
     def reopened(self):

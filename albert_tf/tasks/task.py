@@ -98,13 +98,13 @@ class Task(abc.ABC):
       answer_outputs: the outputs from which answers are computed.
       takes: the fields of `TaskConfig` that apply to the kind.
       data_takes: the columns of `DataConfig` that apply to the kind.
-      learnt: the fields that a fine-tuned model determines.
+      learned: the fields that a fine-tuned model determines.
       has_classes: whether labels are classes.
       fewest_labels: the minimum number of labels.
       many_label_columns: whether several columns may contain the label.
       is_pair: whether examples are pairs of texts.
       text_rank: the rank of an example's text: 0, or 1 for lists of words.
-      unlabelled: whether the task can learn from texts without labels.
+      unlabeled: whether the task can learn from texts without labels.
     """
 
     kind: ClassVar[str]
@@ -114,13 +114,13 @@ class Task(abc.ABC):
     answer_outputs: ClassVar[tuple[str, ...]] = ("logits",)
     takes: ClassVar[tuple[str, ...]] = ("max_seq_length", "classifier_dropout")
     data_takes: ClassVar[tuple[str, ...]] = ()
-    learnt: ClassVar[tuple[str, ...]] = ()
+    learned: ClassVar[tuple[str, ...]] = ()
     has_classes: ClassVar[bool] = False
     fewest_labels: ClassVar[int] = 2
     many_label_columns: ClassVar[bool] = False
     is_pair: ClassVar[bool] = False
     text_rank: ClassVar[int] = 0
-    unlabelled: ClassVar[bool] = False
+    unlabeled: ClassVar[bool] = False
 
     name: str
     splits: Splits = dataclasses.field(default_factory=dict)
@@ -247,13 +247,13 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def table(
-        self, width: int | None = None, labelled: bool = False
+        self, width: int | None = None, labeled: bool = False
     ) -> TableColumns:
         """Return the columns from which to read texts and labels.
 
         Args:
           width: the number of text columns, or None for the maximum.
-          labelled: whether there are labels.
+          labeled: whether there are labels.
         """
 
     def in_memory(self) -> "Task":
@@ -311,8 +311,8 @@ class Task(abc.ABC):
             f"{trained.kind}.",
             task=f"{self.name}, a task of kind {self.kind}",
         )
-        learnt = {name: getattr(trained, name) for name in self.learnt}
-        return dataclasses.replace(self, config=trained.config, **learnt)
+        learned = {name: getattr(trained, name) for name in self.learned}
+        return dataclasses.replace(self, config=trained.config, **learned)
 
     def fitted(self, examples: Sequence[Any]) -> "Task":
         """Return the task with the labels of the training examples."""
@@ -330,7 +330,7 @@ class Task(abc.ABC):
     def features(
         self, examples: Sequence[Any], tokenizer: Tokenizer
     ) -> Features:
-        """Return the examples as arrays, with labels if all are labelled."""
+        """Return the examples as arrays, with labels if all are labeled."""
 
     # Results.
 
@@ -367,7 +367,7 @@ class Task(abc.ABC):
     def tuned(
         self, examples: Sequence[Any], predictions: Sequence[Any]
     ) -> "Task":
-        """Return the task with a threshold tuned on labelled predictions."""
+        """Return the task with a threshold tuned on labeled predictions."""
         return self
 
     @abc.abstractmethod

@@ -140,7 +140,7 @@ class TokenClassification(Task):
     scores = ("f1", "precision", "recall", "accuracy")
     takes = ("max_seq_length", "classifier_dropout", "doc_stride")
     data_takes = ("text_column", "label_column", "id_column")
-    learnt = ("labels", "scheme")
+    learned = ("labels", "scheme")
     has_classes, text_rank = True, 1
 
     word_column: str = ""
@@ -185,7 +185,7 @@ class TokenClassification(Task):
         size = self.config.max_seq_length - 2
         return size, self.config.doc_stride or usual_stride(size)
 
-    def table(self, width=None, labelled=False):
+    def table(self, width=None, labeled=False):
         words = (name_in_table(self.word_column, WORDS_COLUMN),)
         tags = name_in_table(self.tag_column, TAGS_COLUMN)
         return TableColumns(words, tags, lists=words)

@@ -1,1 +1,1 @@
-"""From text to ids: normalisation rules, tokenizers and their graphs."""
+"""From text to ids: normalization rules, tokenizers and their graphs."""

@@ -1,4 +1,4 @@
-"""Rules for normalising text before it is split into pieces.
+"""Rules for normalizing text before it is split into pieces.
 
 The rules are compiled into the character map of a SentencePiece model. At each
 position, the model replaces the longest sequence of characters that is in the
@@ -50,7 +50,7 @@ WHITE_SPACE = (
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Validated):
-    """Settings for text normalisation; `tokenizer.json` stores these settings.
+    """Settings for text normalization; `tokenizer.json` stores these settings.
 
     The defaults are the settings of the released English models. A tokenizer
     replaces `auto` with True or False.
@@ -95,7 +95,7 @@ def has_marks(text: str) -> bool:
 
 
 def normalize(text: str, config: TextConfig) -> str:
-    """Normalise text as in the training of the released SentencePiece models.
+    """Normalize text as in the training of the released SentencePiece models.
 
     The function collapses white space, as defined by `str.isspace`, and turns
     lone surrogates into U+FFFD. Depending on the settings, it also replaces
@@ -115,7 +115,7 @@ def normalize(text: str, config: TextConfig) -> str:
 
 
 Function = Callable[[str], str]
-# A separator that no rule changes or merges with its neighbours.
+# A separator that no rule changes or merges with its neighbors.
 BETWEEN = "\u2800"
 
 # Keys that spell a Hangul syllable with three letters of mixed forms (standard,
@@ -165,7 +165,7 @@ def of_each(function: Function, texts: Iterable[str]) -> list[str]:
 def normalizing_map(charsmap: bytes, config: TextConfig) -> bytes:
     """Return a map equivalent to `normalize` followed by `charsmap`.
 
-    A character's neighbours matter only for a capital sigma (`final_sigma`),
+    A character's neighbors matter only for a capital sigma (`final_sigma`),
     and in sequences that the map treats as a unit.
     """
     own = map_function(charsmap)
@@ -196,7 +196,7 @@ def with_rules(content: bytes, config: TextConfig) -> bytes:
     """Return a SentencePiece model that also applies `normalize`.
 
     The model finds user-defined symbols before it applies its map. Symbols that
-    `normalize` changes cannot occur in normalised text, so these symbols are
+    `normalize` changes cannot occur in normalized text, so these symbols are
     marked as unused.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)
@@ -233,7 +233,7 @@ def final_sigma(
     case-ignorable characters (Unicode's Final_Sigma, as in `str.lower`).
 
     Args:
-      rule: a function that normalises and lower-cases a text.
+      rule: a function that normalizes and lower-cases a text.
       config: the rule's second argument.
     """
     every = changing_characters()

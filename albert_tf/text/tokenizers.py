@@ -57,7 +57,7 @@ IdsAndSpans = tuple[list[int], list[int], list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerConfig(TextConfig):
-    """Settings for the vocabulary and for text normalisation."""
+    """Settings for the vocabulary and for text normalization."""
 
     help_group = TOKENIZER
 
@@ -177,7 +177,7 @@ class Tokenizer(Vocabulary):
         """Return the ids of a text, and each id's start and end in this text.
 
         Offsets count characters (code points) of `text` before any
-        normalisation; ends are exclusive. A piece that covers no characters,
+        normalization; ends are exclusive. A piece that covers no characters,
         such as a lone word-boundary marker (▁), has an empty span. If
         several pieces come from one character, such as a ligature, only the
         last piece covers it.

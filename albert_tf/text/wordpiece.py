@@ -143,7 +143,7 @@ def normalize(text: str, config: TextConfig) -> str:
 
 
 def separated(text: str, config: TextConfig) -> str:
-    """Normalise a text, and put spaces around punctuation."""
+    """Normalize a text, and put spaces around punctuation."""
     folded = normalize(text, config)
     return "".join([f" {c} " if is_punctuation(c) else c for c in folded])
 
@@ -224,7 +224,7 @@ class WordPiece:
         return ids
 
     def _pieces(self, word: str) -> Iterator[tuple[int, int, int]]:
-        """Yield the id, start and end of each piece of a normalised word."""
+        """Yield the id, start and end of each piece of a normalized word."""
         for begin, end in split_punctuation(word):
             for id, first, last in self._greedy(word[begin:end]):
                 yield id, begin + first, begin + last

@@ -60,7 +60,7 @@ class DistributionConfig:
     peak_tflops: float | None = setting(
         None,
         "Peak TFLOP/s of one replica's device at `dtype`, from which model "
-        "FLOPs utilisation is computed.",
+        "FLOPs utilization is computed.",
         means="known for common GPUs",
         minimum=0.0,
     )

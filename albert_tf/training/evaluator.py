@@ -36,7 +36,7 @@ def concatenate(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 class Objective(Protocol):
-    """The loss that training minimises, and the metrics to report.
+    """The loss that training minimizes, and the metrics to report.
 
     Attributes:
       terms: names of the loss terms, which are summed.

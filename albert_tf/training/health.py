@@ -115,7 +115,7 @@ def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
         return {
             "sop_solved": f"SOP accuracy is {accuracy:.4f}, too good for real "
             "text: something in the records reveals the order, or the model "
-            "has memorised the records. Check the held-out accuracy"
+            "has memorized the records. Check the held-out accuracy"
         }
     return {}
 
@@ -144,7 +144,7 @@ def loss_notes(
         if first - second < FLAT_FALL * first and not learns:
             notes["flat_loss"] = (
                 f"{what} loss is flat ({first:.3f}, then {second:.3f}): the "
-                "model has learnt only frequencies. Lower or raise the "
+                "model has learned only frequencies. Lower or raise the "
                 "learning rate, or lengthen the warm-up"
             )
     losses = [mean(window, "loss") for window in windows(settled, 10)]
@@ -229,7 +229,7 @@ def label_notes(rows: list[dict]) -> dict[str, str]:
     if last and last["word_accuracy"] > TOO_GOOD:
         notes["labels_alike"] = (
             f"Word accuracy is {last['word_accuracy']:.4f}, too good for real "
-            "text: all words have the same label, or the model has memorised "
+            "text: all words have the same label, or the model has memorized "
             "the records"
         )
     return notes

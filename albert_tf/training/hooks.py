@@ -181,7 +181,7 @@ class KeepBest(Hook):
 
     Args:
       every: as for `Evaluate`.
-      metric: name of the metric to maximise.
+      metric: name of the metric to maximize.
     """
 
     def __init__(self, every: int, metric: str):

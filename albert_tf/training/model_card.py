@@ -184,7 +184,7 @@ def metrics_table(metrics: Mapping[str, Mapping]) -> list[str]:
 
 NO_SOURCES = ["Not known: the model was not trained by a run of albert_tf."]
 LICENCE = (
-    "Choose the licence of the weights yourself: it depends on the training "
+    "Choose the license of the weights yourself: it depends on the training "
     "data."
 )
 

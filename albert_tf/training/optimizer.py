@@ -351,7 +351,7 @@ class Optimizer(keras.optimizers.Optimizer):
         self.per_replica = False
 
     def build(self, variables, names: Sequence[str] = ()):
-        """Create the variables' slots, initialised to zero."""
+        """Create the variables' slots, initialized to zero."""
         if self.built:
             return
         super().build(variables)

@@ -159,7 +159,7 @@ class Trainer:
       strategy: the strategy to run on.
       build_model: a function that builds the model; called inside the
         strategy's scope.
-      objective: the loss to minimise.
+      objective: the loss to minimize.
       optimizer: the update rule and its schedule.
       training: the settings for batch, precision and seed.
       trainable: a function that returns whether to train the variable with a

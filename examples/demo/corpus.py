@@ -50,7 +50,7 @@ UNLABELLED = ("tensorflow/python/keras/", "tensorflow/python/layers/")
 # this order.
 ROOM = {"test": 375, "dev": 250, "train": 2000}
 # Number of training examples to keep, drawn from all documents. Pretraining
-# helps most if there are few labelled examples.
+# helps most if there are few labeled examples.
 TRAINING_EXAMPLES = 1000
 MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
 # A document with more passages would fill a held-out split by itself.
@@ -159,11 +159,11 @@ def task(
     seen: set[str] = set()
     for label in LABELS:
         room = dict(ROOM)
-        labelled = [d for d in everything if label_of(d) == label]
-        for i in rng.permutation(len(labelled)):
+        labeled = [d for d in everything if label_of(d) == label]
+        for i in rng.permutation(len(labeled)):
             if not any(room.values()):
                 break
-            texts = {letters(text): text for text in passages(labelled[i])}
+            texts = {letters(text): text for text in passages(labeled[i])}
             new = [text for key, text in texts.items() if key not in seen]
             open_splits = [s for s in ROOM if room[s]]
             split = open_splits[0] if open_splits else "train"
@@ -172,7 +172,7 @@ def task(
             kept = new[: room[split]]
             room[split] -= len(kept)
             seen.update(map(letters, kept))
-            name = labelled[i].name
+            name = labeled[i].name
             splits[split] += [Example(text, label, name) for text in kept]
     for examples in splits.values():
         rng.shuffle(examples)

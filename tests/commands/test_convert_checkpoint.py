@@ -202,7 +202,7 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", ["lamb", "adam"])
 def test_albert_zh_first_release(tmp_path, rule):
-    """albert_zh's first release is recognised by its names and norm.
+    """albert_zh's first release is recognized by its names and norm.
 
     Its LAMB optimizer names the slots `lamb_m` and `lamb_v`.
     """

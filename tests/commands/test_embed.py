@@ -119,7 +119,7 @@ def test_an_embedder_keeps_its_pooling(
 
 
 def test_every_pooling_has_a_unit_form():
-    """A name that begins with `unit_` is a normalised vector."""
+    """A name that begins with `unit_` is a normalized vector."""
     x = tf.constant([[[3.0, 4.0], [5.0, -1.0], [9.0, 9.0]]])
     mask = tf.constant([[1, 1, 0]])
     plain = {"cls": [3.0, 4.0], "mean": [4.0, 1.5], "max": [5.0, 4.0]}

@@ -26,7 +26,7 @@ def ids(text):
 
 
 def static(swapped, **changes):
-    """Serialise a masked example, padded to 12 tokens and 3 predictions."""
+    """Serialize a masked example, padded to 12 tokens and 3 predictions."""
     shown = ids("[CLS] the [MASK] ##s sat [SEP] on the dog . [SEP]")
     features = dict(
         input_ids=[*shown, 0],
@@ -111,7 +111,7 @@ def test_a_record_without_masks(folder, capsys):
 
 
 def test_colors(folder, capsys, monkeypatch):
-    """On a terminal, segments, masks and special tokens differ in colour."""
+    """On a terminal, segments, masks and special tokens differ in color."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     text = printed(capsys, folder / "a.tfrecord")
     assert "\033[36mthe\033[0m" in text  # in A

@@ -58,7 +58,7 @@ def test_vocabulary(corpus, tmp_path, capfd):
     assert tokenizer.not_words.tolist() == [0, 1, 2, 3, 4]
     ids = tokenizer.encode("The Dogs chases the fish in 1903, they say.")
     assert tokenizer.unk_id not in ids and len(ids) < 30
-    # The text is normalised first, so no piece has capitals or accents.
+    # The text is normalized first, so no piece has capitals or accents.
     text = "".join(tokenizer.pieces(range(len(SYMBOLS), 55)))
     assert text == text.lower() and not set(text) & set("öﬁ\u0308")
     listed = (tmp_path / "spiece.vocab").read_text("utf-8").splitlines()

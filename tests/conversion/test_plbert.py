@@ -195,7 +195,7 @@ def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
         plbert.table_of(str(tmp_path), AlbertConfig(vocab_size=90))
 
 
-def test_files_of_pl_bert_are_recognised(tmp_path):
+def test_files_of_pl_bert_are_recognized(tmp_path):
     """A folder contains a model only if both files exist."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     assert not plbert.is_folder(str(tmp_path))

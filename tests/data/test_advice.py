@@ -160,13 +160,13 @@ def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
     for swapped in (*even, *uneven):
         made = {"records": records, "paired": paired, "swapped": swapped}
         said = "".join(reporting._labels(statistics(made=made)))
-        assert ("labelled swapped" in said) == (swapped in uneven)
+        assert ("labeled swapped" in said) == (swapped in uneven)
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"made": {"swapped": 90}}, "90.0% of the examples are labelled"),
+        ({"made": {"swapped": 90}}, "90.0% of the examples are labeled"),
         (
             {"made": {"one_segment_chunks": 120, "dropped_chunks": 100}},
             "60% of the chunks contain one line, and 100 of 200 were dropped",

@@ -39,7 +39,7 @@ from albert_tf.data.builder.text_formats import ReadingConfig
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("name", ["x", "x.txt", "x.{}", "X.TXT.{}"])
 def test_compressed_text(tmp_path, packer, name):
-    """Compressed text is recognised by its first bytes, under any name."""
+    """Compressed text is recognized by its first bytes, under any name."""
     path = tmp_path / name.format(packer.upper())
     write(path, PACKERS[packer](TEXT.encode()))
     assert read(path)[0] == DOCUMENTS

@@ -121,7 +121,7 @@ def test_shares_at_their_limits():
 
 
 def model_of(text):
-    """Train a SentencePiece model on a text without normalisation."""
+    """Train a SentencePiece model on a text without normalization."""
     sentences = iter(text.lower().split(" ") * 3)
     return trained(sentence_iterator=sentences, vocab_size=200)
 

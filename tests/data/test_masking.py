@@ -51,7 +51,7 @@ def reference_spans(order, starts, maskable, budget, ngrams):
 
 @pytest.mark.parametrize("budget", [1, 5, 12, 1000])
 def test_spans_equal_reference(budget):
-    """The vectorised choice of spans equals a word-by-word choice."""
+    """The vectorized choice of spans equals a word-by-word choice."""
     batch, order, ngrams, (covered, drawn, used) = spans(
         np.random.default_rng(1), budget
     )

@@ -127,7 +127,7 @@ def posts(tmp_path):
     return tmp_path
 
 
-def test_posts_are_learnt_from(posts, tmp_path):
+def test_posts_are_learned_from(posts, tmp_path):
     """With `keep`, each one-line document yields an example."""
     with pytest.raises(InputError, match="--single_segment_policy=keep"):
         build.run(*settings(posts, tmp_path / "split", dupe_factor=1))

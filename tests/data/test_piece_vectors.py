@@ -29,8 +29,8 @@ def tokens():
     return text
 
 
-def test_neighbours_are_counted_at_each_place(tokens):
-    """Neighbour counts equal a loop's; no pair crosses segments."""
+def test_neighbors_are_counted_at_each_place(tokens):
+    """Neighbor counts equal a loop's; no pair crosses segments."""
     tokens = tokens[:500]
     counted = collections.Counter()
     for place in range(len(tokens)):
@@ -41,13 +41,13 @@ def test_neighbours_are_counted_at_each_place(tokens):
     expected = np.zeros([12, 48])
     for cell, number in counted.items():
         expected[cell] = number
-    counts = piece_vectors.neighbour_counts(tokens, 12).toarray()
+    counts = piece_vectors.neighbor_counts(tokens, 12).toarray()
     np.testing.assert_array_equal(counts, expected)
 
 
 def test_mutual_information_is_the_smoothed_one(tokens):
     """Smoothed mutual information equals a loop's, and is never below 0."""
-    counts = piece_vectors.neighbour_counts(tokens, 12)
+    counts = piece_vectors.neighbor_counts(tokens, 12)
     table = counts.toarray()
     chance = table.sum(axis=0) ** 0.75
     expected = np.zeros_like(table)
@@ -66,7 +66,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
     often, rare = [2, 3, 16, 2, 3] * 3, [2, 3, 17, 2, 3] * 2 + [2, 3, 17, 2]
     rest = [15, 2, 15, GAP, *often, GAP, *rare, GAP]
     tokens = np.concatenate([tokens, rest])
-    counts = piece_vectors.neighbour_counts(tokens, 20)
+    counts = piece_vectors.neighbor_counts(tokens, 20)
     dense = piece_vectors.mutual_information(counts).toarray()
     left, values, _ = np.linalg.svd(dense)
     rows = (left[:, :6] * np.sqrt(values[:6]))[:12]
@@ -75,7 +75,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
     products = vectors[:12] @ vectors[:12].T
     np.testing.assert_allclose(products, rows @ rows.T, rtol=1e-3, atol=1e-3)
     assert dense[15].any() and not vectors[15].any()
-    # With neighbours at all four places, a piece must occur three times.
+    # With neighbors at all four places, a piece must occur three times.
     assert vectors[16].any() and dense[17].any() and not vectors[17].any()
     sizes = np.mean(vectors[[*range(12), 16]] ** 2, axis=1)
     np.testing.assert_allclose(sizes, 1, rtol=1e-5)

@@ -52,7 +52,7 @@ NUMPY_STYLE = """
 
     See Also
     --------
-    mix : Mix the colours of two images.
+    mix : Mix the colors of two images.
 
     Examples
     --------

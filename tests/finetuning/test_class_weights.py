@@ -60,7 +60,7 @@ def expected_loss(kind, examples, rows):
 
     Args:
       kind: the kind of task; its classes are in sorted order.
-      examples: the labelled examples.
+      examples: the labeled examples.
       rows: the logits of each example, [T, C] or [C].
     """
     if kind == "multilabel":

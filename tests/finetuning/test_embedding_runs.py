@@ -64,7 +64,7 @@ def trained(shallow, tables, tmp_path_factory):
     return folder, metrics
 
 
-def test_pairs_are_learnt(trained):
+def test_pairs_are_learned(trained):
     """Training on triplets moves matching texts closer together."""
     folder, metrics = trained
     assert set(metrics) == {"eval"} and metrics["eval"]["spearman"] > 0.6

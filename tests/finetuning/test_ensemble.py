@@ -101,7 +101,7 @@ def test_medians_of_three():
 
 
 def test_the_best_seed_is_that_of_the_evaluation(tmp_path, monkeypatch):
-    """The best seed does not depend on metrics of a labelled test set."""
+    """The best seed does not depend on metrics of a labeled test set."""
     scores = {7: (0.5, 0.9), 8: (0.6, 0.1)}
 
     def run_job(s, job, strategy):

@@ -22,7 +22,7 @@ from albert_tf.training.distribution import make_strategy
 from albert_tf.training.history import History
 
 
-def test_a_keyword_is_learnt(finished):
+def test_a_keyword_is_learned(finished):
     """A model learns labels that depend on one word."""
     _, metrics = finished
     assert metrics["eval"]["accuracy"] > 0.95

@@ -132,7 +132,7 @@ def test_a_run_with_windows(pretrained, tmp_path):
         ),
     ],
 )
-def test_what_follows_from_words_is_learnt(
+def test_what_follows_from_words_is_learned(
     name, metric, values, pretrained, tmp_path
 ):
     """Models learn tags, answers and choices that one word determines."""
@@ -142,8 +142,8 @@ def test_what_follows_from_words_is_learnt(
 
 
 @pytest.mark.slow
-def test_whether_there_is_an_answer_is_learnt(pretrained, tmp_path):
-    """The beam head finds answers and recognises unanswerable questions.
+def test_whether_there_is_an_answer_is_learned(pretrained, tmp_path):
+    """The beam head finds answers and recognizes unanswerable questions.
 
     The null odds separate the two kinds of questions without a tuned threshold.
     """

@@ -352,7 +352,7 @@ def test_the_model_has_one_encoder():
 
 
 @pytest.mark.slow
-def test_both_tasks_are_learnt(together):
+def test_both_tasks_are_learned(together):
     """In both layouts, the model learns labels that one word determines."""
     metrics = together[1]
     assert metrics["sst-2_eval"]["accuracy"] > 0.75

@@ -87,7 +87,7 @@ def fake(**values):
 
 
 @pytest.mark.parametrize(
-    ("unlabelled", "x", "found"),
+    ("unlabeled", "x", "found"),
     [
         (False, (["a"], [1]), (["a"], [1], 5)),
         (False, (["a"],), (["a"], None, 5)),
@@ -99,9 +99,9 @@ def fake(**values):
         (True, (), ((), None, 5)),
     ],
 )
-def test_a_tuple_has_labels_and_weights(unlabelled, x, found):
+def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
     """A tuple contains texts, labels and weights, or columns of texts."""
-    model = fake(task=fake(unlabelled=unlabelled))
+    model = fake(task=fake(unlabeled=unlabeled))
     unpacked = TaskModel.unpacked(model, x, None, 5)
     assert unpacked[:2] == found[:2] and unpacked[2] == found[2]
     assert TaskModel.unpacked(model, x, [9], 5) == (x, [9], 5)
@@ -171,8 +171,8 @@ class Recorder:
     def _arguments(self, *data):
         return {"x": data}
 
-    def _labelled(self, data):
-        return ["labelled", data]
+    def _labeled(self, data):
+        return ["labeled", data]
 
 
 @pytest.mark.parametrize("official", [[], ["f1"]])
@@ -197,7 +197,7 @@ def test_data_of_fit_are_divided_or_given(official):
     found, held_out = converted(texts, 0.0, (["b"], [1]))
     others = (["b"], [1]), None, None, 2, "eval"
     assert found == given | {"validation_data": others, "validation_split": 0.0}
-    wanted = ["labelled", (["b"], [1])] if official else None
+    wanted = ["labeled", (["b"], [1])] if official else None
     assert held_out == wanted
     given = {"x": (IDS, "y", None, 4, "train", "mix")}
     assert converted(IDS, 0.0) == (given | {"validation_split": 0.0}, None)

@@ -41,8 +41,8 @@ def low_rank(shallow):
 
 def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
     """Training changes A, B and the head, but not the kernels."""
-    learnt = {v.path.rpartition("/")[2] for v in low_rank.trainable_variables}
-    assert learnt == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
+    learned = {v.path.rpartition("/")[2] for v in low_rank.trainable_variables}
+    assert learned == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
     heads = [v for v in low_rank.trainable_variables if v.name == "kernel"]
     assert [v.path.split("/")[-2] for v in heads] == ["classifier"]
     read = checkpoints.reader(checkpoint_files.latest(shallow))

@@ -33,8 +33,8 @@ def test_the_tokenizer_feeds_the_model(albert):
     assert outputs["sequence_output"].shape == (2, 12, 16)
     assert outputs["pooled_output"].shape == (2, 16)
     assert "hidden_states" not in outputs
-    learnt = [v.path for v in albert.trainable_variables]
-    assert learnt and all(path.startswith("albert/") for path in learnt)
+    learned = [v.path for v in albert.trainable_variables]
+    assert learned and all(path.startswith("albert/") for path in learned)
     every = albert(**batch, return_all=True)
     assert len(every["hidden_states"]) == len(every["attention_probs"]) == 2
     np.testing.assert_array_equal(
@@ -157,7 +157,7 @@ def test_warnings_about_files_are_printed(pretrained, monkeypatch, capsys):
     ids=str,
 )
 def test_texts_are_told_from_ids(x, texts):
-    """Texts in any container are recognised, and the error quotes them."""
+    """Texts in any container are recognized, and the error quotes them."""
     assert base_model.has_text(x) == texts
     method = base_model.of_ids("predict")
     assert method.__name__ == "predict"

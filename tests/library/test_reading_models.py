@@ -39,7 +39,7 @@ def agree(model, path, *x):
 @pytest.mark.parametrize(
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
-def test_answers_are_learnt_from_a_data_set(shallow, head):
+def test_answers_are_learned_from_a_data_set(shallow, head):
     """The loss is equal for questions from a data set and from memory."""
     model = QuestionAnswerer.load(
         shallow, answer_head=head, classifier_dropout=0.0
@@ -54,7 +54,7 @@ def test_answers_are_learnt_from_a_data_set(shallow, head):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["simple", "beam"])
-def test_answers_are_learnt(tmp_path, head):
+def test_answers_are_learned(tmp_path, head):
     """After training, a model predicts the examples' answers, even ""."""
     answers = ANSWERS if head == "simple" else ["bad", ""] * 8
     keras.utils.set_random_seed(1)
@@ -115,7 +115,7 @@ KINDS = ["O", "B-GOOD", "B-BAD"]
 
 
 @pytest.mark.slow
-def test_tags_are_learnt(shallow, tmp_path):
+def test_tags_are_learned(shallow, tmp_path):
     """After training, words get the examples' tags; accuracy is per word."""
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, KINDS)
@@ -161,7 +161,7 @@ def test_texts_are_divided_wherever_they_stand(shallow):
 
 
 @pytest.mark.slow
-def test_choices_are_learnt(shallow, tmp_path):
+def test_choices_are_learned(shallow, tmp_path):
     """Examples may have fewer choices; absent choices get probability 0."""
     contexts = ["the film was good", "the film was bad"] * 8
     questions = ["film is"] * 16

@@ -119,7 +119,7 @@ def test_a_number(shallow):
 
 
 @pytest.mark.slow
-def test_shares_of_classes_are_learnt(shallow):
+def test_shares_of_classes_are_learned(shallow):
     """The loss of soft labels is the cross entropy; one-hot rows are valid."""
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)

@@ -68,7 +68,7 @@ losses, measures = keras.losses, keras.metrics
     ],
 )
 def test_what_takes_probabilities_is_told_apart(thing, wrong):
-    """Losses and metrics that require probabilities are recognised."""
+    """Losses and metrics that require probabilities are recognized."""
     assert takes_probabilities(thing) == wrong
 
 

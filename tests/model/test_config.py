@@ -157,7 +157,7 @@ def test_group_of_a_layer():
         ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` must be at most"),
         ({"hidden_dropout_prob": -0.1}, "must be at least 0.0"),
         ({"ln_type": "preln"}, "`ln_type` must be postln"),
-        # Initialising a new model divides by this value.
+        # Initializing a new model divides by this value.
         ({"initializer_range": 0.0}, "`initializer_range` must be"),
     ],
 )

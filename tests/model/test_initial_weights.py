@@ -1,4 +1,4 @@
-"""In a new model, heads attend to neighbours or to equal words."""
+"""In a new model, heads attend to neighbors or to equal words."""
 
 import dataclasses
 
@@ -32,14 +32,14 @@ SHAPES = {
 
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_heads_begin_at_the_neighbours(shape):
+def test_heads_begin_at_the_neighbors(shape):
     """In each layer, three of four heads attend to offsets -1, 1 and -2."""
     config = dataclasses.replace(WIDE, **shape)
     keras.utils.set_random_seed(2)
     model = AlbertModel(config)
     model.build()
     radians = informed_start.start_positions(model.embeddings, 0.03, seed=5)
-    informed_start.look_at_neighbours(model, 3, radians, scale=0.03)
+    informed_start.look_at_neighbors(model, 3, radians, scale=0.03)
     ids = np.random.default_rng(0).integers(5, 500, (2, LENGTH), np.int32)
     segments = np.repeat([[0, 1]], LENGTH // 2, axis=1) + 0 * ids
     attention = model.compute(
@@ -101,7 +101,7 @@ def test_a_head_begins_at_the_same_word_elsewhere(shape):
         table.assign(5 * table.numpy())
     radians = informed_start.start_positions(tables, 0.1)
     informed_start.reserve_dimensions(tables, config.head_size)
-    informed_start.look_at_neighbours(model, head, radians, 0.1)
+    informed_start.look_at_neighbors(model, head, radians, 0.1)
     before = {v.path: v.numpy() for v in model.weights}
     informed_start.look_at_repeats(model, head, SEP, 0.1)
     ids, same = texts(np.random.default_rng(3), 6)
@@ -173,7 +173,7 @@ def test_the_score_is_that_of_waves_moved_by_the_offset():
 
 
 def test_waves_have_no_distance_twice():
-    """Among 512 positions, no distant position resembles a neighbour."""
+    """Among 512 positions, no distant position resembles a neighbor."""
     radians = informed_start.frequencies(64, seed=3)[:32]
     alike = np.cos(np.arange(1, 512)[:, None] * radians).mean(axis=1)
     assert alike.max() < 0.7

@@ -102,7 +102,7 @@ def test_the_beams_logits_are_not_rounded_to_bfloat16():
         kernel = layer.kernel.numpy()
 
         def recorded(x, layer=layer, name=name, kernel=kernel):
-            # The first ends belong to the labelled starts; all other ends
+            # The first ends belong to the labeled starts; all other ends
             # belong to the beam.
             seen.setdefault(name, np.float32(x) @ kernel)
             return layer(x)
@@ -206,8 +206,8 @@ def test_the_released_head_of_squad_2():
             )
 
 
-def test_the_released_head_learns_from_the_labelled_start():
-    """In training, ends depend on the labelled start instead of the beam."""
+def test_the_released_head_learns_from_the_labeled_start():
+    """In training, ends depend on the labeled start instead of the beam."""
     config = dataclasses.replace(tiny.CONFIG, initializer_range=0.4)
     model = AlbertForBeamSpans(config, 8, 8)
     inputs = DATA["input_ids"][:2], MASK, SEGMENTS

@@ -42,10 +42,10 @@ class Weights:
         return x @ self[f"{name}/kernel"] + self[f"{name}/bias"]
 
     def norm(self, x):
-        centred = x - x.mean(-1, keepdims=True)
-        spread = np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12)
+        centered = x - x.mean(-1, keepdims=True)
+        spread = np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-12)
         gamma, beta = self["layer_norm/gamma"], self["layer_norm/beta"]
-        return centred / spread * gamma + beta
+        return centered / spread * gamma + beta
 
 
 def embed(weights, config, ids, segments):

@@ -1,6 +1,6 @@
 """The released pairs and masks as Python lists, one document at a time.
 
-The module was written from the behaviour of google-research/albert
+The module was written from the behavior of google-research/albert
 `create_pretraining_data.py` (`create_instances_from_document`,
 `truncate_seq_pair`, `create_masked_lm_predictions`), for comparison with the
 package's arrays. A document is a list of sentences, and a sentence is a list of

@@ -52,7 +52,7 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
 
 
 def test_regression_gives_the_score(tmp_path, pretrained_dir):
-    """`score` returns the model's number, even for serialised examples."""
+    """`score` returns the model's number, even for serialized examples."""
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "regression", pair="b")
     wanted = Regressor.load(folder).predict(TEXTS, TEXTS[::-1], verbose=0)

@@ -75,7 +75,7 @@ def test_inputs_are_hugging_faces(folder, tokenizer):
 
 @pytest.mark.slow
 def test_an_embedder_gives_its_vectors(pretrained_dir, tokenizer, tmp_path):
-    """Vectors of texts are normalised means of token vectors."""
+    """Vectors of texts are normalized means of token vectors."""
     of_kind("embedding", tmp_path / "model", pretrained_dir)
     out = written(tmp_path / "model", tmp_path / "out", to="onnx")
     session = runtime.InferenceSession(f"{out}/model.onnx")

@@ -203,7 +203,7 @@ def test_attention_is_that_of_every_head(
 def test_examples_in_bulk_give_embeddings(
     signatures, pretrained_model, tokenizer
 ):
-    """Serialised examples with one or two texts are pooled as in Python."""
+    """Serialized examples with one or two texts are pooled as in Python."""
     second = ["the night", ""] * (len(TEXTS) // 2)
     examples = [
         serialized(text=[a], **{"text_pair": [b]} if b else {})

@@ -43,12 +43,12 @@ ROWS = {
 
 
 def write_clue(folder, name, row):
-    unlabelled = {k: v for k, v in row.items() if k != "label"} | {"id": 7}
+    unlabeled = {k: v for k, v in row.items() if k != "label"} | {"id": 7}
     train = "train.50k.json" if name == "ocnli" else "train.json"
     for file, value in (
         (train, row),
         ("dev.json", row),
-        ("test.json", unlabelled),
+        ("test.json", unlabeled),
     ):
         path = folder / name / file
         path.parent.mkdir(exist_ok=True)
@@ -168,7 +168,7 @@ def test_files_for_evaluation_servers(tmp_path, name, stem, file, expected):
 
 
 def test_a_task_writes_its_submission_and_its_confusion(tmp_path):
-    """Unlabelled texts get a submission; labelled texts, a confusion table."""
+    """Unlabeled texts get a submission; labeled texts, a confusion table."""
     task = find("rte")
     guess = Prediction("entailment", [0.7, 0.3])
     unknown = Example("9", "a", "b", None)

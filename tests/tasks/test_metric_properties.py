@@ -85,15 +85,15 @@ def test_correlations_are_numbers(pairs):
     for name, values in (("pearson", (labels, guesses)), ("spearman", ranks)):
         found = metrics.METRICS[name](labels, guesses)
         assert -1 - 1e-9 <= found <= 1 + 1e-9
-        centred = [x - x.mean() for x in values]
+        centered = [x - x.mean() for x in values]
         sizes = [
             np.abs(x).max() / max(np.abs(v).max(), 1e-300)
-            for x, v in zip(centred, values, strict=True)
+            for x, v in zip(centered, values, strict=True)
         ]
         if min(sizes) == 0.0:
             assert found == 0.0
         elif min(sizes) > 1e-4:
-            x, y = (v / np.linalg.norm(v) for v in centred)
+            x, y = (v / np.linalg.norm(v) for v in centered)
             assert found == pytest.approx(x @ y, abs=1e-4)
 
 

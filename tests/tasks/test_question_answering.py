@@ -278,14 +278,14 @@ def test_own_questions_say_whether_all_have_answers():
 
 def test_models_of_one_task_on_another():
     """Models of SQuAD 2.0 can be used for SQuAD 1.1, but not the reverse."""
-    learnt = make_task("beam")
-    other = find("squad-1.1").for_model(learnt)
+    learned = make_task("beam")
+    other = find("squad-1.1").for_model(learned)
     assert (other.impossible, other.scoring) == (False, "squad1")
-    assert other.config == learnt.config
-    own = find("question_answering").for_model(learnt)
+    assert other.config == learned.config
+    own = find("question_answering").for_model(learned)
     assert (own.impossible, own.scoring) == (True, "squad2")
     with pytest.raises(InputError, match="unanswerable"):
-        learnt.for_model(find("squad-1.1"))
+        learned.for_model(find("squad-1.1"))
 
 
 def test_models_that_may_learn_to_withhold_answers():

@@ -128,9 +128,9 @@ def test_columns_of_texts_in_memory():
         assert TASK.table(width).texts == names[:width]
     assert TASK.table().texts == names
     assert TASK.table(2, True) == (names[:2], "score", ())
-    for width, labelled in ((4, False), (1, True), (3, True), (None, True)):
+    for width, labeled in ((4, False), (1, True), (3, True), (None, True)):
         with pytest.raises(InputError, match=f"tuple of two.*={width}"):
-            TASK.table(width, labelled)
+            TASK.table(width, labeled)
 
 
 def test_how_vectors_are_made():

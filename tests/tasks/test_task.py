@@ -41,7 +41,7 @@ def test_what_labels_and_texts_of_a_kind_are(name, expected):
     """Each kind of task declares the properties of its labels and texts."""
     task = find(name)
     labels = task.has_classes, task.fewest_labels, task.many_label_columns
-    texts = task.is_pair, task.text_rank, task.unlabelled
+    texts = task.is_pair, task.text_rank, task.unlabeled
     assert labels + texts == expected
 
 

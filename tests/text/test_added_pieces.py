@@ -32,8 +32,8 @@ def test_other_ids_stay(make):
         (chinese(do_lower_case=False), "Covid", "COVID Covid", 1),
     ],
 )
-def test_found_in_normalised_text(tokenizer, piece, text, found):
-    """An added piece has one id wherever the normalised text contains it."""
+def test_found_in_normalized_text(tokenizer, piece, text, found):
+    """An added piece has one id wherever the normalized text contains it."""
     after = with_pieces(tokenizer, [piece])
     ids = after.encode(text)
     assert ids.count(tokenizer.vocab_size) == found

@@ -26,7 +26,7 @@ CONFIGS = [
     {"replace_quotes": True, "digit_comma": "none"},
 ]
 
-# Texts in which a character's neighbours matter.
+# Texts in which a character's neighbors matter.
 SEQUENCES = [
     *TEXTS,
     *map(
@@ -52,7 +52,7 @@ SEQUENCES = [
 
 
 def reference(tokenizer, texts):
-    """Return the ids of texts that Python has normalised."""
+    """Return the ids of texts that Python has normalized."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     # Repeated spaces become one, even those from a model's own map.
     proto.normalizer_spec.remove_extra_whitespaces = True
@@ -85,7 +85,7 @@ def every_character():
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", CONFIGS)
 def test_compiled_rules_are_those_of_normalize(options):
-    """All characters and sequences have the ids of their normalised form."""
+    """All characters and sequences have the ids of their normalized form."""
     tokenizer = english(**options)
     texts = [*SEQUENCES, *every_character()]
     found = tokenizer.encode_batch(texts)

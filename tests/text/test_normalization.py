@@ -1,4 +1,4 @@
-"""Each step of normalisation has the intended effect."""
+"""Each step of normalization has the intended effect."""
 
 import string
 import unicodedata
@@ -81,7 +81,7 @@ def test_punctuation():
     assert unicodedata.category("€") == "Sc"
 
 
-def test_symbols_that_normalised_text_lacks():
+def test_symbols_that_normalized_text_lacks():
     """Rules disable symbols that they change, and always collapse spaces."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
     names = ["THE", "é", "the", "▁a", "a▁", "▁▁"]

@@ -22,7 +22,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer
 def with_bytes(**text):
     """Return a BPE tokenizer with byte fallback, which has no unknown pieces.
 
-    The digit-comma rule is off, so pieces spell the normalised text.
+    The digit-comma rule is off, so pieces spell the normalized text.
     """
     content = trained(
         sentence_iterator=iter(["the cat sat at 1,000 cafés, 12, of"] * 9),
@@ -98,7 +98,7 @@ def normalizer(content):
 
 
 def normalized(tokenizer, text):
-    """Return a text that Python has normalised, in the form of its pieces."""
+    """Return a text that Python has normalized, in the form of its pieces."""
     if tokenizer.kind == "wordpiece":
         words = wordpiece.separated(text, tokenizer.config).split()
         return " ".join(words)
@@ -156,7 +156,7 @@ BYTE = re.compile("<0x..>")
 @example(text=TEXTS[2])
 @example(text="\x1b½")
 def test_spans_have_the_text_of_their_pieces(kind, text):
-    """Spans are in order; the text up to each span normalises to its pieces."""
+    """Spans are in order; the text up to each span normalizes to its pieces."""
     tokenizer = tokenizer_of(kind)
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
@@ -178,7 +178,7 @@ def test_spans_have_the_text_of_their_pieces(kind, text):
 @each_kind
 @examples(40)
 @given(text=st.lists(st.sampled_from(KNOWN)).map("".join))
-def test_decoding_returns_the_normalised_text(kind, text):
+def test_decoding_returns_the_normalized_text(kind, text):
     """Ids without an unknown piece decode to the text as it was split.
 
     The digit-comma rule adds spaces to numbers.

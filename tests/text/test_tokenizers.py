@@ -100,7 +100,7 @@ def test_normalize_equals_the_released_formula(lower):
     ],
 )
 def test_normalize_options(text, options, wanted):
-    """Each option of normalisation has the effect that its name states."""
+    """Each option of normalization has the effect that its name states."""
     config = TextConfig(**options)
     assert normalize(text, config) == wanted
 

@@ -4,7 +4,7 @@ from albert_tf.tpu.compiler import CompileOnlyStrategy, replica_program
 
 
 def lower(strategy: CompileOnlyStrategy, step, specs: list) -> bytes:
-    """Lower a function of tensors to a serialised XLA module."""
+    """Lower a function of tensors to a serialized XLA module."""
     program = replica_program(strategy, step)
     make = program.experimental_get_compiler_ir(*specs)
     return make(stage="hlo_serialized")

@@ -17,12 +17,12 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "recorded"
 LIBRARIES = ("tensorflow", "keras", "numpy")
-# Libraries partition sums by cache size and select vectorised code by CPU
+# Libraries partition sums by cache size and select vectorized code by CPU
 # features.
 MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")
 # Relative differences. With two threads, narrow vectors and no oneDNN, losses
-# differed by at most 0.2%, and the gradient norms of a memorised task by 9%.
+# differed by at most 0.2%, and the gradient norms of a memorized task by 9%.
 TOLERANCE = 0.01
 NORM_TOLERANCE = 0.3
 

@@ -119,7 +119,7 @@ def test_a_tpu_must_be_named():
     "error, reason",
     [
         (ValueError("no TPU called mine\nmore lines"), "no TPU called mine"),
-        (RuntimeError("not initialised"), "not initialised"),
+        (RuntimeError("not initialized"), "not initialized"),
         (OSError(), "OSError"),
         (tf.errors.NotFoundError(None, None, "no zone"), "no zone"),
     ],

@@ -21,7 +21,7 @@ METRICS = {"model": "x", "eval": {"accuracy": 0.875, "examples": 1200}}
 
 
 def test_a_card_says_where_a_model_comes_from(tmp_path):
-    """A card states task, labels, data, metrics, flags, code and licence."""
+    """A card states task, labels, data, metrics, flags, code and license."""
     folder = model(tmp_path, task_json=TASK, metrics_json=METRICS)
     flags = "--train_file=reviews.tsv\n--model_dir=base\n--data_dir=None\n"
     (tmp_path / "run.flags").write_text(flags)

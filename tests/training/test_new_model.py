@@ -54,7 +54,7 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))
     more = ", one to the same word elsewhere" if repeats else ""
     heads = {4: 2, 3: 2, 1: 1}[model.config.num_attention_heads]
-    assert said == f"{heads} heads that attend to a word's neighbours{more}"
+    assert said == f"{heads} heads that attend to a word's neighbors{more}"
     (attention,) = model.encoder.attentions.values()
     size = model.config.head_size
     marked = attention.query.bias.numpy().nonzero()[0].tolist()
@@ -151,7 +151,7 @@ def scores_of(attention, before, states, columns):
 
 
 def test_scores_are_those_of_the_constants():
-    """Scores: neighbour 6, same word 9, own position -14, and [SEP] 7."""
+    """Scores: neighbor 6, same word 9, own position -14, and [SEP] 7."""
     model = build(**FLAT)
     (attention,) = model.encoder.attentions.values()
     tables, size = model.embeddings, model.config.head_size
@@ -159,7 +159,7 @@ def test_scores_are_those_of_the_constants():
     radians = informed_start.start_positions(tables, 0.2)
     informed_start.reserve_dimensions(tables, size)
     before = kernels_of(attention)
-    informed_start.look_at_neighbours(model, 3, radians, 0.2)
+    informed_start.look_at_neighbors(model, 3, radians, 0.2)
     gain = informed_start.position_gain(tables)
     waves = 0.2 * gain * informed_start.waves(16, radians)
     for head, offset in enumerate((-1, 1, -2)):

@@ -180,7 +180,7 @@ def test_heads_are_kept_only_with_their_words(
 
 
 def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
-    """Symbol vectors come from neighbours, and biases from frequencies."""
+    """Symbol vectors come from neighbors, and biases from frequencies."""
     metadata = load_metadata(str(records / "records"))
     counts = json.loads((records / "records" / "piece_counts.json").read_text())
     found = []

@@ -245,7 +245,7 @@ def test_bfloat16_trains_near_float32(one_replica):
 
 
 @eagerly()
-def test_batches_without_a_pair_are_learnt_from():
+def test_batches_without_a_pair_are_learned_from():
     """Batches without pairs train masked words; all weights stay finite."""
     trainer = tiny.make_trainer()
     before = tiny.values(trainer)

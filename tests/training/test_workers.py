@@ -212,7 +212,7 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
     monkeypatch.setattr(
         faulthandler,
         "cancel_dump_traceback_later",
-        lambda: ends.append("cancelled"),
+        lambda: ends.append("canceled"),
     )
     first = signal.getsignal(signal.SIGINT)
     try:
@@ -227,7 +227,7 @@ def test_a_worker_that_is_connected_can_be_ended(ignored, monkeypatch):
         assert [signal.getsignal(n) for n in numbers] == before
     finally:
         signal.signal(signal.SIGINT, first)
-    assert ends == [(workers.MEET_SECONDS + 10, True), "cancelled"]
+    assert ends == [(workers.MEET_SECONDS + 10, True), "canceled"]
 
 
 def test_a_port_in_use_is_refused():

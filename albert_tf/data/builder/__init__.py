@@ -15,6 +15,6 @@ Finally, `statistics` reports the result and warns about problems.
 For phoneme models, `phoneme_build` creates records from the rows of a table.
 
 Every process receives a `build_settings.BuildSpec`. `local_runner` runs the
-stages on one machine, and `beam_runner` on many. `build_folder` recognises an
+stages on one machine, and `beam_runner` on many. `build_folder` recognizes an
 unfinished build, which resumes from its shards and finished files.
 """

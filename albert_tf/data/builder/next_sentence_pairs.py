@@ -7,7 +7,7 @@ another document. Only the text may reveal the label, so
 - an inserted B has the length of the B that it replaces, and ends like any B;
 - before the exchange, some B are replaced with an excerpt of their own A. If
   such a B remains, the words that it shares with A reveal the label, and the
-  neighbours of these words reveal the masked words. If such a B is exchanged,
+  neighbors of these words reveal the masked words. If such a B is exchanged,
   the new B is an excerpt of a different A.
 
 Glossary: n pairs.

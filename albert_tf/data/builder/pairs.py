@@ -234,7 +234,7 @@ def make_pairs(
     """Return the segment pairs of documents, in random order, and counts.
 
     Args:
-      documents: the tokenised text of one shard.
+      documents: the tokenized text of one shard.
       breaks: offsets of tokens that begin a new sentence inside a line.
       config: lengths and policies.
       rng: the source of randomness.

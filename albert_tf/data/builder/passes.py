@@ -1,6 +1,6 @@
 """The two passes over text, from a block of text to a file of records.
 
-The first pass tokenises each block of text and distributes it to shards. The
+The first pass tokenizes each block of text and distributes it to shards. The
 second pass writes each file of records from one shard.
 """
 
@@ -160,7 +160,7 @@ def _tokenize(
 def deal_block(
     recipe: BuildSpec, block: Block
 ) -> tuple[dict[int, bytes], Counter]:
-    """Tokenise a block; return {shard: frame} and counts.
+    """Tokenize a block; return {shard: frame} and counts.
 
     Sentences without tokens, such as lone control characters, are dropped.
     """

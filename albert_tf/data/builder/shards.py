@@ -1,4 +1,4 @@
-"""Store tokenised documents in shards on a local disk.
+"""Store tokenized documents in shards on a local disk.
 
 Shards only grow. `progress.json` stores the position in the text, and the sizes
 of the shards, at the last flush. After an interruption, shards are truncated to
@@ -22,7 +22,7 @@ PART_TOKENS = 1 << 15
 
 @dataclasses.dataclass(frozen=True)
 class Documents:
-    """Concatenated parts of tokenised documents."""
+    """Concatenated parts of tokenized documents."""
 
     ids: np.ndarray  # [N] `layout.id_type`
     starts: np.ndarray  # [N] bool, whether a token begins a word

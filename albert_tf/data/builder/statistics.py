@@ -203,7 +203,7 @@ def _labels(statistics: dict) -> Iterator[str]:
     limit = max(UNEVEN, CHANCE * 0.5 / math.sqrt(max(number, 1)))
     if number and abs(share - 0.5) > limit:
         yield (
-            f"{share:.1%} of the examples are labelled swapped instead of "
+            f"{share:.1%} of the examples are labeled swapped instead of "
             "half, so the label can be guessed; see --compat"
         )
 

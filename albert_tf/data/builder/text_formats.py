@@ -96,7 +96,7 @@ def warn_of_bad_items(counts: Counter, on_bad_text: str) -> None:
 
 
 class BadItems:
-    """A handler for bad items, with the behaviour that `on_bad_text` selects.
+    """A handler for bad items, with the behavior that `on_bad_text` selects.
 
     Args:
       on_bad_text: the setting.

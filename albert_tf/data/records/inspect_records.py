@@ -66,7 +66,7 @@ def find_tokenizer(path: str, config: TokenizerConfig) -> Tokenizer | None:
 
 
 def paint(kind: str, text: str) -> str:
-    """Colour a text if the output is a terminal, or else leave it unchanged."""
+    """Color a text if the output is a terminal, or else leave it unchanged."""
     return f"{PAINT[kind]}{text}{PLAIN}" if sys.stdout.isatty() else text
 
 

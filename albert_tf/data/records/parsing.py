@@ -207,7 +207,7 @@ def parse_phonemes(
 
 
 # A function from positions in the stream, [B] int64, and from names and
-# serialised examples, [B] string, to a batch. Masks are drawn in Python, so the
+# serialized examples, [B] string, to a batch. Masks are drawn in Python, so the
 # function runs only in the process that created the pipeline.
 Reader = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 

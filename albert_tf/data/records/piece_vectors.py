@@ -1,10 +1,10 @@
-"""Vectors of pieces, computed from counts of their neighbours in the text.
+"""Vectors of pieces, computed from counts of their neighbors in the text.
 
 A masked language model first learns which pieces can replace one another. It
 stores this knowledge in the embedding table, which contains most of the weights
 of a small ALBERT model. The text reveals such pieces before training, because
-they have the same neighbours. The vectors are the left singular vectors of the
-positive pointwise mutual information of pieces and neighbours, scaled by the
+they have the same neighbors. The vectors are the left singular vectors of the
+positive pointwise mutual information of pieces and neighbors, scaled by the
 square roots of the singular values, as Levy, Goldberg and Dagan recommend
 (https://aclanthology.org/Q15-1016). Each position around a piece is counted
 separately.
@@ -22,10 +22,10 @@ from albert_tf.data.records.tfrecord import decoded
 # Processing this many tokens takes about 20 seconds; more tokens are not worth
 # the time.
 MOST_TOKENS = 10_000_000
-DISTANCE = 2  # neighbours are at most this many positions away
+DISTANCE = 2  # neighbors are at most this many positions away
 # A piece that occurs less often has no vector.
 FEWEST = 3
-# Neighbour counts are raised to this power, because rare neighbours would
+# Neighbor counts are raised to this power, because rare neighbors would
 # otherwise have too much weight.
 SMOOTHING = 0.75
 NO_PIECE = -1
@@ -51,15 +51,15 @@ def read_tokens(data_dir: str, metadata: Metadata) -> np.ndarray:
     return np.concatenate(texts)
 
 
-def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
-    """Count how often each piece has each neighbour at each distance.
+def neighbor_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
+    """Count how often each piece has each neighbor at each distance.
 
     Args:
       tokens: as returned by `read_tokens`.
       vocab_size: V; ids of V or more are ignored.
 
     Returns:
-      [V, 2 DISTANCE V]: blocks of V columns for neighbours one position after
+      [V, 2 DISTANCE V]: blocks of V columns for neighbors one position after
       the piece, one before, two after, and so on.
     """
     pieces = (tokens >= 0) & (tokens < vocab_size)
@@ -76,8 +76,8 @@ def neighbour_counts(tokens: np.ndarray, vocab_size: int) -> sparse.csr_array:
 
 def mutual_information(counts: sparse.csr_array) -> sparse.csr_array:
     """Return log ratios of counts to expected counts; negatives become 0."""
-    of_piece, of_neighbour = counts.sum(axis=1), counts.sum(axis=0)
-    chance = of_neighbour**SMOOTHING
+    of_piece, of_neighbor = counts.sum(axis=1), counts.sum(axis=0)
+    chance = of_neighbor**SMOOTHING
     chance /= chance.sum()
     table = counts.tocoo()
     row, column = table.coords
@@ -98,14 +98,14 @@ def piece_vectors(
       vocab_size: V.
       width: E.
     """
-    counts = neighbour_counts(tokens, vocab_size)
+    counts = neighbor_counts(tokens, vocab_size)
     left, values, _ = randomized_svd(
         mutual_information(counts), width, n_iter=4, random_state=0
     )
     vectors = np.zeros([vocab_size, width], np.float32)
     vectors[:, : len(values)] = left * np.sqrt(values)
     size = np.sqrt(np.mean(vectors**2, axis=1, keepdims=True))
-    # A piece in the middle of a text has a neighbour at each position.
+    # A piece in the middle of a text has a neighbor at each position.
     seen = counts.sum(axis=1) >= 2 * DISTANCE * FEWEST
     known = seen[:, None] & (size > 1e-6)
     return np.divide(vectors, size, np.zeros_like(vectors), where=known)

@@ -158,7 +158,7 @@ class RecordStream:
         """Return the arrays of records; see `input_pipeline.train_batches`.
 
         Args:
-          records: [B] serialised examples.
+          records: [B] serialized examples.
           place: the first record's position in the stream, or None for held-out
             records.
         """

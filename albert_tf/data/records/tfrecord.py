@@ -272,12 +272,12 @@ def _join(*columns: list[bytes]) -> list[bytes]:
 
 
 def encode_ints(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Serialise each row of integers, [B, n], as a record; see `ints`."""
+    """Serialize each row of integers, [B, n], as a record; see `ints`."""
     return _join(*(ints(key, values) for key, values in features.items()))
 
 
 def encode(instances: Instances, masked: Masked) -> list[bytes]:
-    """Serialise each instance as a static record."""
+    """Serialize each instance as a static record."""
     place = np.arange(instances.input_ids.shape[1])
     return _join(
         ints("input_ids", masked.input_ids),
@@ -311,7 +311,7 @@ def _packed(flags: np.ndarray, sizes: np.ndarray) -> tuple[bytes, np.ndarray]:
 
 
 def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
-    """Serialise each instance as a dynamic record.
+    """Serialize each instance as a dynamic record.
 
     Args:
       instances: the instances to encode.

@@ -1,8 +1,8 @@
 """Initial weights that make a new model's heads attend to useful positions.
 
 A masked language model stays on a plateau, on which it predicts pieces by
-frequency alone, until some head finds a word's neighbours. With random position
-embeddings, the head must learn to find the neighbours of each position
+frequency alone, until some head finds a word's neighbors. With random position
+embeddings, the head must learn to find the neighbors of each position
 separately. In this module, position embeddings start as waves, for which a
 shift by one position is the same rotation everywhere
 (https://arxiv.org/abs/1706.03762, Section 3.5), and heads start with such
@@ -158,10 +158,10 @@ def add_to(variable: keras.Variable, place: object, more: np.ndarray) -> None:
     variable.assign(begin)
 
 
-def look_at_neighbours(
+def look_at_neighbors(
     albert: AlbertModel, heads: int, radians: np.ndarray, scale: float
 ) -> None:
-    """Initialize heads of a new model to attend to each word's neighbours.
+    """Initialize heads of a new model to attend to each word's neighbors.
 
     Args:
       albert: the model; the query and key kernels of every layer are changed.
@@ -272,7 +272,7 @@ SCALE = 0.1
 
 
 def start_words(model, data_dir: str, metadata: Metadata) -> int:
-    """Initialize word embeddings from neighbours; return how many are set.
+    """Initialize word embeddings from neighbors; return how many are set.
 
     Special and rare pieces keep their random rows. These rows and the rows of
     segments are scaled to the size of the other rows.
@@ -306,11 +306,11 @@ def start_heads(albert, data_dir: str) -> str:
     )
     if repeats:
         reserve_dimensions(albert.embeddings, albert.config.head_size)
-    look_at_neighbours(albert, heads, radians, SCALE)
+    look_at_neighbors(albert, heads, radians, SCALE)
     if repeats:
         look_at_repeats(albert, heads, tokenizer.sep_id, SCALE)
     more = ", one to the same word elsewhere" if repeats else ""
-    return f"{heads} heads that attend to a word's neighbours{more}"
+    return f"{heads} heads that attend to a word's neighbors{more}"
 
 
 def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
@@ -331,7 +331,7 @@ def start_new(model, data_dir: str, metadata: Metadata) -> list[str]:
     words = start_words(model, data_dir, metadata)
     lines = [
         f"Random weights, except {start_heads(model.albert, data_dir)}",
-        f"and {words:,} pieces with the vectors of their neighbours",
+        f"and {words:,} pieces with the vectors of their neighbors",
     ]
     counts = read_piece_counts(data_dir, model.config.vocab_size)
     if counts is not None:

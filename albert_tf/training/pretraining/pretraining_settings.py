@@ -20,7 +20,7 @@ from albert_tf.training.schedules import RATE_AT_4096, scaled_rate
 from albert_tf.training.training_config import TrainingConfig
 
 # The released schedule and initial weights; `Trainer.per_replica` adds the rest
-# of the released behaviour.
+# of the released behavior.
 COMPAT = {
     "none": {},
     "google": {
@@ -89,7 +89,7 @@ class PretrainingConfig:
         "random",
         "Initial weights of a new model: random, as in the paper; or informed "
         "by the records: MLM bias from piece frequencies, word vectors from "
-        "neighbours, half of the heads attending to a word's neighbours, and "
+        "neighbors, half of the heads attending to a word's neighbors, and "
         "one to the same word elsewhere. budget_hours chooses informed.",
         choices=("random", "informed"),
         group=MODEL,

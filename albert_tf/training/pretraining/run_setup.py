@@ -278,7 +278,7 @@ class Setup:
         )
 
     def trainer(self) -> Trainer:
-        """Return the trainer of a new model, initialised with the seed."""
+        """Return the trainer of a new model, initialized with the seed."""
         keras.utils.set_random_seed(self.training.random_seed)
         settings = self.pretraining.compat, self.optimizer, self.training
         about = self.strategy, self.kind, self.vocabulary
