@@ -5,7 +5,9 @@ import json
 import math
 
 import goldens
+import numpy as np
 import pytest
+import tensorflow as tf
 from conversions import release
 
 from albert_tf.conversion import tf1
@@ -35,6 +37,29 @@ def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
     assert any("no embedding_size" in line for line in lines)
     config = AlbertConfig.from_model_dir(str(tmp_path / "dir"))
     assert config.embedding_size == 16
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        *(("float16", "float32"), ("bfloat16", "float32")),
+        *(("float32", "float32"), ("float64", "float64"), ("int64", "int64")),
+        ("int8", "int8"),
+    ],
+)
+def test_half_precision_is_read_as_float32(stored, read, tmp_path):
+    """Values of 2 bytes become float32; other values keep their type."""
+    value = tf.cast([[1.5, -3.0]], stored)
+    prefix = str(tmp_path / "model.ckpt")
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=["x"],
+        shape_and_slices=[""],
+        tensors=[value],
+    )
+    found = tf1.open_checkpoint(prefix).read("x")
+    assert found.dtype == read
+    np.testing.assert_array_equal(found, tf.cast(value, read))
 
 
 def shipped(name: str) -> AlbertConfig:
