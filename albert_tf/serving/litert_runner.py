@@ -25,6 +25,8 @@ from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 
 MODEL_FILE = "model.tflite"
 POSITIONS = "mlm_positions"
+# Limit for one query, which takes about a second to tokenize.
+MOST_CHARACTERS = 300_000
 
 
 class Runner:
@@ -211,6 +213,8 @@ def fields_of(line: str, fields: dict[str, type]) -> dict:
     A line that begins like an object, or that has too many nested levels, is
     not treated as plain text.
     """
+    rule = f"A query must have at most {MOST_CHARACTERS:,} characters."
+    require(len(line) <= MOST_CHARACTERS, rule, characters=len(line))
     try:
         values = files.json_value(line)
     except ValueError as error:

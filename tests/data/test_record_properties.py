@@ -1,16 +1,20 @@
 """Records of any content can be read back, and damage is found."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples, texts
+from tiny_records import serialized
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.layout import id_type
 from albert_tf.data.masking import Instances, Masked
 from albert_tf.data.records import parsing, tfrecord
+from albert_tf.data.records.inspect_records import show
 from albert_tf.data.records.metadata import Metadata, RecordFile, load_metadata
 
 
@@ -167,6 +171,48 @@ def test_dynamic_records_are_read_as_written(batch):
         a, b = found.segments()
         assert [*a, *b] == wanted and len(b) == in_b
         assert found.swapped == instances.swapped[row]
+
+
+STATIC = {
+    "input_ids": [2, 7, 4, 3],
+    "input_mask": [1, 1, 1, 0],
+    "segment_ids": [0, 0, 0, 0],
+    "masked_lm_positions": [1, 0],
+    "masked_lm_ids": [9, 0],
+    "masked_lm_weights": [1.0, 0.0],
+    "next_sentence_labels": [1],
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_a_damaged_feature_is_rejected_or_shown(name):
+    """A record with any numbers in a feature is rejected or can be printed."""
+    kind = type(STATIC[name][0])
+    for number in (-5, -1, 0, 1, 2, 3, 4, 9):
+        for size in (1, 2, 4):
+            record = serialized(**STATIC | {name: [kind(number)] * size})
+            with contextlib.suppress(ValueError):
+                assert show(tfrecord.decode(record), None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"input_mask": [0, 0, 0, 0]}, "masked position outside the tokens"),
+        ({"masked_lm_positions": [3, 0]}, "masked position outside"),
+        ({"masked_lm_positions": [-1, 0]}, "masked position outside"),
+        ({"segment_ids": [0, 0, 2, 0]}, "segment id other than 0 and 1"),
+        ({"segment_ids": [0, -1, 0, 0]}, "segment id other than 0 and 1"),
+        ({"next_sentence_labels": []}, "not a pretraining record"),
+    ],
+)
+def test_values_outside_a_record_are_named(changes, fault):
+    """Positions must be those of tokens, and segments must be 0 or 1."""
+    assert tfrecord.decode(serialized(**STATIC)).originals().tolist() == [
+        *(2, 9, 4)
+    ]
+    with pytest.raises(ValueError, match=fault):
+        tfrecord.decode(serialized(**STATIC | changes))
 
 
 NUMBER = st.integers(0, 2**40)

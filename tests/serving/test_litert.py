@@ -373,6 +373,17 @@ def test_a_plain_text_is_a_query():
         litert_runner.fields_of("x" * 99, fields)
 
 
+def test_the_length_of_a_query_is_limited():
+    """A query has at most 300,000 characters, as text or as JSON."""
+    fields = KINDS["regression"].fields
+    text = "x" * 300_000
+    assert litert_runner.fields_of(text, fields)["text"] == text
+    for line in (text + "x", json.dumps({"text": text})):
+        rule = f"at most 300,000 characters. Received: characters={len(line)}"
+        with pytest.raises(InputError, match=rule):
+            litert_runner.fields_of(line, fields)
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -431,9 +431,14 @@ def decode(serialized: bytes) -> Example:
     feature = parse(serialized)
     forms = (form for name, form in FORMS.items() if name in feature)
     try:
-        return next(forms, _decode_static)(feature)
+        example = next(forms, _decode_static)(feature)
     except (IndexError, TypeError) as error:
         raise ValueError(f"not a pretraining record: {error}") from None
+    if not set(example.positions.tolist()) <= {*range(len(example.input_ids))}:
+        raise ValueError("a masked position outside the tokens")
+    if not set(example.segment_ids.tolist()) <= {0, 1}:
+        raise ValueError("a segment id other than 0 and 1")
+    return example
 
 
 def decoded(path: str, count: int | None = None) -> Iterator[Example]:
