@@ -16,8 +16,7 @@ one test of each other file and the tests that inspect the whole package, and
 then the remaining tests.
 Coverage does not record lines that run at import or in AutoGraph's copy of a
 function. For such lines, all tests of the package run, and all tests that
-execute any line of the module. "Survived" is an upper bound, because other
-tests may detect a mutant.
+execute any line of the module; other tests may detect some of the survivors.
 
 Each mutant's tests run in a process forked after the import of TensorFlow. The
 process ends when a test has used more processor time than any test needs on
