@@ -2,8 +2,8 @@
 
 A schedule has the form `VALUE:SHARE,VALUE:SHARE,VALUE`. Each value applies to
 its share of the run's steps or, with a budget, of the run's time; the last
-value applies to the rest. The boundaries of all schedules together divide a run
-into phases.
+value applies to the rest of the run. The boundaries of all schedules together
+divide a run into phases.
 """
 
 import dataclasses

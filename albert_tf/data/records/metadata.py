@@ -172,7 +172,7 @@ def _legal(metadata: Metadata) -> Metadata:
 
 
 def load_metadata(data_dir: str) -> Metadata:
-    """Read `metadata.json`, which must exist."""
+    """Return the metadata in `metadata.json`, which must exist."""
     path = files.join(data_dir, METADATA_FILE)
     values = files.read_json(path, "`metadata.json`")
     require(

@@ -49,7 +49,7 @@ def write(path: str, records: Iterable[bytes]) -> None:
 
 
 def read_counts(path: str) -> Counter:
-    """Read the counts of a finished file."""
+    """Return the counts of a finished file."""
     return Counter(files.read_json(path, "The counts of a file"))
 
 
