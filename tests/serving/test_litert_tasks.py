@@ -125,7 +125,10 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A file may have shorter inputs than fine-tuning."""
+    """With short inputs, a LiteRT model and the SavedModel give equal answers.
+
+    The inputs are shorter than in fine-tuning.
+    """
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")
