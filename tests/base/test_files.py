@@ -186,7 +186,7 @@ def test_a_file_with_several_paths_is_read_once(folder, capsys):
 
 
 def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
-    """It is an error only if another process has locked the folder."""
+    """An error is raised only if another process has locked the folder."""
     error = OSError("no locks available")
     monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
     with files.locked(str(folder / "new"), "output_dir"):

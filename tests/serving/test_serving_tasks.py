@@ -194,7 +194,7 @@ def test_classes_of_words_mark_no_entities():
 
 @pytest.mark.slow
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
-    """Words have Python's tags, and entities are the spans of these tags."""
+    """Tags equal those in Python, and entities are the spans of these tags."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     folder = tmp_path / "model"

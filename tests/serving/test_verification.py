@@ -119,7 +119,7 @@ def broken(server, config):
 
 
 def shifted(server, config):
-    """Return an ONNX file with changed weights."""
+    """Return the bytes of an ONNX file with changed weights."""
     import onnx
     from onnx import numpy_helper
 
