@@ -129,7 +129,7 @@ def name_entry(name: str, value) -> str:
 
 
 def signature_of_init(app, what, name, value, options, signature, returned):
-    """Show what `__init__` takes; Keras's `__new__` takes anything."""
+    """Show the arguments of `__init__`, which `__new__` of Keras hides."""
     if what != "class" or signature != "(*args, **kwargs)":
         return None
     parameters = inspect.signature(value.__init__).parameters
@@ -195,7 +195,7 @@ LOADED = re.compile(
 
 
 def refuse_addresses_to_load_from(app, exception) -> None:
-    """Fail if a page of the site loads anything from elsewhere."""
+    """Fail if a page of the site loads anything from another site."""
     for path in sorted(pathlib.Path(app.outdir).rglob("*")):
         if not exception and path.suffix in (".html", ".css"):
             if loaded := LOADED.search(path.read_text(encoding="utf-8")):

@@ -277,7 +277,7 @@ def _name(path: str, folder: str) -> str:
 
 
 def infer_metadata(paths: list[str], folder: str) -> Metadata:
-    """Derive the metadata of released records, which have no `metadata.json`.
+    """Return metadata for released records, which have no `metadata.json`.
 
     Files whose names start with `eval` contain held-out records. The size of
     the vocabulary is unknown.
