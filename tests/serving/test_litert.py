@@ -1,4 +1,4 @@
-"""LiteRT files are small, and their outputs equal the Python model's."""
+"""LiteRT files are small, with the same outputs as the Python model."""
 
 import dataclasses
 import functools

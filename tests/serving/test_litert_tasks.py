@@ -170,7 +170,7 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
 
 
 def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """Words, tags and spans equal the SavedModel's, even in long texts."""
+    """Words, tags and spans equal those of SavedModels, even in long texts."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     server, runner = exported(tmp_path, pretrained_dir, task)
