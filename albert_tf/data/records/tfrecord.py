@@ -83,7 +83,7 @@ PART_BYTES = 1 << 24
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Return up to `size` bytes; allocate only as much memory as needed."""
+    """Return up to `size` bytes; allocate no more memory than a file needs."""
     parts = []
     while size and (part := file.read(min(size, PART_BYTES))):
         parts.append(part)
