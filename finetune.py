@@ -1,4 +1,4 @@
-"""Fine-tune and evaluate a model directory, and write predictions."""
+"""Fine-tune and evaluate the model in a directory, and write predictions."""
 
 from albert_tf.finetune import cli
 

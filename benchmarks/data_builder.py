@@ -34,7 +34,7 @@ RELEASED = {128: 54_350, 512: 49_686}  # tokens per second
 
 @dataclasses.dataclass(frozen=True)
 class BenchmarkConfig:
-    """What to build, with which checkouts, and how often."""
+    """The builds, the checkouts to measure, and the number of rounds."""
 
     text: str = setting(None, "Text, one sentence per line.", required=True)
     spm_model_file: str = setting(None, "SentencePiece model.", required=True)

@@ -286,7 +286,7 @@ def reported(action: Callable[[], None]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a process ended.
+    """The result of a process that ended.
 
     Attributes:
       status: the exit status, or minus the number of a signal.

@@ -126,7 +126,7 @@ class Recording:
         )
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Read one file of recorded arrays."""
+        """Return {name: array} of one file of recorded arrays."""
         with np.load(os.path.join(self.folder, f"{name}.npz")) as file:
             return dict(file)
 

@@ -49,7 +49,7 @@ def report(output: str) -> None:
 
 
 def main() -> None:
-    """Run both runs, and compare their last checkpoints."""
+    """Train with and without a resume, and compare the last checkpoints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in "step_file", "records", "output":
         parser.add_argument(name)

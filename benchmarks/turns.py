@@ -82,7 +82,7 @@ class Worker:
 
 
 def present(workers: list[Worker]) -> list[Worker]:
-    """Return the workers that started; print why others did not."""
+    """Return the workers that started; print why the other workers did not."""
     for worker in workers:
         if "missing" in worker.hello:
             print(f"{worker.name}: skipped, {worker.hello['missing']}")

@@ -47,7 +47,7 @@ copybutton_only_copy_prompt_lines = False
 
 
 def setup(app):
-    """Make the generated pages, and hold the site to what it promises."""
+    """Connect the functions that generate and check pages to Sphinx events."""
     app.connect("builder-inited", site_events.write_generated_pages)
     app.connect("autodoc-process-signature", site_events.signature_of_init)
     app.connect("doctree-read", site_events.put_languages_side_by_side)

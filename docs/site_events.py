@@ -1,4 +1,4 @@
-"""What the site has that its pages do not: the reference, made of the code."""
+"""Sphinx events that generate the reference pages from the code."""
 
 import dataclasses
 import importlib
@@ -105,9 +105,10 @@ KERAS = (keras.Operation, keras.optimizers.Optimizer)
 
 
 def members_option(name: str, cls: type) -> str:
-    """Return which members to document: of Keras's many, those of use.
+    """Return the option that lists the members of a class to document.
 
-    What all models of tasks share is shown with the first of them.
+    For Keras objects, only `METHODS` are listed. Methods that all models of
+    tasks share are documented with the first such model.
     """
     if not issubclass(cls, KERAS):
         return "   :members:\n"
@@ -128,7 +129,7 @@ def name_entry(name: str, value) -> str:
 
 
 def signature_of_init(app, what, name, value, options, signature, returned):
-    """Show what `__init__` takes; Keras's `__new__` takes anything."""
+    """Show the arguments of `__init__`, which `__new__` of Keras hides."""
     if what != "class" or signature != "(*args, **kwargs)":
         return None
     parameters = inspect.signature(value.__init__).parameters
@@ -170,7 +171,7 @@ def write_generated_pages(app) -> None:
 
 
 def put_languages_side_by_side(app, doctree) -> None:
-    """Put a command beside the Python that follows it at once."""
+    """Show a command beside the Python code that directly follows it."""
     for block in list(doctree.findall(nodes.literal_block)):
         after = block.next_node(descend=False, siblings=True)
         if (
@@ -194,7 +195,7 @@ LOADED = re.compile(
 
 
 def refuse_addresses_to_load_from(app, exception) -> None:
-    """Fail if a page of the site loads anything from elsewhere."""
+    """Fail if a page of the site loads anything from another site."""
     for path in sorted(pathlib.Path(app.outdir).rglob("*")):
         if not exception and path.suffix in (".html", ".css"):
             if loaded := LOADED.search(path.read_text(encoding="utf-8")):

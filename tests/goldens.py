@@ -78,7 +78,7 @@ def section(arrays, prefix: str) -> dict[str, np.ndarray]:
 
 
 def load(name: str) -> Golden:
-    """Read a recorded configuration."""
+    """Return a recorded configuration and its arrays."""
     with np.load(FOLDER / f"{name}.npz") as arrays:
         config = AlbertConfig.from_dict(json.loads(str(arrays["config"])))
         parts = ("weights/", "inputs/", "outputs/", "grads/")

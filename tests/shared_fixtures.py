@@ -102,7 +102,7 @@ def _same_weights_in_a_module():
 
 @pytest.fixture(autouse=True)
 def _same_weights():
-    """Make Keras draw equal initial weights, whatever tests ran before."""
+    """Seed Keras so that initial weights do not depend on earlier tests."""
     random.seed(0)
 
 

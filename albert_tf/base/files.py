@@ -297,7 +297,7 @@ def locked(folder: str, name: str) -> Iterator[None]:
 
 
 def read_bytes(path: str) -> bytes:
-    """Read a whole file."""
+    """Return the content of a file as bytes."""
     with opened(path, "rb") as file:
         return file.read()
 
@@ -336,7 +336,7 @@ def require_file(there: bool, what: str, path: str) -> None:
 
 
 def read_text(path: str, what: str) -> str:
-    """Read a UTF-8 text file; `what` describes it in error messages."""
+    """Return the text of a UTF-8 file, which errors describe as `what`."""
     require_file(is_file(path), what, path)
     try:
         return read_bytes(path).decode("utf-8")
@@ -356,7 +356,7 @@ TOO_DEEP = "too many levels"
 
 
 def json_value(text: str | bytes) -> Any:
-    """Parse JSON.
+    """Return the value of a JSON text.
 
     Raises:
       ValueError: if the text is malformed, is nested too deeply, or contains an
@@ -377,7 +377,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def parse_json(text: str, path: str, what: str) -> Any:
-    """Parse the text of a JSON file; errors name the file and line."""
+    """Return the value of a JSON file's text; errors name the file and line."""
     try:
         return json_value(text.removeprefix("\ufeff"))
     except ValueError as error:
@@ -389,12 +389,12 @@ def parse_json(text: str, path: str, what: str) -> Any:
 
 
 def read_json(path: str, what: str) -> Any:
-    """Read a JSON file; syntax errors name the file and line."""
+    """Return the value in a JSON file; syntax errors name the file and line."""
     return parse_json(read_text(path, what), path, what)
 
 
 def read_json_object(path: str, what: str) -> dict:
-    """Read a JSON file that contains an object."""
+    """Return the object in a JSON file; other values raise `InputError`."""
     values = read_json(path, what)
     rule = f"{what} must be a JSON object."
     require(isinstance(values, dict), rule, path=path)

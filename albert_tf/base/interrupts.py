@@ -22,7 +22,7 @@ def end() -> None:
 
 
 def in_main_thread() -> bool:
-    """Return whether this is the main thread; only it handles signals."""
+    """Return whether this is the main thread, which handles all signals."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -324,7 +324,7 @@ def facts(config: Any, change: str = "") -> dict[str, RunFact]:
 
 
 def _line(entries: tuple) -> str:
-    """Join a list in the format of its flag; quote entries with commas."""
+    """Return the flag value for a list; entries with commas are quoted."""
     line = io.StringIO()
     csv.writer(line, lineterminator="").writerow(entries)
     return line.getvalue()

@@ -312,7 +312,7 @@ def _as_float32(tensors: Tensors, path: str) -> Tensors:
 
 
 def _open_file(folder: str) -> tuple[Tensors, str]:
-    """Open the first readable weights file of a folder."""
+    """Return the tensors and the path of the first readable weights file."""
     names = [n for n in WEIGHTS if files.exists(files.join(folder, n))]
     if names[0] == PICKLE and not is_installed("torch"):
         names = names[1:] or names  # other formats do not need torch

@@ -325,7 +325,7 @@ def what_else(path: str) -> str:
 
 
 def open_source(path: str, how: Reading | None = None) -> Source:
-    """Open the model at a path, in any supported format.
+    """Return the source model at a path, in any supported format.
 
     Args:
       path: a folder, or the prefix of a checkpoint.

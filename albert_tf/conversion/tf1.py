@@ -74,7 +74,7 @@ def find_prefix(path: str) -> str | None:
 
 
 def open_checkpoint(prefix: str) -> Tensors:
-    """Open a checkpoint of any kind; damaged files raise `InputError`."""
+    """Return the tensors of a checkpoint; damaged files raise `InputError`."""
     files.require_no_pattern("The path of a checkpoint", prefix)
     with damage_named(prefix):
         reader = tf.train.load_checkpoint(prefix)

@@ -128,7 +128,7 @@ class HubFiles:
 
     @classmethod
     def of(cls, folder: str) -> "HubFiles":
-        """Read the files of a folder."""
+        """Return the tokenizer files of a folder."""
         settings = read_if_there(folder, SPECIAL_TOKENS)
         settings |= read_if_there(folder, TOKENIZER_CONFIG)
         content = read_if_there(folder, TOKENIZER_JSON)

@@ -147,7 +147,7 @@ def damaged(path: str, error: object) -> BadData:
 
 
 class _Zstd:
-    """A reader of Zstandard frames, which reports truncated frames."""
+    """A reader of Zstandard files that reports truncated frames."""
 
     def __init__(self, file: BinaryIO):
         use = "Reading a file that `zstd -d FILE` has not decompressed"

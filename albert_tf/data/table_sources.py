@@ -65,7 +65,11 @@ class InMemoryTable:
         self._lists = None if labels is None else (setting, labels)
 
     def places(self, number: int) -> tuple[str, ...]:
-        """Return the positions of a row and, if separate, of its label."""
+        """Return the location of a row, as text for messages.
+
+        If the labels are a separate list, the result also includes the location
+        of the row's label.
+        """
         if self._lists is None:
             return (f"{self._name}, row {number}",)
         of_batch = " of a batch" * self.is_batch

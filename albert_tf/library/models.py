@@ -40,7 +40,7 @@ class Classifier(ClassModel):
 
 @registered
 class PairClassifier(Classifier):
-    """A `Classifier` for pairs, passed as two columns or as a list of pairs."""
+    """A `Classifier` for pairs of texts: two columns, or a list of pairs."""
 
     @classmethod
     def load(cls, path, labels=None, **kwargs):

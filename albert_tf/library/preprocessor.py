@@ -121,7 +121,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         return {k: x[0] if one else x for k, x in rows.items()}
 
     def _of_values(self, texts, text_pairs):
-        """Return the inputs for lists and eager tensors."""
+        """Return the model's inputs for strings, lists and eager tensors."""
         one = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
         texts = column(texts)
         text_pairs = None if text_pairs is None else column(text_pairs)

@@ -276,7 +276,7 @@ class TaskModel(NetworkModel):
 
     @contextlib.contextmanager
     def _scoring(self, examples: list | None, size) -> Iterator[None]:
-        """In the `with` block, add the examples' official metrics to logs."""
+        """In the `with` block, add the official metrics to the logs."""
         names = [metric.name for metric in self.official]
         scores = self._scores(examples, size, names) if names else {}
         with self.showing(scores):

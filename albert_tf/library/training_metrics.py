@@ -173,10 +173,11 @@ def label_form(thing: Any) -> str:
 
 
 def words_only(head: Head, y: Any, y_pred: Any, weights: Any) -> tuple:
-    """Return the labels, outputs and weights of tokens, on a single axis.
+    """Flatten the labels, outputs and weights of tokens to a single axis.
 
     Tokens without a tag have a weight of 0. No token is removed, because XLA
-    needs fixed shapes. For tasks without tags, the arguments are unchanged.
+    needs fixed shapes. For tasks without tags, the arguments are returned
+    unchanged.
     """
     if not isinstance(head, TagHead):
         return y, y_pred, weights

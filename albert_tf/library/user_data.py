@@ -250,7 +250,7 @@ def in_batches(
 def texts_of(
     dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
 ) -> Any:
-    """Return all texts of a data set, which may have labels or batches."""
+    """Return all texts of a data set, which may be labeled or batched."""
     spec = dataset.element_spec
     labeled = isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)

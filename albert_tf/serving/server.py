@@ -59,7 +59,7 @@ class ServedModel:
         return self.signatures[name].call(*request)
 
     def concrete(self) -> dict:
-        """Return {name: concrete function} for all signatures."""
+        """Return {name: concrete function}, including `serving_default`."""
 
         def graph(name: str):
             def serve(*request):
@@ -281,7 +281,7 @@ MAKERS = {"answer": answer, "choose": choice_signature, "entities": entities}
 
 
 def task_server(encoder: Encoder, model, task: Task) -> ServedModel:
-    """Return the server of a restored fine-tuned model and its head."""
+    """Return the server of a fine-tuned model with restored weights."""
     # If inputs are shorter than in training, windows must still cover the text.
     task = task.updated(max_seq_length=encoder.config.max_seq_length)
 

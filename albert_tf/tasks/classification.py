@@ -166,7 +166,7 @@ class SentenceTask(Task):
         return require_label(label, part, row.label_where, *values)
 
     def with_labels(self, labels: set[str]) -> "SentenceTask":
-        """Return the task with the classes of the training examples."""
+        """Return the task, with the classes in `labels` if it has none."""
         if self.labels:
             return self
         rule = "The training examples must have at least two labels."
@@ -442,7 +442,7 @@ class Regression(SentenceTask):
         return np.array(labels, np.float32)  # [N] or [N, C]
 
     def numbers(self, logits):
-        """Return the predictions, [N], or [N, C] for several numbers."""
+        """Return the predictions: [N] for one number, or [N, C] for several."""
         return logits if self.labels else logits[:, 0]
 
     def served(self, outputs):

@@ -73,7 +73,7 @@ class Spans(NamedTuple):
 def simple_spans(
     outputs: dict, begins: Array, inside: Array, number: int
 ) -> Spans:
-    """Return all pairs of a probable start and a probable end."""
+    """Return spans from the `number` best starts to the `number` best ends."""
     where = library(begins).where
     start = where(begins, outputs["start_logits"], IMPOSSIBLE)
     end = where(inside, outputs["end_logits"], IMPOSSIBLE)

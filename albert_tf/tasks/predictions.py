@@ -61,7 +61,7 @@ class Predictor:
 def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
     """Write rows of cells in the format of `read_rows`; return the path.
 
-    Tabs and line ends inside cells are replaced by spaces.
+    Tabs and line breaks inside cells are replaced by spaces.
     """
     spaces = str.maketrans("\t\n\r", "   ")
     lines = [

@@ -42,7 +42,10 @@ def glue(
     kind: type[SentenceTask] = Classification,
     **more,
 ) -> SentenceTask:
-    """Return the entry of a data set; its main metric is the first score."""
+    """Return the table entry of a GLUE data set.
+
+    The first of `scores` is the main metric.
+    """
     usual = {
         "folder": name.upper(),
         "splits": splits_of("train.tsv", "dev.tsv", "test.tsv"),

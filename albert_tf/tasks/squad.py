@@ -75,11 +75,11 @@ def from_json(text: str) -> Any:
 
 
 def answers_in(qa: dict, where: str) -> list[tuple[str, int | None]]:
-    """Return the texts and starts of a question's answers.
+    """Return the (text, start) pairs of a question's answers.
 
     Answers are a list of objects as in SQuAD files, an object of lists as on
-    the hub, or one or more texts, whose starts are None. Empty texts are
-    ignored.
+    the Hugging Face Hub, or one or more texts, whose starts are None. Empty
+    texts are ignored.
     """
     found = plain(qa["answers"])
     if isinstance(found, str):

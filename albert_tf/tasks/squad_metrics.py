@@ -206,7 +206,7 @@ def cmrc_tokens(text: str, tokenize: Callable) -> list[str]:
 
 
 def longest_run(first: list[str], second: list[str]) -> int:
-    """Return the length of the longest run of tokens in both sequences."""
+    """Return the length of the longest run of tokens that both lists share."""
     matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
     return matcher.find_longest_match().size
 

@@ -265,7 +265,10 @@ class Task(abc.ABC):
         return self
 
     def reopened(self) -> "Task":
-        """Return a copy of the task that can learn from additional examples."""
+        """Return the task without settings that earlier training data fixed.
+
+        The result is for training on additional examples.
+        """
         return self
 
     def table_labels(self, labels: list) -> list:

@@ -127,7 +127,7 @@ def _wrong_symbols(symbols: dict) -> Iterator[str]:
 
 
 def _read_symbols(path: str) -> SymbolTable:
-    """Read `symbols.json`."""
+    """Return the symbol table in a `symbols.json`, without words."""
     values = files.read_json_object(path, f"`{SYMBOLS_FILE}`")
     symbols, copy = values.get("symbols"), " Copy the file again."
     rule = f"`{SYMBOLS_FILE}` must contain `symbols`, an object that maps each "
@@ -157,7 +157,7 @@ def _wrong_words(words: list) -> Iterator[str]:
 
 
 def _read_words(path: str) -> tuple[str, ...]:
-    """Read `words.json`, which lists the word for each label or is empty."""
+    """Return the words in a `words.json`: one for each label, or none."""
     words = files.read_json(path, f"`{WORDS_FILE}`")
     first = " and ".join(map(repr, FIRST_WORDS))
     rule = f"`{WORDS_FILE}` must list {first}, followed by different words, or "
@@ -170,7 +170,7 @@ def _read_words(path: str) -> tuple[str, ...]:
 
 
 def read_table(folder: str) -> SymbolTable:
-    """Read the table in a folder; `words.json` may be missing."""
+    """Return the symbol table in a folder; `words.json` may be missing."""
     table = _read_symbols(files.join(folder, SYMBOLS_FILE))
     path = files.join(folder, WORDS_FILE)
     words = _read_words(path) if files.exists(path) else ()

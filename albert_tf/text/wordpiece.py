@@ -1,8 +1,8 @@
-"""WordPiece, which splits text into words, and words into the longest pieces.
+"""WordPiece, which splits words into the longest pieces in the vocabulary.
 
-Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. For
-offsets and for the graph, the changes that these classes make to text before
-they split words are compiled into the character map of a SentencePiece model.
+Source: google-research/albert `BasicTokenizer` and `WordpieceTokenizer`. These
+classes normalize text before they split it. For offsets and for the graph, this
+normalization is compiled into the character map of a SentencePiece model.
 """
 
 import bisect
@@ -71,7 +71,11 @@ def vocabulary_lines(content: bytes) -> list[str]:
 
 
 def clean_character(character: str) -> str:
-    """Keep a character, surround it with spaces, replace it or drop it."""
+    """Return the replacement of a character in cleaned text.
+
+    White space becomes a space, and ideographs are surrounded by spaces.
+    Control characters and U+FFFD are dropped. Other characters stay the same.
+    """
     category = unicodedata.category(character)
     if character in "\t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "

@@ -369,7 +369,7 @@ class Run:
 
 
 def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
-    """Read and check the metadata of the training records."""
+    """Return the metadata of the training records, after checking it."""
     metadata = read_metadata(config.data_dir)
     if config.masked_lm_prob:
         kind = metadata.masking(TRAIN)

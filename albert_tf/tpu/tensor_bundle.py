@@ -174,7 +174,7 @@ def data_file(prefix: str, number: int, of: int) -> str:
 
 
 def open_bundle(prefix: str) -> Bundle:
-    """Open the checkpoint with a given prefix."""
+    """Return the checkpoint with a given prefix."""
     return Bundle(
         files.read_bytes(f"{prefix}.index"),
         lambda *numbers: files.read_bytes(data_file(prefix, *numbers)),

@@ -13,7 +13,7 @@ HEALTH = "health"  # the split of rows that have a `kind` and a `note`
 
 
 def read_row(line: str, place: str) -> dict:
-    """Parse a row of a history; raise an error if it is damaged."""
+    """Return a parsed row of a history; raise an error if it is damaged."""
     try:
         row = files.json_value(line)
         legal = isinstance(row["step"], int) and isinstance(row["split"], str)

@@ -245,7 +245,7 @@ class Warn(Hook):
 
 
 class Save(Hook):
-    """A hook that saves checkpoints and the history, including at the end.
+    """A hook that saves checkpoints and the history, also at the end of a run.
 
     Args:
       every: steps between two checkpoints.

@@ -136,7 +136,7 @@ class PhonemeObjective:
         }
 
     def losses(self, model: AlbertForPhonemes, batch: Batch, seed):
-        """Return both loss sums and the metrics.
+        """Return the sums of the symbol and word losses, and the metrics.
 
         Only symbols that the mask replaces count as masked, because the model
         could copy unchanged symbols.

@@ -2,8 +2,8 @@
 
 A schedule has the form `VALUE:SHARE,VALUE:SHARE,VALUE`. Each value applies to
 its share of the run's steps or, with a budget, of the run's time; the last
-value applies to the rest. The boundaries of all schedules together divide a run
-into phases.
+value applies to the rest of the run. The boundaries of all schedules together
+divide a run into phases.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ Schedule = tuple[Scheduled, ...]
 
 
 def read_schedule(name: str, text: str, convert: Callable = str) -> Schedule:
-    """Parse a schedule.
+    """Return a schedule, parsed from the text of its setting.
 
     Args:
       name: the setting, for error messages.
@@ -89,7 +89,7 @@ def read_schedules(
     mask_schedule: str | None,
     config: AlbertConfig,
 ) -> Schedules:
-    """Parse the three schedules, and check that the depths fit a config."""
+    """Return the parsed schedules, whose depths must fit a config."""
     depth = depth_schedule or str(config.num_hidden_layers)
     schedules = {
         "data_dir": read_schedule("data_dir", data_dir),

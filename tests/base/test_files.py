@@ -1,4 +1,4 @@
-"""Local file operations give the same results as TensorFlow's."""
+"""Local file operations give the same results as those of TensorFlow."""
 
 import os
 import shutil
@@ -95,7 +95,7 @@ def test_walking_a_folder(folder):
 
 
 def test_names_in_a_folder(folder):
-    """The listed names equal TensorFlow's and include hidden files."""
+    """The names are those that TensorFlow lists, and include hidden files."""
     found = files.names(str(folder))
     assert found == sorted(tf.io.gfile.listdir(str(folder)))
     assert ".hidden.txt" in found and "sub" in found
@@ -186,7 +186,7 @@ def test_a_file_with_several_paths_is_read_once(folder, capsys):
 
 
 def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
-    """It is an error only if another process has locked the folder."""
+    """An error is raised only if another process has locked the folder."""
     error = OSError("no locks available")
     monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
     with files.locked(str(folder / "new"), "output_dir"):

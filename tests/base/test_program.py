@@ -56,7 +56,7 @@ def test_nothing_is_collected_at_the_end():
 
 
 def test_a_users_environment_wins(monkeypatch):
-    """A program keeps TensorFlow variables that the user has set."""
+    """A program does not override environment variables that the user set."""
     monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     with program.quiet_start():

@@ -1,4 +1,4 @@
-"""Vectors equal the NumPy model's for the text without padding."""
+"""Vectors equal those of the NumPy model for the text without padding."""
 
 import dataclasses
 import gzip
@@ -46,7 +46,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def oracle(pretrained_dir):
-    """Return NumPy's embedding, layers, attention and pooled output by text."""
+    """Return embedding, layers, attention and pooled output, from NumPy."""
     config = AlbertConfig.from_model_dir(pretrained_dir)
     tokenizer = load_tokenizer(pretrained_dir)
     read = checkpoints.reader(checkpoints.for_inference(pretrained_dir))
@@ -86,7 +86,7 @@ def made(pretrained_dir, source, tmp_path):
     [("mean", 0), ("mean", 1), ("mean", -1), ("mean", -3), ("cls", 2)],
 )
 def test_vectors_of_every_layer(made, oracle, pooling, layer):
-    """For each layer, mean and first-token vectors equal the NumPy model's."""
+    """In each layer, pooled vectors equal those of the NumPy model."""
     found = made(pooling=pooling, layer=layer)
     levels = [[e, *layers][layer] for e, layers, _, _ in oracle]
     expected = [x.mean(0) if pooling == "mean" else x[0] for x in levels]

@@ -23,7 +23,7 @@ from albert_tf.conversion.tokenizer_files import (
     ],
 )
 def test_limits_are_numbers(limit, length):
-    """A limit is rounded down to a whole number, at most `sys.maxsize`."""
+    """A limit is rounded down to a whole number and capped at `sys.maxsize`."""
     assert length_of({"n": limit}, "n", "a file") == length
     assert length_of({}, "n", "a file") is None
 

@@ -63,7 +63,7 @@ def there():
 
 @pytest.fixture(scope="module")
 def folder(pretrained_dir, tmp_path_factory):
-    """Return the converted folder of a pretrained model."""
+    """Return the path of a pretrained model in the format of Hugging Face."""
     output = str(tmp_path_factory.mktemp("hub") / "pretrained")
     convert(pretrained_dir, output, "huggingface")
     return output

@@ -227,7 +227,10 @@ def test_spaces_as_pieces_are_named(tmp_path):
 
 
 def test_pieces_of_bytes(tmp_path):
-    """A model with byte fallback keeps its ids and the types of its pieces."""
+    """A round trip through `tokenizer.json` preserves byte fallback.
+
+    The ids and the types of all pieces stay the same.
+    """
     content = vocabularies.trained(
         sentence_iterator=iter(["the cat sat, on 1, 2, mats"] * 20),
         byte_fallback=True,

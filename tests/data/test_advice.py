@@ -156,7 +156,7 @@ def test_limits_themselves_are_sound():
     ],
 )
 def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
-    """Labels are uneven if they differ from a half by more than both limits."""
+    """Labels are uneven if |share - 1/2| exceeds both limits."""
     for swapped in (*even, *uneven):
         made = {"records": records, "paired": paired, "swapped": swapped}
         said = "".join(reporting._labels(statistics(made=made)))

@@ -57,7 +57,7 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 def readers(monkeypatch):
     """Record the names of files that the `launcher` and the `workers` read.
 
-    Files that are read while no pipeline runs count as the launcher's.
+    Files that are read while no pipeline runs are attributed to the launcher.
     """
     beam = pytest.importorskip("apache_beam")
     names = {"launcher": set(), "workers": set()}

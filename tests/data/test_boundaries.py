@@ -1,4 +1,4 @@
-"""Word boundaries by each rule equal boundaries marked by hand."""
+"""Each rule finds the word boundaries that were marked by hand."""
 
 import re
 import sys
@@ -48,7 +48,7 @@ class Characters:
 
 
 def unicode_words(text):
-    """Return the words of a text by the Unicode rule."""
+    """Return the words that the Unicode rule finds in a text."""
     tokenizer = Characters(text, "before")
     lines = ["before", text]
     ids, sizes, starts = boundaries.encode(tokenizer, "unicode", lines)

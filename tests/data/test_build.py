@@ -270,7 +270,7 @@ def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
     ],
 )
 def test_other_settings_are_refused(corpus, whole, changes):
-    """If a flag differs from an earlier build's, the error names the flag."""
+    """An error names a flag that differs from that of an earlier build."""
     (name,) = changes
     with pytest.raises(InputError, match=f"different settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))

@@ -234,7 +234,7 @@ def test_full_disk(corpus, tmp_path, place, name, failure):
 
 @pytest.fixture
 def bad_in_the_middle(corpus, tmp_path):
-    """Return a JSON lines file whose line 21 has no text."""
+    """Return the path of a JSON lines file in which line 21 has no text."""
     texts = (corpus / "a.txt").read_text().split("\n\n")
     lines = [json.dumps({"text": text}) for text in texts]
     path = tmp_path / "x"

@@ -275,7 +275,7 @@ def test_faults_of_dynamic_records(changes, fault):
 
 
 def test_the_file_with_the_longest_name_is_meant(tmp_path):
-    """A message that names several files is about the longest name."""
+    """If several file names match a message, the longest name is used."""
     entries = [metadata.RecordFile(x, 1, 9) for x in ("a", "a-b", "a-")]
     described = metadata.Metadata(8, 1, 9, "", {"train": tuple(entries)})
     message = f"wrong [in {tmp_path}/a-b, record 3]\nat a node"

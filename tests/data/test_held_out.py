@@ -331,6 +331,9 @@ def test_places_to_cut_by_hand():
     ],
 )
 def test_held_out_ranges_by_hand(number, tokens, found):
-    """The range is near the end, with at least a sentence on either side."""
+    """The held-out range is near the end of a divisible part.
+
+    At least one sentence of the part lies on either side of the range.
+    """
     sizes, starts = np.full(number, 10), np.ones(10 * number, bool)
     assert held_out._held_range(sizes, starts, tokens, 128) == found

@@ -108,7 +108,7 @@ def test_letters_that_english_does_not_have():
 
 
 def test_shares_at_their_limits():
-    """A share of 0.2% marks, or of 1% other letters, is not yet many."""
+    """Shares of 0.2% marks and 1% other letters are not considered many."""
     assert letter_shares(Counter()) == (0, 0)
     assert letter_shares(Counter(letters=1, marked=1)) == (1, 0)
     few = Counter(letters=1000, marked=2, beyond_english=10)
@@ -185,7 +185,7 @@ def test_marks_that_wordpiece_drops(lower, strip, marks):
 
 @pytest.fixture
 def vietnamese(tmp_path):
-    """Return a file of short Vietnamese documents."""
+    """Return the path of a file of short Vietnamese documents."""
     words = MARKED["vi"].replace(".", "").split()
     lines = [
         " ".join(words[(i * k) % len(words)] for k in range(3, 12)) + " ."

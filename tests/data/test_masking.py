@@ -273,7 +273,7 @@ def splitmix64(state):
 
 
 def test_draws_are_splitmix64():
-    """An example's bits are SplitMix64's for the seed and its position."""
+    """SplitMix64 computes an example's bits from the seed and the position."""
     increment, positions = 0x9E3779B97F4A7C15, (0, 5, 2**40)
     draws = Draws(7, np.array(positions))
     for sequence in range(3):

@@ -130,7 +130,7 @@ def test_a_reader_opens_the_files_of_its_share(data_dir):
 
 
 def test_batch(data_dir):
-    """A batch has the specified keys, types and shapes and correct values."""
+    """A batch has the documented keys, types and shapes, and correct values."""
     metadata = read_metadata(data_dir)
     batches = input_pipeline.train_batches(
         data_dir, metadata, batch_size=6, seed=1

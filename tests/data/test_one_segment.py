@@ -42,7 +42,7 @@ def rows(made):
 
 
 def test_every_token_is_in_one_example_and_pairs_stay_as_they_were():
-    """Pairs equal the default's, and other text is in one-segment examples."""
+    """Pairs equal the default pairs; other text is in one-segment examples."""
     docs = documents(np.random.default_rng(1))
     made, counts = make(docs, "keep")
     seen = np.zeros(len(docs.ids), int)
@@ -119,7 +119,7 @@ def test_laid_out_without_a_second_separator():
 
 @pytest.fixture
 def posts(tmp_path):
-    """Return a file with documents of a single line."""
+    """Return a folder of text files with documents of a single line."""
     write_corpus(tmp_path)
     for path in tmp_path.glob("[ab].txt"):
         lines = path.read_text().split("\n")

@@ -91,7 +91,7 @@ def test_documents_are_packed_and_not_mixed(built):
 
 
 def test_held_out_documents_are_others(built):
-    """No document is in both splits; the share is near the requested share."""
+    """No document is in both splits; about the requested share is held out."""
     folder, metadata, _ = built
     table = read_table(str(folder))
     sides = [
@@ -303,7 +303,7 @@ def test_at_most_twenty_unknown_symbols_are_named():
 
 
 def test_warnings_at_their_limits(built):
-    """A share at its limit causes no warning; few held-out records do."""
+    """Shares at a limit cause no warning, but few held-out records do."""
     made = built[1]
 
     def warnings(eval_records=100, **shares):

@@ -76,7 +76,7 @@ def test_random_symbols_come_from_the_same_example(outcomes):
 
 
 def test_masks_equal_those_of_a_loop():
-    """A word's first number chooses it, and its second number its outcome.
+    """A first random number chooses a word; a second determines the outcome.
 
     A third number for each position chooses among the example's symbols.
     """

@@ -60,7 +60,7 @@ def same(first, second):
 
 
 def test_masks_are_distributed_as_those_of_lists():
-    """The distributions of masks, runs and totals equal the oracle's."""
+    """The distributions of masks, runs and totals equal those of the oracle."""
     rng, copies = np.random.default_rng(1), 300
     starts, maskable, lengths = examples(rng, 8)
     budget = np.maximum(1, lengths // 4)

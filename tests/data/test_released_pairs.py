@@ -86,7 +86,7 @@ def same(first, second, classes):
 
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_pairs_are_distributed_as_those_of_lists(next_sentence):
-    """Sizes, positions, labels and counts of pairs equal the oracle's.
+    """Sizes, positions, labels and counts of pairs equal those of the oracle.
 
     Only the first pairs of documents are independent of each other.
     """

@@ -78,9 +78,10 @@ def rows_of(path):
 
 
 def test_blank_lines_and_marks_of_a_table(tmp_path):
-    """Blank lines are rows, except at the end; a mark is part of the text.
+    """Blank lines are rows, except at the end of a file.
 
-    Only the first line may begin with a byte-order mark.
+    Only the first line may begin with a byte-order mark; elsewhere, the mark is
+    part of the text.
     """
     for name in ("x.csv", "x.tsv"):
         text = "\ufefftext\na\n\n\ufeffb\r\n\n\n"

@@ -209,7 +209,7 @@ def test_a_damaged_file(tmp_path):
 
 
 def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
-    """The error for a damaged length that exceeds the memory explains it."""
+    """If a damaged length exceeds the memory, an error explains the damage."""
     ipc = pytest.importorskip("pyarrow.ipc")
 
     def too_long(file):

@@ -72,7 +72,7 @@ def test_a_run_of_several_seeds_is_several_runs(
 
 @pytest.mark.slow
 def test_the_summary_of_several_seeds(seeds):
-    """A summary has the median, the range and the best run's folder."""
+    """A summary has the scores' median and range, and the best run's folder."""
     output, metrics = seeds
     with open(os.path.join(output, "metrics.json")) as file:
         written = json.load(file)

@@ -116,7 +116,7 @@ def change_number(data: bytes, draw: random.Random) -> bytes:
 
 
 def change_lines(data: bytes, draw: random.Random) -> bytes:
-    """Remove, repeat, swap, shorten or lengthen lines, or change line ends."""
+    """Remove, repeat, swap, cut or extend lines, or change line endings."""
     lines = data.split(b"\n")
     i, j = draw.randrange(len(lines)), draw.randrange(len(lines))
     kind = draw.randrange(6)

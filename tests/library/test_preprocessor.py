@@ -87,7 +87,7 @@ def test_two_arrays_are_a_pair(texts, pair):
     [((), [1]), ((2,), [2]), ((2, 1), [2]), ((1, 2), [1, 2])],
 )
 def test_a_column_of_a_tensor_is_flattened(shape, kept):
-    """A scalar and a tensor [B, 1] become a tensor [B]; others are kept."""
+    """A scalar and a tensor [B, 1] become a tensor [B]; other tensors stay."""
     texts = tf.fill(shape, "a")
     assert preprocessor.column(texts).shape.as_list() == kept
 

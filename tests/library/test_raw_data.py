@@ -139,7 +139,7 @@ def test_weights_of_classes_are_by_name_where_names_are_numbers():
 
 
 def test_labels_have_an_order():
-    """Sets and dicts are rejected, because classes must be a list."""
+    """Sets and dicts are rejected, because the classes must have an order."""
     assert label_names(np.array([0, 1])) == ("0", "1")
     for labels in (["a"], ["a", "a"], ["a", None]):
         with pytest.raises(InputError, match="two or more different labels"):

@@ -1,4 +1,4 @@
-"""Cosines and searches equal NumPy's for any vectors."""
+"""Cosines and search results equal those of NumPy for any vectors."""
 
 import numpy as np
 import pytest

@@ -38,7 +38,7 @@ def improved_graphs():
 
 @pytest.mark.usefixtures("improved_graphs")
 def test_gelu_is_computed_with_its_product():
-    """oneDNN fuses each product with its bias and GELU."""
+    """oneDNN fuses a matrix product with the bias and GELU that follow it."""
     layer = FeedForward(tiny.CONFIG, name="ffn_0_0")
     layer.build()
     x = tf.ones([2, 3, tiny.CONFIG.hidden_size])

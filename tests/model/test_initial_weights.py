@@ -185,7 +185,10 @@ def test_half_of_the_heads_are_the_nearest_places():
 
 
 def test_a_head_too_narrow_for_a_wave_stays_random():
-    """The kernels of a head that is too narrow for a wave are zero."""
+    """`head_kernels` returns zeros for a head that is too narrow for a wave.
+
+    The head therefore keeps its random weights.
+    """
     radians = informed_start.frequencies(4, seed=1)
     for kernel in informed_start.head_kernels(radians, 1, offset=1):
         np.testing.assert_array_equal(kernel, np.zeros((8, 1)))

@@ -11,7 +11,7 @@ from albert_tf.tasks import multiple_choice
 
 
 def test_classification_names_its_labels(tmp_path, pretrained_dir):
-    """`classify` returns Python's probabilities and the most probable label."""
+    """`classify` returns the best label and all probabilities, as in Python."""
     labels = ("bad", "fair", "好")
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "classification", labels)

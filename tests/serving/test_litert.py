@@ -1,4 +1,4 @@
-"""LiteRT files are small, and their outputs equal the Python model's."""
+"""LiteRT files are small, with the same outputs as the Python model."""
 
 import dataclasses
 import functools
@@ -76,7 +76,7 @@ def test_fills_masks_as_the_python_model(
 def test_scores_pairs_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """Scores of all kinds of pairs, and their order, equal Python's."""
+    """For all kinds of texts, outputs equal those of the Python model."""
     runner = Runner(pretrained)
     found = runner.scores(TEXTS, TEXTS[::-1])
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
@@ -106,7 +106,7 @@ def test_scores_pairs_as_the_python_model(
 def test_precisions_of_a_classifier(
     classifier, tokenizer, tmp_path, precision, tolerance
 ):
-    """At every precision, label names and probabilities match Python's."""
+    """At every precision, labels and probabilities match the Python model."""
     folder, model = classifier
     out = exported(folder, tmp_path / "out", precision=precision)
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1], length=12)

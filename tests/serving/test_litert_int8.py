@@ -19,7 +19,7 @@ pytest.importorskip("ai_edge_quantizer")
 
 @pytest.fixture
 def calibration_file(tmp_path):
-    """Return a text file with one text per line."""
+    """Return the path of a text file with one text per line."""
     lines = [" ".join(text.split()) or "a" for text in TEXTS]
     (tmp_path / "text.txt").write_text("\n".join(["text", *lines]))
     return str(tmp_path / "text.txt")
@@ -70,7 +70,7 @@ def test_masks_are_filled_from_the_one_table(
     precision,
     tolerance,
 ):
-    """The file has one embedding table; its results are close to Python's."""
+    """The file has one embedding table and approximates the Python model."""
     from ai_edge_litert.schema_py_generated import TensorType
 
     out = exported(pretrained_dir, tmp_path / "o", precision, calibration_file)

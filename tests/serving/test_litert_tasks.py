@@ -125,7 +125,10 @@ def test_classes_of_words_mark_no_entities(labels, found):
 
 @pytest.mark.slow
 def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
-    """A file may have shorter inputs than fine-tuning."""
+    """With short inputs, a LiteRT model and the SavedModel give equal answers.
+
+    The inputs are shorter than in fine-tuning.
+    """
     model_dir(tmp_path / "model", pretrained_dir, question_task("simple"))
     short = ServingConfig(max_seq_length=7)
     out = written(tmp_path / "model", tmp_path / "lite", short, to="litert")
@@ -167,7 +170,7 @@ def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
 
 
 def test_entities_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """Words, tags and spans equal the SavedModel's, even in long texts."""
+    """Words, tags and spans equal those of SavedModels, even in long texts."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     server, runner = exported(tmp_path, pretrained_dir, task)

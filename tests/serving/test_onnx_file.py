@@ -36,7 +36,7 @@ def outputs_of(session, feed):
 
 
 def test_onnx_equals_the_python_model(folder, pretrained_model, tokenizer):
-    """For any batch size and length, outputs equal Python's."""
+    """For any batch size and length, outputs equal those in Python."""
     session = runtime.InferenceSession(str(folder / "model.onnx"))
     for texts, length in ((TEXTS, 24), (TEXTS[:1], 9)):
         feed = feed_of(tokenizer, texts, length)

@@ -84,9 +84,9 @@ def attention_row(count):
 
 
 def test_attention_is_shown_for_a_text_that_fits_the_page():
-    """A piece's number is at least 1 and at most the number of pieces.
+    """Attention is shown for pieces 1 to N of a text of N pieces.
 
-    A text has at most 48 pieces.
+    N is at most 48. Other numbers and longer texts raise an error.
     """
     row = attention_row(48)
     for piece in (1, 48):

@@ -65,7 +65,7 @@ def test_every_signature_encodes_once(
 
 @pytest.mark.parametrize("pair", [False, True])
 def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
-    """Ids, mask and segments equal Python's for all kinds of texts."""
+    """Ids, mask and segments of all kinds of texts equal those in Python."""
     second = TEXTS[::-1] if pair else None
     ids, mask, segments = packed(tokenizer, TEXTS, second)
     name, texts = "tokenize", {"text": strings(TEXTS)}
@@ -79,7 +79,7 @@ def test_tokenize_equals_the_python_tokenizer(signatures, tokenizer, pair):
 
 
 def test_text_equals_the_python_model(signatures, pretrained_model, tokenizer):
-    """From strings, `text` and `text_pair` return Python's outputs."""
+    """`text` and `text_pair` return the outputs of the Python model."""
     inputs = map(tf.constant, packed(tokenizer, TEXTS))
     wanted = pretrained_model.albert(*inputs)
     for name in ("text", "serving_default"):

@@ -1,4 +1,4 @@
-"""Answers, choices and entities from raw text equal Python's."""
+"""Answers, choices and entities from raw text equal those in Python."""
 
 import dataclasses
 import types
@@ -48,10 +48,10 @@ def texts_of(predictions):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
-    """Texts and offsets of answers equal Python's, even in many windows.
+    """Answers have the same texts and offsets as in Python.
 
-    Probabilities follow from the scores. The threshold and the limit on the
-    length of answers come from `task.json`.
+    Some texts have many windows. Probabilities follow from the scores. The
+    threshold and the limit on the length of answers come from `task.json`.
     """
     folder, task = tmp_path / "model", question_task(head)
     model_dir(folder, pretrained_dir, task)
@@ -148,7 +148,7 @@ def test_shorter_inputs_answer_as_the_task_in_python(pretrained_dir, tmp_path):
 
 
 def test_choices_equal_the_task_in_python(pretrained_dir, tmp_path):
-    """Probabilities equal Python's, with blanks and with absent choices."""
+    """Probabilities equal those in Python, with blanks and absent choices."""
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = dataclasses.replace(find("race"), number=3).updated(**vars(config))
     folder = tmp_path / "model"
@@ -194,7 +194,7 @@ def test_classes_of_words_mark_no_entities():
 
 @pytest.mark.slow
 def test_entities_equal_the_task_in_python(pretrained_dir, tmp_path):
-    """Words have Python's tags, and entities are the spans of these tags."""
+    """Tags equal those in Python, and entities are the spans of these tags."""
     task = dataclasses.replace(find("conll2003"), labels=TAGS, scheme="BIO")
     task = task.updated(max_seq_length=14, doc_stride=5)
     folder = tmp_path / "model"

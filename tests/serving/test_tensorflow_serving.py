@@ -60,7 +60,7 @@ def test_an_export_answers_its_own_requests(exported_dir, signatures):
 
 
 def test_the_batching_parameters_are_those_that_were_measured():
-    """A fixed batch size replaces the default maximum and is the only size."""
+    """A fixed batch size is the maximum and the only size allowed."""
     assert batching(None) == (
         "max_batch_size { value: 32 }\n"
         "batch_timeout_micros { value: 1000 }\n"

@@ -104,7 +104,7 @@ def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
 
 
 def test_the_erf_form_is_that_of_tensorflow():
-    """Our erf form of GELU equals TensorFlow's, even with 16 bits."""
+    """Our erf form of GELU equals that of TensorFlow, even with 16 bits."""
     x = tf.constant(np.linspace(-30, 30, 6001), tf.float32)
     wanted = tf.nn.gelu(x, approximate=False)
     close(ACTIVATIONS["gelu_erf"](x), wanted, 1e-6)
@@ -119,7 +119,7 @@ def broken(server, config):
 
 
 def shifted(server, config):
-    """Return an ONNX file with changed weights."""
+    """Return the bytes of an ONNX file with changed weights."""
     import onnx
     from onnx import numpy_helper
 

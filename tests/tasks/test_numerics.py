@@ -58,7 +58,7 @@ def test_spans_are_alike_in_a_graph(head, number):
 
 
 def test_probabilities_are_alike_in_a_graph():
-    """NumPy's and TensorFlow's probabilities differ only by rounding."""
+    """NumPy and TensorFlow compute equal probabilities, up to rounding."""
     logits = np.random.default_rng(0).normal(0, 9, [4, 5]).astype(np.float32)
     for function in (softmax, sigmoid):
         shares = function(tf.constant(logits)).numpy()

@@ -131,7 +131,7 @@ def test_maps_that_are_cut(charsmap):
 
 
 def test_replacements_begin_with_a_letter():
-    """A replacement that begins inside a letter or at the end is an error."""
+    """A replacement must not begin inside a letter or at the end of the map."""
     assert {*charsmap_keys(MAP)} == {"ab", "d"}
     units = np.frombuffer(MAP, "<u4", SIZE // 4, 4)
     leaves = np.flatnonzero(units >> 31)

@@ -209,7 +209,7 @@ def test_bad_wordpiece_vocabulary(content, message, tmp_path):
 
 
 def test_a_vocabulary_that_windows_saved(tmp_path):
-    """Byte-order marks and CRLF line ends are not parts of pieces."""
+    """Byte-order marks and CRLF line endings are not parts of pieces."""
     text = "\r\n".join(WORDPIECES)
     path = write(tmp_path / "vocab.txt", text.encode("utf-8-sig"))
     windows = tokenizer_from_files(vocab_file=path)

@@ -129,7 +129,7 @@ def test_an_empty_batch_has_no_pieces(make):
 
 @pytest.mark.parametrize("options", [{}, {"do_lower_case": False}])
 def test_word_pieces_of_the_graph(options):
-    """The ids and offsets of words equal Python's, even for long words."""
+    """Ids and offsets of words equal those in Python, even for long words."""
     tokenizer = chinese(**options)
     texts = [
         *(

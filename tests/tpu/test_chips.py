@@ -28,7 +28,7 @@ def test_names_are_those_of_google_cloud(text, shape, chips, replicas):
 
 
 def test_every_slice_has_a_name_that_is_read_back():
-    """Either its `accelerator_type` or its shape identifies a slice."""
+    """A slice is identified by its `accelerator_type` or by its shape."""
     for generation, chip in CHIPS.items():
         for shape in chip.shapes:
             topology = Topology(generation, shape)

@@ -178,7 +178,7 @@ def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
 
 
 def test_other_reductions_than_sums_are_refused():
-    """No other reduction is compiled for a TPU."""
+    """Reductions other than sums are not compiled for a TPU."""
     context = ReplicaContext(CompileOnlyStrategy(2), 0)
     with pytest.raises(NotImplementedError, match="MEAN on a TPU"):
         context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.constant(1.0))

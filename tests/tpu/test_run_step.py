@@ -93,7 +93,7 @@ def start(folder, records, output, *flags):
 
 
 def run(*arguments):
-    """Run the step file to the end; return the output."""
+    """Run the step file to completion; return its output."""
     process = start(*arguments)
     said, _ = process.communicate()
     assert process.returncode == 0, said
@@ -122,7 +122,7 @@ def column(folder, split, name):
 
 
 def test_a_run_is_that_of_tensorflow(folder, said):
-    """The losses of 100 steps, metrics and final weights match TensorFlow's.
+    """Losses of 100 steps, metrics and final weights match a TensorFlow run.
 
     After the run, programs that load the model read the averaged weights.
     """

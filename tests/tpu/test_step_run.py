@@ -1,4 +1,4 @@
-"""A run of a step file, with a stand-in for JAX and for both programs."""
+"""A run of a step file, with stand-ins for JAX and for the programs in it."""
 
 import dataclasses
 import json
@@ -55,18 +55,18 @@ TRAINING = {
 
 
 class Programs:
-    """Both programs of a step file, and a stand-in for JAX that runs them.
+    """A step file's training and evaluation programs, and a stand-in for JAX.
 
     Attributes:
-      read: the first ids of the training batches.
-      faults: {step, counted from 0: function that changes (report, norm)}.
+      read: the first id of each row of the training batches.
+      faults: {step: function that changes (report, norm)}; steps count from 0.
     """
 
     def __init__(self):
         self.read, self.faults = [], {}
 
     def step(self, ids, _, weights, w, average, step, clock):
-        """Add 1 to both weights; the average is half of them."""
+        """Add 1 to both weights; return half of each as its average."""
         assert weights.shape == (4, 3) and not weights[:, 2].any()
         assert clock.tolist() == [0, 0, 1] and clock.dtype == np.float32
         self.read.append(ids[:, 0].tolist())

@@ -32,7 +32,10 @@ EACH = 4  # examples per replica, in two micro-batches
 
 
 def trainer_on(strategy):
-    """Return a trainer whose step uses every option."""
+    """Return a trainer that accumulates gradients and averages weights.
+
+    Training steps also use dropout and bfloat16.
+    """
     replicas = strategy.num_replicas_in_sync
     training = TrainingConfig(
         train_batch_size=EACH * replicas,

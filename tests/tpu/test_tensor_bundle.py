@@ -1,4 +1,4 @@
-"""Checkpoints that are written without TensorFlow equal TensorFlow's."""
+"""Checkpoints written with and without TensorFlow are equal."""
 
 from pathlib import Path
 

@@ -30,8 +30,8 @@ def choose(means=TRIAL, **said):
 def test_where_the_trials_were_their_numbers_are_chosen():
     """For a run of the trials' size, the best values of the trials are chosen.
 
-    These values are Muon with rate 2e-3 at width 128, beta_2 0.98 and decay
-    0.1.
+    These values are Muon, a learning rate of 2e-3 at width 128, a `beta_2` of
+    0.98 and a weight decay of 0.1.
     """
     values = choose()
     assert values["optimizer"] == "muon" and values["bias_correction"]
@@ -102,7 +102,10 @@ def test_the_precision_is_the_faster_one():
 
 
 def test_the_batch_grows_with_the_root_of_the_tokens():
-    """Above 1e8 tokens, the batch size grows with their square root."""
+    """The batch size grows with the square root of the number of tokens.
+
+    This rule applies to runs of more than 1e8 tokens.
+    """
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
     values = choose(fast)  # sqrt(1.6e12 / 1e8) is 126
     assert values["train_batch_size"] == 8192

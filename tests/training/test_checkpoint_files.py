@@ -86,7 +86,7 @@ def test_a_name_without_a_step_has_none():
 
 
 def test_a_list_with_other_names_keeps_the_checkpoints_steps(folder):
-    """Names without a step in the list are not kept."""
+    """Checkpoints whose names contain no step are dropped from the list."""
     (folder / "checkpoint").write_text(
         'model_checkpoint_path: "ckpt-2"\n'
         'all_model_checkpoint_paths: "/elsewhere/ckpt-2"\n'

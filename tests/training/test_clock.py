@@ -63,7 +63,7 @@ class Simulation:
       machine: the durations.
       eval_steps, save_steps: cadences.
       hours: the budget.
-      layers: {position of the end: layers} of the phases.
+      layers: {position at which a phase ends: number of layers}.
 
     Attributes:
       made: {layers: number of steps with this number of layers}.
@@ -179,7 +179,7 @@ def test_a_run_ends_in_time_with_the_rate_decayed(name):
     assert simulation.jump() < 0.08
 
 
-# {position of the end: layers} for one schedule and for two schedules.
+# {name: {position at which a phase ends: number of layers}}
 SCHEDULES = {
     "depth": {300: 1, 600: 2, PLANNED: 3},
     "two": {300: 1, 350: 2, 600: 3, 640: 4, PLANNED: 5},
@@ -281,7 +281,7 @@ def test_a_budget_counts_what_is_due():
 
 @pytest.mark.parametrize("left", [49, 50])
 def test_nothing_is_due_shortly_before_the_end(left):
-    """An action is due only if half of its interval remains, or at the end."""
+    """Actions are due at a run's end or at least half an interval before it."""
     phases = (Phase(0, 1000, 16),)
     clock = BudgetClock(1000, 100, 900.0, 100 / left)
     run = SimulatedRun(clock, phases, 100)

@@ -1,4 +1,7 @@
-"""Muon equals Keras's Muon and updates only the right variables."""
+"""Our Muon computes the same updates as the Muon of Keras.
+
+It updates only matrices that map hidden states.
+"""
 
 import inspect
 
@@ -100,7 +103,10 @@ def test_only_products_of_matrices_are_rounded():
 
 
 def test_only_matrices_between_states_are_muons():
-    """Muon updates matrices that map hidden states; AdamW updates the rest."""
+    """Muon updates only matrices that map hidden states.
+
+    AdamW updates all other variables.
+    """
     weights = goldens.random_weights(tiny.CONFIG)
     muon, adamw = (stepped(name, weights) for name in ("muon", "adamw"))
     others = {name for name in muon if np.all(muon[name] == adamw[name])}

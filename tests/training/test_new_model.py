@@ -46,9 +46,10 @@ def build(**changes):
 def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     known, changes, repeats, tokenizer_dir, tmp_path
 ):
-    """A head for repeats needs a tokenizer, sufficient width and a free head.
+    """One head attends to other occurrences of a word, if possible.
 
-    Only this head has a query bias.
+    This requires a tokenizer, wide enough embeddings and at least two heads. No
+    other head has a query bias.
     """
     model = build(**changes)
     said = start_heads(model, str(tokenizer_dir if known else tmp_path))

@@ -47,7 +47,7 @@ def command(data_dir, config_file, output_dir):
 
 
 def run(line):
-    """Run a command to the end; return the completed process."""
+    """Run a command to completion; return the completed process."""
     done = programs.run(*line[1:])
     assert done.returncode == 0, done.stderr
     return done

@@ -226,7 +226,7 @@ def resume_notes(folder, **kwargs):
 
 
 def test_what_differs_on_resuming_is_said(unbroken):
-    """When a run resumes, notes state changed settings with both values."""
+    """On a resume, notes list the old and new values of changed settings."""
     assert resume_notes(unbroken[0]) == []
     notes = resume_notes(
         unbroken[0],

@@ -20,7 +20,7 @@ def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
 
 
 def test_stops_fall_on_every_cadence():
-    """A run stops at each evaluation, at each checkpoint and at the end."""
+    """A run stops at each evaluation and checkpoint, and at its last step."""
     stops, step = [], 0
     while step < 20:
         step = next_stop(step, 20, [6, 7])

@@ -113,7 +113,10 @@ def test_an_evaluation_is_timed_and_told(clock, chief):
 
 
 def test_an_average_is_kept_once_per_step(monkeypatch):
-    """The chief saves the average, even at the end unless SIGTERM arrived."""
+    """The chief saves averaged weights once per step.
+
+    The chief also saves them at the end of a run, unless SIGTERM arrived.
+    """
     kept = []
     monkeypatch.setattr(hooks, "keep_evaluated", lambda run: kept.append(run))
     keep, run = KeepAverage(3), FakeRun()

@@ -14,7 +14,7 @@ from albert_tf.training.optimizer import AVERAGE
 def test_the_average_is_evaluated_and_read_by_others(
     data_dir, config, tmp_path
 ):
-    """At each checkpoint, even after a resume, `best/` has the average."""
+    """At each checkpoint, even after a resume, `best/` has averaged weights."""
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     settings = {"ema_decay": 0.5, "save_checkpoints_steps": 2}
     metrics = run(data_dir, config[0], whole, **settings)

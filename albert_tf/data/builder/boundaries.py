@@ -192,7 +192,8 @@ RELEASED = {"sentencepiece": "english", "wordpiece": "wordpiece"}
 def beyond_english(character: str) -> bool:
     """Return whether only the English rule begins a word at a character.
 
-    Under the Unicode rule, such a letter or mark may continue a word.
+    The result is True only for letters and marks that may continue a word under
+    the Unicode rule.
     """
     letter = unicodedata.category(character)[0] in "LM"
     if not letter or character.lower() in ENGLISH:

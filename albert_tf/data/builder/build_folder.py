@@ -112,7 +112,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Reuse shards of a run that a bad item stopped; remove all others."""
+        """Reuse shards of a run that a bad item stopped; remove the others."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):

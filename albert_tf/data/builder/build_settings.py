@@ -117,7 +117,7 @@ pipeline_options""".split()
 
 @functools.cache
 def _load_once(tokenizer_dir: str, fingerprint: str) -> Tokenizer:
-    """Load a tokenizer once per process."""
+    """Return a tokenizer, which each process loads only once."""
     return load_tokenizer(tokenizer_dir)
 
 

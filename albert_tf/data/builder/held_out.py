@@ -162,10 +162,10 @@ def _border(tokens: np.ndarray, fraction: float) -> tuple[Border, int]:
 
 
 def hold_out(fraction: float, measured: ShardTotals) -> HeldOut:
-    """Hold out whole documents with about `fraction` of all tokens.
+    """Choose whole documents with about `fraction` of all tokens to hold out.
 
     If there is no text, or `fraction` is 0, no document is held out, and
-    `wanted` is 0.
+    `HeldOut.wanted` is 0.
     """
     border, wanted = _border(measured.tokens, fraction)
     ends = sorted(measured.ends.items())

@@ -155,9 +155,10 @@ def pack(
     config: PairsConfig,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return each chunk's first sentence, and the sentence after its last.
+    """Return the index of each chunk's first sentence, and its end index.
 
-    A fair coin decides whether to pack a part from its front or its back.
+    The end index is that of the sentence after the chunk's last sentence. A
+    fair coin decides whether to pack a part from its front or its back.
     """
     place = np.arange(len(part_ends))
     part_begins = np.searchsorted(part_ends, part_ends)

@@ -189,8 +189,8 @@ class FileJob:
     Attributes:
       recipe: the settings and the tokenizer.
       shard_path: the shard to read.
-      shard, duplicate: together with the seed, these determine the random
-        numbers.
+      shard, duplicate: the numbers of the shard and of the copy. Together with
+        the seed and the split, they determine the random numbers.
       split: `TRAIN` or `EVAL`.
       border: the end of the held-out text.
       path: the file to write.

@@ -82,7 +82,7 @@ def _chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _pieces(file: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Yield runs of whole lines of at least `BLOCK_BYTES`, then the rest.
+    """Yield runs of whole lines; all but the last have at least `BLOCK_BYTES`.
 
     A run ends inside a line only if the line is longer than `longest` bytes.
     """

@@ -172,7 +172,7 @@ def _legal(metadata: Metadata) -> Metadata:
 
 
 def load_metadata(data_dir: str) -> Metadata:
-    """Read `metadata.json`, which must exist."""
+    """Return the metadata in `metadata.json`, which must exist."""
     path = files.join(data_dir, METADATA_FILE)
     values = files.read_json(path, "`metadata.json`")
     require(
@@ -277,7 +277,7 @@ def _name(path: str, folder: str) -> str:
 
 
 def infer_metadata(paths: list[str], folder: str) -> Metadata:
-    """Derive the metadata of released records, which have no `metadata.json`.
+    """Return metadata for released records, which have no `metadata.json`.
 
     Files whose names start with `eval` contain held-out records. The size of
     the vocabulary is unknown.

@@ -49,7 +49,7 @@ def write(path: str, records: Iterable[bytes]) -> None:
 
 
 def read_counts(path: str) -> Counter:
-    """Read the counts of a finished file."""
+    """Return the counts of a finished file."""
     return Counter(files.read_json(path, "The counts of a file"))
 
 
@@ -83,7 +83,7 @@ PART_BYTES = 1 << 24
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    """Read up to `size` bytes; allocate no more memory than the file needs."""
+    """Return up to `size` bytes; allocate no more memory than a file needs."""
     parts = []
     while size and (part := file.read(min(size, PART_BYTES))):
         parts.append(part)
@@ -92,7 +92,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def _record(file: BinaryIO, head: bytes) -> bytes | None:
-    """Read the record that follows `head`; return None if either is damaged."""
+    """Return the record that follows `head`, or None if either is damaged."""
     length = _checked(head)
     if length is None:
         return None

@@ -106,7 +106,7 @@ def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
 
 
 class Transplant:
-    """Initial weights of pieces, derived from those of another vocabulary.
+    """Initial weights of pieces, derived from rows of another vocabulary.
 
     Args:
       origins: the ids of each new piece's old pieces, as returned by `origins`.
