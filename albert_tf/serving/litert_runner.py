@@ -26,7 +26,7 @@ from albert_tf.text.tokenizers import TOKENIZER_FILE, load_tokenizer
 MODEL_FILE = "model.tflite"
 POSITIONS = "mlm_positions"
 # Limit for one query, which takes about a second to tokenize.
-MOST_CHARACTERS = 300_000
+MOST_CHARACTERS = 200_000
 
 
 class Runner:

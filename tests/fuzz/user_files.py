@@ -26,7 +26,7 @@ from albert_tf.data.builder import text_blocks
 from albert_tf.data.builder.text_formats import ReadingConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.library.embed import read_texts
-from albert_tf.serving.litert_runner import fields_of
+from albert_tf.serving.litert_runner import MOST_CHARACTERS, fields_of
 from albert_tf.tasks.registry import KINDS, find
 
 SENTENCES = "the film is good\nit was 1,000 naïve\n\nso bad a plot\nfine one\n"
@@ -204,15 +204,23 @@ def _requests(folder):
 
 
 def _read_requests(folder, name):
-    """Read queries of one kind of task, which depends on the file's length."""
+    """Read queries of one kind of task, which depends on the file's length.
+
+    The limit of time is for one query, so no more text is read than the longest
+    query may have.
+    """
     text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
     kind = [*KINDS.values()][len(text) % len(KINDS)]
     task = find(kind.kind).updated(max_seq_length=16)
+    characters = 0
     for line in text.splitlines():
         try:
             query = fields_of(line, kind.fields)
         except albert_tf.InputError:
             continue
+        characters += len(line)
+        if characters > MOST_CHARACTERS:
+            break
         task.features([task.example(**query)], words())
 
 

@@ -374,12 +374,12 @@ def test_a_plain_text_is_a_query():
 
 
 def test_the_length_of_a_query_is_limited():
-    """A query has at most 300,000 characters, as text or as JSON."""
+    """A query has at most 200,000 characters, as text or as JSON."""
     fields = KINDS["regression"].fields
-    text = "x" * 300_000
+    text = "x" * 200_000
     assert litert_runner.fields_of(text, fields)["text"] == text
     for line in (text + "x", json.dumps({"text": text})):
-        rule = f"at most 300,000 characters. Received: characters={len(line)}"
+        rule = f"at most 200,000 characters. Received: characters={len(line)}"
         with pytest.raises(InputError, match=rule):
             litert_runner.fields_of(line, fields)
 
