@@ -166,7 +166,8 @@ def probes_of(monkeypatch, seconds_of, hours=100.0 / 3600):
 def test_the_batch_and_its_pace_are_found_together(clock, monkeypatch):
     """Batches are measured until the size stays the same, up to four times.
 
-    Each measurement takes a hundredth of the remaining time, plus compilation.
+    Each measurement takes a hundredth of the remaining time, at most three
+    seconds, plus the time for compilation.
     """
     probes, (choices, seconds) = probes_of(monkeypatch, lambda n, batch: 0.5)
     (first, most), (second, later) = probes

@@ -51,7 +51,8 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 ):
     """A warning names a damaged checkpoint; the previous checkpoint is used.
 
-    The damaged checkpoint may have no facts, as in earlier versions.
+    The damaged checkpoint may lack its `.json` file, as do checkpoints of
+    earlier versions.
     """
     damage(folder / f"ckpt-3.{file}")
     assert newest(folder) == 2

@@ -232,7 +232,10 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
 
 
 def test_a_kill_and_a_pause_take_no_time():
-    """A run that is divided into processes has the same steps and rates."""
+    """A resumed run has about as many steps as an uninterrupted run.
+
+    The learning rates are the same, too.
+    """
     whole, broken = Simulation(Machine()), Simulation(Machine())
     whole.process()
     with pytest.raises(Killed):

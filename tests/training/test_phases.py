@@ -49,7 +49,7 @@ def phases(
     ],
 )
 def test_a_value_ends_at_its_share(text, expected):
-    """Each value of a schedule applies until its share of the steps.
+    """Each value of a schedule applies until its share of the steps is used up.
 
     Values may contain commas and colons, as paths in `data_dir` do.
     """
