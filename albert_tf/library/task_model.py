@@ -85,8 +85,7 @@ class TaskModel(NetworkModel):
             `attention_probs_dropout_prob`; `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: if the labels or the settings do not fit the model in
-            the folder.
+          InputError: if the labels or the settings do not fit the model.
         """
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
@@ -488,10 +487,7 @@ class TaskModel(NetworkModel):
         return self._answered(self.values, x, *more, **how)
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
-        """Return the task's official metrics.
-
-        `finetune.py` reports the same metrics.
-        """
+        """Return the task's official metrics, as reported by `finetune.py`."""
         return self._scores(self._labeled(x, y), batch_size)
 
 

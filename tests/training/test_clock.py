@@ -190,7 +190,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("seconds", [30, 60, 120, 300])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
-    """All phases compile for 10 s each, and all have steps.
+    """In a short run, each phase compiles for 10 s and has at least one step.
 
     A run ends on time if its phases compile in less than half of the time. Any
     other run is late by at most the time to compile plus a hundredth of the
