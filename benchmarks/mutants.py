@@ -126,7 +126,7 @@ def mutations(path: Path) -> dict[int, list[tuple[str, int]]]:
 
 
 def draw(paths: list[Path], seed: int) -> Iterator[tuple[Path, int, str]]:
-    """Yield mutants: the file, the line and the new source of the file."""
+    """Yield each mutant as the file, the line number and the new source."""
     rng = random.Random(seed)
     places = [
         (path, line)

@@ -144,7 +144,10 @@ class Recording:
         return batch
 
     def add_by_example(self, rows: dict, ours, theirs) -> None:
-        """Compare outputs; an example without tokens has a row of its own."""
+        """Compare outputs; add the results to the rows of the table.
+
+        Examples without tokens are compared in a separate row.
+        """
         empty = np.repeat(self.empty, len(theirs) // len(self.empty))
         ours = np.asarray(ours).reshape(theirs.shape)
         rows["outputs"].add(ours[~empty], theirs[~empty])

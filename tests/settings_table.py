@@ -68,7 +68,11 @@ def programs() -> Iterator[tuple[Program, str]]:
 
 
 def rows() -> list[tuple[str, ...]]:
-    """Return a row for each setting, or several if commands differ."""
+    """Return a row for each setting.
+
+    If a setting's default or description differs between commands, it has
+    several rows.
+    """
     found = defaultdict(list)
     for program, name in programs():
         for field in program.fields().values():

@@ -76,7 +76,10 @@ def _quick_compilation(request):
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_drawing():
-    """Replace the drawing of curves, which would take half a second."""
+    """Write a text file instead of drawing curves.
+
+    Drawing takes half a second.
+    """
 
     def leave_a_file(history, directory, names):
         files.write_text(files.join(directory, "curves.png"), f"{names}")
@@ -167,7 +170,7 @@ def pretrained_dir(tmp_path_factory, tokenizer):
 
 @pytest.fixture(scope="session")
 def pretrained_model(pretrained_dir):
-    """Return the Python model of `pretrained_dir`."""
+    """Return the model in `pretrained_dir` as a Keras model."""
     model = AlbertForPretraining(AlbertConfig.from_model_dir(pretrained_dir))
     checkpoints.restore_weights(model, pretrained_dir)
     return model

@@ -135,7 +135,7 @@ def wordpiece_config(hub: HubFiles) -> TextConfig:
 
 
 def _other_splits(hub: HubFiles) -> list[str]:
-    """Return the parts of a pre-tokenizer that BERT's pre-tokenizer lacks."""
+    """Describe how a tokenizer's way of splitting words differs from BERT's."""
     if not hub.content:
         return []
     rules = list(flat(hub.content.get("pre_tokenizer")))

@@ -54,7 +54,7 @@ def class_of(test: Callable[[str], object]) -> str:
 
 
 def replace(pattern: str, content: str) -> dict:
-    """Return the rule that replaces a pattern with a text."""
+    """Return the rule that replaces matches of a pattern with a string."""
     regex = {"Regex": pattern}
     return {"type": "Replace", "pattern": regex, "content": content}
 

@@ -309,7 +309,7 @@ class Phonemized:
     """The result of a conversion, excluding files that earlier runs finished.
 
     Attributes:
-      output_dir: the folder of the files.
+      output_dir: the folder that contains the phoneme files.
       sentences: the number of sentences.
       words: the number of words and marks.
       silent: the number of words omitted because they have no phonemes.

@@ -164,7 +164,10 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, most: int
 ) -> int:
-    """Return the `step` of `batcher` for rows of at most `most` tokens."""
+    """Return the `step` argument of `batcher`.
+
+    The rows have at most `most` tokens.
+    """
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)
     if padded or is_tpu(strategy):

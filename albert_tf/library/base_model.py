@@ -159,7 +159,7 @@ def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
 
 
 class ForeignName:
-    """An attribute that raises an error, which suggests our name instead."""
+    """An attribute whose error suggests this package's name for it."""
 
     def __init__(self, name: str):
         self.here = name

@@ -85,7 +85,7 @@ class TaskModel(NetworkModel):
             `attention_probs_dropout_prob`; `name` and `dtype` of a Keras model.
 
         Raises:
-          InputError: if the folder, the labels or the settings do not match.
+          InputError: if the labels or the settings do not fit the model.
         """
         for name in {"pairs", "multilabel"} & settings.keys():
             settings[name] = as_type(name, settings[name], bool)
@@ -487,7 +487,7 @@ class TaskModel(NetworkModel):
         return self._answered(self.values, x, *more, **how)
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
-        """Return the task's official metrics, as `finetune.py` does."""
+        """Return the task's official metrics, as reported by `finetune.py`."""
         return self._scores(self._labeled(x, y), batch_size)
 
 

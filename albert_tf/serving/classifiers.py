@@ -16,7 +16,10 @@ ABSENT = 1e4  # subtracted from the logits of empty choices
 
 
 def with_choice(question: tf.Tensor, choice: tf.Tensor) -> tf.Tensor:
-    """Fill the blanks of questions [N] with choices, or append the choices."""
+    """Fill the blanks in questions [N] with choices.
+
+    If a question has no blank, its choice is appended.
+    """
     parts = tf.strings.split(question, BLANK)
     # A choice precedes every part except the first.
     later = tf.ragged.range(parts.row_lengths()).values > 0

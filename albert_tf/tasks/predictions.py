@@ -59,7 +59,7 @@ class Predictor:
 
 
 def write_tsv(path: str, table: Iterable[Sequence[str]]) -> str:
-    """Write rows of cells in the format of `read_rows`; return the path.
+    """Write rows of cells for `read_rows`; return the path.
 
     Tabs and line breaks inside cells are replaced by spaces.
     """

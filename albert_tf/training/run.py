@@ -244,8 +244,8 @@ class Run:
     def _due_phase(self) -> Phase:
         """Return the phase of the next update; no phase is skipped.
 
-        If few steps are left, one step may advance the schedule past several
-        phases.
+        This is true even if few steps are left, and one step advances the
+        schedule past several phases.
         """
         steps_left = self.end - self.step
         index = self.phases.index(

@@ -124,7 +124,10 @@ class Example(NamedTuple):
 
 
 def mask_libraries(text: str) -> str:
-    """Replace the names of libraries and of their array types in a text."""
+    """Replace the names of libraries and of array types with placeholders.
+
+    The placeholders are `library` and `array`.
+    """
     return ARRAY.sub("array", LIBRARY.sub("library", text))
 
 

@@ -74,7 +74,7 @@ def test_a_killed_process():
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs and is not a zombie."""
+    """Return whether a process is running and is not a zombie."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     return False

@@ -238,7 +238,10 @@ def stand_in(monkeypatch):
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("width", [8, 24])
 def test_files_of_arrays_keep_everything(width, tmp_path):
-    """A round trip keeps everything for any widths, and reads the last step."""
+    """A round trip preserves everything, whatever the width.
+
+    The converter reads only the file of the last step.
+    """
     config = dataclasses.replace(CONFIG, embedding_size=width)
     weights = randomized(AlbertForPhonemes(config, len(TABLE.words)))
     source, speech = tmp_path / "in", tmp_path / "speech"
@@ -286,7 +289,7 @@ def test_heads_are_those_of_the_file():
 
 
 def with_pytorch(test):
-    """Mark a test that `make interchange` runs."""
+    """Mark a test so that `make interchange` runs it."""
     return pytest.mark.slow(pytest.mark.interchange(test))
 
 

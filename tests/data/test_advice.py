@@ -256,7 +256,7 @@ def test_no_more_is_held_out_than_is_sensible(share, advice):
 
 
 def test_advice_on_few_held_out_records():
-    """The advice is a share of at most 20%, which makes 100 records."""
+    """The advice is a share, at most 20%, that yields about 100 records."""
 
     def said(*args):
         return "".join(reporting.few_held_out(*args))

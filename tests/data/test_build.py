@@ -50,7 +50,7 @@ def lines_of(chunk, document):
 
 
 def test_every_line_once_per_duplicate(corpus, whole):
-    """Records contain all lines uncut, except the only line of a chunk.
+    """Records contain all lines uncut, except lines that are alone in a chunk.
 
     With two duplicates, training lines occur twice, but held-out lines only
     once.

@@ -1,4 +1,4 @@
-"""Errors name damaged records, which are searched only after an error."""
+"""Errors name damaged records; the search begins only after an error."""
 
 import dataclasses
 import re

@@ -37,7 +37,10 @@ def run(corpus, output, **changes):
 
 @pytest.fixture(scope="module")
 def kinds(corpus, tmp_path_factory):
-    """Return a folder with static and dynamic records, some of one segment."""
+    """Return a folder with static and dynamic records.
+
+    Some of these records have only one segment.
+    """
     folder = tmp_path_factory.mktemp("kinds")
     changes = {"single_segment_policy": "keep"}
     for kind in ("static", "dynamic"):

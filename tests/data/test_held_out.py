@@ -123,7 +123,10 @@ def test_the_share_is_met(tmp_path, name, fraction, seed):
 
 
 def test_whole_documents_stay_whole_where_they_fit(tmp_path):
-    """Documents are divided only if whole documents miss the share."""
+    """Documents are divided only if necessary.
+
+    Division is necessary if whole documents miss the requested share.
+    """
     how = recipe()
     paths, document = deal(tmp_path, [25] * 400, 10, 1)
     found = choose(how, paths, 0.02)
@@ -198,12 +201,18 @@ def test_buckets_are_the_first_bits():
     ],
 )
 def test_borders_between_documents(tokens, fraction, border):
-    """A document is divided if the share is missed by more than a third."""
+    """A document is divided if the requested share makes this necessary.
+
+    This is the case if whole documents miss the share by more than a third.
+    """
     assert held_out._border(np.array(tokens), fraction) == border
 
 
 def test_gaps_are_a_twentieth():
-    """A gap is a twentieth, rounded up, but at most an example's length."""
+    """A gap is a twentieth of the tokens, but at most an example's length.
+
+    The number of tokens in a gap is rounded up.
+    """
     sizes = np.array([0, 1, 100, 101, 2560, 2561, 9999])
     assert held_out._gap(sizes, 128).tolist() == [0, 1, 5, 6, 128, 128, 128]
 
@@ -224,7 +233,7 @@ def parts_of(sizes, words):
 
 
 def test_parts_that_may_be_divided():
-    """A part needs 64 words or five sentences."""
+    """A part may be divided if it has at least 64 words or five sentences."""
     sizes = [[40, 40], [40, 40], [2] * 4, [2] * 5]
     found = held_out._divisible(parts_of(sizes, [63, 64, 8, 5]))
     assert found.tolist() == [False, True, False, True]
@@ -246,7 +255,7 @@ def test_places_of_parts():
 
 
 def test_shards_of_the_splits():
-    """A shard has text of a split if its buckets reach the split's side."""
+    """A shard has a split's text if its buckets reach that split's side."""
     tokens = np.zeros(held_out.BUCKETS, int)
     tokens[:4] = 10, 20, 100, 70
     measured = held_out.ShardTotals(

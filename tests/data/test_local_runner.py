@@ -63,7 +63,7 @@ def test_progress_of_reading(tmp_path, monkeypatch, shown, size, steps):
 
 
 def test_progress_of_writing(shown):
-    """Each file is a step, with the number of records so far."""
+    """Each file is a step, shown with the number of records so far."""
     runner = local_runner.LocalRunner(working(Counter(records=1000)))
     assert len(list(runner.make_files(["first job", "second job"]))) == 2
     steps = [(1, "1,000 records"), (1, "2,000 records")]

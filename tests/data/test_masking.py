@@ -94,7 +94,7 @@ def test_ngram_lengths(favor_shorter):
 
 @pytest.mark.parametrize("asked", [(0.8, 0.1, 0.1), (0.5, 0.2, 0.3)])
 def test_masked_tokens_become_mask_same_or_random(asked):
-    """Tokens become [MASK], stay or become words in the requested shares."""
+    """Requested shares of tokens become [MASK], stay or become random words."""
     config = MaskingConfig(mask_same_random=tuple(map(str, asked)))
     _, masked = mask(np.random.default_rng(7), config, batch=4000)
     predicted = masked.weights > 0
@@ -194,7 +194,7 @@ def test_permutation():
 
 
 def test_counts_of_permuted_tokens_are_added():
-    """The counts include the n-grams and the budget of both choices."""
+    """Counts include n-grams and budgets of both masked and permuted tokens."""
     batch = instances(np.random.default_rng(0), batch=3)
     seen = []
 

@@ -74,7 +74,7 @@ def test_neither_ends_nor_lengths_tell_the_order(policy, length):
     """Neither long segments nor segments with an end come first more often.
 
     Lines of very different lengths, many longer than a pair, end with a full
-    stop; half of the lines contain another one.
+    stop; half of the lines contain another full stop.
     """
     rng = np.random.default_rng(14)
     parts = rng.integers(1, 40, 3000).astype(np.int32)

@@ -324,7 +324,7 @@ def test_other_settings_need_another_folder(convert, change, message):
     ],
 )
 def test_an_unknown_language_is_an_error(convert, language, message):
-    """The error lists similar languages, by code or name, or else all."""
+    """The error lists similar languages or, if none are similar, all."""
     with pytest.raises(InputError, match=re.escape(message)):
         convert(language=language)
 

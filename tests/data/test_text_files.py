@@ -94,7 +94,7 @@ def test_hash_depends_on_text_and_seed():
 
 
 def test_bad_items_are_listed(capsys):
-    """Each kind of bad item is counted; without any, the text is empty."""
+    """Each kind of bad item is counted; without any, the result is empty."""
     listed = text_formats.bad_items
     assert listed({}) == "" and listed({"bad_rows": 0}) == ""
     assert listed({"bad_lines": 1}) == "1 line was not UTF-8"

@@ -13,7 +13,10 @@ from albert_tf.data.records import input_pipeline, metadata
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """Return a script that appends its argument to `out`; 0 makes it fail."""
+    """Return a script that appends its argument to `out`.
+
+    The script fails if the argument is 0.
+    """
     code = (
         "import sys; 1 / int(sys.argv[1]); open('out', 'a').write(sys.argv[1])"
     )

@@ -51,7 +51,7 @@ def test_batches_have_32_examples_by_default():
 
 
 def test_means_of_integers_are_integers():
-    """Only float64 tensors are cast: means of integers have this type."""
+    """Only float64 tensors, the type of means of integers, become integers."""
     found = whole_numbers(tf.constant([2.0, 3.0], tf.float64))
     assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]
     for x in (tf.constant([0.5]), tf.constant([2]), np.array([2.0]), None):
@@ -257,7 +257,7 @@ def test_how_fit_sizes_batches(models, monkeypatch):
 
 
 def test_a_lone_text_has_one_prediction(models, monkeypatch):
-    """A single text has one prediction; a list of one text has a list."""
+    """A single text yields one prediction; a list of one text yields a list."""
     model, asked = models[0], []
 
     def predictor(size, **how):
@@ -278,7 +278,7 @@ def test_a_lone_text_has_one_prediction(models, monkeypatch):
 
 
 def test_words_come_with_their_tags(models, monkeypatch):
-    """One text has a list of (word, tag) pairs; several have lists of pairs."""
+    """One text yields a list of (word, tag) pairs; several yield such lists."""
     tagger = models[1]
     monkeypatch.setattr(tagger, "predictions", lambda words, **how: words)
     monkeypatch.setattr(tagger, "values", lambda found: found)

@@ -109,7 +109,7 @@ def test_an_embedder_sees_no_partner_twice(shallow):
 
 @pytest.mark.slow
 def test_models_that_are_dropped_leave_nothing(shallow):
-    """After `fit`, neither the model nor its graph stays alive."""
+    """After `fit`, a deleted model and its graphs are freed."""
     texts, labels = map(list, zip(*tiny_tasks.opinions(16, 1), strict=True))
     stream = tf.data.Dataset.from_tensor_slices((texts, labels)).batch(8)
     graphs = []

@@ -207,7 +207,10 @@ def test_rows_in_lists_are_ids(model):
 
 @pytest.mark.slow
 def test_a_lone_text_has_one_answer(model, shallow):
-    """A single text has the result for a list of one text, without the axis."""
+    """The result for a single text has no batch axis.
+
+    Its values equal those for a list of one text.
+    """
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)
     np.testing.assert_array_equal(model.predict(one, other, verbose=0), both[0])

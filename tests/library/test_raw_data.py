@@ -90,7 +90,10 @@ class Batches(keras.utils.PyDataset):
 
 
 def test_ids_are_told_from_texts():
-    """Dicts with ids, even in tuples or data sets, and Keras sources count."""
+    """Dicts of ids and Keras sources count as ids.
+
+    Dicts may be in tuples or data sets.
+    """
     ids = {"input_ids": np.ones([1, 4], np.int32)}
     dataset = tf.data.Dataset.from_tensor_slices
     for x in (ids, (ids, [1]), dataset(ids), dataset((ids, [1])), Batches()):

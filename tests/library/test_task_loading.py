@@ -193,7 +193,7 @@ def test_weights_of_classes_may_be_of_numpy(classifier):
     ],
 )
 def test_names_of_other_libraries_lead_to_ours(call, message):
-    """The error for a name from another library suggests our name."""
+    """The error for another library's name suggests this package's name."""
     with pytest.raises(AttributeError, match=message):
         call()
     assert not hasattr(keras.Model, "from_pretrained")

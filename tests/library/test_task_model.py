@@ -111,7 +111,7 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
 
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
-    """`fit` learns; its history has loss and accuracy of both data sets."""
+    """`fit` trains; its history has the loss and accuracy of both data sets."""
     train, dev = columns(300, 1), columns(53, 2)
     shape = {"initializer_range": 0.2, "num_hidden_layers": 1}
     folder = tiny_tasks.make_model_dir(tmp_path, **shape)

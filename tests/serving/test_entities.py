@@ -54,7 +54,10 @@ def test_every_word_has_one_tag(server, tag, first):
 
 
 def test_short_rows_are_padded(server, monkeypatch):
-    """Rows of words and rows of entities are padded with "", 0 and -1."""
+    """Rows of words and rows of entities are padded to equal lengths.
+
+    The padding is "" in strings, 0 in probabilities and -1 in positions.
+    """
     set_tag(server, "S-X")
     found = server.call("entities", strings(TEXTS))
     fills = {

@@ -126,7 +126,10 @@ def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
 
 
 def test_columns_of_several_numbers_are_those_of_the_model():
-    """A model's numbers keep their order, and each needs a column."""
+    """The values that a model predicts keep their order.
+
+    Each value needs a column.
+    """
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     renamed = task.renamed({"label_column": ("fear", "joy")})
     assert renamed.labels == ("joy", "fear")

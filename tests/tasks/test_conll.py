@@ -211,7 +211,10 @@ def test_a_note_counts_the_lines_that_are_left_out(tmp_path, capsys):
     ],
 )
 def test_a_hashtag_is_a_word(tmp_path, text, words):
-    """A line with # is a comment unless it consists of a word and its tag."""
+    """A line that begins with # is usually a comment.
+
+    If the line consists of a word and its tag, it is not a comment.
+    """
     found = read(tmp_path, text)
     assert " ".join(word for s in found for word in s.words) == words
 

@@ -116,7 +116,10 @@ def test_words_are_joined_to_sentences():
     ],
 )
 def test_rows_with_a_word_each(cells, names, column, expected):
-    """Rows contain words if each cell has one word or if rows share names."""
+    """In some tables, each row is one word, not a sentence.
+
+    This is true if each cell has one word or if rows share a sentence name.
+    """
     rows = rows_of(w=cells, n=names)
     assert have_words(rows, "w", column) == expected
 

@@ -1,4 +1,4 @@
-"""The step that is compiled for a TPU, and the largest batch size."""
+"""The step that is compiled for a TPU, and the largest batch size that fits."""
 
 import types
 

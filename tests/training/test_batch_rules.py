@@ -9,7 +9,10 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """A batch of 4096 has the learning rate of the paper; 1024, half of it."""
+    """For a batch size of 4096, the learning rate is the paper's.
+
+    For a batch size of 1024, the rate is half as high.
+    """
     auto = OptimizerConfig(learning_rate="auto")
     for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):
         training = TrainingConfig(train_batch_size=batch)

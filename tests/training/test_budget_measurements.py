@@ -55,7 +55,10 @@ def clock(monkeypatch):
 def test_a_rehearsal_times_what_is_compiled_and_imported(
     clock, monkeypatch, batches, evaluation, evaluated, chief, closing, drawn
 ):
-    """The second evaluation, scaled to all batches, and second plot count."""
+    """Only the times of the second evaluation and the second plot count.
+
+    The time of the evaluation is scaled to all batches.
+    """
     calls, turns, plots = [], [], []
 
     def evaluate(number):
@@ -89,7 +92,10 @@ def test_a_rehearsal_times_what_is_compiled_and_imported(
 
 
 def fake_trainer(clock, pace, made):
-    """Return a trainer with simulated step times; its first call compiles."""
+    """Return a trainer with simulated step times.
+
+    Its first call takes 20 s longer, as if it compiled.
+    """
     trainer = types.SimpleNamespace(strategy=ONE)
 
     def run_steps(iterator, steps):
@@ -116,7 +122,10 @@ def fake_trainer(clock, pace, made):
 def test_twice_as_many_steps_are_timed_until_they_suffice(
     clock, pace, most, steps, found
 ):
-    """The last call takes half of the time; the first call does not count."""
+    """The number of steps doubles until a call takes half of the time limit.
+
+    The first call, which compiles, does not count.
+    """
     made = []
     trainer = fake_trainer(clock, pace, made)
     setup = setup_with(train_batch_size=32)
@@ -166,7 +175,8 @@ def probes_of(monkeypatch, seconds_of, hours=100.0 / 3600):
 def test_the_batch_and_its_pace_are_found_together(clock, monkeypatch):
     """Batches are measured until the size stays the same, up to four times.
 
-    Each measurement takes a hundredth of the remaining time, plus compilation.
+    Each measurement takes a hundredth of the remaining time, at most three
+    seconds, plus the time for compilation.
     """
     probes, (choices, seconds) = probes_of(monkeypatch, lambda n, batch: 0.5)
     (first, most), (second, later) = probes
@@ -306,7 +316,10 @@ def test_the_end_states_the_time_used(capsys, step, rate):
     ],
 )
 def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
-    """New and old checkpoints record differently that a run is complete."""
+    """A message is printed only if the time of a run is up.
+
+    Old checkpoints record the end of a run differently than new checkpoints.
+    """
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}
     kept = kept | {"choices": {}}
     checkpoints.save(folder, state, 5, about={"budget": kept})

@@ -51,7 +51,8 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 ):
     """A warning names a damaged checkpoint; the previous checkpoint is used.
 
-    The damaged checkpoint may have no facts, as in earlier versions.
+    The damaged checkpoint may lack its `.json` file, as do checkpoints of
+    earlier versions.
     """
     damage(folder / f"ckpt-3.{file}")
     assert newest(folder) == 2
@@ -121,9 +122,9 @@ def test_a_lost_state_file_loses_nothing(folder, content):
 
 
 def test_facts_are_kept_beside(folder):
-    """Each checkpoint has its own facts, but is intact even without facts.
+    """Each checkpoint has a `.json` file, but is intact without this file.
 
-    Unreadable facts count as damage.
+    A `.json` file that cannot be read counts as damage.
     """
     assert checkpoint_files.read_facts(str(folder / "ckpt-2")) == {
         "replicas": 2
@@ -146,7 +147,7 @@ def test_checkpoints_after_the_newest_are_not_taken(folder):
 
 
 def test_a_kill_before_the_state_file_leaves_the_earlier_one(folder, tmp_path):
-    """Files of a checkpoint that is not yet listed do not count."""
+    """A checkpoint that the `checkpoint` file does not list yet is ignored."""
     for path in folder.glob("ckpt-3*"):
         shutil.copy(path, folder / path.name.replace("ckpt-3", "ckpt-4"))
     (folder / "ckpt-5_temp").mkdir()

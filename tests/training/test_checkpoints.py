@@ -51,7 +51,7 @@ def test_names_may_hold_any_mark(tmp_path):
 
 
 def test_a_fingerprint_is_of_the_step_and_the_weights(saved):
-    """The checksum of the index covers all variables."""
+    """A fingerprint consists of the step and the checksum of the index."""
     crc = zlib.crc32(pathlib.Path(saved[0], "ckpt-5.index").read_bytes())
     assert checkpoints.fingerprint(saved[0]) == f"step 5, {crc:08x}"
 

@@ -190,7 +190,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("seconds", [30, 60, 120, 300])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
-    """All phases compile for 10 s each, and all have steps.
+    """In a short run, each phase compiles for 10 s and has at least one step.
 
     A run ends on time if its phases compile in less than half of the time. Any
     other run is late by at most the time to compile plus a hundredth of the
@@ -232,7 +232,10 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
 
 
 def test_a_kill_and_a_pause_take_no_time():
-    """A run that is divided into processes has the same steps and rates."""
+    """A resumed run has about as many steps as an uninterrupted run.
+
+    The learning rates are the same, too.
+    """
     whole, broken = Simulation(Machine()), Simulation(Machine())
     whole.process()
     with pytest.raises(Killed):

@@ -60,7 +60,7 @@ def test_auto_takes_what_is_there(values, chosen):
 
 
 def list_gpus(monkeypatch, number, **details):
-    """Let TensorFlow find a number of GPUs with these details."""
+    """Make TensorFlow report a number of GPUs with the given details."""
     found = {"GPU": ["gpu"] * number, "CPU": ["cpu"]}
     monkeypatch.setattr(tf.config, "list_physical_devices", found.get)
     monkeypatch.setattr(
@@ -191,7 +191,7 @@ def test_more_replicas_than_the_process_began_with_are_refused():
 
 
 def test_every_legal_choice_has_a_maker():
-    """The flag accepts `auto` and the keys of the table."""
+    """`distribution_strategy` accepts `auto` and the keys of `STRATEGIES`."""
     field = DistributionConfig.__dataclass_fields__["distribution_strategy"]
     assert set(field.metadata["choices"]) == {"auto", *STRATEGIES}
 
@@ -232,7 +232,10 @@ def four(monkeypatch):
 
 
 def test_every_process_learns_the_number_of_each(four):
-    """Numbers are in the order of the processes, each with two replicas."""
+    """The numbers are in the order of the processes.
+
+    Each process has two replicas.
+    """
     assert of_processes(four, 7) == [7, 7]
     numbers = four.experimental_distribute_values_from_function(
         lambda x: tf.constant(10 + x.replica_id_in_sync_group // 2, tf.int64)
@@ -242,7 +245,7 @@ def test_every_process_learns_the_number_of_each(four):
 
 
 def test_the_variables_of_the_first_replica_are_copied(four, monkeypatch):
-    """If there are several processes, replicas get the first one's values."""
+    """With several processes, all replicas get the first replica's values."""
     with four.scope():
         variable = tf.Variable([0.0, 0.0])
 

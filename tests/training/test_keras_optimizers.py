@@ -33,7 +33,7 @@ def layer_with(values):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("variant", [{}, {"bias_correction": True}])
 def test_three_steps_equal_the_loop_s(rule, variant):
-    """Three steps have the loop's schedule, clipping and update rule.
+    """Three steps use the training loop's schedule, clipping and update rule.
 
     Variables that are excluded from weight decay are also equal.
     """

@@ -21,7 +21,7 @@ METRICS = {"model": "x", "eval": {"accuracy": 0.875, "examples": 1200}}
 
 
 def test_a_card_says_where_a_model_comes_from(tmp_path):
-    """A card states task, labels, data, metrics, flags, code and license."""
+    """A card lists the task, labels, data, metrics, flags, code and license."""
     folder = model(tmp_path, task_json=TASK, metrics_json=METRICS)
     flags = "--train_file=reviews.tsv\n--model_dir=base\n--data_dir=None\n"
     (tmp_path / "run.flags").write_text(flags)
@@ -66,7 +66,7 @@ def test_a_card_of_a_pretrained_model(tmp_path):
 
 
 def test_the_users_own_card_stays(tmp_path):
-    """A card is overwritten only while its mark is in place."""
+    """A card is overwritten only if it still contains the marker comment."""
     folder, path = model(tmp_path), tmp_path / CARD
     path.write_text(f"old\n{MARK}\n")
     write_card(folder, folder, "huggingface")

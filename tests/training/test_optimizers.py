@@ -137,7 +137,10 @@ def test_each_replica_may_clip_its_own_share():
 
 
 def test_an_average_follows_the_weights():
-    """At step t, the average keeps (t - 1) / (t + 9), but at most `decay`."""
+    """At step t, the average keeps a share of (t - 1) / (t + 9).
+
+    The share is at most `decay`.
+    """
     strategy = tf.distribute.get_strategy()
     weights = {"w": tf.Variable([2.0, 4.0])}
     average = WeightAverage(0.5, weights)
@@ -156,7 +159,7 @@ def test_an_average_follows_the_weights():
 
 
 def test_a_moment_without_memory_needs_no_correction():
-    """The divisor is 1 - beta^t, and 1 for a beta of 0."""
+    """The divisor for bias correction is 1 - beta^t, and 1 if beta is 0."""
     assert debias(0.0, tf.constant(1.0)) == 1.0
     assert float(debias(0.5, tf.constant(2.0))) == pytest.approx(0.75)
 

@@ -49,7 +49,7 @@ def phases(
     ],
 )
 def test_a_value_ends_at_its_share(text, expected):
-    """Each value of a schedule applies until its share of the steps.
+    """Each value of a schedule applies until its share of the steps is used up.
 
     Values may contain commas and colons, as paths in `data_dir` do.
     """
@@ -119,7 +119,7 @@ def test_every_value_needs_a_step():
 
 
 def test_records_with_masks_have_no_schedule_of_them():
-    """The error names a folder of records with fixed masks."""
+    """A mask schedule raises an error that names a folder with fixed masks."""
     check_mask_schedule("0.3:0.5,0.15", RECORDS)
     static = RECORDS | {"d": dataclasses.replace(RECORDS["a"], settings={})}
     with pytest.raises(InputError, match="data_dir=d with masks"):
@@ -127,7 +127,10 @@ def test_records_with_masks_have_no_schedule_of_them():
 
 
 def test_work_is_the_mean_over_the_time_of_the_phases():
-    """A phase's FLOPs per example count by its share of the run."""
+    """The FLOPs per example are a harmonic mean over the phases.
+
+    The weights are the phases' shares of the run.
+    """
     made = phases("a:0.25,c", "2:0.25,6")
     first, second = (
         training_flops(DEEP.with_layers(layers), tokens, round(0.15 * tokens))

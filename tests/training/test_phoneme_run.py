@@ -79,7 +79,7 @@ def test_metrics_are_beside_those_of_frequencies(records, trained):
 
 
 def test_the_directory_says_that_it_is_of_phonemes(records, trained):
-    """The directory contains the tables, and the card names the task."""
+    """The model directory contains the tables, and its card names the task."""
     for name in ("symbols.json", "words.json"):
         mine = (records / "trained" / name).read_bytes()
         assert mine == (records / "records" / name).read_bytes()

@@ -135,7 +135,7 @@ def test_going_on_in_a_domain_is_slow_and_short(parsed):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_batch_is_cut_evenly(parsed, name):
-    """Each batch is divisible by replicas and micro-batches.
+    """Each batch can be divided into equal micro-batches on all replicas.
 
     Micro-batches are multiples of 8, unless they were chosen for the scratchpad
     memory.

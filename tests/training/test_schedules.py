@@ -122,7 +122,7 @@ class Break(Hook):
 
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
-    """Each mask rate has its own number of slots.
+    """Each mask rate has its own number of predictions.
 
     Steps that run again after a resume mask the same words.
     """
@@ -180,7 +180,7 @@ def test_the_held_out_records_are_the_last_folders(
 
 
 def test_batches_fit_replicas_and_micro_batches(train):
-    """The batch of each phase is divisible by replicas and micro-batches."""
+    """Each phase's batch is divided evenly by replicas and micro-batches."""
     phases = []
     train(
         "model",

@@ -209,7 +209,10 @@ def test_a_micro_batch_is_a_part_of_each_tensor():
 
 
 def test_the_released_divisor_is_that_of_a_replica():
-    """With `per_replica`, the divisor is a replica's weights times replicas."""
+    """With `per_replica`, the divisor of a loss depends on a single replica.
+
+    It is the total weight of the replica times the number of replicas.
+    """
     weights = {"mlm": 3.0, "sop": 0.0}
     trainer = types.SimpleNamespace(
         objective=types.SimpleNamespace(weights=lambda batch: weights),

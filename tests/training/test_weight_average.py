@@ -1,4 +1,4 @@
-"""Averaged weights in pretraining; fine-tuning tests the formula."""
+"""Averaged weights in pretraining; tests of fine-tuning check the formula."""
 
 import numpy as np
 import pytest

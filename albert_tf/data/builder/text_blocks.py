@@ -387,7 +387,7 @@ def _is_made(pattern: str, path: str, folder: str) -> bool:
 def input_paths(
     patterns: str, output_dir: str | None, scratch_dir: str | None = None
 ) -> list[str]:
-    """Return the files that `input_file` names, including `-`.
+    """Return the files that `input_file` names, including `-` (standard input).
 
     Empty files are skipped with a warning. Program output in `output_dir` and
     `scratch_dir` is skipped too.

@@ -169,7 +169,7 @@ def _with_weights(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 def batch_spec(
     batch_size: int, tokens: int, predictions: int
 ) -> dict[str, tf.TensorSpec]:
-    """Return the specs of batches of T tokens and P predictions."""
+    """Return the specs of a batch with T tokens and P predictions per row."""
     metadata = Metadata(tokens, predictions, 0, "", {})
 
     @tf.function(autograph=False)

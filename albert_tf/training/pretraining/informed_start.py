@@ -110,7 +110,7 @@ def offsets(heads: int) -> list[int]:
 
 
 def position_gain(embeddings: AlbertEmbeddings) -> float:
-    """Return the factor by which the layer norm scales the sum of tables."""
+    """Return the layer norm's factor for the sum of the three embeddings."""
     words = np.var(to_numpy(embeddings.word_embeddings))
     if not embeddings.norm_first:  # words are projected before the sum
         kernel = to_numpy(embeddings.projection.kernel)
