@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -155,6 +156,16 @@ def test_an_ignored_interrupt_stays_ignored():
             assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, earlier)
+
+
+@pytest.mark.parametrize(("later", "steps"), [(0, 3), (1, 2), (2, 1), (3, 1)])
+def test_each_later_phase_is_left_a_step(later, steps, monkeypatch):
+    """The current phase leaves a step for each later phase, but runs one."""
+    monkeypatch.setattr(distribution, "of_chief", lambda strategy, n: n)
+    own = mock.Mock(step=10, end=13, last=13, seconds={}, _ahead=[None] * later)
+    own.clock.most.return_value = own.clock.steps_to.return_value = 9
+    own.pace.steps.return_value = 5
+    assert run.Run._stretch(own, []) == steps
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
