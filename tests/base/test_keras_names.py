@@ -25,7 +25,11 @@ FIND = "importlib.util.find_spec('keras')"  # Keras is optional
     ],
 )
 def test_names_are_there_once_keras_is(order, tmp_path):
-    """Importing Keras registers the names; no lookup is needed."""
+    """If Keras and this package are imported, Keras knows the classes.
+
+    The order of the imports does not matter. The classes are those of this
+    package.
+    """
     (tmp_path / "keras.py").write_text(KERAS)
     done = subprocess.run(
         [

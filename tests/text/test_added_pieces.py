@@ -62,6 +62,6 @@ def test_control_pieces_are_in_no_text():
     ],
 )
 def test_pieces_that_cannot_be_added(make, pieces, message):
-    """A piece that exists, or could never be found, raises an error."""
+    """A piece to add must be new, and of a form that texts can contain."""
     with pytest.raises(InputError, match=message):
         with_pieces(make(), pieces)
