@@ -40,7 +40,7 @@ from albert_tf.training import checkpoints
 
 
 def test_weights_are_stored_once(exported_dir, pretrained_model):
-    """The file contains each variable once, in float32, under its name."""
+    """The export's file of weights contains each variable once, in float32."""
     prefix = os.path.join(exported_dir, "variables", "variables")
     reader = tf.train.load_checkpoint(prefix)
     ending = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -316,7 +316,7 @@ def test_changed_lengths_are_listed():
 def test_the_size_of_an_export_is_that_of_its_weights(
     to, names, said, tmp_path, capsys
 ):
-    """The report counts parameters and compares the size with float32."""
+    """The report states the parameters and the size relative to float32."""
     for name in names:
         files.write_text(f"{tmp_path}/{name}", "x" * 300_000)
     server = types.SimpleNamespace(
@@ -336,7 +336,7 @@ def test_the_size_of_an_export_is_that_of_its_weights(
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
-    """If the disk is full, the error names the folder, which stays empty."""
+    """If the disk is full, the error names the folder, which is not created."""
 
     def save(*args, **kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")

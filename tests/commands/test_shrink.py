@@ -41,7 +41,7 @@ HINT = "With --data_dir or --eval_file, this table includes metrics."
 def test_fewer_layers_are_the_first_ones(
     pretrained_dir, pretrained_model, tokenizer, tmp_path, capsys
 ):
-    """The outputs equal those of the original model's first layers."""
+    """A model shrunk to one layer has the outputs of the original's layer 1."""
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
     assert capsys.readouterr().out.splitlines()[-2:] == [HINT, f"Wrote {out}"]
@@ -149,7 +149,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch, capsys
 ):
-    """Heads are ranked on as many training examples as `HEAD_EXAMPLES`."""
+    """`HEAD_EXAMPLES` is the number of training examples that rank heads."""
     asked = []
 
     def importances(network, task, batches):
@@ -178,7 +178,11 @@ def table(name, *columns):
 
 @tiny_runs.eagerly()
 def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
-    """Unscored pairs suffice to rank heads, but a single pair does not."""
+    """Pairs without scores suffice for the metrics of a shrunken model.
+
+    To rank heads, each pair needs a negative. Without one, the loss of a pair
+    depends on other pairs.
+    """
     folder, out = tmp_path / "model", str(tmp_path / "out")
     of_kind("embedding", folder, pretrained_dir, layers=2)
     config = ShrinkConfig(str(folder), out, num_layers=1)

@@ -80,7 +80,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
 
 
 def test_too_large_vocabulary(corpus, tmp_path):
-    """The error states the largest size with which training is possible."""
+    """The error for a too large vocabulary states the largest possible size."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         make_vocabulary(config(corpus, output, vocab_size=5000))
@@ -93,7 +93,7 @@ def test_too_large_vocabulary(corpus, tmp_path):
 
 
 def test_too_small_vocabulary(corpus, tmp_path):
-    """The error states the smallest possible size."""
+    """The error for a too small vocabulary states the least possible size."""
     with pytest.raises(InputError, match="at least [3-9][0-9]"):
         make_vocabulary(config(corpus, tmp_path, vocab_size=20))
 

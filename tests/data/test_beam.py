@@ -55,9 +55,10 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 
 @pytest.fixture
 def readers(monkeypatch):
-    """Record the names of files that the `launcher` and the `workers` read.
+    """Return the names of files that the launcher and the workers have read.
 
-    Files that are read while no pipeline runs are attributed to the launcher.
+    The result has a set for each of `launcher` and `workers`. Files that are
+    read while no pipeline runs are attributed to the launcher.
     """
     beam = pytest.importorskip("apache_beam")
     names = {"launcher": set(), "workers": set()}

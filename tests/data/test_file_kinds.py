@@ -156,7 +156,7 @@ def tarred(data, form=tarfile.PAX_FORMAT):
 
 
 def database():
-    """Return a database in which most lines are UTF-8."""
+    """Return the bytes of a SQLite database in which most lines are UTF-8."""
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(f"{folder}/x.db")
         connection.execute("CREATE TABLE t (text TEXT)")
@@ -211,7 +211,10 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """The error names the format and a conversion, for any `on_bad_text`."""
+    """The error for a foreign format names the format and a conversion.
+
+    `on_bad_text` has no effect on this error.
+    """
     data, message = FOREIGN[kind]
     data = data.encode() if isinstance(data, str) else data
     path = write(tmp_path / "x", PACKERS[packer](data) if packer else data)
@@ -221,7 +224,7 @@ def test_foreign_formats(tmp_path, kind, packer):
 
 
 def test_a_tenth_of_the_bytes_may_be_zero():
-    """A file with a larger share of zero bytes is binary."""
+    """A file is binary if more than a tenth of its bytes are zero."""
     file_kinds._require_native(b"\0" + b"a" * 9, "x")
     file_kinds._require_native(b"", "x")
     with pytest.raises(InputError, match="a binary format"):
@@ -229,14 +232,14 @@ def test_a_tenth_of_the_bytes_may_be_zero():
 
 
 def test_part_of_a_character_is_utf8_where_data_are_cut():
-    """Complete data must not end inside a character."""
+    """Only data that were cut may end inside a character of UTF-8."""
     cut = "é".encode()[:1]
     assert file_kinds.is_utf8(cut, False) and not file_kinds.is_utf8(cut)
     assert not file_kinds.is_utf8(b"\xff", False)
 
 
 def test_first_lines():
-    """Only the first 20 lines are returned, without blank or partial lines."""
+    """`_first_lines` returns at most 20 lines, and no blank or partial ones."""
     first = file_kinds._first_lines
     assert first(b"a\nb", True) == [b"a", b"b"]
     assert first(b"\xef\xbb\xbfa \n \n\nb", False) == [b"a"]
@@ -246,7 +249,10 @@ def test_first_lines():
 
 
 def test_fields_of_the_first_objects():
-    """Fields are listed once; an object that may be partial has none."""
+    """Each field of the first JSON objects is listed once.
+
+    The last object of a full head may be partial and is not read.
+    """
     head = b'{"b": 1}\n{"a": 1, "b": 2}\n\n{"c": 3}'
     assert file_kinds.Source(None, "jsonl", head).fields() == ["b", "a", "c"]
     full = head.ljust(file_kinds.HEAD_BYTES)
@@ -271,7 +277,10 @@ def test_fields_of_the_first_objects():
     ],
 )
 def test_kinds_of_json(head, kind):
-    """In JSON lines, half of the lines are objects; other JSON is one value."""
+    """A head is JSON lines if at least half of the lines are objects.
+
+    Other JSON is a single value, as a whole or over several lines.
+    """
     assert file_kinds._json_kind(head, True) == kind
 
 
@@ -295,7 +304,10 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The error names the extra and a command that works without it."""
+    """Without zstandard, the error names an extra and another command.
+
+    The extra installs the library, and the command needs no library.
+    """
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):

@@ -1,4 +1,4 @@
-"""Masks equal a word-by-word reference's and have the documented shares."""
+"""Masks equal those of a word-by-word reference, with documented shares."""
 
 from pathlib import Path
 
@@ -83,7 +83,7 @@ def test_order_visits_every_word_once():
 
 @pytest.mark.parametrize("favor_shorter", [True, False])
 def test_ngram_lengths(favor_shorter):
-    """Lengths follow p(n) ~ 1/n (6/11, 3/11, 2/11) or its reverse."""
+    """N-gram lengths follow p(n) ~ 1/n (6/11, 3/11, 2/11) or the reverse."""
     config = MaskingConfig(favor_shorter_ngram=favor_shorter)
     _, masked = mask(np.random.default_rng(6), config, batch=4000)
     expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
@@ -136,7 +136,7 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_tokens_are_replaced_independently():
-    """Both of two predictions become [MASK] in 64% of the examples."""
+    """Two predictions become [MASK] independently, both in 64% of examples."""
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
     _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1

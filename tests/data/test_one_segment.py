@@ -145,7 +145,7 @@ def test_posts_are_learned_from(posts, tmp_path):
 
 
 def test_labels_of_pairs_alone_are_counted(tmp_path):
-    """The share of swapped examples counts only pairs."""
+    """One-segment examples do not affect the share of swapped pairs."""
     write_corpus(tmp_path)
     folders = {}
     for policy in ("split", "keep"):

@@ -98,13 +98,13 @@ def test_blank_lines_between_objects(tmp_path):
 
 
 def test_the_position_of_a_label():
-    """A label has the position of its row, unless it has its own."""
+    """The position of a label is that of its row unless another is given."""
     assert row_files.Row("x[3]", {}).label_where == "x[3]"
     assert row_files.Row("x[3]", {}, "y[3]").label_where == "y[3]"
 
 
 def test_names_of_columns(tmp_path):
-    """Names must be unique; the columns of a file without a header have none.
+    """Column names must be unique; without a header, they are numbers.
 
     Spaces around a name are removed.
     """
@@ -234,7 +234,7 @@ def test_a_wrong_field_is_no_bad_row(tmp_path):
 
 @pytest.mark.parametrize("cut", [5, 60, -9])
 def test_damaged_parquet(tmp_path, cut):
-    """A damaged Parquet file raises an error, or with `skip`, is skipped."""
+    """A damaged Parquet file raises an error or, with `skip`, is skipped."""
     path = write(tmp_path / "x", parquet(ROWS)[:cut])
     with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
         read(path)

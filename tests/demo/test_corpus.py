@@ -55,7 +55,10 @@ def test_a_sentence_is_kept_once():
 
 
 def test_packages_are_read_without_import(tmp_path, monkeypatch):
-    """Files are read in order, except tests; missing packages have no files."""
+    """The files of a package, except tests, are read in order.
+
+    The package is not imported. A missing package has no files.
+    """
     package = tmp_path / "some_library"
     for name in ("b.py", "a.py", "tests/c.py", "sub/d.py", "data.txt"):
         path = package / name
