@@ -205,7 +205,7 @@ def test_a_file_with_several_paths_is_read_once(folder, capsys):
 
 
 def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
-    """On a disk that does not support locks, a folder needs no lock."""
+    """A folder on a disk without support for locks is used without a lock."""
     error = OSError("no locks available")
     monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
     with files.locked(str(folder / "new"), "output_dir"):
@@ -337,7 +337,7 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
 def test_a_folder_that_cannot_be_renamed_is_filled(
     name, answer, folder, monkeypatch
 ):
-    """If a folder cannot be renamed, as on mounts, it is not replaced.
+    """A folder that cannot be renamed, such as a mount, is not replaced.
 
     The new files are copied into the folder instead.
     """
@@ -407,7 +407,7 @@ with files.locked(sys.argv[1], "output_dir"):
 
 
 def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
-    """A folder stays locked until the locking process ends or is killed."""
+    """A folder stays locked until the process that locked it has ended."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Signals are noticed while C++ code runs; a second Ctrl-C exits."""
+"""Signals are noticed while C or C++ code runs; a second Ctrl-C exits."""
 
 import hashlib
 import os

@@ -25,10 +25,9 @@ FIND = "importlib.util.find_spec('keras')"  # Keras is optional
     ],
 )
 def test_names_are_there_once_keras_is(order, tmp_path):
-    """If Keras and this package are imported, Keras knows the classes.
+    """Keras knows this package's classes once both packages are imported.
 
-    The order of the imports does not matter. The classes are those of this
-    package.
+    The order of the imports does not matter.
     """
     (tmp_path / "keras.py").write_text(KERAS)
     done = subprocess.run(

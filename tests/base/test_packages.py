@@ -104,7 +104,7 @@ def test_every_package_has_a_use():
 
 @pytest.mark.parametrize("module", USES)
 def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
-    """The one-line error names the package and the command to install it."""
+    """The one-line error for a missing package states how to install it."""
     block(monkeypatch, module)
     with pytest.raises(InputError) as error:
         USES[module](tmp_path)

@@ -141,7 +141,7 @@ def test_an_interrupt_of_the_parsing_of_flags_is_one_line(capsys):
 
 @dataclasses.dataclass(frozen=True)
 class Words(Validated):
-    """A list with a default."""
+    """Settings that consist of a list with a default."""
 
     words: tuple = setting(("x", "y"), "Words.")
 

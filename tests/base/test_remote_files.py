@@ -37,7 +37,7 @@ from albert_tf.training.history import History
 
 @pytest.fixture(autouse=True)
 def _nothing_in_the_working_folder(tmp_path, monkeypatch):
-    """Run in an empty folder, which must stay empty."""
+    """Run each test in an empty folder, which must stay empty."""
     folder = tmp_path / "working"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -57,7 +57,7 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     [(name, value) for name, flag in REMOVED.items() for value in flag.same],
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
-    """A removed flag is ignored if its value equals the derived value."""
+    """A removed flag is ignored if its value is the one that is now derived."""
     assert without_removed([f"--{name}={value}", "--x"], ["x"]) == ["--x"]
 
 

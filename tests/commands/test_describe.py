@@ -127,7 +127,7 @@ def test_a_row_of_table_1(variant, heads, shared):
 
 
 def test_operations_are_counted_in_billions():
-    """Training costs three times as much as inference.
+    """Training takes three times as many operations as inference.
 
     By default, 15% of the tokens are predicted.
     """

@@ -196,7 +196,7 @@ def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
 
 
 def test_part_of_an_export_is_not_replaced(tmp_path):
-    """Incomplete exports and links are not replaced."""
+    """An export that is incomplete or contains a link is not replaced."""
     for make, missing in (
         (lite_export, "model.tflite"),
         (lite_export, "albert_config.json"),
@@ -294,7 +294,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 
 def test_changed_lengths_are_listed():
-    """Every changed length is printed, except lengths set for the export."""
+    """Each length that an export changes is listed with both values."""
     served = question_task("simple").updated(null_score_diff_threshold=0.5)
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (

@@ -52,7 +52,7 @@ def test_fewer_layers_are_the_first_ones(
 
 
 def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
-    """A classifier keeps its task and all of its weights."""
+    """A shrunken classifier keeps the task and can restore all its weights."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     labels = ("a", "b")
     finetuned(folder, pretrained_dir, "classification", labels, layers=2)
@@ -91,7 +91,7 @@ def test_layers_keep_their_groups():
 
 
 def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
-    """The output folder must be new or empty."""
+    """Shrinking into a folder that is not empty raises an error."""
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="output_dir.*new"):
         shrink_model(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
@@ -101,7 +101,7 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
 def test_heads_are_removed_and_the_cost_is_told(
     finished, opinions, tmp_path, capsys
 ):
-    """The printed accuracy and loss equal those of a later evaluation."""
+    """The metrics printed after shrinking equal those of a later evaluation."""
     source, metrics = finished
     out = str(tmp_path / "out")
     data = {k: v for k, v in opinions.items() if k != "predict_file"}

@@ -68,7 +68,11 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
 
 
 def test_a_plan_is_what_the_flags_say(config_file):
-    """The first lines state batch size, micro-batches, precision and loop."""
+    """The lines of a plan state slice, batch size, precision and loop.
+
+    The batch size is divided into replicas and micro-batches; the loop is that
+    of the encoder.
+    """
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(
         train_batch_size=64, gradient_accumulation_steps=2, dtype="bfloat16"

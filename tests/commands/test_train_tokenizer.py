@@ -188,7 +188,10 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """Joined, the parts are the line; each is short enough for the trainer."""
+    """A line without spaces is cut into parts that the trainer can read.
+
+    Joined, the parts are the line.
+    """
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
@@ -209,7 +212,7 @@ def test_places_to_cut_by_hand():
 
 
 def test_longest_sentences_by_hand(tmp_path):
-    """A run of 4192 bytes is read, and a longer one is counted as skipped."""
+    """A word of 4192 bytes is read, and a longer one is counted as skipped."""
     text = "a b\n" + "x" * 4192 + "\n\n" + "x" * 4193 + " y\n"
     (tmp_path / "x.txt").write_text(text)
     source = str(tmp_path / "x.txt")
@@ -222,7 +225,7 @@ def test_longest_sentences_by_hand(tmp_path):
 
 
 def test_warnings_at_their_limits():
-    """Up to 1% of the bytes may be skipped; kept accents cause no warning."""
+    """Skipping 1% of the bytes or keeping accents causes no warning."""
     few = Counter(bytes=1000, long_bytes=10, letters=100, marked=50)
     assert not list(warnings(few))
     (said,) = warnings(few + Counter(long_bytes=1))
@@ -232,7 +235,10 @@ def test_warnings_at_their_limits():
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """Only overlong words are skipped; a warning states their total bytes."""
+    """Only overlong words are skipped; a warning states their share.
+
+    The share is the percentage of the bytes.
+    """
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000

@@ -41,7 +41,7 @@ def statistics(text=None, made=None, held_out=None):
 
 
 def test_statistics_by_hand():
-    """The shares of both splits are ratios of counts."""
+    """Statistics of both splits equal ratios of counts, computed by hand."""
     found = statistics(held_out={"swapped": 60, "paired": 80})
     assert found["unpaired_share"] == 0
     assert found["eval"]["unpaired_share"] == 0.2
@@ -271,7 +271,10 @@ def test_no_more_is_held_out_than_is_sensible(share, advice):
 
 
 def test_advice_on_few_held_out_records():
-    """The advice is a share, at most 20%, that yields about 100 records."""
+    """For few held-out records, the advice is a share for about 100 records.
+
+    If this share would exceed 20%, the advice is to add text.
+    """
 
     def said(*args):
         return "".join(reporting.few_held_out(*args))

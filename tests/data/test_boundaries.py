@@ -31,7 +31,7 @@ class Characters:
 
     @staticmethod
     def cut(text):
-        """Split a text at |, or into characters if it has no |."""
+        """Return the pieces of a text, split at | or else into characters."""
         marked = "▁" + text.replace(" ", "▁")
         if "|" in text:
             return marked.split("|")

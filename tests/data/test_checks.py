@@ -1,4 +1,4 @@
-"""Errors name damaged records; the search begins only after an error."""
+"""Errors name damaged records; records are searched only after an error."""
 
 import dataclasses
 import re
@@ -144,7 +144,7 @@ def looked_at(monkeypatch):
 def test_fault_is_named_and_nothing_else_read(
     data_dir, looked_at, fault, split
 ):
-    """The error names the record that stopped a run; no other file is read."""
+    """The error names the record that stopped a run; only its file is read."""
     damage, message = FAULTS[fault]
     metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)

@@ -115,7 +115,7 @@ def rows(found):
 
 
 def test_batches_hold_what_static_ones_hold(kinds):
-    """Batches of both kinds of records have equal keys, types and shapes."""
+    """Batches of static and dynamic records have the same `element_spec`."""
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
@@ -198,7 +198,7 @@ def test_words_are_masked_whole(kinds):
 
 
 def test_masks_change_with_the_epoch(kinds):
-    """In the second epoch, a record has different masks."""
+    """A record has different masks in the second epoch than in the first."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count // 4, batch_size=4))
     assert len(set(found)) > 1.9 * count

@@ -329,7 +329,7 @@ def test_a_pipe_is_read_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["x.csv", "X.Csv", "x.csv.gz"])
 def test_a_copied_pipe_has_its_kind(tmp_path, name):
-    """A pipe's copy keeps the format that the pipe's name implies."""
+    """The copy of a pipe has the format that the name of the pipe implies."""
     os.mkfifo(tmp_path / name)
     args = (tmp_path / name, comma_separated(ROWS))
     writer = threading.Thread(target=write, args=args)
@@ -340,7 +340,7 @@ def test_a_copied_pipe_has_its_kind(tmp_path, name):
 
 
 def test_standard_input(monkeypatch):
-    """`-` reads standard input in any format."""
+    """The path `-` stands for standard input, in any format."""
     packed = io.TextIOWrapper(io.BytesIO(bz2.compress(comma_separated(ROWS))))
     monkeypatch.setattr(sys, "stdin", packed)
     assert text_blocks.input_paths("-", None) == ["-"]
@@ -429,7 +429,7 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` covers damaged files, but not broken connections."""
+    """`skip` omits damaged files, but a broken connection is an error."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):

@@ -43,9 +43,9 @@ def test_folder_of_released_records(folder):
 
 
 def test_paths_of_files(folder, monkeypatch):
-    """A folder's files have relative paths; a glob's files, absolute paths.
+    """Paths are relative to the folder `data_dir`, but absolute for a glob.
 
-    A path may end with a slash, or name a single file.
+    `data_dir` may end with a slash, or name a single file.
     """
     path = f"{folder}/part-0.tfrecord"
     monkeypatch.chdir(folder)

@@ -219,7 +219,10 @@ def test_gaps_are_a_twentieth():
 
 
 def parts_of(sizes, words):
-    """Return one part per list of sentence sizes, with a number of words."""
+    """Return `Documents` with one part for each list of sentence sizes.
+
+    `words` contains the number of words in each part.
+    """
     tokens = [sum(part) for part in sizes]
     starts = [np.arange(n) < w for n, w in zip(tokens, words, strict=True)]
     names = np.arange(len(sizes), dtype=np.uint64)

@@ -35,7 +35,10 @@ def words_of(starts, maskable):
 
 
 def reference_spans(order, starts, maskable, budget, ngrams):
-    """Choose an example's spans word by word, as the module documents."""
+    """Return the set of positions in spans that are chosen word by word.
+
+    The choice follows the documentation of the module `masking`.
+    """
     words = {word[0]: word for word in words_of(starts, maskable)}
     covered: set[int] = set()
     for start, n in zip(order, ngrams, strict=True):

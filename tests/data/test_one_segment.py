@@ -37,7 +37,7 @@ def make(docs, policy, rule=pairs, seed=1):
 
 
 def rows(made):
-    """Return the sorted rows of pairs."""
+    """Return the sorted rows of pairs as tuples of numbers."""
     return sorted(zip(*(x.tolist() for x in vars(made).values()), strict=True))
 
 

@@ -55,7 +55,7 @@ def chunks(made):
 
 
 def test_labels_are_fair_for_every_kind_of_chunk():
-    """Half of the pairs are swapped, whether chunks have one line or more."""
+    """Half of the pairs are swapped, for chunks of one line or of several."""
     rng = np.random.default_rng(3)
     docs = documents(rng, (3, 9, 14, 30), count=6000)
     docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP

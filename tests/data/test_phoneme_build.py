@@ -250,7 +250,7 @@ def test_parts_of_documents(tmp_path):
 
 
 def counts_of(**counts):
-    """Return counts of rows, empty unless given."""
+    """Return `Counts` with the given counters; other counters are empty."""
     names = phoneme_build.Counts._fields
     return phoneme_build.Counts(*(Counter(counts.get(n)) for n in names))
 
@@ -278,7 +278,7 @@ def test_what_is_held_out_depends_on_the_phonemes():
 
 
 def test_words_are_packed_by_hand():
-    """A word fits with its separator, or begins the next example."""
+    """A word that does not fit with its separator begins the next example."""
     table = made_of("abcd").with_words(("x", "y"))
     part = ["ab", "c☃", "☃", "abcdabcd"], ["x", "y", "x", "z"]
     other, space, pad = 1, table.symbols[" "], table.symbols[table.pad]

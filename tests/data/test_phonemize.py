@@ -218,7 +218,7 @@ def test_a_word_is_read_once(convert, spoken, small_blocks):
 
 
 def test_an_article_is_not_a_letter(convert):
-    """Only in English does `a` have the reading that it has in a sentence."""
+    """In English text, the word `a` is read as an article, not as a letter."""
     assert rows_in(convert("a\n", "en", language="en-us"))[0]["phonemes"] == [
         "ɐ"
     ]
@@ -327,7 +327,10 @@ def test_other_settings_need_another_folder(convert, change, message):
     ],
 )
 def test_an_unknown_language_is_an_error(convert, language, message):
-    """The error lists similar languages or, if none are similar, all."""
+    """The error for an unknown language lists similar languages or all.
+
+    All languages are listed if none are similar.
+    """
     with pytest.raises(InputError, match=re.escape(message)):
         convert(language=language)
 

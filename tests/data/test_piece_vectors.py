@@ -83,7 +83,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_records_give_back_their_text(masking, corpus, tmp_path):
-    """Text read from either kind of record has no masks or special tokens."""
+    """Text of static and dynamic records has no masks or special tokens."""
     chosen = {"dupe_factor": 1, "num_shards": 1}
     static = tmp_path / "static"
     build.run(*settings(corpus, static, **chosen))

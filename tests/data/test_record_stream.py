@@ -26,7 +26,7 @@ def corpus(tmp_path_factory):
 
 
 def assert_same(ours, theirs):
-    """Compare batches, including their types."""
+    """Assert that batches are equal, including the types of arrays."""
     for found, expected in zip(ours, theirs, strict=True):
         assert found.keys() == expected.keys()
         for name, value in expected.items():

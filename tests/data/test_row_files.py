@@ -54,7 +54,7 @@ def test_tables(tmp_path, monkeypatch, name, make):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["int16", "int64"])
 def test_a_table_of_small_numbers(tmp_path, kind):
-    """A table is read even if many of the first bytes are zero."""
+    """An Arrow file is read even if many of its first bytes are zero."""
     numbers = np.arange(30_000, dtype=kind) % 200
     rows = feather(["a b"] * len(numbers), n=numbers)
     found, _ = read(write(tmp_path / "x", rows))

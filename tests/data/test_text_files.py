@@ -335,7 +335,7 @@ def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize("text_of", ["word ", "字"])
 @pytest.mark.parametrize("before", ["before", "a document\n\nbefore"])
 def test_long_line(tmp_path, text_of, before):
-    """A line of 10 MB is read in bounded pieces, split between words."""
+    """A line of 10 MB is read in parts of limited size, cut between words."""
     size = 10_000_000 // len(text_of.encode())
     line = text_of * size
     path = write(tmp_path / "x.txt", f"{before}\n{line}\nafter\n\nlast\n")

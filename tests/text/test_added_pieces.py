@@ -9,7 +9,7 @@ from albert_tf.text.added_pieces import with_pieces
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_other_ids_stay(make):
-    """Texts without added pieces keep their ids."""
+    """Added pieces do not change the ids of texts that lack these pieces."""
     before = make()
     after = with_pieces(before, ["newword", "Other"])
     assert after.vocab_size == before.vocab_size + 2

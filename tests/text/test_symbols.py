@@ -90,7 +90,10 @@ def test_damaged_symbols_are_an_error(tmp_path, content, received):
 
 
 def test_an_unknown_table_is_an_error():
-    """The error for an unknown table lists all presets and the nearest one."""
+    """The error for an unknown table lists the presets and suggests one.
+
+    The suggestion is the preset with the most similar name.
+    """
     message = "plbert, kokoro, auto, or a folder with symbols.json; did you "
     message += "mean `kokoro`. Received: symbols=kokro"
     with pytest.raises(InputError, match=message):
@@ -117,7 +120,7 @@ def test_an_unknown_table_is_an_error():
 def test_damaged_words_are_an_error(tmp_path, content, received):
     """The error for an invalid `words.json` quotes the first invalid word.
 
-    It also states the word's label.
+    The error also states the label of this word.
     """
     symbols.made_of("ab").save(str(tmp_path))
     text = content if isinstance(content, str) else json.dumps(content)

@@ -1,4 +1,4 @@
-"""The graphs of the tokenizers agree with Python."""
+"""The graphs of tokenizers return the ids and offsets that Python returns."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def encoded(texts):
 
 
 def graph_of(make, **options):
-    """Return the graph of a tokenizer."""
+    """Return the `TextGraph` of a new tokenizer."""
     return TextGraph(make(**options))
 
 

@@ -78,7 +78,7 @@ def test_digit_comma_equals_the_loop_over_pieces(variant):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_normalize_equals_the_released_formula(lower):
-    """Normalized text is NFKD without accents and, if chosen, in lower case."""
+    """Normalized text is NFKD without marks and, if chosen, in lower case."""
     config = TextConfig(do_lower_case=lower)
     codes = [*range(0xD800), *range(0xE000, 0x30000)]
     for start in range(0, len(codes), 100):
@@ -170,7 +170,7 @@ def test_wordpiece_table(text, options, wanted):
 
 
 def test_special_ids_are_the_released_ones():
-    """Special pieces have the released ids."""
+    """The special pieces of both vocabularies have the released ids."""
     t = english()
     special = [t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id]
     assert special == [0, 1, 2, 3, 4] == t.not_words.tolist()
