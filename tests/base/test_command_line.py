@@ -308,7 +308,7 @@ def test_a_flagfile_says_what_it_cannot(tmp_path):
     "names", [("yes, sir", "no"), ('"a" b', "c"), ("",), ()], ids=str
 )
 def test_a_flagfile_replays_lists(names):
-    """A flagfile restores lists, even empty entries, commas and quotes."""
+    """A flagfile restores lists, even with empty entries, commas or quotes."""
     lines = flagfile(Kinds(model_dir="m", names=names)).splitlines()
     (flag,) = (x[8:] for x in lines if x.startswith("--names="))
     assert tuple(flags.ListParser().parse(flag)) == names

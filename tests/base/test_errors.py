@@ -16,7 +16,7 @@ def test_a_broken_rule_is_said_with_what_was_received():
 
 
 def test_a_similar_name_is_suggested():
-    """The closest legal name is suggested, but only if it is similar."""
+    """The legal name closest to a wrong name is suggested if it is similar."""
     legal = ["text_column", "task", "text"]
     assert near("txt", legal) == "; did you mean `text`?"
     assert near("number", legal) == "."

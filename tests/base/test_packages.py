@@ -195,8 +195,8 @@ def test_the_core_works_without_them(
 ):
     """The core commands work without optional packages.
 
-    They build records, train two steps, fine-tune, predict and export ids. The
-    error for an export that takes strings names tensorflow-text.
+    The commands build records, train two steps, fine-tune, predict and export
+    ids. The error for an export that takes strings names tensorflow-text.
     """
     block(monkeypatch, *ALL)
     words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()

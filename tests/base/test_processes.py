@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def square(n: int) -> tuple[int, int]:
-    """Return n squared and the process ID."""
+    """Return n squared and the ID of the process that computes it."""
     time.sleep(0.01)
     return n * n, os.getpid()
 

@@ -223,7 +223,7 @@ def test_albert_zh_first_release(tmp_path, rule):
 
 
 def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
-    """A TF-Hub module is converted without the sentence-order head it lacks.
+    """A TF-Hub module, which lacks a sentence-order head, can be converted.
 
     A warning reports the missing head.
     """

@@ -136,7 +136,10 @@ def test_mistakes_that_need_no_text(tmp_path):
 
 @pytest.mark.slow
 def test_bad_line_after_good_ones(corpus, tmp_path):
-    """A line that cannot be read stops training, wherever it is."""
+    """A line that is not UTF-8 stops training, even after much good text.
+
+    With `skip`, the other lines are used.
+    """
     path = tmp_path / "input.txt"
     # Text is read in blocks of 1 MB; this is longer.
     good = Path(corpus, "a.txt").read_bytes() * 400

@@ -132,7 +132,7 @@ def test_beam_goes_on(corpus, monkeypatch):
 
 @pytest.mark.parametrize("layout", ["lines", "files"])
 def test_workers_may_finish_in_any_order(corpus, monkeypatch, layout):
-    """The same files are written if all elements arrive in reverse order.
+    """Files are the same if a pipeline's elements arrive in reverse order.
 
     With one document per file, this includes a divided document. The launcher
     does not check the text.

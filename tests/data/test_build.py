@@ -107,7 +107,7 @@ def test_files_and_metadata(whole):
 
 
 def test_pieces_are_counted(corpus, whole):
-    """`piece_counts.json` states how often each piece occurs."""
+    """`piece_counts.json` states how often each piece occurs in the text."""
     counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
     wanted = Counter(
         id for d in documents_of(corpus) for ids in d for id in ids

@@ -119,7 +119,7 @@ def test_what_comes_before_damage_in_a_small_file_is_read(tmp_path, name):
 @pytest.mark.parametrize("layout", [None, "lines"])
 @pytest.mark.parametrize("fault", ["row", "damage"])
 def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
-    """The blocks before a fault do not depend on whether it is skipped."""
+    """The blocks before a fault are the same if the fault is skipped."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
     monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
     rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]

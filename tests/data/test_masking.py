@@ -172,7 +172,10 @@ def test_budget_rounds_as_released():
 
 
 def test_permutation():
-    """As many tokens are permuted as masked, and all of them are predicted."""
+    """The budget for permuted tokens equals the budget for masked tokens.
+
+    All permuted and masked tokens are predicted.
+    """
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
     batch, masked = mask(np.random.default_rng(10), config, batch=500)

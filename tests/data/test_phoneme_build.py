@@ -184,7 +184,10 @@ def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
 
 
 def test_unknown_symbols_are_counted_and_named(tmp_path):
-    """Unknown symbols are omitted, and so are words that contain no others."""
+    """Unknown symbols, and words of only such symbols, are omitted.
+
+    Statistics and a warning state the number of unknown symbols.
+    """
     rows = [
         {"words": ["a", "b", "c"], "phonemes": ["ɑ☃M", "☃", f"{'b' * 40}"]}
         for _ in range(4)
@@ -417,7 +420,8 @@ def test_settings_of_another_task_are_refused(tmp_path):
 def test_frequencies_are_those_of_the_records(built):
     """Losses and accuracies by frequency follow from the records.
 
-    They belong to guesses that follow the frequencies of symbols or words.
+    The values belong to guesses that follow the frequencies of symbols or
+    words.
     """
     folder, metadata, _ = built
     found = examples(folder)

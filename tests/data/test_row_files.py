@@ -92,7 +92,7 @@ def test_blank_lines_and_marks_of_a_table(tmp_path):
 
 
 def test_blank_lines_between_objects(tmp_path):
-    """Blank lines in JSON lines are not rows, but they have line numbers."""
+    """Blank lines in JSON lines are not rows, but count in line numbers."""
     path = write(tmp_path / "x.jsonl", '{"a": 1}\n\n \n{"a": 2}\n')
     assert rows_of(path) == [(1, 1), (4, 2)]
 

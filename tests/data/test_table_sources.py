@@ -236,7 +236,10 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
     "error", [OSError(errno.EIO, "disk"), RemoteError("connection")]
 )
 def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
-    """Disk and connection errors are unchanged; other errors have one line."""
+    """Disk and connection errors are raised unchanged.
+
+    The message of another error is shortened to one line.
+    """
 
     def fail(source):
         raise error

@@ -262,7 +262,7 @@ def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
 def test_records_without_a_text(
     tmp_path, monkeypatch, line, first, block_bytes
 ):
-    """Objects without text are skipped and counted, or `fail` names them.
+    """`skip` counts objects without text, and `fail` names the first one.
 
     The line number of the first object includes lines skipped for bad bytes.
     """

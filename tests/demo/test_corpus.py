@@ -30,7 +30,7 @@ def library(package: str, size: int, first: int) -> list[Document]:
 
 @pytest.fixture
 def four_libraries(monkeypatch) -> list[Document]:
-    """Return 320 documents per package, for a task at a fifth of its size."""
+    """Return 320 documents per package, for a task of a fifth of the size."""
     room = {split: size // 5 for split, size in corpus.ROOM.items()}
     monkeypatch.setattr(corpus, "ROOM", room)
     monkeypatch.setattr(corpus, "TRAINING_EXAMPLES", 200)

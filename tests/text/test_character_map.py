@@ -120,9 +120,10 @@ def of_other_kind(**settings):
     ],
 )
 def test_other_models(settings):
-    """For other kinds of models, Python and the graph return equal results.
+    """For models of other kinds, Python and the graph return equal results.
 
-    The results are ids and offsets.
+    The results are ids and offsets. The kinds are BPE models, and models with
+    other settings of normalization, spaces or symbols.
     """
     content = of_other_kind(**settings)
     texts = [*SEQUENCES, "THE the Theé É <BR><br>"]

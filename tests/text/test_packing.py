@@ -1,4 +1,4 @@
-"""Texts and lengths that users pass are checked before they are packed."""
+"""Texts and lengths that users pass are checked before rows are packed."""
 
 import numpy as np
 import pytest

@@ -151,7 +151,7 @@ def test_new_symbols_are_listed():
 
 
 def test_symbols_are_matched_by_name():
-    """Each new id is matched with the old id of its symbol, if any."""
+    """Each new id is matched with the old id of the same symbol, if any."""
     old, new = symbols.preset("plbert"), symbols.made_of("ɑᵊa")
     found = symbols.origins(old, new)
     expected = {"$": [0], "M": [29], " ": [16], "ɑ": [69], "ᵊ": [], "a": [43]}
