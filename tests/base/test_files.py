@@ -315,7 +315,7 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
 
 @pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
 def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
-    """The path of a folder to replace may end in a slash or be a link.
+    """A folder can be replaced if its path ends in a slash or is a link.
 
     The content of the link's target is replaced, and the link remains.
     """

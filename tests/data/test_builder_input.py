@@ -281,7 +281,10 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
-    """After an error, a build of other text starts anew; no shards remain."""
+    """After an error, a build of other text removes the shards of the first.
+
+    The scratch folder is then empty.
+    """
     changes = {"input_file": bad_in_the_middle}
     scratch = {"scratch_dir": str(tmp_path / "scratch")}
     for more in ({}, scratch):

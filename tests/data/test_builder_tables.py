@@ -120,7 +120,10 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
 
 
 def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
-    """While a table is built, a second build fails and keeps the text file."""
+    """While records are made of a table, a second build fails.
+
+    The second build does not change the text file of the first build.
+    """
     run = build_module.run
 
     def build_again(*configs):

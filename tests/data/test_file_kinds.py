@@ -249,9 +249,10 @@ def test_first_lines():
 
 
 def test_fields_of_the_first_objects():
-    """Each field of the first JSON objects is listed once.
+    """Each field of the first JSON objects in a file is listed once.
 
-    The last object of a full head may be partial and is not read.
+    If the file is longer than the bytes that are read first, the last object
+    may be partial and is ignored.
     """
     head = b'{"b": 1}\n{"a": 1, "b": 2}\n\n{"c": 3}'
     assert file_kinds.Source(None, "jsonl", head).fields() == ["b", "a", "c"]
@@ -277,9 +278,9 @@ def test_fields_of_the_first_objects():
     ],
 )
 def test_kinds_of_json(head, kind):
-    """A head is JSON lines if at least half of the lines are objects.
+    """A file is JSON lines if at least half of its first lines are objects.
 
-    Other JSON is a single value, as a whole or over several lines.
+    Other JSON is a single value, in one line or over several lines.
     """
     assert file_kinds._json_kind(head, True) == kind
 

@@ -205,7 +205,7 @@ def test_metadata_errors(data_dir, tmp_path):
     ],
 )
 def test_damaged_values_of_metadata(tmp_path, name, value):
-    """Metadata with a value of a wrong type or range are damaged.
+    """Metadata with a value of a wrong type or range raise an error.
 
     A record has at least 16 bytes.
     """

@@ -383,7 +383,10 @@ def test_text_is_not_rows(built, tmp_path):
 
 
 def test_useless_rows_are_an_error(tmp_path):
-    """Rows with only one distinct word, or too few for a split, are errors."""
+    """Rows with only one distinct word raise an error.
+
+    So do rows that are too few for two splits.
+    """
     alike = [{"words": ["a", "a"], "phonemes": ["ɑ", "i"]}] * 3
     path = write_rows(tmp_path / "alike.jsonl", alike)
     with pytest.raises(InputError, match="two different words"):

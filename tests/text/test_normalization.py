@@ -144,9 +144,9 @@ def test_maps_that_are_cut(charsmap):
 
 
 def test_replacements_begin_with_a_letter():
-    """A map with a replacement that begins inside a letter is damaged.
+    """A map with a replacement that begins inside a letter raises an error.
 
-    So is a map with a replacement that begins at or after the end of the map.
+    So does a map with a replacement that begins at or after the end of the map.
     """
     assert {*charsmap_keys(MAP)} == {"ab", "d"}
     units = np.frombuffer(MAP, "<u4", SIZE // 4, 4)
