@@ -383,10 +383,7 @@ def test_text_is_not_rows(built, tmp_path):
 
 
 def test_useless_rows_are_an_error(tmp_path):
-    """Rows with only one distinct word raise an error.
-
-    So do rows that are too few for two splits.
-    """
+    """Rows of one distinct word, or too few for two splits, raise an error."""
     alike = [{"words": ["a", "a"], "phonemes": ["ɑ", "i"]}] * 3
     path = write_rows(tmp_path / "alike.jsonl", alike)
     with pytest.raises(InputError, match="two different words"):
@@ -408,10 +405,7 @@ def test_little_text_has_a_held_out_document(tmp_path):
 
 
 def test_settings_of_another_task_are_refused(tmp_path):
-    """A setting of another task raises an error.
-
-    The tasks are pretraining on phonemes and on text.
-    """
+    """A setting that has no effect on the task of a build raises an error."""
     with pytest.raises(InputError, match="Received: settings=ngram"):
         build(tmp_path, tmp_path, ngram=2)
     with pytest.raises(InputError, match="settings=num_words"):
@@ -451,10 +445,7 @@ def test_frequencies_are_those_of_the_records(built):
 
 
 def test_frequencies_by_hand():
-    """Losses and accuracies by frequency equal results computed by hand.
-
-    The most frequent symbol may be the separator.
-    """
+    """Losses and accuracies by frequency equal results computed by hand."""
     found = phoneme_build.by_frequency([1, 0, 3], [2, 0, 4])
     entropies = {
         "symbols_loss": -0.25 * np.log(0.25) - 0.75 * np.log(0.75),
