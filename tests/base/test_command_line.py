@@ -40,7 +40,7 @@ class Kinds:
 
 
 def collect(config, *, hooks=()):
-    """Return the arguments of a program."""
+    """Return the settings and the hooks that a program receives."""
     return config, hooks
 
 
@@ -81,7 +81,10 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     ],
 )
 def test_a_switch_may_take_a_word(word, value):
-    """Boolean flags and keywords accept the same values, including `no`."""
+    """A setting of True, False or `auto` accepts each as a flag and a keyword.
+
+    Other keyword values raise an error.
+    """
 
     @dataclasses.dataclass(frozen=True)
     class Either:
@@ -104,7 +107,11 @@ def test_a_switch_may_take_a_word(word, value):
 
 
 def test_home_is_found_in_every_path(monkeypatch):
-    """`~` is expanded in paths, even in `--flag=~/x`, but not elsewhere."""
+    """In keywords, `~/` at the start of a path becomes the home folder.
+
+    A comma may precede the path. `~` elsewhere, and `~/` in a setting for
+    texts, are unchanged.
+    """
     monkeypatch.setenv("HOME", "/home/me")
     values = {"names": ["~/a,~/b", "~c"], "table": "x~/y,~/z", "text": "~/,~/"}
     config, _ = program(model_dir=pathlib.Path("~/m"), **values)
@@ -116,7 +123,10 @@ def test_home_is_found_in_every_path(monkeypatch):
 
 
 def test_a_program_may_ask_what_was_given():
-    """A program can list the settings that were passed, without aliases."""
+    """A program can receive the names of the settings that its caller passed.
+
+    For an alias, the program receives the name of the setting.
+    """
 
     def tell(config, *, hooks=(), set_by_user=frozenset()):
         return set_by_user
@@ -188,7 +198,7 @@ def test_a_wrong_keyword_is_named(values, said):
     ],
 )
 def test_a_program_ends_with_a_line(line, status, said):
-    """Errors print one line; Ctrl-C exits with the status used by shells."""
+    """An error or Ctrl-C prints one line; the exit status is 1 or 130."""
     code = (
         "import sys\n"
         "from albert_tf.base import program\n"
@@ -221,7 +231,10 @@ def test_a_flagfile_is_utf_8(tmp_path):
 
 
 def test_a_reader_may_leave_early():
-    """If `head` closes the pipe early, a program ends without an error."""
+    """If a program's output pipe is closed early, the program prints no error.
+
+    The exit status is 141, as is usual in shells.
+    """
     code = (
         "from albert_tf.base import program\n"
         "def say(): print('x\\n' * 100000, 'y', sep='', flush=True)\n"
@@ -238,7 +251,10 @@ def test_a_reader_may_leave_early():
 
 
 def test_a_text_is_the_list_that_the_flag_would_have():
-    """Strings are split at commas, as flags are; empty items are dropped."""
+    """A list setting accepts a string, which is split at commas like a flag.
+
+    An empty string means an empty list.
+    """
     wanted = {"a, b": ("a", "b"), "": (), "a": ("a",)}
     for text, names in wanted.items():
         config, _ = program(model_dir="m", names=text, depth=None)
@@ -253,14 +269,14 @@ def test_a_text_is_the_list_that_the_flag_would_have():
     ],
 )
 def test_a_list_may_be_of_paths(monkeypatch, paths, names):
-    """A list may contain paths, which are not split at commas."""
+    """A list setting accepts a path or a list of paths, not split at commas."""
     monkeypatch.setenv("HOME", "/home/me")
     config, _ = program(model_dir="m", names=paths, depth=None)
     assert config.names == names
 
 
 def test_the_signature_has_the_settings():
-    """A program's Python signature lists its settings and their defaults."""
+    """A program's signature lists its settings, with defaults, and `hooks`."""
     parameters = inspect.signature(program).parameters
     assert [*parameters] == [*program.program.fields(), "hooks"]
     assert parameters["rate"].default == 2.0
@@ -268,7 +284,7 @@ def test_the_signature_has_the_settings():
 
 
 def test_a_setting_has_one_home():
-    """No two settings classes of a program share a setting's name."""
+    """Two settings classes of a program must not declare the same name."""
     with pytest.raises(InputError, match="declared once.*`model_dir`"):
         command(Kinds, Kinds)(collect)
 
@@ -292,7 +308,7 @@ def test_a_flagfile_says_what_it_cannot(tmp_path):
     "names", [("yes, sir", "no"), ('"a" b', "c"), ("",), ()], ids=str
 )
 def test_a_flagfile_replays_lists(names):
-    """A flagfile restores list entries that contain commas and quotes."""
+    """A flagfile restores lists, even with empty entries, commas or quotes."""
     lines = flagfile(Kinds(model_dir="m", names=names)).splitlines()
     (flag,) = (x[8:] for x in lines if x.startswith("--names="))
     assert tuple(flags.ListParser().parse(flag)) == names

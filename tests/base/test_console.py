@@ -10,17 +10,18 @@ from albert_tf.base.console import Progress, format_table
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a list with the time, which tests change."""
+    """Return a list of one number, the time in seconds, which tests change."""
     now = [100.0]
     monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
     return now
 
 
 def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
-    """A line shows the time left, estimated from the pace since the start.
+    """A log gets a line every 20 seconds, with an estimate of the time left.
 
-    Steps from before a resumed job was interrupted do not affect the pace. The
-    last step has a line of its own.
+    The estimate follows from the pace of this process; steps that an
+    interrupted process made before do not count. The last step always gets a
+    line.
     """
     progress = Progress(10, done=2)
     clock[0] += 19.5
@@ -41,10 +42,7 @@ def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
 
 
 def test_a_job_without_steps_has_a_line(clock, capsys):
-    """Until a job advances, its pace is an estimate.
-
-    The estimate is one step in the time since the start.
-    """
+    """Before a step ends, each step is assumed to take the elapsed time."""
     progress = Progress(5)
     clock[0] += 30
     progress.advance(0, "wait")
@@ -52,7 +50,10 @@ def test_a_job_without_steps_has_a_line(clock, capsys):
 
 
 def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
-    """A bar shows the unit and the values, and messages do not break it."""
+    """On a terminal, a bar shows the count, the unit and the values.
+
+    Messages are printed above the bar.
+    """
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     progress = Progress(4, unit="text")
     progress.bar.mininterval = progress.bar.miniters = 0
@@ -74,7 +75,10 @@ def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
 
 
 def test_the_first_column_of_a_table_is_on_the_left():
-    """The cells of a column are equally wide; lines have no trailing spaces."""
+    """The first column is aligned at the left, the others at the right.
+
+    Lines have no trailing spaces.
+    """
     rows = [("name", "loss"), ("a", "0.25"), ("longer", ""), ("b", "12.125")]
     assert format_table(rows) == [
         "name      loss",

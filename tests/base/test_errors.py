@@ -6,7 +6,7 @@ from albert_tf.base.errors import InputError, near, require
 
 
 def test_a_broken_rule_is_said_with_what_was_received():
-    """The error for a broken rule states the rule, then names and values."""
+    """The error for a broken rule states the rule and each named value."""
     require(2, "`n` must not be 0.", n=2)
     with pytest.raises(InputError) as raised:
         require(0, "`n` must not be 0.", n=0, path="a.tsv")
@@ -16,7 +16,7 @@ def test_a_broken_rule_is_said_with_what_was_received():
 
 
 def test_a_similar_name_is_suggested():
-    """The closest legal name is suggested, but only if it is similar."""
+    """The legal name closest to a wrong name is suggested if it is similar."""
     legal = ["text_column", "task", "text"]
     assert near("txt", legal) == "; did you mean `text`?"
     assert near("number", legal) == "."

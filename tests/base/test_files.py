@@ -37,7 +37,10 @@ def test_matches_are_those_of_tensorflow(folder, pattern):
 
 
 def test_two_stars_reach_every_depth(folder):
-    """Unlike in TensorFlow, `**` matches files at any depth."""
+    """Unlike in TensorFlow, `**` matches files at any depth of a local folder.
+
+    In a remote path, `**` raises an error.
+    """
     (folder / "sub" / "x").mkdir()
     (folder / "sub" / "x" / "d.txt").touch()
     names = ["a.txt", "b.txt", "sub/c.txt", "sub/x/d.txt"]
@@ -50,7 +53,7 @@ def test_two_stars_reach_every_depth(folder):
 
 @pytest.mark.parametrize("scheme", ["{}", "file://{}"])
 def test_a_folder_s_own_name_is_no_pattern(folder, scheme):
-    """A folder's name may contain brackets or stars."""
+    """Brackets and stars in the name of the searched folder are literal."""
     place = scheme.format(folder / "b[1]*?")
     files.write_text(files.join(place, "a.txt"), "a")
     assert files.matches("*.txt", place) == [files.join(place, "a.txt")]
@@ -67,7 +70,10 @@ def test_hidden_files(folder):
 
 @pytest.mark.parametrize("name", ["a.txt", "sub", "nothing", "sub/nothing"])
 def test_what_stands_at_a_path(folder, name):
-    """Files and folders are told apart as in TensorFlow."""
+    """`exists` and `is_folder` return the values that TensorFlow returns.
+
+    `is_file` is true only for files.
+    """
     path = f"{folder}/{name}"
     assert files.exists(path) == tf.io.gfile.exists(path)
     assert files.is_folder(path) == tf.io.gfile.isdir(path)
@@ -77,7 +83,10 @@ def test_what_stands_at_a_path(folder, name):
 @pytest.mark.parametrize("root", ["gs://bucket/", "", "/"])
 @pytest.mark.parametrize("end", ["", "/"])
 def test_what_is_inside_a_folder(root, end):
-    """A sibling whose name begins with a folder's name is not inside it."""
+    """`out` and all paths that begin with `out/` are inside `out`.
+
+    A path that begins with `out2/` is not.
+    """
     place = f"{root}data/out{end}"
     inside = ["data/out", "data/out/a", "data/out/a/b.txt"]
     outside = ["data", "data/out2", "data/out2/a", "data/a/out", "out/a"]
@@ -86,7 +95,7 @@ def test_what_is_inside_a_folder(root, end):
 
 
 def test_walking_a_folder(folder):
-    """Walking yields the same folders, with the same names, as TensorFlow."""
+    """Walking yields the same folders and file names as in TensorFlow."""
 
     def met(found):
         return {place: sorted(names) for place, _, names in found}
@@ -95,7 +104,7 @@ def test_walking_a_folder(folder):
 
 
 def test_names_in_a_folder(folder):
-    """The names are those that TensorFlow lists, and include hidden files."""
+    """`names` lists the names that TensorFlow lists, including hidden files."""
     found = files.names(str(folder))
     assert found == sorted(tf.io.gfile.listdir(str(folder)))
     assert ".hidden.txt" in found and "sub" in found
@@ -133,7 +142,11 @@ def test_json_may_begin_with_a_byte_order_mark(folder):
 
 
 def test_json_that_cannot_be_read_is_explained(folder):
-    """Errors state the line of a mistake, or that JSON is nested too deeply."""
+    """The error for unreadable JSON states the mistake.
+
+    A mistake is a syntax error, with its line, too many levels, a value that is
+    not an object, or a byte that is not UTF-8, with its position.
+    """
     for text, said in (
         ('{\n"a": oops}', "It must be JSON: .*x.json, line 2$"),
         ("[" * 101 + "]" * 101, "JSON: too many levels. Received: .*x.json$"),
@@ -154,7 +167,10 @@ def test_json_that_cannot_be_read_is_explained(folder):
 
 
 def test_flags_in_json_may_be_strings():
-    """0, 1 and strings are booleans; a missing value is None."""
+    """In JSON, true and false may be numbers or strings, such as 1 or "true".
+
+    A missing, empty or null value is None; other values raise an error.
+    """
     values = {"a": "False", "b": " TRUE ", "c": 1, "d": 0.0, "e": "", "f": None}
     found = [files.flag_in(values, name, "x.json") for name in "abcdefg"]
     assert found == [False, True, True, False, None, None, None]
@@ -170,7 +186,10 @@ def test_flags_in_json_may_be_strings():
 
 
 def test_a_file_with_several_paths_is_read_once(folder, capsys):
-    """A link counts as its target; one warning counts the other paths."""
+    """A file with several paths, such as hard links, is read once.
+
+    A warning names one of the superfluous paths and counts the others.
+    """
     for name in ("d.txt", "e.txt"):
         os.link(folder / "a.txt", folder / name)
     paths = [str(folder / f"{name}.txt") for name in "baded"]
@@ -186,7 +205,7 @@ def test_a_file_with_several_paths_is_read_once(folder, capsys):
 
 
 def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
-    """An error is raised only if another process has locked the folder."""
+    """A folder on a disk without support for locks is used without a lock."""
     error = OSError("no locks available")
     monkeypatch.setattr(files.fcntl, "flock", mock.Mock(side_effect=error))
     with files.locked(str(folder / "new"), "output_dir"):
@@ -194,14 +213,14 @@ def test_a_disk_without_locks_is_used_without_one(folder, monkeypatch):
 
 
 def test_a_file_may_be_written_to_the_working_folder(folder, monkeypatch):
-    """A name without a folder is a file in the working folder."""
+    """A file whose path names no folder is written to the working folder."""
     monkeypatch.chdir(folder)
     files.write_text("new.txt", "abc")
     assert (folder / "new.txt").read_text() == "abc"
 
 
 def test_a_file_is_not_written_where_a_folder_is(folder):
-    """Opening a folder's path for writing fails before the block runs."""
+    """Writing to the path of a folder raises an error before the block runs."""
     with pytest.raises(InputError, match="path of a folder.*path=.*/sub"):
         with files.atomic_path(f"{folder}/sub"):
             pytest.fail("the body began")
@@ -220,7 +239,10 @@ def test_a_pipe_stays_a_pipe(folder):
 
 
 def test_what_can_be_read_only_once(folder):
-    """Standard input, pipes and devices are streams; files are not."""
+    """Standard input, pipes and devices are streams.
+
+    Files, folders, missing paths and remote paths are not.
+    """
     os.mkfifo(folder / "pipe")
     for path in ("-", "/dev/null", f"{folder}/pipe"):
         assert files.is_stream(path)
@@ -242,7 +264,7 @@ def test_only_unfinished_files_are_left_out(folder):
 
 @pytest.mark.parametrize("name", ["a, b.txt", "a [1].txt", "a*.txt"])
 def test_what_exists_by_its_name_is_no_pattern(folder, name):
-    """An existing name is not a pattern, even with commas or stars."""
+    """The path of an existing file is no pattern, even with commas or stars."""
     (folder / name).touch()
     path = f"{folder}/{name}"
     assert files.glob(path, "`input_file`") == [path]
@@ -281,7 +303,7 @@ def test_a_folder_replaces_another(folder):
 
 
 def test_a_folder_takes_nothing_of_a_killed_process(folder):
-    """Files that a killed process left are not used, even if its ID recurs."""
+    """Files of a killed process are not used, even if its process ID recurs."""
     for kind in ("tmp", "old"):
         stale = folder / f"sub.{kind}{os.getpid()}"
         stale.mkdir()
@@ -293,7 +315,10 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
 
 @pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
 def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
-    """A path may end in a slash; if it is a link, its target is replaced."""
+    """A folder can be replaced if its path ends in a slash or is a link.
+
+    The content of the link's target is replaced, and the link remains.
+    """
     (folder / "link").symlink_to(folder / "sub")
     with files.atomic_folder(f"{folder}/{path}") as temporary:
         files.write_bytes(f"{temporary}/new", b"")
@@ -312,7 +337,10 @@ def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
 def test_a_folder_that_cannot_be_renamed_is_filled(
     name, answer, folder, monkeypatch
 ):
-    """If a folder cannot be renamed, as on mounts, its files are copied."""
+    """A folder that cannot be renamed, such as a mount, is not replaced.
+
+    The new files are copied into the folder instead.
+    """
     path = str(folder / "sub")
 
     def rename(name, to):
@@ -327,7 +355,10 @@ def test_a_folder_that_cannot_be_renamed_is_filled(
 
 
 def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
-    """If the disk fills up while files are copied, the old files remain."""
+    """If the disk fills up while new files are copied, all old files remain.
+
+    If all files are copied, the old files are removed.
+    """
     path, copied = folder / "sub", []
     (path / "inner").mkdir()
     (path / "inner" / "old").write_text("old")
@@ -376,7 +407,7 @@ with files.locked(sys.argv[1], "output_dir"):
 
 
 def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
-    """A folder stays locked until the locking process ends or is killed."""
+    """A folder stays locked until the process that locked it has ended."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         cwd=ROOT,
@@ -397,7 +428,7 @@ def test_a_held_folder_is_refused_until_its_process_ends(tmp_path):
 
 
 def test_names_that_are_not_utf8_are_written(tmp_path):
-    """Names that are not UTF-8 are escaped and can be restored from JSON."""
+    """File names that are not UTF-8 are escaped, and JSON restores them."""
     name = os.fsdecode(b"caf\xe9.txt")
     files.write_json(f"{tmp_path}/x.json", {name: 1})
     assert files.read_json(f"{tmp_path}/x.json", "It") == {name: 1}
@@ -422,7 +453,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_folder_instead_of_a_file_is_listed(reader, tmp_path):
-    """The error for a folder names the files in it."""
+    """The error for a folder instead of a file lists up to five files in it."""
     read, folder = READERS[reader], tmp_path / "folder"
     (folder / "inner").mkdir(parents=True)
     with pytest.raises(InputError, match="folder, a folder with no files"):

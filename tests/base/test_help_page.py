@@ -20,7 +20,7 @@ from albert_tf.base.settings import (
 
 
 def run(*arguments):
-    """Run the program that uses `Kinds`."""
+    """Run the program with the settings `Kinds`; return the ended process."""
     return subprocess.run(
         [sys.executable, "-c", test_command_line.SCRIPT, *arguments],
         capture_output=True,
@@ -30,7 +30,10 @@ def run(*arguments):
 
 
 def test_help_is_a_page_of_the_programs_flags():
-    """The help is printed to standard output, and the exit status is 0."""
+    """`--help` describes the flags on standard output and exits with status 0.
+
+    An invalid flag beside `--help` has no effect.
+    """
     ended = run("--rate=x", "--help")
     assert (ended.returncode, ended.stderr) == (0, "")
     for said in (
@@ -45,7 +48,7 @@ def test_help_is_a_page_of_the_programs_flags():
 
 
 def test_long_words_are_not_broken():
-    """Lines have at most 79 characters, except for a longer word.
+    """Lines have at most 79 characters, except a word that is longer.
 
     Choices and lists appear in the form that flags accept.
     """
@@ -76,7 +79,7 @@ def test_long_words_are_not_broken():
 
 
 def test_flags_are_grouped_and_defaults_explained():
-    """Help groups keep their order, and a program may explain its defaults."""
+    """Flags are listed by group; a program may describe a default in words."""
 
     @dataclasses.dataclass(frozen=True)
     class Steps(settings.Validated):

@@ -1,4 +1,4 @@
-"""Signals are noticed while C++ code runs; a second Ctrl-C exits."""
+"""Signals are noticed while C or C++ code runs; a second Ctrl-C exits."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ from albert_tf.base.interrupts import seen_at_once
 
 
 def stay_in_c(rounds):
-    """Run for some time without returning to Python."""
+    """Compute `rounds` hashes in C without returning to Python."""
     hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
 
 

@@ -25,7 +25,10 @@ FIND = "importlib.util.find_spec('keras')"  # Keras is optional
     ],
 )
 def test_names_are_there_once_keras_is(order, tmp_path):
-    """Importing Keras registers the names; no lookup is needed."""
+    """Keras knows this package's classes once both packages are imported.
+
+    The order of the imports does not matter.
+    """
     (tmp_path / "keras.py").write_text(KERAS)
     done = subprocess.run(
         [

@@ -50,7 +50,7 @@ def block(monkeypatch, *modules):
 
 
 def refused(path):
-    """Open a Beam runner."""
+    """Open a Beam runner, which must fail."""
     with build.make_runner(
         BuildConfig("a", str(path), pipeline_options="--runner=DirectRunner")
     ):
@@ -58,14 +58,14 @@ def refused(path):
 
 
 def zstd(path):
-    """Read a file that is compressed with zstd."""
+    """Write the start of a zstd file; open it and return its kind."""
     (path / "x").write_bytes(b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     with file_kinds.opened(str(path / "x")) as source:
         return source.kind
 
 
 def parquet(path):
-    """Read a Parquet file."""
+    """Write the start of a Parquet file; return its rows."""
     (path / "x").write_bytes(b"PAR1\x15" + b"\0" * 20)
     return list(rows_of(str(path / "x")))
 
@@ -104,7 +104,7 @@ def test_every_package_has_a_use():
 
 @pytest.mark.parametrize("module", USES)
 def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
-    """The one-line error names the package and the command to install it."""
+    """The one-line error for a missing package states how to install it."""
     block(monkeypatch, module)
     with pytest.raises(InputError) as error:
         USES[module](tmp_path)
@@ -117,7 +117,10 @@ def test_a_use_names_what_to_install(module, monkeypatch, tmp_path):
 
 
 def test_several_missing_packages_are_one_sentence(monkeypatch):
-    """An error lists each extra once, then packages outside the extras."""
+    """The error for several missing packages is a sentence with one command.
+
+    The command lists each extra once, then the packages that no extra installs.
+    """
     block(monkeypatch, "gradio", "tensorflow_text", "scipy", "sklearn")
     assert packages.lacking("X", "scipy", "sklearn") == (
         "X needs scipy and sklearn: pip install 'albert-tf[informed]'."
@@ -135,7 +138,10 @@ def test_several_missing_packages_are_one_sentence(monkeypatch):
 
 
 def test_extras_install_what_they_are_named_for():
-    """The project file defines every extra; `all` includes the small ones."""
+    """Each extra that an error names installs the missing package.
+
+    `all` includes these extras, except `beam`, `convert` and `phonemes`.
+    """
     extras = PROJECT["optional-dependencies"]
     named = re.findall(r"\[(\w+)\]", " ".join(packages.SOURCES.values()))
     distributions = importlib.metadata.packages_distributions()
@@ -158,7 +164,7 @@ OF_PACKAGES = {
 
 
 def test_no_module_imports_them_at_its_top():
-    """Optional packages are imported only by modules that load on demand."""
+    """Only modules that load on demand import optional packages at the top."""
     root = Path(__file__).parents[2]
     users = {
         str(path.relative_to(root))
@@ -189,8 +195,8 @@ def test_the_core_works_without_them(
 ):
     """The core commands work without optional packages.
 
-    They build records, train two steps, fine-tune, predict and export ids. The
-    error for an export that takes strings names tensorflow-text.
+    The commands build records, train two steps, fine-tune, predict and export
+    ids. The error for an export that takes strings names tensorflow-text.
     """
     block(monkeypatch, *ALL)
     words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()
@@ -229,7 +235,7 @@ def test_the_core_works_without_them(
 
 
 def test_nothing_is_drawn_without_matplotlib(monkeypatch, tmp_path, capsys):
-    """Without matplotlib, a run prints one note and draws no plot."""
+    """Without matplotlib, a run prints one note and draws no curves."""
     block(monkeypatch, "matplotlib")
     run = type("Run", (), {"chief": True})
     Draw().begin(run)

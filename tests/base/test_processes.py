@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 
 def square(n: int) -> tuple[int, int]:
-    """Return n squared and the process ID."""
+    """Return n squared and the ID of the process that computes it."""
     time.sleep(0.01)
     return n * n, os.getpid()
 
@@ -45,7 +45,7 @@ def die_at_three(n: int) -> int:
 
 
 def work(function, items):
-    """Yield the results of two concurrent threads."""
+    """Yield the results of a function that two threads apply to items."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         yield from in_order(functools.partial(pool.submit, function), items, 4)
 
@@ -53,7 +53,7 @@ def work(function, items):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3])
 def test_results_come_in_order_from_every_process(number):
-    """Every process computes results, which are returned in order."""
+    """Every worker computes some results, which are returned in item order."""
     with Workers(number, __name__) as workers:
         found = list(workers.map(square, range(300)))
         found += workers.map(square, range(300, 500))
@@ -64,7 +64,7 @@ def test_results_come_in_order_from_every_process(number):
 
 @pytest.mark.slow
 def test_a_killed_process():
-    """If a worker is killed, an error with advice follows earlier results."""
+    """If a worker is killed, an error with advice follows the first results."""
     found = []
     with pytest.raises(ChildProcessError, match="smaller `num_processes`"):
         with Workers(2, __name__) as workers:
@@ -81,7 +81,7 @@ def alive(pid: int) -> bool:
 
 
 def start(code: str, **settings) -> subprocess.Popen:
-    """Start a program that can import this module and the package."""
+    """Start Python code that can import this module; return the process."""
     return subprocess.Popen(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}"},
@@ -143,7 +143,7 @@ def test_an_interrupt_ends_all_processes_quietly(whom):
 
 
 def test_a_users_script_needs_no_guard(tmp_path):
-    """The top level of a script runs once, not in each worker."""
+    """A script's top level, without a guard, runs once, not in each worker."""
     script = tmp_path / "script.py"
     script.write_text(
         "import math\n"
@@ -159,7 +159,7 @@ def test_a_users_script_needs_no_guard(tmp_path):
 
 @pytest.mark.parametrize("items, number", [(range(9), 1), ([5], 4), ([], 4)])
 def test_one_process_is_this_one(items, number, monkeypatch):
-    """No process starts for a single item, or if the number is 1."""
+    """At most one item, or `number` 1, is computed in the calling process."""
     if number == 1:
         monkeypatch.delattr(processes, "_context")
     with Workers(number, __name__) as workers:
@@ -180,7 +180,10 @@ def test_a_pool_that_breaks_is_explained():
 
 
 def test_processors_are_those_of_this_process(monkeypatch):
-    """Processors that the process may not use do not count."""
+    """`available` counts only the processors that this process may use.
+
+    If the system does not state these, all processors count, or 1 if unknown.
+    """
     few = {0: {2, 5, 7}}
     monkeypatch.setattr(os, "sched_getaffinity", few.__getitem__, raising=False)
     assert processes.available() == 3
@@ -191,12 +194,12 @@ def test_processors_are_those_of_this_process(monkeypatch):
 
 
 def test_results_come_in_order():
-    """A slow item delays the results of later items."""
+    """Results keep the order of items, even if the first item takes longest."""
     assert list(work(late_first, [0, 1, 2])) == [0, 1, 2]
 
 
 def test_items_are_read_only_a_little_ahead():
-    """While the first item is computed, only a few more items are read."""
+    """When the first result is returned, only four items have been read."""
     read = []
     items = (read.append(n) or min(n, 1) for n in range(1000))
     next(work(late_first, items))
@@ -204,7 +207,7 @@ def test_items_are_read_only_a_little_ahead():
 
 
 def test_the_first_error_in_order_is_met():
-    """The results before the first error are returned."""
+    """The results of all items before the failed item precede its error."""
     found = []
     with pytest.raises(ValueError, match="item 3"):
         for n in work(late_first, range(9)):

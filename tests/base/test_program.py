@@ -20,7 +20,7 @@ FLAGS = flags.FLAGS
 
 
 def test_messages_of_libraries_are_there_at_once(capfd):
-    """Standard error is not redirected, so crashes in imports are visible."""
+    """What libraries write to standard error during imports is shown."""
     with program.quiet_start():
         os.write(2, b"a library\n")
         assert capfd.readouterr().err == "a library\n"
@@ -42,7 +42,7 @@ def test_collector_rests_while_libraries_are_imported(enabled):
 
 
 def test_nothing_is_collected_at_the_end():
-    """At exit, no objects are left for the garbage collector."""
+    """At exit, the garbage collector tracks fewer than 100 objects."""
     code = (
         "import atexit, gc\n"
         "atexit.register(lambda: print(len(gc.get_objects())))\n"
@@ -84,7 +84,10 @@ except KeyboardInterrupt:
 
 
 def _interrupted(folder, library, arguments):
-    """Return a process that Ctrl-C ended during an import, and its output."""
+    """Return a process that Ctrl-C ended during an import, with its output.
+
+    The output consists of two strings, `stdout` and `stderr`.
+    """
     (folder / library).mkdir()
     (folder / library / "__init__.py").write_text(SLOW_LIBRARY)
     places = os.pathsep.join([str(folder), os.getcwd()])
@@ -118,7 +121,7 @@ def test_an_interrupt_of_the_start_is_one_line(tmp_path, library, arguments):
 
 
 def test_an_installed_command_is_one_too(tmp_path):
-    """Ctrl-C also ends installed commands with status 130."""
+    """Ctrl-C during an installed command's imports ends it with status 130."""
     script = tmp_path / "albert-export"
     script.write_text("from albert_tf.export import cli\ncli()\n")
     process, _, stderr = _interrupted(tmp_path, "tensorflow", [str(script)])
@@ -138,7 +141,7 @@ def test_an_interrupt_of_the_parsing_of_flags_is_one_line(capsys):
 
 @dataclasses.dataclass(frozen=True)
 class Words(Validated):
-    """A list with a default."""
+    """Settings that consist of a list with a default."""
 
     words: tuple = setting(("x", "y"), "Words.")
 
@@ -147,7 +150,7 @@ class Words(Validated):
 def started(monkeypatch):
     """Return a function that runs a program with arguments.
 
-    It returns the exit status, and the program's settings if it ran.
+    The function returns the exit status and, if the program ran, its words.
     """
     before = set(FLAGS)
 
@@ -173,7 +176,12 @@ def started(monkeypatch):
 
 
 def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
-    """Without arguments, a list has its default; a flag is not set twice."""
+    """Arguments without a flag name set a program's positional list, if any.
+
+    Without such arguments, the list keeps its default. An error is raised if
+    the flag of the list is given, too, or if the program has no positional
+    list.
+    """
     assert started() == (0, ("x", "y"))
     assert started("--words=a") == (0, ("a",))
     assert started("a", "b", positional="words") == (0, ("a", "b"))
@@ -195,14 +203,14 @@ def test_a_flag_may_take_the_arguments_without_a_name(started, capsys):
     ],
 )
 def test_an_error_of_the_user_is_a_line(error, status, said, started, capsys):
-    """A program's own errors print one line and set the exit status."""
+    """User mistakes, file errors and Ctrl-C print one line and set a status."""
     assert started(error=error) == (status, ("x", "y"))
     told = capsys.readouterr().err
     assert told.startswith(f"error: {said}") and told.count("\n") == 1
 
 
 def test_a_mistake_in_the_code_is_not_hidden(started):
-    """Other exceptions are not converted to user errors."""
+    """An exception that reveals a mistake in the code is raised unchanged."""
     with pytest.raises(ZeroDivisionError):
         started(error=ZeroDivisionError())
 

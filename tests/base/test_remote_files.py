@@ -37,7 +37,7 @@ from albert_tf.training.history import History
 
 @pytest.fixture(autouse=True)
 def _nothing_in_the_working_folder(tmp_path, monkeypatch):
-    """Run in an empty folder, which must stay empty."""
+    """Run each test in an empty folder, which must stay empty."""
     folder = tmp_path / "working"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -60,7 +60,7 @@ def tree(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def test_weights_are_converted(model_dir, tmp_path):
-    """Conversion to each format and back restores the same bytes."""
+    """Remote models can be converted to each format and back, byte for byte."""
     local, there = model_dir[0], f"file://{tmp_path}/remote"
     convert(local, f"{tmp_path}/hf", "huggingface")
     convert(local, f"{there}/a", "model_dir")
@@ -144,7 +144,10 @@ def test_a_model_is_described_and_embeds(model_dir, tmp_path):
 
 @pytest.mark.slow
 def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
-    """Exporting and shrinking write equal files to remote and local paths."""
+    """Exporting and shrinking write the same files to remote and local paths.
+
+    The file names and the exported weights are equal.
+    """
     local, there = model_dir
     for root, out in (
         (local, f"{tmp_path}/a"),
@@ -162,7 +165,7 @@ def test_a_model_is_exported_and_shrunk(model_dir, tmp_path):
 
 @pytest.mark.parametrize("program", [describe.size_report, History.read])
 def test_an_unreachable_path_is_the_users_mistake(program):
-    """An unknown scheme raises a one-line error that names the scheme."""
+    """A path with an unknown scheme raises an error that states the path."""
     with pytest.raises((InputError, OSError), match="nowhere://bucket/model"):
         program("nowhere://bucket/model")
 
@@ -171,7 +174,10 @@ def test_an_unreachable_path_is_the_users_mistake(program):
 def test_training_runs_behind_a_scheme(
     data_dir, config, opinions, tmp_path, capsys
 ):
-    """Pretraining and fine-tuning on remote paths reach the same metrics."""
+    """Training on remote paths reaches the same metrics as on local paths.
+
+    This includes pretraining and fine-tuning.
+    """
     metrics = []
     for root in (f"{tmp_path}/a", f"file://{tmp_path}/b"):
         prefix = "file://" if files.is_remote(root) else ""

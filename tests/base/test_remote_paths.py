@@ -31,7 +31,7 @@ from albert_tf.base.errors import InputError
     ],
 )
 def test_an_unreachable_path_is_the_users_mistake(touch):
-    """Every function's error states the path and TensorFlow's first line."""
+    """The one-line error for an unreachable path states the path."""
     path = "nowhere://folder/file"
     with pytest.raises(InputError) as caught:
         touch(path)
@@ -42,7 +42,10 @@ def test_an_unreachable_path_is_the_users_mistake(touch):
 
 
 def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
-    """An error while reading is explained, even if its message is empty."""
+    """The error of a failed read names TensorFlow's exception.
+
+    TensorFlow's message may be empty.
+    """
     path = tmp_path / "a"
     path.write_bytes(b"abc\ndef\n")
     with files.opened(f"file://{path}", "rb") as file:
@@ -92,7 +95,7 @@ def test_a_remote_file_is_a_python_file(tmp_path):
 
 
 def test_remote_paths_go_through_tensorflow(tmp_path):
-    """Files at paths with `://` can be read, written, listed and renamed."""
+    """Paths with `://` can be written, read, listed, copied and removed."""
     remote = f"file://{tmp_path}/sub"
     files.make_folder(remote)
     for text in ("earlier", "naïve"):
@@ -116,7 +119,7 @@ def test_remote_paths_go_through_tensorflow(tmp_path):
 
 
 def test_local_files_need_no_tensorflow(tmp_path):
-    """TensorFlow is imported only when the first remote path is used."""
+    """Writing and listing local files does not import TensorFlow."""
     code = (
         "import sys; from albert_tf.base import files\n"
         f"files.write_text({str(tmp_path / 'x' / 'a')!r}, 'a')\n"

@@ -15,7 +15,10 @@ from albert_tf.training.pretraining.pretraining_settings import (
 
 
 def replay(path, *lines):
-    """Run a program with the settings `Kinds` and these flagfile lines."""
+    """Run the program with the settings `Kinds` and these flagfile lines.
+
+    Return the ended process.
+    """
     path.write_text("\n".join(("--model_dir=m", *lines)) + "\n")
     return subprocess.run(
         [sys.executable, "-c", test_command_line.SCRIPT, f"--flagfile={path}"],
@@ -39,7 +42,10 @@ def test_a_removed_flag_is_refused_by_name(tmp_path):
 
 
 def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
-    """A removed flag is ignored if it has its former default."""
+    """A removed flag is ignored if it has its former default.
+
+    With another value, the flag is an error.
+    """
     ended = replay(tmp_path / "run.flags", "--layer_decay=1.0", "--rate=3")
     assert not ended.stderr and "rate=3.0" in ended.stdout
     ended = replay(tmp_path / "run.flags", "--layer_decay=0.9", "--rate=3")
@@ -51,13 +57,16 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
     [(name, value) for name, flag in REMOVED.items() for value in flag.same],
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
-    """A removed flag is ignored if its value equals the derived value."""
+    """A removed flag is ignored if its value is the one that is now derived."""
     assert without_removed([f"--{name}={value}", "--x"], ["x"]) == ["--x"]
 
 
 @pytest.mark.parametrize("name", REMOVED)
 def test_flags_of_the_program_itself_stay(name):
-    """The program's own flags stay, and values are not mistaken for flags."""
+    """A flag of the program stays, even if another program's flag was removed.
+
+    Arguments without dashes, and those after `--`, are not mistaken for flags.
+    """
     arguments = [f"--{name}=x", "word", f"{name}=x", "--", "--other=x"]
     assert without_removed(arguments, {name}) == arguments
     assert without_removed(arguments[1:], ()) == arguments[1:]

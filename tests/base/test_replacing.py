@@ -14,7 +14,10 @@ FORMS = (
 
 
 def write(folder, *names):
-    """Write files; a name with a trailing slash is an empty folder."""
+    """Write files to a folder and return the folder's path.
+
+    A name with a trailing slash becomes an empty folder.
+    """
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,7 +34,10 @@ def check(folder):
     [(), ("state",), ("state", "ckpt-12.json"), ("a/graph", "a/part-1")],
 )
 def test_what_a_program_wrote_may_go(names, tmp_path):
-    """A program may replace its own folder, whatever optional files it has."""
+    """A folder may be replaced if it is new, empty, or written by a program.
+
+    Some files of such a folder are optional.
+    """
     check(write(tmp_path, *names))
     check(str(tmp_path / "new"))
 
@@ -49,9 +55,10 @@ def test_what_a_program_wrote_may_go(names, tmp_path):
     ],
 )
 def test_anything_else_stays(names, foreign, tmp_path):
-    """The error lists the foreign files, for the best-matching kind of folder.
+    """The error lists the files that do not belong to the best-matching kind.
 
-    A pattern does not match inside subfolders.
+    The kinds are forms of folders that programs write. A pattern of a form does
+    not match inside subfolders.
     """
     folder = write(tmp_path, *names)
     with pytest.raises(InputError) as error:
@@ -61,7 +68,7 @@ def test_anything_else_stays(names, foreign, tmp_path):
 
 
 def test_a_link_to_a_folder_is_foreign(tmp_path):
-    """A link to a folder is foreign, because the target is not checked."""
+    """A link to a folder is foreign, because its target is not checked."""
     write(tmp_path / "mine", "ckpt-1.json")
     folder = write(tmp_path / "out", "state")
     os.symlink(tmp_path / "mine", f"{folder}/link")
@@ -70,7 +77,7 @@ def test_a_link_to_a_folder_is_foreign(tmp_path):
 
 
 def test_few_of_many_are_listed(tmp_path):
-    """The error lists a few foreign paths and counts the others."""
+    """The error lists three foreign paths and the number of other ones."""
     folder = write(tmp_path, "state", *"vwxyz")
     with pytest.raises(InputError, match="with v, w, x and 2 more$"):
         check(folder)

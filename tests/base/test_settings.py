@@ -37,7 +37,7 @@ program.Program(print, (OptimizerConfig,)).cli()
     ],
 )
 def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
-    """In all programs, a seed too large for its generator is rejected."""
+    """A seed that is negative or too large for its generator is rejected."""
     with pytest.raises(InputError, match=f"at least 0. Received: {name}=-1"):
         config(**{name: -1})
     assert config(**{name: 0})
@@ -57,7 +57,7 @@ def test_a_seed_that_no_generator_takes_is_refused(config, name, largest):
     ],
 )
 def test_a_value_out_of_range_is_named(values, message):
-    """The error states the rule and the received value."""
+    """The error for an invalid optimizer setting states its rule and value."""
     with pytest.raises(InputError, match=message):
         OptimizerConfig(**values)
 
@@ -73,7 +73,7 @@ def test_a_value_out_of_range_is_named(values, message):
     ],
 )
 def test_what_no_machine_holds_is_refused(cls, name):
-    """A value too large for any machine raises an error early."""
+    """A number too large for any machine raises an error on construction."""
     with pytest.raises(InputError, match=f"`{name}` must be at most"):
         cls(**{name: 10**20})
 

@@ -59,7 +59,7 @@ def test_half_precision_is_widened(golden, tmp_path):
 
 
 def test_a_converted_release_computes_the_released_numbers(golden, tmp_path):
-    """A converted release loads completely, with the recorded logits."""
+    """A converted release loads completely and computes the recorded logits."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     directory = str(tmp_path / "dir")
     convert(source, directory, "model_dir")
@@ -131,7 +131,7 @@ def test_pruned_heads_have_no_place_elsewhere(tmp_path):
 
 
 def test_the_best_checkpoint_is_converted(golden, tmp_path):
-    """The best checkpoint is converted, unless a prefix is passed."""
+    """A folder's best checkpoint is converted, unless a prefix is passed."""
     ours = goldens.to_ours(golden.weights, golden.config)
     source = str(tmp_path / "dir")
     checkpoints.create_model_dir(source, golden.config)
@@ -223,7 +223,10 @@ def test_albert_zh_first_release(tmp_path, rule):
 
 
 def test_hub_module_lacks_the_sentence_order_head(golden, tmp_path):
-    """A TF-Hub module is converted; its missing head is reported."""
+    """A TF-Hub module, which lacks a sentence-order head, can be converted.
+
+    A warning reports the missing head.
+    """
     module = tmp_path / "module"
     for folder in ("variables", "assets"):
         (module / folder).mkdir(parents=True)
@@ -261,7 +264,7 @@ def test_vocabulary_must_fit_the_word_table(golden, tmp_path):
 
 
 def test_sentencepiece_is_carried(golden, tmp_path):
-    """Every format contains the vocabulary, under the format's file name."""
+    """Every format contains the SentencePiece model under its own file name."""
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat\nabc def ghi jkl\n" * 20)
     source = release(tmp_path / "in", golden.config, golden.weights)

@@ -118,7 +118,7 @@ def test_ratios_are_those_of_bert():
     ],
 )
 def test_a_row_of_table_1(variant, heads, shared):
-    """A row has the layers, the widths, the heads and what layers share."""
+    """A row of Table 1 states layers, widths, heads and what layers share."""
     config = goldens.variant(variant)
     _, row = describe.paper_lines("x", config)
     assert row.split() == ["x", "0M", "4", "12", "6", *heads.split(), shared]
@@ -127,7 +127,7 @@ def test_a_row_of_table_1(variant, heads, shared):
 
 
 def test_operations_are_counted_in_billions():
-    """Training costs three times as much as inference.
+    """Training takes three times as many operations as inference.
 
     By default, 15% of the tokens are predicted.
     """
@@ -168,13 +168,17 @@ def test_command_line():
     ],
 )
 def test_mistakes_are_named(path, values, message):
-    """The error names a missing file or states a length of 0."""
+    """A missing config file or a length of 0 is named in an error."""
     with pytest.raises(InputError, match=message):
         describe.size_report(str(MODELS / path), **values)
 
 
 def test_a_model_directory_is_its_config(tmp_path):
-    """A folder is described like its config; other folders are explained."""
+    """A model directory is described like the config in the directory.
+
+    A folder with a `config.json` raises an error that names
+    `convert_checkpoint`.
+    """
     path = tmp_path / "albert_config.json"
     path.write_text((MODELS / "tiny.json").read_text())
     of_folder, of_file = map(describe.size_report, map(str, (tmp_path, path)))

@@ -66,7 +66,10 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def mistakes():
-    """Return each documented command's error, or "" if the command is valid."""
+    """Return {page: {command: error}} for all documented commands.
+
+    The error of a valid command is an empty string.
+    """
     asked = {p.name: commands(p.read_text(encoding="utf-8")) for p in PAGES}
     every = json.dumps([c for page in asked.values() for c in page])
     result = programs.run("-c", SCRIPT, cwd=ROOT, stdin=every)

@@ -46,7 +46,11 @@ def source(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def oracle(pretrained_dir):
-    """Return embedding, layers, attention and pooled output, from NumPy."""
+    """Return the outputs of the NumPy model for each line.
+
+    An output consists of the embedding, the layers, the attention and the
+    pooled output.
+    """
     config = AlbertConfig.from_model_dir(pretrained_dir)
     tokenizer = load_tokenizer(pretrained_dir)
     read = checkpoints.reader(checkpoints.for_inference(pretrained_dir))
@@ -64,7 +68,7 @@ def oracle(pretrained_dir):
 
 @pytest.fixture
 def made(pretrained_dir, source, tmp_path):
-    """Return a function that embeds texts and reads the output."""
+    """Return a function that embeds texts and returns the array of vectors."""
 
     def make(**values):
         path = str(tmp_path / "new" / "x.npy")  # in a folder to create
@@ -119,7 +123,7 @@ def test_an_embedder_keeps_its_pooling(
 
 
 def test_every_pooling_has_a_unit_form():
-    """A name that begins with `unit_` is a normalized vector."""
+    """A pooling whose name begins with `unit_` returns normalized vectors."""
     x = tf.constant([[[3.0, 4.0], [5.0, -1.0], [9.0, 9.0]]])
     mask = tf.constant([[1, 1, 0]])
     plain = {"cls": [3.0, 4.0], "mean": [4.0, 1.5], "max": [5.0, 4.0]}
@@ -142,7 +146,7 @@ def test_layers_are_counted_from_either_end():
 
 
 def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
-    """The default length is 128, or the model's maximum if that is smaller."""
+    """The default length is 128, or the model's maximum if this is smaller."""
     for positions, length in ((512, 128), (129, 128), (24, 24)):
         config = dataclasses.replace(
             tiny.CONFIG, max_position_embeddings=positions
@@ -176,7 +180,7 @@ def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
 def test_what_cannot_be_embedded(
     pretrained_dir, source, tmp_path, values, named
 ):
-    """The error explains the mistake, and no file is written."""
+    """The error for a wrong setting names the setting; no file is written."""
     base = {
         "model_dir": pretrained_dir,
         "input_file": source,

@@ -40,7 +40,7 @@ from albert_tf.training import checkpoints
 
 
 def test_weights_are_stored_once(exported_dir, pretrained_model):
-    """The file contains each variable once, in float32, under its name."""
+    """The export's file of weights contains each variable once, in float32."""
     prefix = os.path.join(exported_dir, "variables", "variables")
     reader = tf.train.load_checkpoint(prefix)
     ending = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -196,7 +196,7 @@ def test_nothing_but_an_export_is_replaced(make, name, tmp_path):
 
 
 def test_part_of_an_export_is_not_replaced(tmp_path):
-    """Incomplete exports and links are not replaced."""
+    """An export that is incomplete or contains a link is not replaced."""
     for make, missing in (
         (lite_export, "model.tflite"),
         (lite_export, "albert_config.json"),
@@ -294,7 +294,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(
 
 
 def test_changed_lengths_are_listed():
-    """Every changed length is printed, except lengths set for the export."""
+    """Each length that an export changes is listed with both values."""
     served = question_task("simple").updated(null_score_diff_threshold=0.5)
     assert changed_lengths(served, served.updated(max_seq_length=20)) == ""
     assert changed_lengths(served, served.updated(max_seq_length=7)) == (
@@ -316,7 +316,7 @@ def test_changed_lengths_are_listed():
 def test_the_size_of_an_export_is_that_of_its_weights(
     to, names, said, tmp_path, capsys
 ):
-    """The report counts parameters and compares the size with float32."""
+    """The report states the parameters and the size relative to float32."""
     for name in names:
         files.write_text(f"{tmp_path}/{name}", "x" * 300_000)
     server = types.SimpleNamespace(
@@ -336,7 +336,7 @@ def test_the_size_of_an_export_is_that_of_its_weights(
 
 
 def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
-    """If the disk is full, the error names the folder, which stays empty."""
+    """If the disk is full, the error names the folder, which is not created."""
 
     def save(*args, **kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left")

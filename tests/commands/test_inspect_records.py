@@ -26,7 +26,10 @@ def ids(text):
 
 
 def static(swapped, **changes):
-    """Serialize a masked example, padded to 12 tokens and 3 predictions."""
+    """Return a serialized masked example of 12 tokens and 3 predictions.
+
+    The last token and the last prediction are padding.
+    """
     shown = ids("[CLS] the [MASK] ##s sat [SEP] on the dog . [SEP]")
     features = dict(
         input_ids=[*shown, 0],
@@ -58,7 +61,10 @@ def printed(capsys, path, tokenizer=None, **changes):
 
 
 def test_examples_as_text(folder, capsys):
-    """Text, segments, labels, and the words that masks replace are readable."""
+    """The text, lengths and label of an example are printed.
+
+    For a mask, the masked token and the original word are shown.
+    """
     text = printed(capsys, folder / "a.tfrecord")
     expected = "[CLS] the [[MASK] → cat]s sat [SEP] on the [dog → mat] . [SEP]"
     assert text.count(expected) == 2
@@ -89,14 +95,17 @@ def test_a_word_of_a_lone_mark_and_letters(tmp_path, capsys):
 
 
 def test_a_record_of_one_segment(folder, capsys):
-    """A record with one segment has a second segment of length zero."""
+    """A record of one segment is shown with a segment B of length 0."""
     write(folder / "a.tfrecord", [static(0, segment_ids=[0] * 12)])
     text = printed(capsys, folder / "a.tfrecord")
     assert "one segment, no order; 11 tokens of 12; A 9, B 0; " in text
 
 
 def test_a_record_without_masks(folder, capsys):
-    """Special tokens are shown, and a space precedes every segment."""
+    """A record without masks is shown with the special tokens between segments.
+
+    A space precedes every segment, even one that begins inside a word.
+    """
     pieces = ids("##s [PAD] cat ##s dog")
     example = {
         "token_ids": [np.array(pieces, "<u2").tobytes()],

@@ -41,7 +41,7 @@ HINT = "With --data_dir or --eval_file, this table includes metrics."
 def test_fewer_layers_are_the_first_ones(
     pretrained_dir, pretrained_model, tokenizer, tmp_path, capsys
 ):
-    """The outputs equal those of the original model's first layers."""
+    """A model shrunk to one layer has the outputs of the original's layer 1."""
     out = str(tmp_path / "out")
     shrink_model(ShrinkConfig(pretrained_dir, out, num_layers=1), DataConfig())
     assert capsys.readouterr().out.splitlines()[-2:] == [HINT, f"Wrote {out}"]
@@ -52,7 +52,7 @@ def test_fewer_layers_are_the_first_ones(
 
 
 def test_fine_tuned_models_keep_their_task(pretrained_dir, tmp_path):
-    """A classifier keeps its task and all of its weights."""
+    """A shrunken classifier keeps the task and can restore all its weights."""
     folder, out = tmp_path / "model", str(tmp_path / "out")
     labels = ("a", "b")
     finetuned(folder, pretrained_dir, "classification", labels, layers=2)
@@ -91,7 +91,7 @@ def test_layers_keep_their_groups():
 
 
 def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
-    """The output folder must be new or empty."""
+    """Shrinking into a folder that is not empty raises an error."""
     (tmp_path / "mine").touch()
     with pytest.raises(InputError, match="output_dir.*new"):
         shrink_model(ShrinkConfig(pretrained_dir, str(tmp_path)), DataConfig())
@@ -101,7 +101,7 @@ def test_existing_folders_are_not_touched(pretrained_dir, tmp_path):
 def test_heads_are_removed_and_the_cost_is_told(
     finished, opinions, tmp_path, capsys
 ):
-    """The printed accuracy and loss equal those of a later evaluation."""
+    """The metrics printed after shrinking equal those of a later evaluation."""
     source, metrics = finished
     out = str(tmp_path / "out")
     data = {k: v for k, v in opinions.items() if k != "predict_file"}
@@ -149,7 +149,7 @@ def test_the_head_that_matters_most_stays(finished, opinions, tmp_path):
 def test_so_many_examples_say_what_heads_are_worth(
     finished, opinions, tmp_path, monkeypatch, capsys
 ):
-    """Heads are ranked on as many training examples as `HEAD_EXAMPLES`."""
+    """`HEAD_EXAMPLES` is the number of training examples that rank heads."""
     asked = []
 
     def importances(network, task, batches):
@@ -178,7 +178,11 @@ def table(name, *columns):
 
 @tiny_runs.eagerly()
 def test_pairs_that_nobody_rated(pretrained_dir, tmp_path, capsys):
-    """Unscored pairs suffice to rank heads, but a single pair does not."""
+    """Pairs without scores suffice for the metrics of a shrunken model.
+
+    To rank heads, each pair needs a negative. Without one, the loss of a pair
+    depends on other pairs.
+    """
     folder, out = tmp_path / "model", str(tmp_path / "out")
     of_kind("embedding", folder, pretrained_dir, layers=2)
     config = ShrinkConfig(str(folder), out, num_layers=1)

@@ -49,7 +49,11 @@ def test_lengths_are_those_of_the_records_or_of_the_model(tmp_path):
 
 
 def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
-    """The last folder is compiled, with the first folder's tokens per batch."""
+    """Only the last of several folders is compiled.
+
+    The batch size changes so that the number of tokens per batch is that of the
+    first folder.
+    """
     for name, tokens in (("short", 4), ("long", 16)):
         (tmp_path / name).mkdir()
         metadata = Metadata(tokens, 2, 50, "", {"train": (), "eval": ()})
@@ -64,7 +68,11 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
 
 
 def test_a_plan_is_what_the_flags_say(config_file):
-    """The first lines state batch size, micro-batches, precision and loop."""
+    """The lines of a plan state slice, batch size, precision and loop.
+
+    The batch size is divided into replicas and micro-batches; the loop is that
+    of the encoder.
+    """
     run = PretrainingConfig(albert_config_file=config_file)
     training = TrainingConfig(
         train_batch_size=64, gradient_accumulation_steps=2, dtype="bfloat16"
@@ -113,7 +121,7 @@ def test_an_unknown_slice_is_one_error(config_file):
 
 @pytest.mark.slow
 def test_the_whole_check_of_a_tiny_model(config_file):
-    """The command compiles and prints the available memory."""
+    """The command compiles a tiny model and prints the available memory."""
     for package in VERSIONS:
         pytest.importorskip(package)
     result = programs.run(

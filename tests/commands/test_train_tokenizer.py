@@ -80,7 +80,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
 
 
 def test_too_large_vocabulary(corpus, tmp_path):
-    """The error states the largest size with which training is possible."""
+    """The error for a too large vocabulary states the largest possible size."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         make_vocabulary(config(corpus, output, vocab_size=5000))
@@ -93,7 +93,7 @@ def test_too_large_vocabulary(corpus, tmp_path):
 
 
 def test_too_small_vocabulary(corpus, tmp_path):
-    """The error states the smallest possible size."""
+    """The error for a too small vocabulary states the least possible size."""
     with pytest.raises(InputError, match="at least [3-9][0-9]"):
         make_vocabulary(config(corpus, tmp_path, vocab_size=20))
 
@@ -136,7 +136,10 @@ def test_mistakes_that_need_no_text(tmp_path):
 
 @pytest.mark.slow
 def test_bad_line_after_good_ones(corpus, tmp_path):
-    """A line that cannot be read stops training, wherever it is."""
+    """A line that is not UTF-8 stops training, even after much good text.
+
+    With `skip`, the other lines are used.
+    """
     path = tmp_path / "input.txt"
     # Text is read in blocks of 1 MB; this is longer.
     good = Path(corpus, "a.txt").read_bytes() * 400
@@ -188,7 +191,10 @@ def test_long_lines_are_cut(corpus, tmp_path):
     ["人人生而自由,在尊严和权利上一律平等。" * 200, "ab, " * 3000, "ก" * 5000],
 )
 def test_text_without_spaces_is_cut(line):
-    """Joined, the parts are the line; each is short enough for the trainer."""
+    """A line without spaces is cut into parts that the trainer can read.
+
+    Joined, the parts are the line.
+    """
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
@@ -209,7 +215,7 @@ def test_places_to_cut_by_hand():
 
 
 def test_longest_sentences_by_hand(tmp_path):
-    """A run of 4192 bytes is read, and a longer one is counted as skipped."""
+    """A word of 4192 bytes is read, and a longer one is counted as skipped."""
     text = "a b\n" + "x" * 4192 + "\n\n" + "x" * 4193 + " y\n"
     (tmp_path / "x.txt").write_text(text)
     source = str(tmp_path / "x.txt")
@@ -222,7 +228,7 @@ def test_longest_sentences_by_hand(tmp_path):
 
 
 def test_warnings_at_their_limits():
-    """Up to 1% of the bytes may be skipped; kept accents cause no warning."""
+    """Skipping 1% of the bytes or keeping accents causes no warning."""
     few = Counter(bytes=1000, long_bytes=10, letters=100, marked=50)
     assert not list(warnings(few))
     (said,) = warnings(few + Counter(long_bytes=1))
@@ -232,7 +238,10 @@ def test_warnings_at_their_limits():
 
 
 def test_what_is_left_out_is_told_in_bytes(corpus, tmp_path):
-    """Only overlong words are skipped; a warning states their total bytes."""
+    """Only overlong words are skipped; a warning states their share.
+
+    The share is the percentage of the bytes.
+    """
     lines = Path(corpus, "a.txt").read_text("utf-8")
     _, counts = made_of(tmp_path, "x", f"{lines}A cat {'x' * 90_000} sees.\n")
     assert counts["long"] == 1 and counts["long_bytes"] == 90_000

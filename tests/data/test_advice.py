@@ -41,7 +41,7 @@ def statistics(text=None, made=None, held_out=None):
 
 
 def test_statistics_by_hand():
-    """The shares of both splits are ratios of counts."""
+    """Statistics of both splits equal ratios of counts, computed by hand."""
     found = statistics(held_out={"swapped": 60, "paired": 80})
     assert found["unpaired_share"] == 0
     assert found["eval"]["unpaired_share"] == 0.2
@@ -60,7 +60,11 @@ def test_statistics_by_hand():
 
 
 def test_shares_are_rounded():
-    """Shares have five digits, and the share of unknown tokens has six."""
+    """Shares are rounded to five decimals.
+
+    The share of unknown tokens is rounded to six decimals, and the number of
+    tokens per record to two.
+    """
     made = {"records": 7, "real_tokens": 100, "slots": 300, "swapped": 3}
     made |= {"paired": 7, "truncated_tokens": 1, "dropped_chunks": 2}
     made |= {"random_documents": 1, "repeated_segments": 2}
@@ -156,7 +160,11 @@ def test_limits_themselves_are_sound():
     ],
 )
 def test_uneven_labels_are_told_from_chance(records, paired, even, uneven):
-    """Labels are uneven if |share - 1/2| exceeds both limits."""
+    """Uneven labels cause a warning if |share - 1/2| exceeds both limits.
+
+    The limits are 2% and four standard deviations of the share of swapped
+    pairs.
+    """
     for swapped in (*even, *uneven):
         made = {"records": records, "paired": paired, "swapped": swapped}
         said = "".join(reporting._labels(statistics(made=made)))
@@ -213,7 +221,11 @@ def test_few_held_out_records():
 
 
 def held_out_warnings(asked, share, records, **text):
-    """Return the warnings for a count and a share of held-out records."""
+    """Return the list of warnings about held-out text.
+
+    `asked` is the requested share of the tokens, `share` the held-out share,
+    and `records` the number of held-out records.
+    """
     tokens = {"train": 1_000_000 * (1 - share), "eval": 1_000_000 * share}
     made = {
         split: Counter(dict(MADE) | {"tokens": round(number)})
@@ -226,7 +238,10 @@ def held_out_warnings(asked, share, records, **text):
 
 
 def test_held_out_share_is_compared():
-    """A held-out share more than half above or below its goal is reported."""
+    """A held-out share more than half above or below its goal is reported.
+
+    A warning is also made if one document contains most of the tokens.
+    """
     assert not held_out_warnings(0.02, 0.029, 100)
     for share in (0.009, 0.31):
         (warning,) = held_out_warnings(0.02, share, 100)
@@ -256,7 +271,10 @@ def test_no_more_is_held_out_than_is_sensible(share, advice):
 
 
 def test_advice_on_few_held_out_records():
-    """The advice is a share, at most 20%, that yields about 100 records."""
+    """For few held-out records, the advice is a share for about 100 records.
+
+    If this share would exceed 20%, the advice is to add text.
+    """
 
     def said(*args):
         return "".join(reporting.few_held_out(*args))
@@ -271,9 +289,9 @@ def test_advice_on_few_held_out_records():
 
 @pytest.mark.parametrize("do_permutation", [False, True])
 def test_released_predictions_at_512(do_permutation):
-    """A warning says that 20 predictions of 512 tokens are 3.9%, not 15%.
+    """A warning says that 20 predictions in 512 tokens are 3.9%, not 15%.
 
-    Permuted tokens do not count as masked.
+    The warning advises 77 predictions. Permuted tokens do not count as masked.
     """
     config = MaskingConfig(
         max_predictions_per_seq=20, do_permutation=do_permutation

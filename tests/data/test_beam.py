@@ -55,9 +55,10 @@ def test_beam_writes_the_same_bytes(corpus, changes, number):
 
 @pytest.fixture
 def readers(monkeypatch):
-    """Record the names of files that the `launcher` and the `workers` read.
+    """Return the names of files that the launcher and the workers have read.
 
-    Files that are read while no pipeline runs are attributed to the launcher.
+    The result has a set for each of `launcher` and `workers`. Files that are
+    read while no pipeline runs are attributed to the launcher.
     """
     beam = pytest.importorskip("apache_beam")
     names = {"launcher": set(), "workers": set()}
@@ -131,7 +132,7 @@ def test_beam_goes_on(corpus, monkeypatch):
 
 @pytest.mark.parametrize("layout", ["lines", "files"])
 def test_workers_may_finish_in_any_order(corpus, monkeypatch, layout):
-    """The same files are written if all elements arrive in reverse order.
+    """Files are the same if a pipeline's elements arrive in reverse order.
 
     With one document per file, this includes a divided document. The launcher
     does not check the text.

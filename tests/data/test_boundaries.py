@@ -31,7 +31,7 @@ class Characters:
 
     @staticmethod
     def cut(text):
-        """Split a text at |, or into characters if it has no |."""
+        """Return the pieces of a text, split at | or else into characters."""
         marked = "▁" + text.replace(" ", "▁")
         if "|" in text:
             return marked.split("|")
@@ -88,7 +88,7 @@ def unicode_words(text):
     ],
 )
 def test_unicode_rule(text, words):
-    """Words follow UAX #29, except for signs, however pieces divide text."""
+    """Words follow UAX #29, except at signs, however pieces divide the text."""
     words_found = [word for word in unicode_words(text) if word]
     assert words_found == words
 
@@ -116,7 +116,10 @@ def broken(tokenizer, text):
     ],
 )
 def test_sentences_break_after_an_end_and_a_space(text, sentences):
-    """A sentence begins after a space, or at a letter of an unspaced script."""
+    """A sentence begins after an ending such as `.` and a space.
+
+    In a script without spaces, a sentence begins at the letter after an ending.
+    """
     assert broken(Characters(text), text) == sentences
 
 
@@ -172,14 +175,14 @@ def test_chinese_words_are_those_of_jieba():
 
 
 def test_segmented_words_are_parted_by_spaces():
-    """In segmented text, spaces separate words."""
+    """Under the rule `segmented`, only spaces separate words."""
     texts = ["我 在 北京大学  学习 。", " abc,d 很好 ", ""]
     expected = [text.split() for text in texts]
     assert grouped(chinese(texts), "segmented", texts) == expected
 
 
 def test_segmented_english_pieces():
-    """SentencePiece's word-boundary marker belongs to the word after it."""
+    """SentencePiece's word-boundary marker belongs to the word that follows."""
     texts = ["the cat 1,000 sat. [x] naïve", "a"]
     assert grouped(vocabularies.english(), "segmented", texts) == [
         ["▁the", "▁cat", "▁1,000", "▁sat.", "▁[x]", "▁naive"],
@@ -189,7 +192,11 @@ def test_segmented_english_pieces():
 
 @pytest.mark.parametrize("make", [vocabularies.english, vocabularies.chinese])
 def test_every_rule_gives_the_same_ids(make):
-    """Rules do not affect ids, and every sentence begins with a new word."""
+    """Word rules do not affect ids.
+
+    Under a rule other than the tokenizer's own, every text begins with a new
+    word.
+    """
     tokenizer = make()
     texts = ["The cat's 1,000 unaffable cafés", "中文 un", "[ ] -"]
     expected = np.concatenate(tokenizer.encode_batch(texts))
@@ -223,7 +230,10 @@ def test_rules_that_do_not_fit_are_refused(monkeypatch):
 
 
 def test_records_keep_the_boundaries(corpus, tmp_path):
-    """`token_boundary` follows the rule, and whole words are masked."""
+    """Records store the word boundaries of the rule `segmented`.
+
+    Masks cover the whole words of this rule.
+    """
     text = (corpus / "a.txt").read_text().replace(" .", ".")
     (tmp_path / "a.txt").write_text(text)
     changes = {

@@ -107,7 +107,7 @@ def test_files_and_metadata(whole):
 
 
 def test_pieces_are_counted(corpus, whole):
-    """`piece_counts.json` states how often each piece occurs."""
+    """`piece_counts.json` states how often each piece occurs in the text."""
     counts = read_piece_counts(str(whole[0]), whole[1].vocab_size + 2)
     wanted = Counter(
         id for d in documents_of(corpus) for ids in d for id in ids
@@ -129,7 +129,7 @@ def test_wrong_counts_of_pieces_are_refused(counts, tmp_path):
 
 
 def test_the_number_of_shards_follows_from_the_size(tmp_path):
-    """Each 32 MB of text gets a shard; compressed text counts three times."""
+    """Each 32 MiB of text gets a shard; a compressed byte counts as three."""
     for name, size, number in (
         ("a.txt", 1 << 25, 1),
         ("b.txt", (1 << 25) + 1, 2),
@@ -153,7 +153,7 @@ def recipe_of(corpus, **changes):
 
 
 def test_defaults_depend_on_the_kind_of_masking(corpus):
-    """Static records are made ten times, and dynamic records once."""
+    """By default, static records are made ten times, and dynamic ones once."""
     for kind, times in (("static", 10), ("dynamic", 1)):
         made = recipe_of(corpus, masking=kind).build
         assert (made.dupe_factor, made.num_shards) == (times, 1)
@@ -168,7 +168,7 @@ def test_defaults_depend_on_the_kind_of_masking(corpus):
 
 
 def test_the_summary_has_a_line_for_each_split(whole):
-    """A summary counts records, tokens, predictions and files."""
+    """The summary states the number, size and files of each split's records."""
     made = whole[1]
     entry = metadata.RecordFile("x", 1234, 10**6)
     for number, files in ((1, "1 file"), (2, "2 files"), (6, "6 files")):
@@ -217,7 +217,7 @@ def test_processes_change_nothing(corpus, tmp_path, monkeypatch, changes):
 
 
 def test_seed_changes_records(corpus, whole, tmp_path):
-    """From the same text, different seeds make different records."""
+    """Builds of the same text with different seeds write different records."""
     build.run(*settings(corpus, tmp_path / "out", random_seed=7))
     assert contents(tmp_path / "out") != contents(whole[0])
 
@@ -270,7 +270,7 @@ def test_text_may_lie_in_the_folder_of_the_records(corpus, tmp_path):
     ],
 )
 def test_other_settings_are_refused(corpus, whole, changes):
-    """An error names a flag that differs from that of an earlier build."""
+    """The error names the setting that differs from the earlier build's."""
     (name,) = changes
     with pytest.raises(InputError, match=f"different settings.*{name}"):
         build.run(*settings(corpus, whole[0], **changes))
@@ -327,7 +327,7 @@ def records_of(folder):
 
 
 def test_duplicates_are_dropped(corpus, whole, tmp_path):
-    """Copies of documents are dropped and counted; other records stay."""
+    """Copies of documents are dropped and counted; records stay the same."""
     copied = (corpus / "a.txt").read_text()
     (tmp_path / "copy.txt").write_text(copied + "\n" + copied)
     (tmp_path / "new.txt").write_text("w1 w2 w3 w4 .\nw5 w6 w7 w8 .\n")
@@ -372,7 +372,10 @@ def test_short_documents_are_left_out(corpus, tmp_path):
 
 
 def test_other_formats_give_the_same_records(corpus, tmp_path):
-    """A document per file, or a paragraph per line, gives equal records."""
+    """One document per file gives the same records as one sentence per line.
+
+    Paragraphs that are split into sentences give the same counts of text.
+    """
     pytest.importorskip("sentencex")
     texts = (corpus / "a.txt").read_text().strip().split("\n\n")
     texts = [text.replace("w", "W").replace(" .", ".") for text in texts]

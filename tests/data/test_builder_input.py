@@ -61,7 +61,10 @@ def test_json_lines_are_no_sentences(corpus, tmp_path, name):
 
 
 def test_text_is_that_of_the_vocabulary(corpus, tmp_path):
-    """Settings for letter case must match the tokenizer's settings."""
+    """`do_lower_case` must match the `tokenizer.json` next to the vocabulary.
+
+    A `tokenizer.json` of another library is ignored.
+    """
     vocabulary = TokenizerConfig(vocab_file=f"{corpus}/vocab.txt")
     cased = dataclasses.replace(vocabulary, do_lower_case=False)
     build_tokenizer(cased).save(str(tmp_path))
@@ -110,7 +113,7 @@ def test_a_models_folder_keeps_its_files(corpus, tmp_path):
 def test_mended_text_is_taken(corpus, tmp_path):
     """After an error, the corrected text can be built in the same folder.
 
-    Each line of the text contains two sentences.
+    Each line of the corrected text contains two sentences.
     """
     path = tmp_path / "x.txt"
     changes = {"input_file": str(path)}
@@ -124,7 +127,7 @@ def test_mended_text_is_taken(corpus, tmp_path):
 
 
 def test_script_reports_a_mistake(corpus, tmp_path):
-    """A mistake prints one line on stderr, and the exit status is 1."""
+    """A wrong flag of the script prints one line on stderr, with status 1."""
     flags = f"--vocab_file={corpus}/vocab.txt", "--max_seq_length=4"
     script = command(corpus, tmp_path / "out", *flags)
     done = subprocess.run(script, capture_output=True, text=True)
@@ -219,7 +222,10 @@ def full_remote(*args, **kwargs):
     ],
 )
 def test_full_disk(corpus, tmp_path, place, name, failure):
-    """The error advises repeating the command, which completes the build."""
+    """The error for a full disk advises repeating the command.
+
+    The repeated command completes the build.
+    """
     output = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(place, name, failure)
@@ -246,9 +252,10 @@ def bad_in_the_middle(corpus, tmp_path):
 def test_one_bad_row_costs_no_work(
     corpus, tmp_path, monkeypatch, capsys, bad_in_the_middle, processes
 ):
-    """After an error for a bad row, a run that skips the row resumes exactly.
+    """After an error for a bad row, a run that skips the row resumes the build.
 
-    The run reuses the earlier shards, and its warning names the row.
+    The run reuses the earlier shards and writes the files of an uninterrupted
+    build. A warning names the row.
     """
     changes = {"input_file": bad_in_the_middle, "num_processes": processes}
     skip = changes | {"on_bad_text": "skip"}
@@ -274,7 +281,10 @@ def test_one_bad_row_costs_no_work(
 
 
 def test_other_text_after_a_bad_row(corpus, tmp_path, bad_in_the_middle):
-    """Corrected text starts a new first pass and removes the earlier one."""
+    """After an error, a build of other text removes the shards of the first.
+
+    The scratch folder is then empty.
+    """
     changes = {"input_file": bad_in_the_middle}
     scratch = {"scratch_dir": str(tmp_path / "scratch")}
     for more in ({}, scratch):
@@ -352,7 +362,7 @@ def test_one_document(corpus, tmp_path):
     ],
 )
 def test_advice_is_given_once(corpus, tmp_path, name, content, received):
-    """The error for a bad row states its value, and repeats no advice."""
+    """The error for a bad row states the wrong value and gives advice once."""
     (tmp_path / name).write_text(content)
     changes = {"input_file": str(tmp_path / name)}
     with pytest.raises(InputError, match=received) as caught:

@@ -32,7 +32,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def texts(corpus):
-    """Return the documents of the corpus."""
+    """Return the documents of the corpus as a list of strings."""
     both = (corpus / name for name in ("a.txt", "b.txt"))
     return [text for path in both for text in path.read_text().split("\n\n")]
 
@@ -44,7 +44,10 @@ def table(texts):
 
 @pytest.fixture(scope="module")
 def parquet(table, tmp_path_factory):
-    """Return two Parquet files with the documents, in small row groups."""
+    """Return the paths of two Parquet files with the documents.
+
+    The row groups are small.
+    """
     from pyarrow.parquet import write_table
 
     folder = tmp_path_factory.mktemp("parquet")
@@ -64,7 +67,7 @@ def build(corpus, output, source, **changes):
 
 @pytest.fixture(scope="module")
 def wanted(corpus, texts, tmp_path_factory):
-    """Return the records that the documents yield as JSON lines."""
+    """Return {name: bytes} of record files made from JSON lines."""
     folder = tmp_path_factory.mktemp("jsonl")
     lines = [json.dumps({"body": text}) + "\n" for text in texts]
     (folder / "t.jsonl").write_text("".join(lines))
@@ -81,7 +84,10 @@ def records(folder):
 
 
 def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
-    """Parquet yields the bytes of JSON lines, for any blocks and processes."""
+    """Parquet files yield the same records as JSON lines.
+
+    Neither the size of blocks nor the number of processes matters.
+    """
     with small_blocks():
         reading = ReadingConfig(text_field="body")
         assert len([*text_blocks.blocks(str(parquet[0]), 0, reading)]) > 3
@@ -94,7 +100,10 @@ def test_parquet_makes_the_same_records(corpus, parquet, wanted, tmp_path):
 
 @pytest.mark.parametrize("kind", ["frame", "folder"])
 def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
-    """Frames and saved data sets yield the same records, and no other files."""
+    """Data frames and saved data sets yield the same records as JSON lines.
+
+    No copy of the table remains in the output folder.
+    """
     if kind == "frame":
         pytest.importorskip("pandas")
         source = table.to_pandas()
@@ -111,7 +120,10 @@ def test_objects_make_the_same_records(corpus, table, wanted, tmp_path, kind):
 
 
 def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
-    """A second build fails without affecting the text of the first."""
+    """While records are made of a table, a second build fails.
+
+    The second build does not change the text file of the first build.
+    """
     run = build_module.run
 
     def build_again(*configs):
@@ -129,7 +141,11 @@ def test_a_table_for_two_builds_at_once(corpus, table, tmp_path, monkeypatch):
 
 
 def test_rows_without_a_text(corpus, tmp_path):
-    """The error names the row and its file or argument; no file remains."""
+    """The error for a row without text states the file or argument and row.
+
+    A wrong column and an empty table are errors, too. In the output folder,
+    only files of the tokenizer may remain.
+    """
     from pyarrow.parquet import write_table
 
     bad = pyarrow.table({"body": ["w1 w2 .\nw3 .", None], "n": [1, 2]})

@@ -1,4 +1,4 @@
-"""Errors name damaged records; the search begins only after an error."""
+"""Errors name damaged records; records are searched only after an error."""
 
 import dataclasses
 import re
@@ -39,7 +39,7 @@ def rewrite(change):
 
 
 def with_float_mask(record):
-    """Return an example whose `input_mask` consists of floats."""
+    """Return a list with the record, changed to have a float `input_mask`."""
     changed = tf.train.Example.FromString(record)
     feature = changed.features.feature["input_mask"]
     feature.float_list.value.extend(feature.int64_list.value)
@@ -144,7 +144,7 @@ def looked_at(monkeypatch):
 def test_fault_is_named_and_nothing_else_read(
     data_dir, looked_at, fault, split
 ):
-    """The error names the record that stopped a run; no other file is read."""
+    """The error names the record that stopped a run; only its file is read."""
     damage, message = FAULTS[fault]
     metadata = read_metadata(data_dir)
     path = first_file(data_dir, split)
@@ -196,7 +196,7 @@ def test_other_errors_pass_at_once(data_dir, looked_at, error):
 
 
 def test_a_run_begins_with_a_check(data_dir, monkeypatch):
-    """A run first checks all sizes in parallel, then the first records."""
+    """A run first checks all file sizes in parallel, then the first records."""
     metadata = read_metadata(data_dir)
     together, size = threading.Barrier(2, timeout=20), checks.files.size
     train = [path for path in glob(f"{data_dir}/train-*") if size(path)]
@@ -258,7 +258,7 @@ def test_the_first_sixteen_records_are_checked(data_dir):
     ],
 )
 def test_faults_of_dynamic_records(changes, fault):
-    """The description states the feature, its size and the required size."""
+    """A fault's description states the feature, its size and the legal size."""
     feature = {
         "token_ids": [b"abcdef"],
         "word_starts": [b"a"],
@@ -275,7 +275,7 @@ def test_faults_of_dynamic_records(changes, fault):
 
 
 def test_the_file_with_the_longest_name_is_meant(tmp_path):
-    """If several file names match a message, the longest name is used."""
+    """If an error message matches several file names, the longest is used."""
     entries = [metadata.RecordFile(x, 1, 9) for x in ("a", "a-b", "a-")]
     described = metadata.Metadata(8, 1, 9, "", {"train": tuple(entries)})
     message = f"wrong [in {tmp_path}/a-b, record 3]\nat a node"

@@ -11,7 +11,7 @@ PIECE = 10
 
 @pytest.fixture
 def hash_of(tmp_path, monkeypatch):
-    """Return a function that writes texts to files and hashes them."""
+    """Return a function that writes texts to files and returns their hash."""
     monkeypatch.setattr(build_folder, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(build_folder, "READ_BYTES", 4)
 
@@ -26,7 +26,7 @@ def hash_of(tmp_path, monkeypatch):
 
 
 def blake(data):
-    """Return the 16-byte BLAKE2b digest."""
+    """Return the BLAKE2b hash object of data, with a digest of 16 bytes."""
     return hashlib.blake2b(data, digest_size=16)
 
 
@@ -45,7 +45,7 @@ def test_definition(hash_of, num_threads):
 
 
 def test_pieces_have_64_megabytes(tmp_path):
-    """Only the last piece of a file may be shorter."""
+    """A piece has 64 MiB; only the last piece of a file may be shorter."""
     paths = [str(tmp_path / name) for name in "ab"]
     for path, size in zip(paths, (1 << 26, (1 << 26) + 1), strict=True):
         with open(path, "wb") as file:

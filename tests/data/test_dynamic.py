@@ -81,7 +81,10 @@ def test_same_text_as_static(kinds):
 
 
 def test_held_out_records_are_the_static_ones(kinds):
-    """Held-out records have one fixed mask, for any value of `masking`."""
+    """Held-out records have fixed masks and are equal for both kinds.
+
+    The kinds are static and dynamic records.
+    """
     static, dynamic = (
         {p.name: p.read_bytes() for p in (kinds / kind).glob("eval*")}
         for kind in ("static", "dynamic")
@@ -90,7 +93,7 @@ def test_held_out_records_are_the_static_ones(kinds):
 
 
 def batches(kinds, count, batch_size=8, **kwargs):
-    """Return training batches from the dynamic records."""
+    """Return `count` training batches of dynamic records as dicts of arrays."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder)
     dataset = input_pipeline.train_batches(
@@ -112,7 +115,7 @@ def rows(found):
 
 
 def test_batches_hold_what_static_ones_hold(kinds):
-    """Batches of both kinds of records have equal keys, types and shapes."""
+    """Batches of static and dynamic records have the same `element_spec`."""
     shapes = []
     for kind in ("static", "dynamic"):
         folder = str(kinds / kind)
@@ -163,7 +166,7 @@ def test_batches_restore_the_records(kinds):
 
 
 def test_records_can_be_masked_at_another_rate(kinds):
-    """At another mask rate, each row has that rate's number of predictions."""
+    """At a mask rate of 30%, 30% of the tokens in each batch are masked."""
     folder = str(kinds / "dynamic")
     metadata = read_metadata(folder).masked_at(0.3)
     dataset = input_pipeline.train_batches(
@@ -195,7 +198,7 @@ def test_words_are_masked_whole(kinds):
 
 
 def test_masks_change_with_the_epoch(kinds):
-    """In the second epoch, a record has different masks."""
+    """A record has different masks in the second epoch than in the first."""
     count = metadata.read_metadata(str(kinds / "dynamic")).count("train")
     found = rows(batches(kinds, 2 * count // 4, batch_size=4))
     assert len(set(found)) > 1.9 * count
@@ -211,7 +214,7 @@ def test_resume_is_exact(kinds, start):
 
 @pytest.mark.slow
 def test_batch_size_changes_no_mask(kinds):
-    """Neither the batch size nor the reader affects masks."""
+    """The batch size does not affect the masks of one or several readers."""
     for reader in ({}, {"num_shards": 2, "shard": 1}):
         whole = rows(batches(kinds, 12, **reader))
         assert rows(batches(kinds, 16, batch_size=6, **reader)) == whole
@@ -251,7 +254,7 @@ def test_no_two_readers_share_a_mask(kinds, monkeypatch):
 
 
 def test_another_tokenizer_is_refused(corpus, tmp_path):
-    """Unmasked records require the tokenizer that made them."""
+    """Dynamic records can be read only with the tokenizer that made them."""
     metadata = run(corpus, tmp_path / "out", masking="dynamic")
     for change in (
         {"tokenizer_fingerprint": "other"},
@@ -316,12 +319,15 @@ def test_a_reader_elsewhere_cannot_mask(kinds):
 
 
 def test_the_type_of_ids_depends_on_the_vocabulary():
-    """Two bytes suffice for 65,536 ids."""
+    """Ids have two bytes in a vocabulary of up to 65,536, and else four."""
     assert (id_type(1 << 16), id_type((1 << 16) + 1)) == ("<u2", "<i4")
 
 
 def test_a_function_is_quiet_after_its_last_call(monkeypatch):
-    """Python waits for running calls, and for a moment after the last call."""
+    """A function is quiet a moment after its last call has ended.
+
+    `_wait` returns when the function is quiet.
+    """
     now, quiet = [9.0], []
 
     def sleep(seconds):

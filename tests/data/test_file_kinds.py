@@ -119,7 +119,7 @@ def test_what_comes_before_damage_in_a_small_file_is_read(tmp_path, name):
 @pytest.mark.parametrize("layout", [None, "lines"])
 @pytest.mark.parametrize("fault", ["row", "damage"])
 def test_blocks_before_a_fault(tmp_path, monkeypatch, layout, fault):
-    """The blocks before a fault do not depend on whether it is skipped."""
+    """The blocks before a fault are the same if the fault is skipped."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 200)
     monkeypatch.setattr(file_kinds, "HEAD_BYTES", 100)
     rows = ["" if i % 4 == 3 else f"{i} " + "word " * 13 for i in range(40)]
@@ -156,7 +156,7 @@ def tarred(data, form=tarfile.PAX_FORMAT):
 
 
 def database():
-    """Return a database in which most lines are UTF-8."""
+    """Return the bytes of a SQLite database in which most lines are UTF-8."""
     with tempfile.TemporaryDirectory() as folder:
         connection = sqlite3.connect(f"{folder}/x.db")
         connection.execute("CREATE TABLE t (text TEXT)")
@@ -211,7 +211,10 @@ FOREIGN = {
 @pytest.mark.parametrize("packer", [None, "gz", "xz"])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_foreign_formats(tmp_path, kind, packer):
-    """The error names the format and a conversion, for any `on_bad_text`."""
+    """The error for a foreign format names the format and a conversion.
+
+    `on_bad_text` has no effect on this error.
+    """
     data, message = FOREIGN[kind]
     data = data.encode() if isinstance(data, str) else data
     path = write(tmp_path / "x", PACKERS[packer](data) if packer else data)
@@ -221,7 +224,7 @@ def test_foreign_formats(tmp_path, kind, packer):
 
 
 def test_a_tenth_of_the_bytes_may_be_zero():
-    """A file with a larger share of zero bytes is binary."""
+    """A file is binary if more than a tenth of its bytes are zero."""
     file_kinds._require_native(b"\0" + b"a" * 9, "x")
     file_kinds._require_native(b"", "x")
     with pytest.raises(InputError, match="a binary format"):
@@ -229,14 +232,14 @@ def test_a_tenth_of_the_bytes_may_be_zero():
 
 
 def test_part_of_a_character_is_utf8_where_data_are_cut():
-    """Complete data must not end inside a character."""
+    """Only data that were cut may end inside a character of UTF-8."""
     cut = "é".encode()[:1]
     assert file_kinds.is_utf8(cut, False) and not file_kinds.is_utf8(cut)
     assert not file_kinds.is_utf8(b"\xff", False)
 
 
 def test_first_lines():
-    """Only the first 20 lines are returned, without blank or partial lines."""
+    """`_first_lines` returns at most 20 lines, and no blank or partial ones."""
     first = file_kinds._first_lines
     assert first(b"a\nb", True) == [b"a", b"b"]
     assert first(b"\xef\xbb\xbfa \n \n\nb", False) == [b"a"]
@@ -246,7 +249,11 @@ def test_first_lines():
 
 
 def test_fields_of_the_first_objects():
-    """Fields are listed once; an object that may be partial has none."""
+    """Each field of the first JSON objects in a file is listed once.
+
+    If the file is longer than the bytes that are read first, the last object
+    may be partial and is ignored.
+    """
     head = b'{"b": 1}\n{"a": 1, "b": 2}\n\n{"c": 3}'
     assert file_kinds.Source(None, "jsonl", head).fields() == ["b", "a", "c"]
     full = head.ljust(file_kinds.HEAD_BYTES)
@@ -271,7 +278,10 @@ def test_fields_of_the_first_objects():
     ],
 )
 def test_kinds_of_json(head, kind):
-    """In JSON lines, half of the lines are objects; other JSON is one value."""
+    """A file is JSON lines if at least half of its first lines are objects.
+
+    Other JSON is a single value, in one line or over several lines.
+    """
     assert file_kinds._json_kind(head, True) == kind
 
 
@@ -295,7 +305,10 @@ def test_some_lines_that_are_not_utf8(tmp_path):
 
 
 def test_missing_library_for_zstd(tmp_path, monkeypatch):
-    """The error names the extra and a command that works without it."""
+    """Without zstandard, the error names an extra and another command.
+
+    The extra installs the library, and the command needs no library.
+    """
     monkeypatch.setitem(sys.modules, "zstandard", None)
     path = write(tmp_path / "x", b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     for choice in ("fail", "skip"):
@@ -317,7 +330,7 @@ def test_a_pipe_is_read_once(tmp_path):
 
 @pytest.mark.parametrize("name", ["x.csv", "X.Csv", "x.csv.gz"])
 def test_a_copied_pipe_has_its_kind(tmp_path, name):
-    """A pipe's copy keeps the format that the pipe's name implies."""
+    """The copy of a pipe has the format that the name of the pipe implies."""
     os.mkfifo(tmp_path / name)
     args = (tmp_path / name, comma_separated(ROWS))
     writer = threading.Thread(target=write, args=args)
@@ -328,7 +341,7 @@ def test_a_copied_pipe_has_its_kind(tmp_path, name):
 
 
 def test_standard_input(monkeypatch):
-    """`-` reads standard input in any format."""
+    """The path `-` stands for standard input, in any format."""
     packed = io.TextIOWrapper(io.BytesIO(bz2.compress(comma_separated(ROWS))))
     monkeypatch.setattr(sys, "stdin", packed)
     assert text_blocks.input_paths("-", None) == ["-"]
@@ -417,7 +430,7 @@ def test_a_folder_and_a_file_in_it(tmp_path, capsys):
 
 
 def test_a_broken_connection_is_no_damaged_file(tmp_path, monkeypatch):
-    """`skip` covers damaged files, but not broken connections."""
+    """`skip` omits damaged files, but a broken connection is an error."""
     packed = write(tmp_path / "x.gz", gzip.compress(TEXT.encode()))
 
     def broken(self, size):

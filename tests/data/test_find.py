@@ -43,9 +43,9 @@ def test_folder_of_released_records(folder):
 
 
 def test_paths_of_files(folder, monkeypatch):
-    """A folder's files have relative paths; a glob's files, absolute paths.
+    """Paths are relative to the folder `data_dir`, but absolute for a glob.
 
-    A path may end with a slash, or name a single file.
+    `data_dir` may end with a slash, or name a single file.
     """
     path = f"{folder}/part-0.tfrecord"
     monkeypatch.chdir(folder)
@@ -72,7 +72,7 @@ def test_names_of_unfinished_files(folder):
 
 @pytest.mark.slow
 def test_globs_of_released_records(folder, monkeypatch):
-    """Globs and single files may be passed, also with relative paths."""
+    """`data_dir` may be a glob, several globs or a file, even relative."""
     assert epoch(f"{folder}/part-*", 33) == list(range(33))
     assert epoch(f"{folder}/part-0*,{folder}/part-1*", 33) == list(range(33))
     monkeypatch.chdir(folder)
@@ -105,7 +105,7 @@ def test_nothing_there(tmp_path):
 
 
 def test_unfinished_build_is_no_released_data(folder):
-    """Records beside a build's manifest are incomplete, not released."""
+    """Records beside the manifest of an unfinished build raise an error."""
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="must be a folder finished"):
         metadata.read_metadata(str(folder))

@@ -72,7 +72,7 @@ def deal(folder, documents, size, seed):
 
 
 def choose(how, paths, fraction):
-    """Return the choice of held-out text for some shards."""
+    """Return the `HeldOut` that describes the held-out text of some shards."""
     items = list(enumerate(paths))
     measured = held_out.add_up(held_out.measure(how, item) for item in items)
     found = held_out.hold_out(fraction, measured)
@@ -98,8 +98,9 @@ SEEDS = [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 5))]
 def test_the_share_is_met(tmp_path, name, fraction, seed):
     """The held-out share is within a third of the requested share.
 
-    No text is in both splits or adjacent to text of the other split. All other
-    text is in one split, whose list contains the text's shard.
+    No text is in both splits or adjacent to text of the other split. Only short
+    gaps are in neither split. The shards listed for a split are those that
+    contain its text.
     """
     how = recipe()
     paths, document = deal(tmp_path, *CORPORA[name], seed)
@@ -125,7 +126,7 @@ def test_the_share_is_met(tmp_path, name, fraction, seed):
 def test_whole_documents_stay_whole_where_they_fit(tmp_path):
     """Documents are divided only if necessary.
 
-    Division is necessary if whole documents miss the requested share.
+    Division is necessary if whole documents alone miss the requested share.
     """
     how = recipe()
     paths, document = deal(tmp_path, [25] * 400, 10, 1)
@@ -218,7 +219,10 @@ def test_gaps_are_a_twentieth():
 
 
 def parts_of(sizes, words):
-    """Return one part per list of sentence sizes, with a number of words."""
+    """Return `Documents` with one part for each list of sentence sizes.
+
+    `words` contains the number of words in each part.
+    """
     tokens = [sum(part) for part in sizes]
     starts = [np.arange(n) < w for n, w in zip(tokens, words, strict=True)]
     names = np.arange(len(sizes), dtype=np.uint64)
@@ -240,7 +244,11 @@ def test_parts_that_may_be_divided():
 
 
 def test_places_of_parts():
-    """Parts below the border are held out; at the border, keys decide."""
+    """Parts in the buckets below the border are held out as a whole.
+
+    In the border's bucket, the parts with keys up to the border's key are
+    divided.
+    """
     hashes = np.array([1, 2, 2, 2, 3], np.uint64) << np.uint64(48)
     documents = dataclasses.replace(
         parts_of([[1]] * 5, [1] * 5),
@@ -255,7 +263,10 @@ def test_places_of_parts():
 
 
 def test_shards_of_the_splits():
-    """A shard has a split's text if its buckets reach that split's side."""
+    """A shard contains text of a split if its buckets reach the split's side.
+
+    The border separates the buckets into two sides, one for each split.
+    """
     tokens = np.zeros(held_out.BUCKETS, int)
     tokens[:4] = 10, 20, 100, 70
     measured = held_out.ShardTotals(
@@ -274,7 +285,11 @@ def test_shards_of_the_splits():
 
 
 def divide(wanted, *parts):
-    """Divide parts, given as (key, divisible) by shard, of 1000 tokens each."""
+    """Return the `HeldOut` of a division of parts of 1000 tokens each.
+
+    Each of `parts` describes a shard: whether it contains other training text,
+    then (key, divisible) for each part.
+    """
     measured = [
         PartsOfShard(shard, [k for k, _ in own], [1000] * len(own), flags, more)
         for shard, (more, *own) in enumerate(parts)

@@ -69,12 +69,12 @@ def examples(rng, random_documents=0.0, marked=0.0, cut=0.0, long=0):
 
 
 def measure(found):
-    """Probe the examples for leaks."""
+    """Return the measurements of the leak probe for examples."""
     return leak_probe.measure(leak_probe._segments(found, V))
 
 
 def test_fair_labels_are_chance():
-    """For random labels, the intervals contain 0.5."""
+    """For random labels, the intervals of both accuracies contain 0.5."""
     found = measure(examples(np.random.default_rng(0)))
     for name in ("balanced_interval", "words_balanced_interval"):
         low, high = found[name]
@@ -123,7 +123,7 @@ def test_words_that_tell_the_label_are_told_apart():
 
 
 def test_labels_of_one_kind():
-    """If one label is too rare to learn, the report contains only shares."""
+    """If one label is too rare to learn, the probe returns no accuracy."""
     rng = np.random.default_rng(8)
     found = measure(
         [example(rng.integers(5, V, 9), [7, 8], 1) for _ in range(90)]

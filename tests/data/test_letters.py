@@ -79,8 +79,9 @@ def counted(text, strip):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name", [*MARKED, *PLAIN])
 def test_languages_are_told(name, form, tmp_path):
-    """If accents distinguish words, `auto` keeps accents and a default warns.
+    """For a language whose accents distinguish words, `auto` keeps accents.
 
+    The default, which strips accents, causes a warning for such a language.
     Composed and decomposed text lead to the same result.
     """
     text = unicodedata.normalize(form, (MARKED | PLAIN)[name])
@@ -108,7 +109,10 @@ def test_letters_that_english_does_not_have():
 
 
 def test_shares_at_their_limits():
-    """Shares of 0.2% marks and 1% other letters are not considered many."""
+    """Up to 0.2% of letters with marks and 1% of others cause no warning.
+
+    The others are letters that the English word rule splits.
+    """
     assert letter_shares(Counter()) == (0, 0)
     assert letter_shares(Counter(letters=1, marked=1)) == (1, 0)
     few = Counter(letters=1000, marked=2, beyond_english=10)
@@ -121,7 +125,7 @@ def test_shares_at_their_limits():
 
 
 def model_of(text):
-    """Train a SentencePiece model on a text without normalization."""
+    """Return a SentencePiece model trained on a text in lower case."""
     sentences = iter(text.lower().split(" ") * 3)
     return trained(sentence_iterator=sentences, vocab_size=200)
 
@@ -261,7 +265,7 @@ def test_a_vocabulary_of_another_choice_is_refused(
 
 
 def test_a_warning_of_the_trainer_names_the_flags(vietnamese, tmp_path):
-    """A warning from `train_tokenizer` names the flags, too."""
+    """For Vietnamese, `train_tokenizer` warns and names both flags to set."""
     config = TrainTokenizerConfig(
         input_file=vietnamese, output_dir=str(tmp_path / "v"), vocab_size=50
     )

@@ -47,7 +47,7 @@ def working(result):
     ],
 )
 def test_progress_of_reading(tmp_path, monkeypatch, shown, size, steps):
-    """Progress is in megabytes, and continues where an earlier run ended."""
+    """Progress of reading is in MB and begins where an earlier run ended."""
     text = {"a": ["one", "two"], "b": ["three"]}
     monkeypatch.setattr(local_runner, "blocks", lambda path, *_: text[path])
     monkeypatch.setattr(local_runner.files, "size", lambda path: size)

@@ -1,4 +1,4 @@
-"""Masks equal a word-by-word reference's and have the documented shares."""
+"""Masks equal those of a word-by-word reference, with documented shares."""
 
 from pathlib import Path
 
@@ -35,7 +35,10 @@ def words_of(starts, maskable):
 
 
 def reference_spans(order, starts, maskable, budget, ngrams):
-    """Choose an example's spans word by word, as the module documents."""
+    """Return the set of positions in spans that are chosen word by word.
+
+    The choice follows the documentation of the module `masking`.
+    """
     words = {word[0]: word for word in words_of(starts, maskable)}
     covered: set[int] = set()
     for start, n in zip(order, ngrams, strict=True):
@@ -83,7 +86,7 @@ def test_order_visits_every_word_once():
 
 @pytest.mark.parametrize("favor_shorter", [True, False])
 def test_ngram_lengths(favor_shorter):
-    """Lengths follow p(n) ~ 1/n (6/11, 3/11, 2/11) or its reverse."""
+    """N-gram lengths follow p(n) ~ 1/n (6/11, 3/11, 2/11) or the reverse."""
     config = MaskingConfig(favor_shorter_ngram=favor_shorter)
     _, masked = mask(np.random.default_rng(6), config, batch=4000)
     expected = np.array([6, 3, 2] if favor_shorter else [2, 3, 6]) / 11
@@ -136,7 +139,7 @@ def test_shares_that_do_not_add_up_are_refused(shares):
 
 
 def test_tokens_are_replaced_independently():
-    """Both of two predictions become [MASK] in 64% of the examples."""
+    """Two predictions become [MASK] independently, both in 64% of examples."""
     config = MaskingConfig(ngram=1, masked_lm_prob=0.9)
     _, masked = mask(np.random.default_rng(8), config, batch=2000)
     full = masked.weights.sum(axis=1) > 1
@@ -169,7 +172,10 @@ def test_budget_rounds_as_released():
 
 
 def test_permutation():
-    """As many tokens are permuted as masked, and all of them are predicted."""
+    """The budget for permuted tokens equals the budget for masked tokens.
+
+    All permuted and masked tokens are predicted.
+    """
     config = MaskingConfig(do_permutation=True)
     assert config.predictions(512) == 2 * MaskingConfig().predictions(512)
     batch, masked = mask(np.random.default_rng(10), config, batch=500)

@@ -43,7 +43,7 @@ def test_every_epoch_holds_every_record_once(data_dir):
 
 
 def test_blocks_are_shuffled_each_in_its_own_way(data_dir):
-    """A file's blocks have different permutations."""
+    """The blocks of a file are shuffled, each in a different order."""
     stream = np.array(numbers(data_dir, 80)).reshape(5, 16)
     orders = [tuple(np.argsort(b)) for b in stream if np.ptp(b) == 15]
     assert 2 <= len(orders) == len(set(orders))
@@ -83,9 +83,9 @@ def test_stream_can_begin_anywhere(data_dir, start):
 
 @pytest.mark.slow
 def test_one_reader_keeps_its_order(data_dir, monkeypatch):
-    """The order of records equals version 1's, so running jobs can resume.
+    """The order of records is that of version 1, so that its jobs can resume.
 
-    The expected indices come from that version, which read files one after
+    The expected indices come from version 1, which read files one after
     another.
     """
     expected = [61, 58, 53, 60, 67, 54, 55, 68], [90, 2, 92, 91, 89, 6, 3, 85]
@@ -97,7 +97,10 @@ def test_one_reader_keeps_its_order(data_dir, monkeypatch):
 
 @pytest.mark.slow
 def test_readers_share_each_epoch(data_dir):
-    """Each record is read by one reader, and a reader may start anywhere."""
+    """In each epoch, each record is read by one of three readers.
+
+    A reader may start at any position.
+    """
     shares = [
         numbers(data_dir, 31 * 5, num_shards=3, shard=s) for s in range(3)
     ]
@@ -173,7 +176,7 @@ def test_eval_counts_every_example_once(data_dir, batch_size):
 
 
 def test_metadata_errors(data_dir, tmp_path):
-    """A foreign or damaged `metadata.json` raises an error."""
+    """A `metadata.json` of another version, or a damaged one, is an error."""
     path = tmp_path / "metadata.json"
     for text, message in (
         ('{"version": 0}', "must have version 1"),
@@ -202,7 +205,10 @@ def test_metadata_errors(data_dir, tmp_path):
     ],
 )
 def test_damaged_values_of_metadata(tmp_path, name, value):
-    """Values of a wrong type, and records of under 16 bytes, are errors."""
+    """Metadata with a value of a wrong type or range raise an error.
+
+    A record has at least 16 bytes.
+    """
     entry = metadata.RecordFile("a", 2, 32)
     metadata.Metadata(0, 0, 0, "", {"eval": (entry,)}).write(str(tmp_path))
     path = tmp_path / "metadata.json"
@@ -264,6 +270,10 @@ def test_a_fingerprint_tells_records_from_others(tmp_path):
     ],
 )
 def test_files_read_at_once_fit_the_memory(sizes, number):
-    """Files read at once or ahead total at most 256 MB, or only one is read."""
+    """At most 16 files are read at once.
+
+    These files, and twice as many that are read ahead, have at most 256 MiB. A
+    larger file is read alone.
+    """
     entries = [metadata.RecordFile("x", 1, size) for size in sizes]
     assert input_pipeline._files_at_once(entries) == number

@@ -37,7 +37,7 @@ def make(docs, policy, rule=pairs, seed=1):
 
 
 def rows(made):
-    """Return the sorted rows of pairs."""
+    """Return the sorted rows of pairs as tuples of numbers."""
     return sorted(zip(*(x.tolist() for x in vars(made).values()), strict=True))
 
 
@@ -145,7 +145,7 @@ def test_posts_are_learned_from(posts, tmp_path):
 
 
 def test_labels_of_pairs_alone_are_counted(tmp_path):
-    """The share of swapped examples counts only pairs."""
+    """One-segment examples do not affect the share of swapped pairs."""
     write_corpus(tmp_path)
     folders = {}
     for policy in ("split", "keep"):

@@ -23,7 +23,7 @@ class Pieces:
 
 @st.composite
 def corpora(draw):
-    """Return documents with the offsets of sentence ends inside lines."""
+    """Return documents, offsets of sentence ends inside lines, and an rng."""
     line = st.integers(1, 20) | st.just(60)
     documents = draw(
         st.lists(st.lists(line, min_size=1, max_size=8), max_size=8)

@@ -55,7 +55,7 @@ def chunks(made):
 
 
 def test_labels_are_fair_for_every_kind_of_chunk():
-    """Half of the pairs are swapped, whether chunks have one line or more."""
+    """Half of the pairs are swapped, for chunks of one line or of several."""
     rng = np.random.default_rng(3)
     docs = documents(rng, (3, 9, 14, 30), count=6000)
     docs.ids[rng.random(len(docs.ids)) < 0.1] = STOP
@@ -71,10 +71,11 @@ def test_labels_are_fair_for_every_kind_of_chunk():
 @pytest.mark.parametrize("policy", ["split", "drop"])
 @pytest.mark.parametrize("length", [32, 64, 128])
 def test_neither_ends_nor_lengths_tell_the_order(policy, length):
-    """Neither long segments nor segments with an end come first more often.
+    """The longer of two segments comes first in half of the pairs.
 
-    Lines of very different lengths, many longer than a pair, end with a full
-    stop; half of the lines contain another full stop.
+    Every segment ends with a full stop. Lines of very different lengths, many
+    longer than a pair, end with a full stop; half of the lines contain another
+    full stop.
     """
     rng = np.random.default_rng(14)
     parts = rng.integers(1, 40, 3000).astype(np.int32)
@@ -159,7 +160,7 @@ def test_every_sentence_end_of_a_lone_line_is_as_likely():
 
 
 def test_long_lines_by_hand():
-    """Only lines that do not fit are split, at all breaks."""
+    """Only lines that are too long for a pair are split, at all breaks."""
     docs = of_ids(np.zeros(300, np.uint16), [50, 200, 50], [2, 1])
     where = np.array([20, 50, 60, 130, 249, 270])
     offsets, part_ends = sentences(docs, where, 61)

@@ -22,7 +22,7 @@ def recipe(folder="out", **reading):
 
 
 def test_a_part_has_the_shard_of_its_hash():
-    """A shard is the remainder of a hash of document, piece and part."""
+    """A part's shard is the remainder of a hash of document, piece and part."""
     for place in ((1, 2, 3), (2**64 - 1, 0, 0)):
         data = b"".join(number.to_bytes(8, "little") for number in place)
         digest = hashlib.blake2b(data, digest_size=8).digest()

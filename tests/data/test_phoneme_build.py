@@ -51,7 +51,7 @@ def test_words_are_those_of_the_rows(built):
 
 
 def test_examples_are_laid_out_as_described(built):
-    """A separator with label 0 ends each word; padding follows the last."""
+    """A separator with label 0 ends each word; padding ends the example."""
     folder, metadata, _ = built
     table = read_table(str(folder))
     separator, pad = table.symbols[" "], table.symbols["$"]
@@ -75,7 +75,11 @@ def test_a_record_without_its_last_separator_is_shown(ids):
 
 
 def test_documents_are_packed_and_not_mixed(built):
-    """Examples lack room for another word, and have words of one document."""
+    """Each example contains words of one document.
+
+    There are fewer than 1.4 times as many examples as the smallest possible
+    number.
+    """
     folder, *_ = built
     table = read_table(str(folder))
     texts = [
@@ -130,7 +134,10 @@ def test_records_do_not_depend_on_processes(built, tmp_path):
 def test_an_interrupted_build_resumes(
     tmp_path, monkeypatch, target, name, calls, left
 ):
-    """Only unfinished files are read again, and the bytes are the same."""
+    """After an interruption, only unfinished files are read again.
+
+    The files of the resumed build equal those of an uninterrupted build.
+    """
     number = range(2)
     paths = [write_rows(tmp_path / f"{i}", make_rows(20, i)) for i in number]
     whole, _ = build(tmp_path / "whole", *paths)
@@ -177,7 +184,10 @@ def test_other_symbols_in_a_folder_need_another_folder(built, tmp_path):
 
 
 def test_unknown_symbols_are_counted_and_named(tmp_path):
-    """Unknown symbols are omitted, and so are words that contain no others."""
+    """Unknown symbols, and words of only such symbols, are omitted.
+
+    Statistics and a warning state the number of unknown symbols.
+    """
     rows = [
         {"words": ["a", "b", "c"], "phonemes": ["ɑ☃M", "☃", f"{'b' * 40}"]}
         for _ in range(4)
@@ -243,13 +253,16 @@ def test_parts_of_documents(tmp_path):
 
 
 def counts_of(**counts):
-    """Return counts of rows, empty unless given."""
+    """Return `Counts` with the given counters; other counters are empty."""
     names = phoneme_build.Counts._fields
     return phoneme_build.Counts(*(Counter(counts.get(n)) for n in names))
 
 
 def test_the_words_of_the_table_are_the_most_frequent():
-    """Equally frequent words are in alphabetical order; one word is too few."""
+    """The table's words are the most frequent ones; one word is too few.
+
+    Equally frequent words are in alphabetical order.
+    """
     config = phoneme_build.PhonemesConfig(num_words=2)
     counts = counts_of(words={"b": 1, "c": 1, "a": 1, "d": 2})
     table = phoneme_build.table_of(config, counts)
@@ -268,7 +281,7 @@ def test_what_is_held_out_depends_on_the_phonemes():
 
 
 def test_words_are_packed_by_hand():
-    """A word fits with its separator, or begins the next example."""
+    """A word that does not fit with its separator begins the next example."""
     table = made_of("abcd").with_words(("x", "y"))
     part = ["ab", "c☃", "☃", "abcdabcd"], ["x", "y", "x", "z"]
     other, space, pad = 1, table.symbols[" "], table.symbols[table.pad]
@@ -291,7 +304,7 @@ def test_at_least_one_part_is_held_out():
 
 
 def test_at_most_twenty_unknown_symbols_are_named():
-    """Statistics list the most frequent unknown symbols and count all."""
+    """Statistics list the 20 most frequent unknown symbols, but count all."""
     symbols = {chr(0x2603 + i): 1 + i for i in range(25)}
     counts = counts_of(symbols=symbols | {"a": 100}, words={"x": 3, "y": 1})
     table = made_of("a").with_words(("x",))
@@ -343,7 +356,10 @@ def test_warnings_at_their_limits(built):
     ],
 )
 def test_a_malformed_row_is_named(tmp_path, row):
-    """The error states the file and line, and no file is left behind."""
+    """The error for a malformed row states the file and line.
+
+    No file is left in the output folder.
+    """
     path = write_rows(tmp_path / "rows.jsonl", [*ROWS[:2], row])
     with pytest.raises(InputError, match=r"rows.jsonl:3: a row must have"):
         build(tmp_path / "out", path)
@@ -351,7 +367,10 @@ def test_a_malformed_row_is_named(tmp_path, row):
 
 
 def test_text_is_not_rows(built, tmp_path):
-    """The error names `phonemize`, whose manifest is not a file of rows."""
+    """The error for a text file names `phonemize`, which makes rows of text.
+
+    The manifest of `phonemize` is not a file of rows, either.
+    """
     (tmp_path / "manifest.json").write_text('{"language": "de"}')
     with pytest.raises(InputError, match=r"such as phonemes-\*"):
         build(tmp_path / "out", tmp_path / "*")
@@ -364,7 +383,7 @@ def test_text_is_not_rows(built, tmp_path):
 
 
 def test_useless_rows_are_an_error(tmp_path):
-    """One label for all words teaches nothing; a split may not be empty."""
+    """Rows of one distinct word, or too few for two splits, raise an error."""
     alike = [{"words": ["a", "a"], "phonemes": ["ɑ", "i"]}] * 3
     path = write_rows(tmp_path / "alike.jsonl", alike)
     with pytest.raises(InputError, match="two different words"):
@@ -386,7 +405,7 @@ def test_little_text_has_a_held_out_document(tmp_path):
 
 
 def test_settings_of_another_task_are_refused(tmp_path):
-    """A setting without an effect is an error, for either task."""
+    """A setting that has no effect on the task of a build raises an error."""
     with pytest.raises(InputError, match="Received: settings=ngram"):
         build(tmp_path, tmp_path, ngram=2)
     with pytest.raises(InputError, match="settings=num_words"):
@@ -396,7 +415,11 @@ def test_settings_of_another_task_are_refused(tmp_path):
 
 
 def test_frequencies_are_those_of_the_records(built):
-    """The loss and accuracy by frequency equal values from the records."""
+    """Losses and accuracies by frequency follow from the records.
+
+    The values belong to guesses that follow the frequencies of symbols or
+    words.
+    """
     folder, metadata, _ = built
     found = examples(folder)
     ids = np.concatenate([x[y != 0] for x, y in found])
@@ -422,7 +445,7 @@ def test_frequencies_are_those_of_the_records(built):
 
 
 def test_frequencies_by_hand():
-    """The most frequent symbol may be the separator."""
+    """Losses and accuracies by frequency equal results computed by hand."""
     found = phoneme_build.by_frequency([1, 0, 3], [2, 0, 4])
     entropies = {
         "symbols_loss": -0.25 * np.log(0.25) - 0.75 * np.log(0.75),
@@ -439,7 +462,7 @@ def test_frequencies_by_hand():
 
 
 def test_metadata_at_their_limits(built, tmp_path):
-    """Legal values may be as small or as large as possible."""
+    """Metadata with the smallest or the largest legal values can be read."""
     values = json.loads((built[0] / "metadata.json").read_text())
     for seed, labels in ((0, 2), (2**63 - 1, 3)):
         values["settings"]["random_seed"] = seed

@@ -11,7 +11,11 @@ CONFIG = MaskingConfig(masked_lm_prob=0.3)
 
 
 def batch(rows=2000, positions=40, seed=0):
-    """Return ids from 1 to 20, different in each half, and labels."""
+    """Return ids and labels of random words, [rows, positions].
+
+    Ids are 1 to 10 in the first half of the rows and 11 to 20 in the second
+    half. The label is 0 at separators and padding.
+    """
     rng = np.random.default_rng(seed)
     labels = rng.integers(1, 9, (rows, positions)).astype(np.int32)
     labels[rng.random(labels.shape) < 0.2] = 0
@@ -29,7 +33,11 @@ def masked(ids, labels, first=0, config=CONFIG):
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """Return each word's ids before and after, and whether it is chosen."""
+    """Return a list of arrays, [symbols, 4], one for each word.
+
+    The columns are the ids, the labels, the ids after masking, and whether a
+    symbol is chosen.
+    """
     ids, labels = batch()
     after, chosen = masked(ids, labels)
     words = []
@@ -40,7 +48,7 @@ def outcomes():
 
 
 def test_whole_words_are_chosen(outcomes):
-    """A share of the words is chosen, each as a whole; separators are not."""
+    """30% of the words are chosen, each as a whole; no separator is chosen."""
     shares = [word[:, 3].mean() for word in outcomes]
     assert {*shares} == {0.0, 1.0}
     assert abs(np.mean(shares) - 0.3) < 4 * (0.21 / len(shares)) ** 0.5
@@ -76,9 +84,11 @@ def test_random_symbols_come_from_the_same_example(outcomes):
 
 
 def test_masks_equal_those_of_a_loop():
-    """A first random number chooses a word; a second determines the outcome.
+    """Masks equal those of a loop over symbols with three random numbers.
 
-    A third number for each position chooses among the example's symbols.
+    The first number of a word decides whether the word is chosen, and the
+    second determines the outcome. The third number, one for each position,
+    selects one of the example's symbols.
     """
     ids, labels = batch(rows=60)
     labels[7] = 0  # an example without symbols
@@ -103,7 +113,7 @@ def test_masks_equal_those_of_a_loop():
 
 
 def test_masks_depend_on_the_position_alone():
-    """An example gets the same masks in any batch."""
+    """Masks depend on an example's stream position, not on the batch."""
     ids, labels = batch(rows=9)
     whole, _ = masked(ids, labels)
     part, _ = masked(ids[4:], labels[4:], first=4)
@@ -112,7 +122,7 @@ def test_masks_depend_on_the_position_alone():
 
 
 def test_shares_are_settings():
-    """The released shares may be changed, up to no masks at all."""
+    """With a share of 1 for kept words, words are chosen but not changed."""
     ids, labels = batch(rows=200)
     stay = MaskingConfig(masked_lm_prob=0.9, mask_same_random=("0", "1", "0"))
     after, chosen = masked(ids, labels, config=stay)

@@ -143,7 +143,7 @@ def test_similar_languages():
 
 
 def test_packages_and_pipes_are_checked_first(monkeypatch):
-    """Only the settings that need a package require it; pipes are rejected."""
+    """A setting whose package is missing raises an error; so does a pipe."""
 
     def config(**settings):
         given = {"input_file": "x", "output_dir": "y", "language": "de"}
@@ -163,7 +163,7 @@ def test_packages_and_pipes_are_checked_first(monkeypatch):
 
 
 def test_chinese_marks_are_folded(monkeypatch):
-    """Words come from a segmenter, and its marks become symbols."""
+    """Chinese words come from a segmenter; Chinese marks become ASCII marks."""
     cut = "我们|走|，|好| |。".split("|")
     monkeypatch.setitem(phonemize.WORDS, "chinese", lambda line: cut)
     words = [*phonemize.words_of("", "chinese")]
@@ -171,7 +171,7 @@ def test_chinese_marks_are_folded(monkeypatch):
 
 
 def test_a_row_is_a_sentence_with_its_document(convert):
-    """Words and phonemes correspond, and silent words are in neither list."""
+    """In a row, words and phonemes correspond; silent words are in no list."""
     assert rows_in(convert()) == [
         {
             "document": 0,
@@ -218,7 +218,7 @@ def test_a_word_is_read_once(convert, spoken, small_blocks):
 
 
 def test_an_article_is_not_a_letter(convert):
-    """Only in English does `a` have the reading that it has in a sentence."""
+    """In English text, the word `a` is read as an article, not as a letter."""
     assert rows_in(convert("a\n", "en", language="en-us"))[0]["phonemes"] == [
         "ɐ"
     ]
@@ -258,7 +258,10 @@ def test_output_does_not_depend_on_processes(convert, small_blocks):
 
 
 def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
-    """Finished files are kept; others are written, with the same bytes."""
+    """A repeated run keeps finished files and writes a missing file.
+
+    The bytes of the missing file are the same as before.
+    """
     folder = convert(LONG)
     assert "before" not in (said := capsys.readouterr().out)
     assert "words, " not in said
@@ -282,7 +285,7 @@ def test_a_run_resumes(convert, small_blocks, spoken, capsys, monkeypatch):
 def test_an_interrupted_run_leaves_whole_files(
     convert, small_blocks, monkeypatch, tmp_path
 ):
-    """An interruption while a file is written leaves no part of it."""
+    """An interruption while a file is written leaves no part of the file."""
     whole = {p.name: p.read_bytes() for p in convert(LONG, "whole").iterdir()}
     rename, calls = phonemize.files.rename, itertools.count()
 
@@ -324,14 +327,17 @@ def test_other_settings_need_another_folder(convert, change, message):
     ],
 )
 def test_an_unknown_language_is_an_error(convert, language, message):
-    """The error lists similar languages or, if none are similar, all."""
+    """The error for an unknown language lists similar languages or all.
+
+    All languages are listed if none are similar.
+    """
     with pytest.raises(InputError, match=re.escape(message)):
         convert(language=language)
 
 
 @pytest.mark.parametrize("package", ["phonemizer", "espeakng_loader"])
 def test_a_missing_package_is_named(spoken, monkeypatch, package):
-    """The error names the setting that needs the package."""
+    """The error names the missing package and the setting that needs it."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InputError, match=f"`language` needs {package}.*=de$"):
         phonemize.speaker("de")

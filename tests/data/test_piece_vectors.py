@@ -30,7 +30,7 @@ def tokens():
 
 
 def test_neighbors_are_counted_at_each_place(tokens):
-    """Neighbor counts equal a loop's; no pair crosses segments."""
+    """Neighbor counts equal those of a loop; no pair crosses segments."""
     tokens = tokens[:500]
     counted = collections.Counter()
     for place in range(len(tokens)):
@@ -46,7 +46,7 @@ def test_neighbors_are_counted_at_each_place(tokens):
 
 
 def test_mutual_information_is_the_smoothed_one(tokens):
-    """Smoothed mutual information equals a loop's, and is never below 0."""
+    """Smoothed mutual information equals that of a loop, and is at least 0."""
     counts = piece_vectors.neighbor_counts(tokens, 12)
     table = counts.toarray()
     chance = table.sum(axis=0) ** 0.75
@@ -62,7 +62,7 @@ def test_mutual_information_is_the_smoothed_one(tokens):
 
 
 def test_vectors_are_the_singular_ones_times_root_values(tokens):
-    """Vectors equal a dense decomposition's; rare pieces have none."""
+    """Vectors equal those of a dense decomposition; rare pieces have zeros."""
     often, rare = [2, 3, 16, 2, 3] * 3, [2, 3, 17, 2, 3] * 2 + [2, 3, 17, 2]
     rest = [15, 2, 15, GAP, *often, GAP, *rare, GAP]
     tokens = np.concatenate([tokens, rest])
@@ -83,7 +83,7 @@ def test_vectors_are_the_singular_ones_times_root_values(tokens):
 
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_records_give_back_their_text(masking, corpus, tmp_path):
-    """Text read from either kind of record has no masks or special tokens."""
+    """Text of static and dynamic records has no masks or special tokens."""
     chosen = {"dupe_factor": 1, "num_shards": 1}
     static = tmp_path / "static"
     build.run(*settings(corpus, static, **chosen))
@@ -100,7 +100,7 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
 
 
 def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
-    """Reading stops with the record that reaches the limit."""
+    """Reading stops with the record that reaches the limit of tokens."""
     build.run(*settings(corpus, tmp_path / "out"))
     metadata = read_metadata(str(tmp_path / "out"))
     monkeypatch.setattr(piece_vectors, "MOST_TOKENS", 100)

@@ -73,7 +73,10 @@ def test_damage_is_found(path, content, data):
 
 @st.composite
 def batches(draw):
-    """Return examples with [CLS] A [SEP] B [SEP], and the vocabulary."""
+    """Return examples, the size of a vocabulary, and an rng.
+
+    Each example has the form [CLS] A [SEP] B [SEP].
+    """
     vocab_size = draw(st.sampled_from([300, 1 << 16, 250_000]))
     sizes = draw(
         st.lists(
@@ -207,7 +210,10 @@ def test_a_damaged_feature_is_rejected_or_shown(name):
     ],
 )
 def test_values_outside_a_record_are_named(changes, fault):
-    """Positions must be those of tokens, and segments must be 0 or 1."""
+    """A masked position outside the tokens is named in an error.
+
+    So are a segment id other than 0 and 1 and a missing label.
+    """
     assert tfrecord.decode(serialized(**STATIC)).originals().tolist() == [
         *(2, 9, 4)
     ]

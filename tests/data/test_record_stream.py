@@ -1,4 +1,4 @@
-"""Reading records without TensorFlow equals the input pipeline."""
+"""Batches read without TensorFlow equal those of the input pipeline."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def corpus(tmp_path_factory):
 
 
 def assert_same(ours, theirs):
-    """Compare batches, including their types."""
+    """Assert that batches are equal, including the types of arrays."""
     for found, expected in zip(ours, theirs, strict=True):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
@@ -36,7 +36,10 @@ def assert_same(ours, theirs):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("masking", ["static", "dynamic"])
 def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
-    """From any start, over epochs and blocks, batches equal the pipeline's."""
+    """From any start, batches equal those of the pipeline.
+
+    The batches extend over several epochs and blocks.
+    """
     for module in input_pipeline, record_stream:
         monkeypatch.setattr(module, "SHUFFLE_BLOCK", 16)
     folder = str(corpus / masking)
@@ -54,7 +57,10 @@ def test_batches_are_those_of_the_pipeline(corpus, masking, monkeypatch):
 
 
 def test_held_out_batches_are_those_of_the_pipeline(corpus):
-    """Held-out records come once and in order, and the last batch is padded."""
+    """Held-out batches equal those of the pipeline.
+
+    The records come once and in order, and the last batch is padded.
+    """
     folder = str(corpus / "dynamic")
     metadata = read_metadata(folder)
     theirs = input_pipeline.eval_batches(folder, metadata, batch_size=SIZE)

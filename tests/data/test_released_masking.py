@@ -1,4 +1,4 @@
-"""The released choice of masks equals an oracle's and recorded masks."""
+"""Released masks are distributed like those of an oracle and recorded ones."""
 
 import random
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_words_reach_across_the_separator():
 
 
 def test_lengths_are_drawn_also_at_masked_words():
-    """Drawn lengths have p(n) ~ 1/n, counting draws at masked words."""
+    """Drawn lengths follow p(n) ~ 1/n if draws at masked words are included."""
     starts, maskable, lengths = examples(np.random.default_rng(4), 3000)
     _, drawn, used = choose(
         np.random.default_rng(5), starts, maskable, lengths // 2
@@ -114,7 +114,7 @@ def test_lengths_are_drawn_also_at_masked_words():
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_budget(whole):
-    """Masks do not exceed the budget, which single tokens exhaust."""
+    """Masks never exceed the budget; masks of single tokens exhaust it."""
     starts, maskable, lengths = examples(np.random.default_rng(6), 2000)
     budget = lengths // 3
     covered, _, _ = choose(

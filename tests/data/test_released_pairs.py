@@ -37,13 +37,13 @@ def corpus(rng, count=60):
 
 
 def described(a_start, a_size, b_start, b_size, label):
-    """Return a row of figures for each pair."""
+    """Return an int64 array, [pairs, 5], with these columns."""
     columns = (a_start, a_size, b_start, b_size, label)
     return np.array(columns, np.int64).T
 
 
 def ours(documents, passes, rng, **changes):
-    """Return our pairs over several passes, as described, and the counts."""
+    """Return the pairs of several passes, as `described`, and the counts."""
     config = PairsConfig(
         max_seq_length=LENGTH,
         compat="google",
@@ -63,7 +63,7 @@ def ours(documents, passes, rng, **changes):
 
 
 def theirs(lists, passes, next_sentence=False):
-    """Return the oracle's pairs, as described."""
+    """Return the oracle's pairs of several passes, as `described`."""
     rng, found = random.Random(3), []
     for _ in range(passes):
         for own in range(len(lists)):
@@ -86,7 +86,7 @@ def same(first, second, classes):
 
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_pairs_are_distributed_as_those_of_lists(next_sentence):
-    """Sizes, positions, labels and counts of pairs equal those of the oracle.
+    """Sizes, positions and labels of pairs are distributed as in the oracle.
 
     Only the first pairs of documents are independent of each other.
     """
@@ -134,7 +134,7 @@ def test_one_sentence_gets_a_random_document_and_label_one():
 
 
 def test_truncation_by_hand():
-    """The longer segment loses tokens, at both ends with equal probability."""
+    """The longer segment loses tokens, each at a randomly chosen end."""
     count = 4000
     zeros, ones = np.zeros(count, np.int64), np.ones(count, np.int64)
     pairs = Pairs(zeros, zeros + 30, 100 * ones, 110 * ones, zeros > 0)

@@ -54,7 +54,7 @@ def test_tables(tmp_path, monkeypatch, name, make):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["int16", "int64"])
 def test_a_table_of_small_numbers(tmp_path, kind):
-    """A table is read even if many of the first bytes are zero."""
+    """An Arrow file is read even if many of its first bytes are zero."""
     numbers = np.arange(30_000, dtype=kind) % 200
     rows = feather(["a b"] * len(numbers), n=numbers)
     found, _ = read(write(tmp_path / "x", rows))
@@ -92,19 +92,19 @@ def test_blank_lines_and_marks_of_a_table(tmp_path):
 
 
 def test_blank_lines_between_objects(tmp_path):
-    """Blank lines in JSON lines are not rows, but they have line numbers."""
+    """Blank lines in JSON lines are not rows, but count in line numbers."""
     path = write(tmp_path / "x.jsonl", '{"a": 1}\n\n \n{"a": 2}\n')
     assert rows_of(path) == [(1, 1), (4, 2)]
 
 
 def test_the_position_of_a_label():
-    """A label has the position of its row, unless it has its own."""
+    """The position of a label is that of its row unless another is given."""
     assert row_files.Row("x[3]", {}).label_where == "x[3]"
     assert row_files.Row("x[3]", {}, "y[3]").label_where == "y[3]"
 
 
 def test_names_of_columns(tmp_path):
-    """Names must be unique; the columns of a file without a header have none.
+    """Column names must be unique; without a header, they are numbers.
 
     Spaces around a name are removed.
     """
@@ -234,7 +234,7 @@ def test_a_wrong_field_is_no_bad_row(tmp_path):
 
 @pytest.mark.parametrize("cut", [5, 60, -9])
 def test_damaged_parquet(tmp_path, cut):
-    """A damaged Parquet file raises an error, or with `skip`, is skipped."""
+    """A damaged Parquet file raises an error or, with `skip`, is skipped."""
     path = write(tmp_path / "x", parquet(ROWS)[:cut])
     with pytest.raises(InputError, match="undamaged.*skip.*/x$"):
         read(path)

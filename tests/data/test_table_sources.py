@@ -93,7 +93,10 @@ def hub_parquet(rows, folder):
     ],
 )
 def test_objects_have_the_same_rows(make):
-    """Rows have class names, not indices, and None for missing values."""
+    """Objects of all libraries yield the same rows.
+
+    Rows contain class names, not indices, and None for missing values.
+    """
     found = list(rows_of(make(ROWS)))
     assert [row.values for row in found] == ROWS
     assert [row.where.partition(", ")[2] for row in found] == [
@@ -105,7 +108,10 @@ def test_objects_have_the_same_rows(make):
 
 @pytest.mark.parametrize("write", [parquet, saved, hub_parquet])
 def test_files_have_the_same_rows(tmp_path, write):
-    """The position of a row is its file or folder, and its number."""
+    """Files and saved data sets yield the same rows as objects.
+
+    The position of a row consists of the file or folder and the row's number.
+    """
     path = write(ROWS, tmp_path)
     found = list(rows_of(path))
     assert [row.values for row in found] == ROWS
@@ -141,14 +147,14 @@ def test_cells_of_numpy_are_pythons():
     ids=str,
 )
 def test_what_is_no_table(value, said):
-    """The error for an object other than a table names the argument."""
+    """The error for an object that is not a table names the argument."""
     with pytest.raises(InputError) as error:
         list(rows_of(as_source("train_file", value)))
     assert said in str(error.value)
 
 
 def test_positions_in_a_table():
-    """A position names the argument, or the two lists."""
+    """The position of a row names the argument or, for two lists, the lists."""
     table = InMemoryTable([{"a": 1}], "data")
     assert table.places(3) == ("data (list), row 3",)
     table = InMemoryTable((["a"], [1]), "x", "y")
@@ -170,7 +176,10 @@ def test_what_is_a_table(tmp_path):
     "state", [{}, {"_data_files": 3}, {"_data_files": [{}]}]
 )
 def test_a_damaged_data_set(tmp_path, state):
-    """The error names the file that must list the files of a data set."""
+    """The error for a damaged data set names the folder's `state.json`.
+
+    This file must list the other files of the data set.
+    """
     (tmp_path / "state.json").write_text(json.dumps(state))
     with pytest.raises(InputError, match="must name the files.*state.json$"):
         list(rows_of(str(tmp_path)))
@@ -227,7 +236,10 @@ def test_lengths_beyond_the_memory_are_damage(tmp_path, monkeypatch):
     "error", [OSError(errno.EIO, "disk"), RemoteError("connection")]
 )
 def test_errors_of_disks_are_no_damage(tmp_path, monkeypatch, error):
-    """Disk and connection errors are unchanged; other errors have one line."""
+    """Disk and connection errors are raised unchanged.
+
+    The message of another error is shortened to one line.
+    """
 
     def fail(source):
         raise error
@@ -259,7 +271,7 @@ def test_names_of_classes():
 
 
 def test_a_missing_library_names_its_extra(tmp_path, monkeypatch):
-    """Without a library, the error names the package to install."""
+    """Without pyarrow, the error names the extra to install."""
     path = parquet(ROWS, tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"albert-tf\[data\].*Received: .*t.p"):

@@ -129,7 +129,10 @@ def test_places_to_cut_a_long_line(line, end):
 
 
 def test_lines_that_are_not_utf8_are_counted():
-    """Blank lines count only in text that is UTF-8."""
+    """`_lines_not_utf8` returns the number of bad lines and of all lines.
+
+    Blank lines are counted only in text that is UTF-8.
+    """
     count = text_blocks._lines_not_utf8
     assert count(b"a\nb") == count(b"a\n\n") == (0, 2)
     assert count(b"\xff\n\na \n") == (1, 2)
@@ -148,7 +151,7 @@ def test_half_of_the_lines_may_be_bad(tmp_path, name, head):
 
 @pytest.mark.parametrize("layout, more", [("lines", 1), ("jsonl", 13)])
 def test_rows_that_are_too_long(tmp_path, monkeypatch, layout, more):
-    """A row of more bytes than the limit, as text or as JSON, is bad."""
+    """A row with more bytes than the limit, as text or as JSON, is bad."""
     monkeypatch.setattr(text_blocks, "RECORD_BYTES", 40)
     longest = "x" * (40 - more)
     rows = f"text\nfirst\n{longest}\n{longest}x\nlast\n"
@@ -181,7 +184,7 @@ def test_layouts(kind, choice, layout):
 
 
 def test_document_that_ends_with_a_block():
-    """A blank line that begins a block ends the previous document."""
+    """A blank line at the start of a block ends the previous document."""
     cut = FORMATS["lines"].cut
     assert cut(b"\nab\n") == 1
     assert cut(b"ab\n") == 0
@@ -259,7 +262,7 @@ def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
 def test_records_without_a_text(
     tmp_path, monkeypatch, line, first, block_bytes
 ):
-    """Objects without text are skipped and counted, or `fail` names them.
+    """`skip` counts objects without text, and `fail` names the first one.
 
     The line number of the first object includes lines skipped for bad bytes.
     """
@@ -332,7 +335,7 @@ def test_one_document_per_file(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize("text_of", ["word ", "字"])
 @pytest.mark.parametrize("before", ["before", "a document\n\nbefore"])
 def test_long_line(tmp_path, text_of, before):
-    """A line of 10 MB is read in bounded pieces, split between words."""
+    """A line of 10 MB is read in parts of limited size, cut between words."""
     size = 10_000_000 // len(text_of.encode())
     line = text_of * size
     path = write(tmp_path / "x.txt", f"{before}\n{line}\nafter\n\nlast\n")
@@ -382,7 +385,7 @@ def test_sentences_are_split():
 
 @pytest.mark.parametrize("name", ["en", "zh-hans", "pt-br", "gsw", "JA", "yue"])
 def test_language_codes_are_taken(name):
-    """Language codes may have three letters."""
+    """Language codes may have two or three letters, and a region or script."""
     pytest.importorskip("sentencex")
     assert ReadingConfig(split_sentences=name).split_sentences == name
 

@@ -30,7 +30,7 @@ def library(package: str, size: int, first: int) -> list[Document]:
 
 @pytest.fixture
 def four_libraries(monkeypatch) -> list[Document]:
-    """Return 320 documents per package, for a task at a fifth of its size."""
+    """Return 320 documents per package, for a task of a fifth of the size."""
     room = {split: size // 5 for split, size in corpus.ROOM.items()}
     monkeypatch.setattr(corpus, "ROOM", room)
     monkeypatch.setattr(corpus, "TRAINING_EXAMPLES", 200)
@@ -55,7 +55,10 @@ def test_a_sentence_is_kept_once():
 
 
 def test_packages_are_read_without_import(tmp_path, monkeypatch):
-    """Files are read in order, except tests; missing packages have no files."""
+    """The files of a package, except tests, are read in order.
+
+    The package is not imported. A missing package has no files.
+    """
     package = tmp_path / "some_library"
     for name in ("b.py", "a.py", "tests/c.py", "sub/d.py", "data.txt"):
         path = package / name

@@ -155,7 +155,7 @@ def test_google_style_leaves_its_sentences():
     ],
 )
 def test_each_kind_of_block_is_taken_apart(docstring, expected):
-    """Lines are joined only within a block."""
+    """A docstring consists of blocks; only the lines of a block are joined."""
     paragraphs = docstrings.paragraphs(docstring)
     assert [text for text in paragraphs if text] == expected
 

@@ -101,7 +101,7 @@ def test_commands_are_what_a_user_would_type():
 
 
 def test_shares_are_shown_with_wilsons_interval():
-    """The interval for 15 of 20 equals a published interval by Wilson."""
+    """The 95% interval for 15 of 20 equals a published interval by Wilson."""
     shown = "75.0% (95%: 53.1% to 88.8%, 20 examples)"
     assert pipeline.shown(0.75, 20) == shown
 

@@ -9,7 +9,7 @@ from albert_tf.text.added_pieces import with_pieces
 
 @pytest.mark.parametrize("make", [english, chinese])
 def test_other_ids_stay(make):
-    """Texts without added pieces keep their ids."""
+    """Added pieces do not change the ids of texts that lack these pieces."""
     before = make()
     after = with_pieces(before, ["newword", "Other"])
     assert after.vocab_size == before.vocab_size + 2
@@ -62,6 +62,6 @@ def test_control_pieces_are_in_no_text():
     ],
 )
 def test_pieces_that_cannot_be_added(make, pieces, message):
-    """A piece that exists, or could never be found, raises an error."""
+    """A piece to add must be new, and of a form that texts can contain."""
     with pytest.raises(InputError, match=message):
         with_pieces(make(), pieces)

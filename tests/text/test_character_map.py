@@ -1,4 +1,4 @@
-"""Compiled rules in SentencePiece models equal rules applied in Python."""
+"""Rules compiled into SentencePiece models act like the rules in Python."""
 
 import random
 import unicodedata
@@ -52,7 +52,7 @@ SEQUENCES = [
 
 
 def reference(tokenizer, texts):
-    """Return the ids of texts that Python has normalized."""
+    """Return a list of the ids of each text, after normalization in Python."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     # Repeated spaces become one, even those from a model's own map.
     proto.normalizer_spec.remove_extra_whitespaces = True
@@ -85,7 +85,10 @@ def every_character():
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", CONFIGS)
 def test_compiled_rules_are_those_of_normalize(options):
-    """All characters and sequences have the ids of their normalized form."""
+    """With compiled rules, a text gets the ids of its normalized form.
+
+    The texts contain every character and special sequences.
+    """
     tokenizer = english(**options)
     texts = [*SEQUENCES, *every_character()]
     found = tokenizer.encode_batch(texts)
@@ -117,7 +120,11 @@ def of_other_kind(**settings):
     ],
 )
 def test_other_models(settings):
-    """Python and the graph return equal ids for models of other kinds."""
+    """For models of other kinds, Python and the graph return equal results.
+
+    The results are ids and offsets. The kinds are BPE models, and models with
+    other settings of normalization, spaces or symbols.
+    """
     content = of_other_kind(**settings)
     texts = [*SEQUENCES, "THE the Theé É <BR><br>"]
     for options in CONFIGS[::2]:

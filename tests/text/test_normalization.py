@@ -22,14 +22,21 @@ from albert_tf.text.wordpiece import is_punctuation
 
 
 def runs_of(text: str) -> list[tuple[int, int]]:
-    """Return the first and last code points of the runs in a text."""
+    """Return the first and last code point of each run of code points.
+
+    A run consists of successive code points.
+    """
     codes = np.array([*map(ord, text)])
     runs = np.split(codes, np.flatnonzero(np.diff(codes) != 1) + 1)
     return [(int(run[0]), int(run[-1])) for run in runs]
 
 
 def test_the_characters_of_unicode():
-    """All planes in use are covered, except surrogates and the separator."""
+    """`characters` has all planes in use, except surrogates and the separator.
+
+    `changing_characters` also lacks ideographs, except compatibility
+    ideographs.
+    """
     assert runs_of(normalization.characters()) == [
         *((0x1, 0x27FF), (0x2801, 0xD7FF), (0xE000, 0x3FFFF)),
         (0xE0000, 0xE01FF),
@@ -41,7 +48,7 @@ def test_the_characters_of_unicode():
 
 
 def test_a_function_is_applied_to_each_text():
-    """A function that drops or doubles the separator is called on each text."""
+    """A function is applied to each text, even if it changes the separator."""
     between = normalization.BETWEEN
     for function in (
         str.upper,
@@ -53,7 +60,10 @@ def test_a_function_is_applied_to_each_text():
 
 
 def test_the_content_of_a_character_class():
-    """Runs of characters become ranges, with escapes where needed."""
+    """In a character class, each run of characters becomes a range.
+
+    A hyphen and a bracket are escaped.
+    """
     found = normalization.character_class("cab-e]")
     assert found == r"\--\-\]-\]a-ce-e"
 
@@ -74,7 +84,7 @@ def test_marks(text, marks, nonspacing):
 
 
 def test_punctuation():
-    """Punctuation includes all ASCII symbols, but no other symbols."""
+    """Punctuation includes all ASCII symbols, but no symbols beyond ASCII."""
     found = filter(is_punctuation, map(chr, range(256)))
     assert "".join(found) == "".join(sorted(string.punctuation)) + "¡§«¶·»¿"
     assert [*map(is_punctuation, "—「€▁中")] == [True, True] + [False] * 3
@@ -82,7 +92,10 @@ def test_punctuation():
 
 
 def test_symbols_that_normalized_text_lacks():
-    """Rules disable symbols that they change, and always collapse spaces."""
+    """User-defined symbols that the rules change are disabled; others remain.
+
+    The model also collapses spaces, and its normal pieces remain.
+    """
     proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
     names = ["THE", "é", "the", "▁a", "a▁", "▁▁"]
     for name in names:
@@ -106,7 +119,7 @@ SIZE = int.from_bytes(MAP[:4], "little")
 
 
 def sized(size: int, content: bytes = MAP[4:]) -> bytes:
-    """Return a map that states a different size for its array."""
+    """Return a character map whose header states this size for its array."""
     return size.to_bytes(4, "little") + content
 
 
@@ -123,7 +136,7 @@ def sized(size: int, content: bytes = MAP[4:]) -> bytes:
     ids=["empty", "size", "short", "no end", "no text", "half a letter"],
 )
 def test_maps_that_are_cut(charsmap):
-    """The error for an incomplete map states the sizes."""
+    """The error for a damaged map states its array's size and its length."""
     size = int.from_bytes(charsmap[:4], "little")
     message = f"must be intact.*size={size}, bytes={len(charsmap)}$"
     with pytest.raises(InputError, match=message):
@@ -131,7 +144,10 @@ def test_maps_that_are_cut(charsmap):
 
 
 def test_replacements_begin_with_a_letter():
-    """A replacement must not begin inside a letter or at the end of the map."""
+    """A map with a replacement that begins inside a letter raises an error.
+
+    So does a map with a replacement that begins at or after the end of the map.
+    """
     assert {*charsmap_keys(MAP)} == {"ab", "d"}
     units = np.frombuffer(MAP, "<u4", SIZE // 4, 4)
     leaves = np.flatnonzero(units >> 31)
@@ -146,7 +162,7 @@ def test_replacements_begin_with_a_letter():
 
 
 def test_the_map_for_decoding_must_be_intact():
-    """A damaged map in the denormalizer is an error, too."""
+    """A model whose denormalizer has a damaged map raises an error."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model())
     proto.denormalizer_spec.precompiled_charsmap = MAP
     read_model(proto.SerializeToString())
@@ -163,7 +179,10 @@ class Scores(list):
 
 
 def test_shares_of_pieces():
-    """Shares follow from scores, but not from ranks or symbols' scores."""
+    """Shares of pieces follow from scores, but are equal for ranks.
+
+    Symbols, whose score is 0, have a share of 0.
+    """
     found = piece_shares(Scores([0.0, np.log(0.25), np.log(0.5), 0.0]))
     np.testing.assert_allclose(found, [0, 1 / 3, 2 / 3, 0])
     found = piece_shares(Scores([0.0, -1.0, -2.0, -3.0, 0.0]))

@@ -1,4 +1,4 @@
-"""Texts and lengths that users pass are checked before they are packed."""
+"""Texts and lengths that users pass are checked before rows are packed."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_columns_have_a_value_per_example(values, wanted):
     ids=["list", "tuple", "array", "tensor"],
 )
 def test_texts_in_any_form(values):
-    """Arrays, tensors and bytes become a list of strings."""
+    """Lists, arrays and tensors of strings or bytes become lists of strings."""
     assert checked_texts(values, "x") == ["a", "\ufffd"]
 
 
@@ -49,14 +49,20 @@ def test_texts_in_any_form(values):
     ],
 )
 def test_values_that_are_no_texts(values, received):
-    """Errors quote 60 characters of the first value that is not a string."""
+    """The error quotes at most 60 characters of the first wrong value.
+
+    This is a string instead of a list, or the first item that is not a string.
+    """
     message = rf"`x` must be a list of strings. Received: {received}$"
     with pytest.raises(InputError, match=message):
         checked_texts(values, "x")
 
 
 def test_the_shortest_row_has_three_tokens():
-    """A row has room for [CLS] and two [SEP]; None means no limit."""
+    """`max_length` must leave room for [CLS] and two [SEP].
+
+    None means that there is no limit.
+    """
     assert row_length(None) is None
     assert [row_length(n) for n in (3, np.int64(4))] == [3, 4]
     with pytest.raises(InputError, match="at least 3.*max_length=2"):
@@ -66,7 +72,10 @@ def test_the_shortest_row_has_three_tokens():
 
 
 def test_inputs_for_texts_and_pairs():
-    """Rows are as long as the longest row, or as `max_length`."""
+    """Without `max_length`, rows are padded to the length of the longest row.
+
+    With `max_length`, rows are padded or truncated to that length.
+    """
     tokenizer = english()
     the, cat, at = (tokenizer.encode(text) for text in ("the", "cat", "at"))
     found = tokenizer(["the cat", "the"], ["", "at"])

@@ -9,7 +9,10 @@ from albert_tf.text import symbols
 
 
 def test_the_presets_are_those_of_the_projects():
-    """PL-BERT has 178 ids and uses 177; Kokoro has 114 symbols and roles."""
+    """Both presets have 178 ids; PL-BERT has 177 symbols, and Kokoro has 116.
+
+    Symbols have the ids that they have in these projects.
+    """
     plbert, kokoro = map(symbols.preset, ("plbert", "kokoro"))
     assert plbert.vocab_size == kokoro.vocab_size == 178
     assert len(plbert.symbols) == 177 and len(kokoro.symbols) == 116
@@ -25,7 +28,10 @@ def test_the_presets_are_those_of_the_projects():
 
 
 def test_a_table_made_from_data_has_every_symbol():
-    """Roles get symbols that the data lack, in any order of the data."""
+    """A table made from data has all symbols, in any order of the data.
+
+    The roles for padding and masks get symbols that the data lack.
+    """
     table = symbols.made_of("bM$a ")
     assert table == symbols.made_of("a $Mb")
     assert {*"bM$a"} <= table.ids.keys()
@@ -34,7 +40,7 @@ def test_a_table_made_from_data_has_every_symbol():
 
 
 def test_a_table_survives_its_files(tmp_path):
-    """Symbols, roles and words are read back; words may be missing."""
+    """A saved table is read back unchanged; its file of words is optional."""
     table = symbols.made_of("ab").with_words(["x", "y"])
     table.save(str(tmp_path))
     assert symbols.read_table(str(tmp_path)) == table
@@ -75,7 +81,7 @@ NESTED = "[" * 10**5
     ],
 )
 def test_damaged_symbols_are_an_error(tmp_path, content, received):
-    """The error quotes the first invalid entry."""
+    """The error for a wrong `symbols.json` quotes the first invalid entry."""
     text = content if isinstance(content, str) else json.dumps(content)
     (tmp_path / "symbols.json").write_text(text)
     message = rf"`symbols.json` must .* Received: .*{received}"
@@ -84,7 +90,10 @@ def test_damaged_symbols_are_an_error(tmp_path, content, received):
 
 
 def test_an_unknown_table_is_an_error():
-    """The error lists the presets, and names the nearest one."""
+    """The error for an unknown table lists the presets and suggests one.
+
+    The suggestion is the preset with the most similar name.
+    """
     message = "plbert, kokoro, auto, or a folder with symbols.json; did you "
     message += "mean `kokoro`. Received: symbols=kokro"
     with pytest.raises(InputError, match=message):
@@ -109,7 +118,10 @@ def test_an_unknown_table_is_an_error():
     ],
 )
 def test_damaged_words_are_an_error(tmp_path, content, received):
-    """The error quotes the first invalid word and its label."""
+    """The error for an invalid `words.json` quotes the first invalid word.
+
+    The error also states the label of this word.
+    """
     symbols.made_of("ab").save(str(tmp_path))
     text = content if isinstance(content, str) else json.dumps(content)
     (tmp_path / "words.json").write_text(text)
@@ -132,14 +144,14 @@ def test_ids_may_be_large(tmp_path):
 
 
 def test_new_symbols_are_listed():
-    """The symbols that only the new table has are listed, in order."""
+    """`named` lists the symbols that only the new table has, in order."""
     old, new = symbols.made_of("ab"), symbols.made_of("cxab")
     assert symbols.named(old, new) == ": c x"
     assert symbols.named(new, old) == symbols.named(old, None) == ""
 
 
 def test_symbols_are_matched_by_name():
-    """Each new id is matched with the old id of its symbol, if any."""
+    """Each new id is matched with the old id of the same symbol, if any."""
     old, new = symbols.preset("plbert"), symbols.made_of("ɑᵊa")
     found = symbols.origins(old, new)
     expected = {"$": [0], "M": [29], " ": [16], "ɑ": [69], "ᵊ": [], "a": [43]}

@@ -35,7 +35,7 @@ from albert_tf.text.wordpiece import vocabulary_lines
     ],
 )
 def test_save_and_load(tokenizer, tmp_path):
-    """Saving and loading a tokenizer keeps ids and fingerprint."""
+    """A saved and loaded tokenizer has the same class, fingerprint and ids."""
     tokenizer.save(str(tmp_path))
     loaded = load_tokenizer(str(tmp_path))
     assert type(loaded) is type(tokenizer)
@@ -68,9 +68,9 @@ def test_compiled_rules_are_read(tmp_path, monkeypatch):
 def test_compiled_rules_of_something_else_are_ignored(
     change, tmp_path, monkeypatch
 ):
-    """Rules for a different setting, vocabulary or Unicode are recompiled.
+    """Rules for another setting, vocabulary or Unicode version are replaced.
 
-    Damaged rules are also recompiled.
+    Damaged and missing rules are also compiled anew.
     """
     english().save(str(tmp_path))
     monkeypatch.setattr(SentencePieceTokenizer, "_compile", no_compiling)
@@ -105,7 +105,10 @@ def test_compiled_rules_of_something_else_are_ignored(
     ],
 )
 def test_only_code_makes_compiled_rules_outdated(code, same, monkeypatch):
-    """Comments and docstrings can change without a new compilation."""
+    """Only changes of code, not of comments, change the compiler's version.
+
+    Docstrings count as comments.
+    """
     first = "X = 1  # a constant\n\n\ndef f(x):\n    'Text.'\n    return x\n"
     sources = [first, code]
     monkeypatch.setattr("inspect.getsource", lambda module: sources.pop(0))
@@ -125,13 +128,13 @@ def test_a_models_tokenizer_is_not_replaced(tmp_path):
 
 
 def write(path, content):
-    """Write a file and return its name."""
+    """Write a file of bytes and return its path as a string."""
     path.write_bytes(content)
     return str(path)
 
 
 def test_fingerprint_depends_on_everything(tmp_path):
-    """Every setting and the vocabulary affect the fingerprint."""
+    """Tokenizers that differ in settings or pieces differ in fingerprint."""
     other = write(tmp_path / "vocab.txt", "\n".join(WORDPIECES[:9]).encode())
     prints = {
         english().fingerprint(),
@@ -170,7 +173,7 @@ def test_pieces_that_the_file_names(pad, unk, tmp_path):
 
 
 def test_a_trainer_may_name_them(tmp_path):
-    """Other names of special pieces do not change ids."""
+    """A model with other names for padding and unknown text has ids 0 and 1."""
     content = trained(
         sentence_iterator=iter(["a b c"] * 10),
         vocab_size=10,
@@ -221,7 +224,7 @@ def test_a_vocabulary_that_windows_saved(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x0a\x03abc"])
 def test_not_a_sentencepiece_model(content, tmp_path):
-    """A file that is not a SentencePiece model raises an error."""
+    """A `spiece.model` that is not a SentencePiece model raises an error."""
     path = write(tmp_path / "spiece.model", content)
     with pytest.raises(InputError, match="spiece.model"):
         tokenizer_from_files(spm_model_file=path)
@@ -264,7 +267,7 @@ def test_bad_description(description, message, tmp_path):
 
 
 def test_a_flag_that_is_written_as_text(tmp_path):
-    """In a file edited by hand, the string "false" means False."""
+    """In `tokenizer.json`, the strings "false" and "0" also mean False."""
     english().save(str(tmp_path))
     path = tmp_path / "tokenizer.json"
     for value in ("false", False, 0, "0", "False"):

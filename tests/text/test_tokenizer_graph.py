@@ -1,4 +1,4 @@
-"""The graphs of the tokenizers agree with Python."""
+"""The graphs of tokenizers return the ids and offsets that Python returns."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def encoded(texts):
 
 
 def graph_of(make, **options):
-    """Return the graph of a tokenizer."""
+    """Return the `TextGraph` of a new tokenizer."""
     return TextGraph(make(**options))
 
 
@@ -77,7 +77,7 @@ def test_no_word_begins_behind_a_mask_without_a_space(text):
 @pytest.mark.parametrize("length", [3, 4, 9, 16])
 @pytest.mark.parametrize("fixed", [True, False])
 def test_pack(length, fixed):
-    """For any two lengths, the graph packs rows as Python does."""
+    """For two segments of any lengths, the graph packs rows as Python does."""
     tokenizer = english()
     pairs = [(a, b) for a in range(12) for b in range(12)]
     first = [list(range(10, 10 + a)) for a, _ in pairs]
@@ -129,7 +129,7 @@ def test_an_empty_batch_has_no_pieces(make):
 
 @pytest.mark.parametrize("options", [{}, {"do_lower_case": False}])
 def test_word_pieces_of_the_graph(options):
-    """Ids and offsets of words equal those in Python, even for long words."""
+    """The graph's ids and offsets are those of Python, even for long words."""
     tokenizer = chinese(**options)
     texts = [
         *(

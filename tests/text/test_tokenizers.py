@@ -43,7 +43,10 @@ def test_digit_comma_table(column):
 
 
 def released_ids(model, text, strip):
-    """Encode a text piece by piece, as the release's `encode_pieces` does."""
+    """Return the ids of a text, piece by piece, like `encode_pieces`.
+
+    This is a function of the release.
+    """
     ids = []
     for piece in model.encode(text, out_type=str):
         if piece[-1] != "," or len(piece) < 2 or not piece[-2].isdigit():
@@ -59,7 +62,7 @@ def released_ids(model, text, strip):
 
 @pytest.mark.parametrize("variant", ["released", "strip"])
 def test_digit_comma_equals_the_loop_over_pieces(variant):
-    """The digit-comma rule equals the release's loop over pieces."""
+    """The digit-comma rule yields the ids of the release's loop over pieces."""
     model = sentencepiece.SentencePieceProcessor()
     model.load_from_serialized_proto(sentencepiece_model())
     tokenizer = english(digit_comma=variant)
@@ -75,7 +78,7 @@ def test_digit_comma_equals_the_loop_over_pieces(variant):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_normalize_equals_the_released_formula(lower):
-    """Each character is decomposed (NFKD), stripped and lowercased."""
+    """Normalized text is NFKD without marks and, if chosen, in lower case."""
     config = TextConfig(do_lower_case=lower)
     codes = [*range(0xD800), *range(0xE000, 0x30000)]
     for start in range(0, len(codes), 100):
@@ -100,7 +103,7 @@ def test_normalize_equals_the_released_formula(lower):
     ],
 )
 def test_normalize_options(text, options, wanted):
-    """Each option of normalization has the effect that its name states."""
+    """Normalized texts equal results worked out by hand, for each option."""
     config = TextConfig(**options)
     assert normalize(text, config) == wanted
 
@@ -167,7 +170,7 @@ def test_wordpiece_table(text, options, wanted):
 
 
 def test_special_ids_are_the_released_ones():
-    """Special pieces have the released ids."""
+    """The special pieces of both vocabularies have the released ids."""
     t = english()
     special = [t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id]
     assert special == [0, 1, 2, 3, 4] == t.not_words.tolist()
@@ -201,7 +204,7 @@ def test_word_starts():
 
 
 def test_encode_masked():
-    """In a text, only `[MASK]` becomes the mask piece."""
+    """`encode_masked` turns `[MASK]` into the mask piece; `encode` does not."""
     t = english()
     ids = t.encode_masked("the [MASK] at")
     assert ids == [*t.encode("the"), 4, *t.encode("at")]
@@ -211,7 +214,7 @@ def test_encode_masked():
 
 
 def test_truncate_pair_equals_popping():
-    """Truncated lengths equal those from removing tokens one by one."""
+    """Truncation equals removing tokens of the longer segment one by one."""
     for max_tokens in range(20):
         for wanted in np.ndindex(15, 15):
             a, b = wanted
@@ -221,7 +224,7 @@ def test_truncate_pair_equals_popping():
 
 
 def test_pack():
-    """Rows have special pieces around segments, a mask, and segment ids."""
+    """`pack` returns ids with special pieces, the mask and segment ids."""
     t = english()
     ids, mask, segments = pack(t, [7, 8, 9], [10, 11], 7)
     assert ids.tolist() == [2, 7, 8, 3, 10, 11, 3]
