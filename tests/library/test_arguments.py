@@ -21,7 +21,7 @@ IDS = {"input_ids": np.ones([2, 4], np.int32)}
 
 
 def test_classes_have_names_in_keras_files():
-    """Files store the public names of classes, independent of modules."""
+    """Keras files store the public name of each layer class, not its module."""
     for name in albert_tf.PUBLIC:
         thing = getattr(albert_tf, name)
         if isinstance(thing, type) and issubclass(thing, keras.Layer):
@@ -82,7 +82,7 @@ def test_labels_are_smoothed_for_the_own_loss(
 
 
 def fake(**values):
-    """Return a stand-in for a model, with its own task."""
+    """Return a stand-in with the given attributes, for a model or a task."""
     return types.SimpleNamespace(**values)
 
 
@@ -138,7 +138,10 @@ def test_metrics_that_examples_lack_are_named():
 
 @pytest.mark.parametrize("weights", [None, [1, 2, 3, 4, 5, 6, 7, 8]])
 def test_the_last_examples_are_held_out(weights):
-    """The last examples, with their weights, are held out in order."""
+    """The last examples, with their weights, are held out in order.
+
+    If one of the parts would have no examples, an error is raised.
+    """
     model = fake(
         weighted_examples=lambda x, y, weights, part: (x, weights),
         _in_memory=lambda *data: data,

@@ -59,7 +59,7 @@ def test_the_module_is_that_of_the_trainers_step(recorded):
 
 
 def test_the_loop_is_the_default_of_tpus_unless_given():
-    """`auto` selects the loop that a run with TPUStrategy has."""
+    """By default, a plan has the loop of TPUs; an explicit loop stays."""
     assert plan().loop.form == "while" and plan().loop.rematerialize
     assert plan(encoder_loop="unrolled").loop.form == "unrolled"
 
@@ -83,7 +83,10 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 
 def test_a_line_through_two_sizes():
-    """If a step needs 1 GiB plus 0.5 GiB per example, 30 fit into 16 GiB."""
+    """The largest size is interpolated from the memory of two sizes.
+
+    If a step needs 1 GiB plus 0.5 GiB per example, 30 examples fit into 16 GiB.
+    """
     assert interpolated_size({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({4: 3 * GIB}, 16 * GIB) == 0
@@ -98,7 +101,7 @@ def test_a_line_through_two_sizes():
 def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
     """The chosen batch size fits, and the next candidate does not.
 
-    The search takes few compilations.
+    The search needs at most five compilations.
     """
     calls = []
 

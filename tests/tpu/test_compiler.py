@@ -45,7 +45,7 @@ GIB = 1 << 30
     ],
 )
 def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
-    """Needed and available bytes are parsed from both kinds of messages."""
+    """Needed and available bytes are parsed from messages of the compiler."""
     assert needed_and_there(message) == sizes
 
 
@@ -115,7 +115,10 @@ FULL = "RESOURCE_EXHAUSTED: Used 17.5G of 15.75G hbm"
 
 
 def test_the_memory_is_read_from_an_error():
-    """The probe is for one replica; any other error is raised."""
+    """A replica's memory is read from the error for too large a program.
+
+    The program is for one replica; any other error is raised.
+    """
     compiler = Simulated(FULL)
     assert compiler.memory() == 15.75 * GIB
     ((probe, replicas),) = compiler.compiled
@@ -127,7 +130,10 @@ def test_the_memory_is_read_from_an_error():
 
 
 def test_a_result_has_the_parts_of_the_memory(monkeypatch):
-    """Only insufficient memory is a result; other errors are raised."""
+    """A result states the parts of the memory that a step needs.
+
+    Insufficient memory is also a result; other errors are raised.
+    """
     monkeypatch.setattr(compiler_module, "stablehlo", lambda hlo: hlo + b"!")
     ticks = iter([1.0, 3.5] * 4)
     clock = types.SimpleNamespace(monotonic=lambda: next(ticks))
@@ -178,7 +184,7 @@ def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
 
 
 def test_other_reductions_than_sums_are_refused():
-    """Reductions other than sums are not compiled for a TPU."""
+    """A reduction other than a sum, such as a mean, raises an error."""
     context = ReplicaContext(CompileOnlyStrategy(2), 0)
     with pytest.raises(NotImplementedError, match="MEAN on a TPU"):
         context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.constant(1.0))

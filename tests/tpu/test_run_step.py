@@ -70,7 +70,7 @@ def folder(tmp_path_factory):
 
 
 def start(folder, records, output, *flags):
-    """Start a run of the step file in a process without TensorFlow."""
+    """Start a run of the step file without TensorFlow; return the process."""
     paths = {
         "step_file": folder / "step.zip",
         "data_dir": folder / records,

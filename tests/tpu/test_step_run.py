@@ -316,9 +316,10 @@ def opened(settings, **more):
 
 
 def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
-    """Known records, by path or fingerprint, continue; others begin at 0.
+    """A run continues records whose path or fingerprint its checkpoint lists.
 
-    If a checkpoint has no such facts, all of its steps read these records.
+    Other records begin at example 0. If the checkpoint lists no records, all of
+    its steps count as steps on these records.
     """
     settings = make()
     run_step(**settings, stop_step=2)
@@ -347,7 +348,7 @@ def test_a_run_without_held_out_records_has_no_metrics(
 
 
 def test_a_run_of_another_model_is_refused(make, tmp_path):
-    """The error names the first variables that differ."""
+    """The error for a checkpoint of another model names differing variables."""
     other = {"w": tf.zeros([3]), "a": tf.zeros([]), "b": tf.zeros([])}
     table = {name: tf.Variable(value) for name, value in other.items()}
     checkpoints.save(str(tmp_path / "model"), table)
@@ -361,7 +362,10 @@ def test_a_run_of_another_model_is_refused(make, tmp_path):
     [(2, 8, None), (1, 8, "8 tokens, 2 predictions"), (3, 9, "8 tokens, 2")],
 )
 def test_records_must_fit_the_step(make, slots, tokens, said):
-    """Records may have all of a step's predictions, but no more."""
+    """Records may have as many predictions as the step, but no more.
+
+    The numbers of tokens must be equal.
+    """
     sizes = {"masked_lm_ids": [4, slots]}
     settings = make(arguments=ARGUMENTS | sizes, tokens=tokens)
     step = StepFile(settings["step_file"])

@@ -27,7 +27,7 @@ TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 
 
 def oracle(w, gradients, rates, decayed, c):
-    """Apply Algorithm 2 of the LAMB paper, or AdamW, in float64."""
+    """Return w, m and v from Algorithm 2 of the LAMB paper, or from AdamW."""
     b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
     m = v = np.zeros_like(w)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
@@ -112,7 +112,7 @@ def test_clipping_scales_only_above_the_limit():
 
 
 def test_each_replica_may_clip_its_own_share():
-    """As released, each replica's gradient is clipped before the mean."""
+    """With `per_replica`, each replica clips its gradient before the mean."""
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
     for own, limit, sums, norm in (
         (True, 1.0, [0.6, 0.8], 1.0),
@@ -137,9 +137,9 @@ def test_each_replica_may_clip_its_own_share():
 
 
 def test_an_average_follows_the_weights():
-    """At step t, the average keeps a share of (t - 1) / (t + 9).
+    """At step t, the share of the old average is (t - 1) / (t + 9).
 
-    The share is at most `decay`.
+    This share is at most `decay`; the rest is the share of the new weights.
     """
     strategy = tf.distribute.get_strategy()
     weights = {"w": tf.Variable([2.0, 4.0])}

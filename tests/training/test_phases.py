@@ -61,7 +61,10 @@ def test_a_value_ends_at_its_share(text, expected):
     "text", ["2,4,6", "2:0.5,6:0.5", "2:0.6,4:0.4,6", "2:0,6", "2:1..,6", ""]
 )
 def test_what_is_no_schedule_is_refused(text):
-    """A missing or extra share, or a share of 1 or more, raises an error."""
+    """A missing, extra or illegal share raises an error.
+
+    The sum of the shares must be below 1.
+    """
     with pytest.raises(InputError, match="VALUE:SHARE,VALUE:SHARE,VALUE"):
         read_schedule("depth_schedule", text, int)
 
@@ -105,7 +108,11 @@ def test_a_batch_keeps_its_tokens():
     ],
 )
 def test_a_depth_must_train_all_weights(depth, changes, message):
-    """Each group has a layer in every phase; the last phase has all layers."""
+    """A schedule must give each group a layer in every phase.
+
+    The last phase must have all layers, and no phase may have more. Layers must
+    share all weights.
+    """
     config = dataclasses.replace(DEEP, **changes)
     with pytest.raises(InputError, match=message):
         phases(depth=depth, config=config)

@@ -56,7 +56,7 @@ def test_a_wrong_tf_config_is_refused(config, monkeypatch):
 
 
 def test_a_cluster_may_have_a_chief(monkeypatch):
-    """Addresses are returned by job; without TF_CONFIG, the result is empty."""
+    """`read_cluster` returns {job: addresses}, or {} without TF_CONFIG."""
     assert read_cluster() == {}
     cluster = {"worker": ["localhost:1", "h:65535"], "chief": ["[::1]:3"]}
     for index in (0, 1):
@@ -96,7 +96,7 @@ def test_workers_must_meet_first(monkeypatch):
 
 
 def test_workers_that_cannot_be_connected_are_one_error(monkeypatch):
-    """The error has the first line of TensorFlow's message."""
+    """The error for a failed connection has TensorFlow's first line."""
 
     def fail():
         raise tf.errors.UnavailableError(None, None, "no answer\nmore lines")
