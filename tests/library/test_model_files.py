@@ -11,7 +11,10 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """New rows are means of old rows; old rows stay, and all are saved."""
+    """An added piece gets the mean of the rows that encoded it before.
+
+    Old rows stay, and all rows are saved.
+    """
     plain = albert_tf.load(pretrained_dir)
     grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
     size = plain.tokenizer.vocab_size

@@ -27,7 +27,10 @@ ANSWERS = ["bad", "fine"] * 8
 
 
 def agree(model, path, *x):
-    """Assert that a file and a folder of a model make equal predictions."""
+    """Assert that a model predicts the same after it is saved and loaded.
+
+    The model is saved to a `.keras` file and to a folder.
+    """
     wanted = model.predict(*x, verbose=0)
     model.save(path / "model.keras")
     model.save(path / "model")

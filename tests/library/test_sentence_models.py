@@ -145,7 +145,10 @@ def test_shares_of_classes_are_learned(shallow):
 
 
 def test_shares_of_a_set_of_classes(shallow):
-    """Soft labels of a multilabel task need not add up to 1."""
+    """The loss of soft multilabel labels is the mean binary cross entropy.
+
+    The labels of an example need not add up to 1.
+    """
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     model.compile(AdamW(0.0), run_eagerly=True)

@@ -111,7 +111,10 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
 
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
-    """`fit` trains; its history has the loss and accuracy of both data sets."""
+    """`fit` learns, and returns a history of losses and accuracies.
+
+    With validation data, the history has both metrics of these data, too.
+    """
     train, dev = columns(300, 1), columns(53, 2)
     shape = {"initializer_range": 0.2, "num_hidden_layers": 1}
     folder = tiny_tasks.make_model_dir(tmp_path, **shape)
@@ -256,7 +259,10 @@ def test_bfloat16_is_the_global_policy(shallow, tmp_path):
 
 
 def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
-    """A loaded model keeps its labels; a new task uses only its encoder."""
+    """A fine-tuned model keeps its labels and cannot change its task.
+
+    With `new_head=True`, another task uses only the encoder of the model.
+    """
     model = Classifier.load(finished[0], pairs=False)
     assert model.task.labels == LABELS
     for option in ("pairs", "multilabel"):

@@ -249,7 +249,10 @@ BOTH = {"sequence_output": (1, 4, 16), "pooled_output": (1, 16)}
     ],
 )
 def test_the_outputs_of_a_file_must_fit_its_task(kind, outputs, said):
-    """A file has the outputs that its task needs, one logit for each label."""
+    """A model that lacks the outputs that its task needs raises an error.
+
+    A classifier must have one logit for each label.
+    """
     task = kind and find(kind)
     if kind == "classification":
         task = dataclasses.replace(task, labels=LABELS)
@@ -339,7 +342,7 @@ def test_the_heads_decide_what_is_answered(tokenizer, masks, order, pair, said):
 def test_any_error_of_the_interpreter_names_the_file(
     error, pretrained, monkeypatch
 ):
-    """For any kind of error, the message names the unreadable file."""
+    """If the interpreter raises any error, our error names the model file."""
 
     def fail(path, num_threads):
         raise error("no file")
@@ -361,7 +364,10 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
 
 
 def test_a_plain_text_is_a_query():
-    """A query that is not a JSON object is plain text, which errors quote."""
+    """A query that is not a JSON object is the text of the first field.
+
+    An error about a missing field quotes the start of the text.
+    """
     fields = KINDS["regression"].fields
     for line in ("a good film", "[1]", "[[links]] {in} a text", "12"):
         wanted = {"text": line, "text_pair": ""}
@@ -394,7 +400,7 @@ def test_the_length_of_a_query_is_limited():
     ],
 )
 def test_damaged_json_is_no_text(line, reason):
-    """A query that begins as an object, or is nested deeply, must be JSON."""
+    """A query that begins like a JSON object or nests deeply must be valid."""
     with pytest.raises(InputError, match=f"valid JSON: {reason}"):
         litert_runner.fields_of(line, KINDS["regression"].fields)
 

@@ -56,7 +56,10 @@ def test_a_model_that_does_not_load_is_refused(
 
 
 def test_pieces_that_look_alike_are_told_apart():
-    """Each mask has its own pieces, without marks of word boundaries."""
+    """Pieces that differ only in a word-boundary mark get different names.
+
+    If there are several masks, the names start with the mask's number.
+    """
     pieces = [["\u2581the", "the", "\u2581"], ["a", "\u2581b", "c"]]
     row = {
         "mask_count": np.array(2),
@@ -102,7 +105,7 @@ def test_attention_is_shown_for_a_text_that_fits_the_page():
 
 
 def test_texts_are_marked_where_the_model_says():
-    """Spans count characters; words with the tag `O` are not marked."""
+    """The offsets of marked spans count characters, not bytes."""
     row = {
         "entity_count": np.array(1),
         "starts": np.array([2, 0]),

@@ -24,7 +24,7 @@ HELLO = {"text": np.array([b"hello"], object)}
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a length-delimited field in the wire format."""
+    """Return a length-delimited field in the protobuf wire format."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 

@@ -60,7 +60,7 @@ def by_litert(folder, inputs):
 
 
 def by_onnxruntime(folder, inputs):
-    """Return an ONNX file's outputs by our names."""
+    """Return {"pooled_output": array} as computed by an ONNX file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
@@ -88,7 +88,10 @@ QUICK = {("gelu_erf", "onnx"), ("gelu_erf", "litert")}
     ],
 )
 def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
-    """Every engine computes Python's outputs; differences are printed."""
+    """For each activation, every engine computes the Python model's outputs.
+
+    The largest difference is printed.
+    """
     model = model_of(tmp_path / "model", hidden_act=activation)
     out = written(tmp_path / "model", tmp_path / "out", to=to)
     assert (
