@@ -30,7 +30,7 @@ def test_classes_have_names_in_keras_files():
 
 
 def test_fit_has_the_defaults_of_keras():
-    """Arguments of `fit` that Keras also has have Keras's defaults."""
+    """The arguments that `fit` shares with Keras have the same defaults."""
     ours, theirs = (
         {
             name: parameter.default
@@ -100,7 +100,10 @@ def fake(**values):
     ],
 )
 def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
-    """A tuple contains texts, labels and weights, or columns of texts."""
+    """A tuple contains texts, labels and weights.
+
+    If labels are separate or not needed, a tuple may contain columns of texts.
+    """
     model = fake(task=fake(unlabeled=unlabeled))
     unpacked = TaskModel.unpacked(model, x, None, 5)
     assert unpacked[:2] == found[:2] and unpacked[2] == found[2]
@@ -180,7 +183,7 @@ class Recorder:
 
 @pytest.mark.parametrize("official", [[], ["f1"]])
 def test_data_of_fit_are_divided_or_given(official):
-    """The model splits texts, and Keras splits ids.
+    """With `validation_split`, the model divides texts, and Keras divides ids.
 
     Explicit validation data take precedence.
     """

@@ -268,7 +268,10 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
 
 
 def test_the_scheme_is_that_of_the_labels(words, capsys):
-    """Labels determine the scheme of tags; broken tags cause one note."""
+    """The names of the labels determine the scheme of tags.
+
+    Tags that break the scheme cause a single note.
+    """
     model = model_of(*TAGGER, words, labels=TAGS)
     assert model.examples([["a"]], [["O"]], "train")
     assert model.task.scheme == "BIO"

@@ -103,7 +103,7 @@ def test_answers_of_squad_have_places(shallow):
 
 
 def test_a_question_without_an_answer_may_come_late(shallow):
-    """Unanswerable questions may first occur in a later batch or `fit`."""
+    """Unanswerable questions may first occur in later training examples."""
     model = QuestionAnswerer.load(shallow)
     model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
     assert model.task.scoring == "squad1"

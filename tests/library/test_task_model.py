@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict` on strings agree with the program."""
+"""`fit`, `evaluate` and `predict` on strings agree with `finetune.py`."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ def columns(number, seed):
 
 @pytest.mark.slow
 def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
-    """On equal batches, `fit` and the program lead to equal weights."""
+    """On equal batches, `fit` and `finetune.py` lead to equal weights."""
     seed = TrainingConfig().random_seed
     output = str(tmp_path / "run")
     tiny_runs.run(
@@ -80,7 +80,7 @@ def test_strings_are_evaluated_like_ids(classifier):
 
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
-    """Model, program and export compute equal probabilities."""
+    """The model, `finetune.py` and the SavedModel have equal probabilities."""
     output, _ = finished
     rows = tiny_runs.predictions(f"{output}/predictions.tsv")
     texts, _ = columns(37, 3)
@@ -100,7 +100,7 @@ def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
 
 
 def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
-    """`score` returns the official metrics that the program wrote."""
+    """`score` returns the official metrics that `finetune.py` wrote."""
     output, metrics = finished
     capsys.readouterr()
     found = Classifier.load(output).score(opinions["eval_file"])

@@ -162,7 +162,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
 
 
 def test_metrics_of_a_set_of_classes(shallow):
-    """Metrics of class sets receive probabilities, not logits."""
+    """For sets of classes, Keras metrics receive probabilities, not logits."""
     keras.utils.set_random_seed(3)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     flags, half = np.eye(2)[NUMBERS], threshold(model)
@@ -235,7 +235,7 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     ],
 )
 def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
-    """For ids, labels of any data type and shape have the results for texts."""
+    """With labels of any type and shape, ids and texts have equal results."""
     flags = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype)
     row = np.array([1, 0, 1, 1], dtype)
     cases = [

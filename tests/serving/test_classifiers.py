@@ -52,7 +52,10 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
 
 
 def test_regression_gives_the_score(tmp_path, pretrained_dir):
-    """`score` returns the model's number, even for serialized examples."""
+    """`score` returns the number that the Keras model predicts.
+
+    Serialized examples lead to the same numbers.
+    """
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "regression", pair="b")
     wanted = Regressor.load(folder).predict(TEXTS, TEXTS[::-1], verbose=0)

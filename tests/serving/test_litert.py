@@ -76,7 +76,7 @@ def test_fills_masks_as_the_python_model(
 def test_scores_pairs_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """For all kinds of texts, outputs equal those of the Python model."""
+    """For texts and pairs, outputs equal those of the Python model."""
     runner = Runner(pretrained)
     found = runner.scores(TEXTS, TEXTS[::-1])
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
@@ -205,7 +205,7 @@ def test_an_encoder_without_heads_gives_vectors(
 
 @pytest.mark.slow
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """A missing `task.json`, or another model's, raises an error."""
+    """A missing `task.json`, or that of another model, raises an error."""
     out = exported(classifier[0], tmp_path / "out")
     task = (tmp_path / "out" / "task.json").read_text("utf-8")
     three = json.loads(task)
@@ -265,7 +265,10 @@ def test_the_outputs_of_a_file_must_fit_its_task(kind, outputs, said):
 
 
 def test_copies_of_the_last_row_fill_a_batch():
-    """The model is called with full batches; the added rows are dropped."""
+    """A batch that is not full is filled with copies of the last row.
+
+    The outputs of the copies are dropped.
+    """
     calls = []
 
     def call(inputs):
@@ -311,7 +314,10 @@ def test_masks_of_a_text_are_in_the_first_row_of_a_batch(tokenizer):
     ],
 )
 def test_the_heads_decide_what_is_answered(tokenizer, masks, order, pair, said):
-    """Masks are filled, pairs are scored, and other texts become vectors."""
+    """The heads determine whether masks are filled or pairs are scored.
+
+    Other texts become vectors.
+    """
     outputs = {
         "sequence_output": np.array([[[1.0, 2.0], [3.0, 6.0], [9.0, 9.0]]]),
         "pooled_output": np.array([[0.5, 0.25]]),

@@ -39,7 +39,10 @@ def test_foreign_models_are_refused(tmp_path):
 def test_a_model_that_does_not_load_is_refused(
     error, reason, tmp_path, monkeypatch
 ):
-    """The error has the first line of TensorFlow's error."""
+    """If loading fails, the error has the first line of TensorFlow's error.
+
+    A model without a signature for raw text also raises an error.
+    """
     tiny.CONFIG.save(str(tmp_path / "assets"))
 
     def load(folder):
@@ -119,7 +122,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """Probabilities of equal texts are added, and all values add up to 1."""
+    """Probabilities of answers with equal texts are added; the sum is 1."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),
@@ -218,7 +221,7 @@ def test_tags_without_entities_are_shown():
 
 
 def test_choices_are_one_a_line():
-    """Each nonblank line is a choice; a single choice raises an error."""
+    """Each nonblank line is a choice; there must be 2 to 8 choices."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

@@ -241,9 +241,9 @@ def test_large_requests_are_refused(address):
 
 
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
-    """One request runs, one waits, and four are rejected.
+    """Of six requests, one runs, one waits and four are rejected.
 
-    Later requests succeed.
+    The two accepted requests succeed.
     """
     inside, leave = threading.Event(), threading.Event()
     answered = queue.Queue()
@@ -306,7 +306,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "values"), MISTAKES)
 def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
-    """A visitor's mistake prints nothing on the operator's terminal."""
+    """A visitor's mistake prints no stack trace on the operator's terminal."""
     capfd.readouterr()
     event, data = ask(address, name, *values)
     if event == "event: error":

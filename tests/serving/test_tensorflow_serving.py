@@ -113,7 +113,7 @@ def requests_of(signature, *names):
 
 
 def test_an_operators_files_are_kept(echo, write, tmp_path):
-    """A new export contains recorded requests and edited parameters."""
+    """A new export keeps requests and parameters that an operator changed."""
     assert write(tmp_path / "none") == []
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}

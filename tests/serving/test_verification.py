@@ -145,7 +145,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, reason, tmp_path, monkeypatch
 ):
-    """A file that fails or disagrees is removed; an earlier file stays."""
+    """An export that fails or differs is removed; an earlier export stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]
@@ -277,7 +277,10 @@ def served(specs, rows=None, takes_text=True, **changes):
     ],
 )
 def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
-    """Rows have different lengths; the second half of each is segment 1."""
+    """Random inputs have a file's shapes; their rows have different lengths.
+
+    The second half of each row is segment 1, if there are two segments.
+    """
     found = verification.id_batch(served([ids] * 3 + [masks]))
     values, mask, segments, positions = found.values()
     assert values.shape == segments.shape == shape

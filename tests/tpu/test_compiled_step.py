@@ -27,7 +27,7 @@ def plan(**training):
 
 
 class Recorder:
-    """A stand-in for the compiler, for which an extra is required."""
+    """A stand-in for the compiler that records modules and needs no extra."""
 
     def __init__(self, topology):
         self.modules = []
@@ -39,13 +39,13 @@ class Recorder:
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Lower steps without compiling them."""
+    """Replace the compiler with a `Recorder`."""
     monkeypatch.setattr("albert_tf.tpu.compiled_step.Compiler", Recorder)
 
 
 @pytest.mark.slow
 def test_the_module_is_that_of_the_trainers_step(recorded):
-    """The module has the trainer's loops and all sums over replicas."""
+    """The lowered module has the trainer's loops and a sum over replicas."""
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))
     assert isinstance(step.trainer.strategy, CompileOnlyStrategy)
     assert step.trainer.model.albert.encoder.loop == step.plan.loop

@@ -60,7 +60,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error states the required and the installed versions."""
+    """The error for wrong versions has the `pip` command and these versions."""
 
     def version(package):
         if package in found:
@@ -212,7 +212,7 @@ def summed(replicas):
 
 
 def test_a_replicas_program_has_the_sum_over_all_replicas():
-    """The module sums over all replicas, and uses the replica's ID."""
+    """The module sums over all replicas, and uses the ID of a replica."""
     module = summed(4)
     assert b"all-reduce" in module and b"replica-id" in module
 
@@ -235,14 +235,14 @@ def optimized(compiler: Compiler, hlo: bytes) -> str:
 
 @pytest.mark.slow
 def test_the_compiler_knows_its_slice(compiler):
-    """The compiler reports eight replicas, each with 15.75 GiB."""
+    """For a v5e-8, the compiler reports eight replicas of 15.75 GiB each."""
     assert len(compiler.devices) == 8
     assert compiler.memory() == int(15.75 * GIB)
 
 
 @pytest.mark.slow
 def test_a_step_is_compiled_for_all_replicas(compiler):
-    """The optimized module sums over eight replicas, and fits."""
+    """The optimized module sums over eight replicas, and fits into memory."""
     compiled = compiler.compile(summed(8))
     assert compiled.fits
     assert 0 < compiled.needed < GIB

@@ -77,7 +77,7 @@ def test_the_file_is_the_step_of_the_trainer(file):
 
 @pytest.mark.slow
 def test_the_benchmark_needs_no_tensorflow(file):
-    """Without TensorFlow, the benchmark times and compares the step."""
+    """Without TensorFlow, `accelerator_step.py` times and compares a step."""
     code = (
         "import runpy, sys; sys.modules |= {'tensorflow': None}; "
         "sys.argv = sys.argv[1:];"

@@ -138,7 +138,7 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture
 def make(bundle, records, tmp_path):
-    """Return a function that writes a step file and returns its settings."""
+    """Return a function that writes a step file and returns run settings."""
 
     def make(output="model", arguments=ARGUMENTS, tokens=8, **training):
         about = {
@@ -176,7 +176,7 @@ def make(bundle, records, tmp_path):
 
 
 def state_of(folder):
-    """Return the newest checkpoint's variables as lists."""
+    """Return {name: value as a list} of the newest checkpoint."""
     prefix = checkpoint_files.latest(str(folder))
     values = tensor_bundle.read(prefix).items()
     return {name: value.tolist() for name, value in values}
@@ -294,7 +294,10 @@ FAULTS = {
 def test_a_step_that_is_not_finite_stops_or_is_skipped(
     make, programs, tmp_path, fault
 ):
-    """An error names the steps; a skipped step does not affect the means."""
+    """The error for values that are not finite names the steps.
+
+    If such a step is skipped, the means do not include the step.
+    """
     programs.faults[1] = fault
     with pytest.raises(InputError, match="in steps 1 to 2; .*: none yet$"):
         run_step(**make())
@@ -408,7 +411,7 @@ def test_masks_and_vocabulary_must_suit_the_step(tmp_path, records):
 
 
 def test_what_is_no_step_file_is_one_error(make, tmp_path):
-    """The error names a file that is not an archive or lacks a part."""
+    """The error names a step file that is not an archive or lacks a part."""
     path = tmp_path / "step.zip"
     path.write_text("no archive")
     with pytest.raises(InputError, match=f"must be a file .*{path}$"):
@@ -420,7 +423,10 @@ def test_what_is_no_step_file_is_one_error(make, tmp_path):
 
 
 def test_jax_is_imported_with_long_integers(monkeypatch):
-    """JAX uses 64-bit integers; an error explains how to install JAX."""
+    """JAX is imported with 64-bit integers.
+
+    If JAX is missing, the error states what to install.
+    """
     assert jax_for_steps().options == {"jax_enable_x64": True}
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(InputError, match="install `flatbuffers` and `jax`"):

@@ -224,13 +224,13 @@ def test_choices_are_shown_as_flags_with_reasons():
     ],
 )
 def test_what_a_budget_cannot_go_with_is_refused(values, named):
-    """A setting that conflicts with a budget raises an error that names it."""
+    """The error names a setting that conflicts with a budget."""
     with pytest.raises(InputError, match=named):
         check_budget(*values)
 
 
 def test_settings_that_leave_nothing_open_are_taken():
-    """A budget accepts SGD with a learning rate, and others without one.
+    """A budget accepts SGD with a learning rate, and AdamW also without one.
 
     An optimizer that the user did not set needs no learning rate.
     """

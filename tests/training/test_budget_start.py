@@ -105,7 +105,7 @@ BEFORE = "0.2:0.5,0.15"  # as chosen by an earlier version
 
 
 def make_setup(config, folders, **more):
-    """Return the setup of a run with these records."""
+    """Return the setup of a run; `folders` is {folder of records: metadata}."""
     files = {"albert_config_file": "c", "output_dir": "o"}
     return Setup(
         PretrainingConfig("records", **files | more),
@@ -222,7 +222,7 @@ def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
 def test_records_that_are_damaged_are_named_while_measuring(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """A damaged file of records that is read while measuring is named."""
+    """The error names a damaged file of records that a measurement reads."""
     path = next(pathlib.Path(data_dir).glob("train-*"))
 
     def read(*_):

@@ -63,7 +63,7 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """If restoring detects damage, the previous checkpoint is read.
+    """If restoring detects damage, the previous checkpoint is restored.
 
     An intact checkpoint of another model raises an error and is not skipped.
     """

@@ -102,7 +102,7 @@ def test_a_directory_without_a_checkpoint_is_named(tmp_path):
 
 
 class TestSeveralFiles:
-    """A checkpoint that is divided into files of 100 bytes."""
+    """A checkpoint that is divided into several small data files."""
 
     @pytest.fixture(autouse=True)
     def small_files(self, monkeypatch):

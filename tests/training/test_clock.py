@@ -223,7 +223,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """At the expected pace, rates equal those of an ordinary schedule."""
+    """At the expected pace, learning rates equal those of `WarmupDecay`."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
@@ -260,7 +260,7 @@ def test_a_kill_and_a_pause_take_no_time():
 
 
 def test_a_run_of_steps_is_where_its_step_is():
-    """Without a budget, positions in the schedule are steps."""
+    """Without a budget, a position in the schedule is a number of steps."""
     clock = Clock(1000)
     assert clock.at(700) == 700 and clock.steps_to(1000, 700) == 300
     assert clock.most(990) == 10 and clock.steps_to(600, 700) == 0

@@ -68,7 +68,7 @@ def test_warnings_fit_the_course(history, kinds):
 
 
 def test_the_warmup_is_not_judged():
-    """Only rows that begin after warm-up count."""
+    """Only rows that begin after warm-up can cause a warning."""
     sick = rows(7.0, 0.5, accuracy=0.06)
     assert monitor().notes(sick)
     assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps remain
@@ -76,7 +76,7 @@ def test_the_warmup_is_not_judged():
 
 
 def test_small_batches_need_more_steps():
-    """Too few examples cause no warning, because results may be chance."""
+    """Too few examples cause no warning, because they may differ by chance."""
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)

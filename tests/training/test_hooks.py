@@ -126,7 +126,10 @@ def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
-    """Trust ratios equal those of NumPy; MFU is the FLOP/s over the peak."""
+    """Trust ratios in the history equal those that NumPy computes.
+
+    The utilization of a model is its FLOP/s divided by the peak.
+    """
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
         tmp_path, stop_step=9, steps_per_loop=3, save_checkpoints_steps=3

@@ -86,7 +86,7 @@ def test_rows_of_a_table_count_as_a_whole_gradient():
 @pytest.mark.parametrize("rule", RULES)
 @eagerly()
 def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
-    """A model from a `.keras` file trains on with the bits of the saved model.
+    """A model from a `.keras` file trains exactly as the saved model does.
 
     The file contains the optimizer's moments, schedule and hyperparameters.
     """

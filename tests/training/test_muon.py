@@ -61,7 +61,10 @@ def test_bfloat16_turns_no_direction(shape):
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_keras(shape):
-    """Momentum, scale and decay equal those of `keras.optimizers.Muon`."""
+    """After three steps, weights equal those of `keras.optimizers.Muon`.
+
+    The steps include momentum, the scale of updates and weight decay.
+    """
     rng = np.random.default_rng(1)
     config = OptimizerConfig(optimizer="muon", weight_decay_rate=0.1)
     theirs = keras.Variable(rng.normal(size=shape), dtype="float32")
@@ -98,7 +101,7 @@ def stepped(name, weights, dtype="float32"):
 
 
 def test_only_products_of_matrices_are_rounded():
-    """bfloat16 changes the updates of matrices, but no bits of others.
+    """bfloat16 changes only the updates of matrices, which Muon computes.
 
     The optimizer of a run in bfloat16 computes Muon's products in bfloat16.
     """

@@ -74,7 +74,7 @@ def test_large_variables_are_updated_as_small_ones(optimizer):
 
 
 def test_a_zero_weight_moves_by_the_plain_update():
-    """If a norm is 0, the trust ratio is 1 instead of NaN."""
+    """If the norm of a weight or of its update is 0, the trust ratio is 1."""
     config = OptimizerConfig(weight_decay_rate=0.0)
     ones, zeros = tf.ones([3]), tf.zeros([3])
     slots = zeros, zeros, 0.5, 1.0, False, config
@@ -85,7 +85,7 @@ def test_a_zero_weight_moves_by_the_plain_update():
 
 
 def test_norms_and_biases_are_excluded_and_tables_are_not():
-    """Full names, not Keras's short names, exclude norms and biases from decay.
+    """Layer norms and biases are excluded from decay by their full names.
 
     Slots are named after their variables.
     """
@@ -100,7 +100,10 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
 
 
 def test_clipping_scales_only_above_the_limit():
-    """Clipping limits the norm, keeps the direction and reports NaN."""
+    """Clipping limits the gradients' norm and keeps their direction.
+
+    If a gradient is NaN, the reported norm is NaN.
+    """
     gradients = [tf.constant([3.0]), tf.constant([[4.0]])]
     scaled, norm = clip(gradients, 1.0)
     assert float(norm) == 5.0

@@ -86,7 +86,7 @@ def test_there_are_no_more_prediction_places_than_a_rate_needs():
 def test_a_batch_keeps_its_tokens():
     """The batches of all phases have about the same number of tokens.
 
-    Replicas and micro-batches divide each batch.
+    Each batch size is a multiple of `unit`.
     """
     sizes = [p.batch_size for p in phases("a:0.7,b:0.2,c")]
     assert sizes == [64, 32, 8]
@@ -136,7 +136,7 @@ def test_records_with_masks_have_no_schedule_of_them():
 def test_work_is_the_mean_over_the_time_of_the_phases():
     """The FLOPs per example are a harmonic mean over the phases.
 
-    The weights are the phases' shares of the run.
+    In this mean, the weight of a phase is its share of the run.
     """
     made = phases("a:0.25,c", "2:0.25,6")
     first, second = (
@@ -156,7 +156,7 @@ def test_equal_steps_share_a_compilation():
 
 
 def test_a_phase_says_what_its_steps_are():
-    """The summary states the mask rate only if the rate is scheduled."""
+    """A phase's summary states the mask rate only if the rate is scheduled."""
     first, second = phases(masks="0.3:0.5,0.15")
     said = "batches of 64 x 64 tokens from a, 6 layers"
     assert first.summary() == f"{said}, masks 0.3"

@@ -82,7 +82,7 @@ def test_metrics_are_beside_those_of_frequencies(records, trained):
 
 
 def test_the_directory_says_that_it_is_of_phonemes(records, trained):
-    """The model directory contains the tables, and its card names the task."""
+    """The model directory has the records' tables and a card about phonemes."""
     for name in ("symbols.json", "words.json"):
         mine = (records / "trained" / name).read_bytes()
         assert mine == (records / "records" / name).read_bytes()
@@ -264,7 +264,7 @@ def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
 
 
 def test_tables_must_be_those_of_the_records(records, tmp_path):
-    """A changed table raises an error before training."""
+    """A changed table of words raises an error before training."""
     shutil.copytree(records / "records", tmp_path / "records")
     path = tmp_path / "records" / "words.json"
     words = json.loads(path.read_text())

@@ -107,7 +107,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
 def test_a_warm_start_takes_the_weights_and_not_the_step(
     data_dir, trained, tmp_path
 ):
-    """With `init_checkpoint`, a new run has that model's held-out metrics.
+    """With `init_checkpoint`, an evaluation has the source's held-out metrics.
 
     Without training, the new run writes no checkpoint.
     """
@@ -299,7 +299,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
 ):
-    """The error states the sizes of the records and of the model.
+    """The error for records that do not fit the model states the sizes of both.
 
     No file is written.
     """

@@ -124,7 +124,7 @@ def test_only_training_follows_the_schedules(do_train, layers):
 
 
 def test_workers_compare_what_determines_the_run(monkeypatch):
-    """Paths and devices may differ, but the contents of files may not."""
+    """Workers compare settings and contents of files, not paths or devices."""
     compared = []
     monkeypatch.setattr(
         run_setup.distribution,

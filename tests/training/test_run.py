@@ -161,7 +161,7 @@ def test_an_ignored_interrupt_stays_ignored():
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
-    """A run in another thread leaves signal handlers unchanged."""
+    """A run outside the main thread leaves signal handlers unchanged."""
     before = handlers()
 
     def enter():
@@ -311,7 +311,10 @@ def test_a_time_budget_stops_with_a_checkpoint(
 
 
 def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
-    """Rows after the resumed step are dropped; all other rows are plotted."""
+    """If a run resumes at a step, rows of the history after it are dropped.
+
+    The history of a finished run can be plotted.
+    """
     directory, _ = unbroken
     history = History(str(directory), 20)
     assert history.column("eval", "mlm_loss")[0] == [10, 20]
@@ -324,7 +327,10 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
     "line", ["{broken", "[1]", "7", '{"loss": 1.0}', "", "7" * 61]
 )
 def test_a_damaged_history_is_one_error(line, tmp_path):
-    """An error names a damaged line; an incomplete last line is dropped."""
+    """The error for a damaged history names the line.
+
+    An incomplete last line is dropped instead.
+    """
     row = '{"step": 1, "split": "train", "steps": 1}\n'
     path = tmp_path / "history.jsonl"
     path.write_text(f"{row}{line}\n{row}")

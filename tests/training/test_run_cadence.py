@@ -29,7 +29,7 @@ def test_stops_fall_on_every_cadence():
 
 
 def test_pace_aims_at_seconds():
-    """Steps of 0.1 s are run in windows of 50, and never more than 1,000.
+    """A window of steps lasts about 5 s, and has at most 1,000 steps.
 
     The first steps, which include compilation, do not affect the pace.
     """

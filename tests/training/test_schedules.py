@@ -122,9 +122,9 @@ class Break(Hook):
 
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
-    """Each mask rate has its own number of predictions.
+    """The mask rate of a phase determines its number of predictions.
 
-    Steps that run again after a resume mask the same words.
+    Steps that are repeated after a resume mask the same words.
     """
     how = {
         "data_dir": "{dynamic}",

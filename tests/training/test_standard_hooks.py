@@ -31,7 +31,7 @@ def window(steps, bad=0, first_bad=0):
 
 
 class FakeRun:
-    """A run whose messages and calls are recorded."""
+    """A stand-in for a run that records messages and calls."""
 
     def __init__(self, **values):
         self.told, self.rows, self.seconds, self.stops = [], [], {}, []
@@ -68,7 +68,7 @@ def test_a_hundred_bad_steps_in_a_row_end_a_run():
 
 
 def test_one_bad_step_ends_a_run_that_skips_none():
-    """The error names the step that is not finite."""
+    """Unless bad steps are skipped, the error names the first bad step."""
     stops, good = RequireFinite(False), window(3)
     stops.after(None, good)
     assert "skipped_updates" not in good.values

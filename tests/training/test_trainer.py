@@ -1,4 +1,4 @@
-"""Replicas and micro-batches do not affect the training step."""
+"""Replicas and micro-batches do not affect the result of training."""
 
 import dataclasses
 import re
@@ -82,7 +82,10 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 
 @pytest.mark.slow
 def test_released_normalization_depends_on_the_replicas():
-    """`per_replica` averages the replicas' means, not all examples' losses."""
+    """With `per_replica`, the loss is the mean of the replicas' mean losses.
+
+    This changes the weights after training.
+    """
     whole = trained(replicas=2)
     averaged = trained(replicas=2, per_replica=True)
     assert tiny.largest_difference(whole, averaged) > 1e-4
@@ -234,7 +237,10 @@ def test_the_released_divisor_is_that_of_a_replica():
 
 
 def test_a_trainer_of_a_depth_shares_the_state():
-    """Each depth has one trainer, whose objective runs that many layers."""
+    """`at_depth` returns one trainer per depth; all share the model's weights.
+
+    The objective of a trainer runs the number of layers of its depth.
+    """
     trainer = tiny.make_trainer(config=tiny.CONFIG)
     for layers in (None, 2):
         assert trainer.at_depth(layers) is trainer

@@ -94,7 +94,7 @@ OLD, NEW = np.arange(8.0).reshape(4, 2) ** 2, np.full((3, 2), -1.0)
 
 
 def test_rows_are_kept_meant_or_new():
-    """A row is an old row, a mean of old rows, or random."""
+    """A new piece's row is an old row, a mean of old rows, or random."""
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
     assert Transplant([*ORIGINS, [1]], None).describe() == (

@@ -29,7 +29,7 @@ def table(model):
 
 
 def saved(folder, config, without=("none",)):
-    """Save a model with random weights; return its values."""
+    """Save a model with random weights; return {name: value}."""
     model = make(config, 1)
     named = checkpoints.named_variables(model)
     kept = {n: v for n, v in named.items() if not n.startswith(without)}
@@ -118,7 +118,7 @@ POSITIONS = "albert/embeddings/position_embeddings"
     ],
 )
 def test_positions_are_repeated_or_cut(tmp_path, positions, told):
-    """A longer table repeats the source's table; a shorter table is cut."""
+    """A longer position table repeats the source's; a shorter one is cut."""
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
     found, said, _ = started(tmp_path, target)

@@ -42,7 +42,7 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """The error shows the value of TF_CONFIG and a valid example."""
+    """The error for an invalid TF_CONFIG has its value and a valid example."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
@@ -96,7 +96,7 @@ def test_workers_must_meet_first(monkeypatch):
 
 
 def test_workers_that_cannot_be_connected_are_one_error(monkeypatch):
-    """The error for a failed connection has TensorFlow's first line."""
+    """The error for a failed connection has the first line of TensorFlow's."""
 
     def fail():
         raise tf.errors.UnavailableError(None, None, "no answer\nmore lines")
