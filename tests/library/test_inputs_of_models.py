@@ -215,7 +215,7 @@ def test_rows_in_lists_are_ids(model):
 def test_a_lone_text_has_one_answer(model, shallow):
     """The result for a single text has no batch axis.
 
-    Its values equal those for a list of one text.
+    The values equal those for a list of one text.
     """
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)

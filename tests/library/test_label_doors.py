@@ -186,7 +186,7 @@ ANSWERS = [
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
     """Answers are in a separate list or in a column of the table.
 
-    They are texts, with or without their positions.
+    The answers are texts, with or without positions in the context.
     """
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}

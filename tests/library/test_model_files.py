@@ -65,9 +65,9 @@ def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
     "name", ["thesis.txt", "best/ckpt-7.index", "ckpt-0.h5", "empty/", ".git"]
 )
 def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
-    """If a folder has files that are not a model's, it is not replaced.
+    """A folder with files that are not a model's is not replaced.
 
-    The error names the first such file.
+    The error names such a file.
     """
     model, folder = albert_tf.load(pretrained_dir), tmp_path / "model"
     model.save(folder)

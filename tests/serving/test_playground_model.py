@@ -61,7 +61,7 @@ def test_a_model_that_does_not_load_is_refused(
 def test_pieces_that_look_alike_are_told_apart():
     """Pieces that differ only in a word-boundary mark get different names.
 
-    If there are several masks, the names start with the mask's number.
+    If there are several masks, a name starts with its mask: `[MASK] 1: `.
     """
     pieces = [["\u2581the", "the", "\u2581"], ["a", "\u2581b", "c"]]
     row = {

@@ -67,7 +67,7 @@ def test_what_is_said_stays_and_the_rest_follows():
 def test_the_rate_falls_with_the_width_and_rises_with_the_batch():
     """The learning rate is proportional to the square root of the batch size.
 
-    It is inversely proportional to the square root of the width.
+    The rate is inversely proportional to the square root of the width.
     """
     wide = dataclasses.replace(TRIAL, hidden_size=512)
     assert choose(wide)["learning_rate"] == 1e-3

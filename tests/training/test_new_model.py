@@ -208,8 +208,8 @@ def test_scores_are_those_of_the_constants():
 def test_reserved_dimensions_leave_the_sizes_of_the_others():
     """All words get the same norm in the dimensions for words.
 
-    They also get the same norm in the shared dimensions. The ratio of these
-    norms and the table's mean square do not change.
+    All words also get the same norm in the shared dimensions. The ratio of the
+    two norms and the table's mean square do not change.
     """
     places, words = informed_start.kept_apart(20, 8)
     assert (places.tolist(), words.tolist()) == ([0, 1, 4, 5], [17, 18, 19])

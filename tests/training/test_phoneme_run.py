@@ -93,7 +93,7 @@ def test_the_directory_says_that_it_is_of_phonemes(records, trained):
 def test_held_out_masks_are_always_the_same(records):
     """The batch size does not change held-out masks.
 
-    Training masks depend only on the seed and the position.
+    Training masks depend on the seed.
     """
     folder = str(records / "records")
     metadata = load_metadata(folder)

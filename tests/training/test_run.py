@@ -311,7 +311,7 @@ def test_a_time_budget_stops_with_a_checkpoint(
 
 
 def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
-    """If a run resumes at a step, rows of the history after it are dropped.
+    """When a run resumes at step 10, history rows after step 10 are dropped.
 
     The history of a finished run can be plotted.
     """
