@@ -57,9 +57,9 @@ def test_limits_are_the_documented_ones(page):
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_request_may_have_the_largest_size(page, more):
-    """A request of exactly the largest size succeeds; a larger one gets 413.
+    """A request of exactly the largest size succeeds.
 
-    Both responses have the security headers.
+    A larger request gets status 413. Both responses have the security headers.
     """
     sent = []
 

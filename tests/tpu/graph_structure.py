@@ -123,7 +123,7 @@ class Frame:
         return node.op, lists, [self.token(data(node)[i]) for i in carried]
 
     def origin(self, name: str) -> str:
-        """Return the name of the value that identities pass on under a name."""
+        """Return the name of the value behind a chain of identities."""
         owner, _, index = name.partition(":")
         node = self.nodes.get(owner)
         if node is None or node.op not in PASSED:

@@ -98,7 +98,7 @@ class FakeStep:
 
 
 def test_the_search_prints_each_size(capsys):
-    """Each compiled size has a line; the last line states the largest size."""
+    """The search prints a line for each size, and then the largest size."""
     step = FakeStep(None, parse("v5e-8"))
     search(step, {8: step.compile(8)}, 16 * GIB)
     said = "according to the TPU compiler (2 s)"

@@ -227,7 +227,7 @@ def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
 
 @pytest.mark.slow
 def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
-    """The best evaluation of a shorter run also counts in a longer run."""
+    """The evaluation at the end of a shorter run counts in a longer run."""
     scores = iter([0.5, 0.9, 0.7])
 
     def evaluate():

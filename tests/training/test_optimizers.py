@@ -27,7 +27,7 @@ TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 
 
 def oracle(w, gradients, rates, decayed, c):
-    """Return w, m and v from Algorithm 2 of the LAMB paper, or from AdamW."""
+    """Return w, m and v after steps of LAMB (Algorithm 2) or of AdamW."""
     b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
     m = v = np.zeros_like(w)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
