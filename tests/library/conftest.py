@@ -18,11 +18,11 @@ def new_classifier(folder):
 
 @pytest.fixture
 def classifier(shallow):
-    """Return a model that no other test uses."""
+    """Return a new compiled classifier, which a test may change."""
     return new_classifier(shallow)
 
 
 @pytest.fixture(scope="session")
 def same_classifier(shallow):
-    """Return a model for tests that do not change it."""
+    """Return a compiled classifier for tests that do not change the model."""
     return new_classifier(shallow)

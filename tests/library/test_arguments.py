@@ -21,7 +21,7 @@ IDS = {"input_ids": np.ones([2, 4], np.int32)}
 
 
 def test_classes_have_names_in_keras_files():
-    """Files store the public names of classes, independent of modules."""
+    """Keras files store the public name of each layer class, not its module."""
     for name in albert_tf.PUBLIC:
         thing = getattr(albert_tf, name)
         if isinstance(thing, type) and issubclass(thing, keras.Layer):
@@ -30,7 +30,7 @@ def test_classes_have_names_in_keras_files():
 
 
 def test_fit_has_the_defaults_of_keras():
-    """Arguments of `fit` that Keras also has have Keras's defaults."""
+    """The arguments that `fit` shares with Keras have the same defaults."""
     ours, theirs = (
         {
             name: parameter.default
@@ -82,7 +82,7 @@ def test_labels_are_smoothed_for_the_own_loss(
 
 
 def fake(**values):
-    """Return a stand-in for a model, with its own task."""
+    """Return a stand-in with the given attributes, for a model or a task."""
     return types.SimpleNamespace(**values)
 
 
@@ -100,7 +100,10 @@ def fake(**values):
     ],
 )
 def test_a_tuple_has_labels_and_weights(unlabeled, x, found):
-    """A tuple contains texts, labels and weights, or columns of texts."""
+    """A tuple contains texts, labels and weights.
+
+    If labels are separate or not needed, a tuple may contain columns of texts.
+    """
     model = fake(task=fake(unlabeled=unlabeled))
     unpacked = TaskModel.unpacked(model, x, None, 5)
     assert unpacked[:2] == found[:2] and unpacked[2] == found[2]
@@ -138,7 +141,10 @@ def test_metrics_that_examples_lack_are_named():
 
 @pytest.mark.parametrize("weights", [None, [1, 2, 3, 4, 5, 6, 7, 8]])
 def test_the_last_examples_are_held_out(weights):
-    """The last examples, with their weights, are held out in order."""
+    """The last examples, with their weights, are held out in order.
+
+    If one of the parts would have no examples, an error is raised.
+    """
     model = fake(
         weighted_examples=lambda x, y, weights, part: (x, weights),
         _in_memory=lambda *data: data,
@@ -177,7 +183,7 @@ class Recorder:
 
 @pytest.mark.parametrize("official", [[], ["f1"]])
 def test_data_of_fit_are_divided_or_given(official):
-    """The model splits texts, and Keras splits ids.
+    """With `validation_split`, the model divides texts, and Keras divides ids.
 
     Explicit validation data take precedence.
     """

@@ -89,7 +89,7 @@ def test_a_callback_runs(name, model, tmp_path):
 
 
 def test_every_metric_has_a_direction(model):
-    """Without `mode`, callbacks know whether a metric should rise or fall."""
+    """Without `mode`, callbacks can tell whether a metric should rise."""
     watches = {n: calls.EarlyStopping(n) for n in (*UP, "loss", "val_loss")}
     model.fit(TEXTS, NAMES, callbacks=[*watches.values()], **HOW)
     for name, watch in watches.items():

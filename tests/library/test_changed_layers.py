@@ -40,7 +40,7 @@ def low_rank(shallow):
 
 
 def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
-    """Training changes A, B and the head, but not the kernels."""
+    """Training changes low-rank matrices and the head, but no other kernel."""
     learned = {v.path.rpartition("/")[2] for v in low_rank.trainable_variables}
     assert learned == {"lora_kernel_a", "lora_kernel_b", "bias", "kernel"}
     heads = [v for v in low_rank.trainable_variables if v.name == "kernel"]
@@ -55,7 +55,7 @@ def test_low_rank_matrices_and_the_head_alone_learn(low_rank, shallow):
 
 
 def test_a_folder_has_the_sum(low_rank, tmp_path):
-    """Saving to a folder merges the matrices into the kernels."""
+    """Saving to a folder merges the low-rank matrices into the kernels."""
     low_rank.save(tmp_path / "folder")
     query = low_rank.albert.encoder.attention_0_0.query
     sum_ = query._kernel.numpy() + (
@@ -129,7 +129,10 @@ def test_a_quantized_model_is_saved_by_keras_alone(shallow, tmp_path, mode):
     ("mode", "error"), [("int8", 0.005), ("int4", 0.08), ("float8", 0.07)]
 )
 def test_a_quantized_kernel_is_read_as_numbers(mode, error):
-    """A quantized kernel is read to within a share of its largest value."""
+    """A quantized kernel is read as floats, with a small error.
+
+    The error is relative to the largest value of the kernel.
+    """
     keras.utils.set_random_seed(3)
     dense = Dense(5, bias_initializer="ones")
     dense.build([None, 4])
@@ -142,7 +145,7 @@ def test_a_quantized_kernel_is_read_as_numbers(mode, error):
 
 @pytest.mark.slow
 def test_heads_read_quantized_kernels():
-    """With one int8 layer, the outputs of both heads change only slightly."""
+    """An int8 layer hardly changes the outputs of the word and span heads."""
     keras.utils.set_random_seed(3)
     config = dataclasses.replace(tiny.CONFIG, embedding_norm="hidden")
     ids = np.arange(12, dtype=np.int32).reshape(2, 6)
@@ -159,7 +162,7 @@ def test_heads_read_quantized_kernels():
 
 
 def test_an_earlier_file_is_read(low_rank):
-    """Old configs without tokenizer, changes or frozen layers can be read."""
+    """Old configs that lack the tokenizer and changes of layers can be read."""
     config = low_rank.get_config()
     for name in ("tokenizer", "learns", "changes"):
         del config[name]

@@ -93,7 +93,7 @@ def test_examples_are_reshuffled(tokenizer):
 
 
 def test_an_embedder_sees_no_partner_twice(shallow):
-    """In `fit`, no batch contains a partner twice."""
+    """In training on pairs, no batch contains the same second text twice."""
     model = Embedder.load(shallow, max_length=8)
     words = "good great fine bad poor awful".split()
     first = [f"the film was {w}" for w in words * 4]

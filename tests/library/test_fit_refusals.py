@@ -75,7 +75,7 @@ def untrained(model, path):
     ],
 )
 def test_refuses_what_does_not_fit(same_classifier, shallow, action, message):
-    """The error for each mistake states the rule that it breaks."""
+    """The error for each mistake states the rule that the mistake breaks."""
     with pytest.raises(InputError, match=message):
         action(same_classifier, shallow)
 

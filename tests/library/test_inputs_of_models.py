@@ -46,7 +46,7 @@ class Encoding(collections.UserDict):
     ],
 )
 def test_names_of_hugging_face_mean_what_they_say(model, form):
-    """With Hugging Face's names, mask and segments affect every method."""
+    """With Hugging Face's names, every method uses the mask and segments."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     wanted, x = model(batch).numpy(), form(batch)
     alone = model(batch["input_ids"]).numpy()
@@ -126,7 +126,10 @@ def test_other_names_are_refused(model, method, name, message):
 )
 @pytest.mark.parametrize("part", [np.s_[:, :5], np.s_[:1], np.s_[0]])
 def test_masks_have_the_shape_of_the_ids(model, form, name, part):
-    """A mask with one row raises an error instead of being broadcast."""
+    """Masks and segments whose shape is not that of the ids raise an error.
+
+    This includes a single row, which is not broadcast.
+    """
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     x = form(batch[ALIASES.get(name, name)][part])
     ids = form(batch["input_ids"])
@@ -198,7 +201,10 @@ def test_texts_among_ids_are_told_where_to_go(model, shallow, call, form):
 
 
 def test_rows_in_lists_are_ids(model):
-    """Nested lists whose rows have equal lengths are read as arrays."""
+    """Nested lists whose rows have equal lengths are read as arrays.
+
+    Rows of unequal lengths raise an error.
+    """
     ids = [[2, 5, 3], [2, 6, 3]]
     np.testing.assert_array_equal(model(ids), model(np.array(ids, "int32")))
     with pytest.raises(InputError, match="`input_ids` must have rows of equal"):
@@ -209,7 +215,7 @@ def test_rows_in_lists_are_ids(model):
 def test_a_lone_text_has_one_answer(model, shallow):
     """The result for a single text has no batch axis.
 
-    Its values equal those for a list of one text.
+    The values equal those for a list of one text.
     """
     one, other = TEXTS[0], PAIRS[0]
     both = model.predict([one], [other], verbose=0)
@@ -228,7 +234,7 @@ def test_a_lone_text_has_one_answer(model, shallow):
 
 
 def test_probabilities_have_a_name(model):
-    """`predict_proba` accepts ids; `predict` returns logits for ids."""
+    """`predict_proba` returns equal probabilities for texts and their ids."""
     wanted = model.predict(TEXTS, PAIRS, verbose=0)
     found = model.predict_proba(TEXTS, PAIRS, verbose=0)
     np.testing.assert_array_equal(found, wanted)

@@ -32,7 +32,7 @@ def model_of(name, kind, words, **changes):
 
 
 def ways(columns, path):
-    """Yield a table as columns in memory, as a frame and as files."""
+    """Yield a table as columns, rows, a pandas frame and the path of a file."""
     rows = [
         dict(zip(columns, row, strict=True))
         for row in zip(*columns.values(), strict=True)
@@ -184,7 +184,10 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answers", ANSWERS)
 def test_answers_as_texts_or_with_places(words, tmp_path, answers):
-    """Answers are in a separate list or in a column of the table."""
+    """Answers are in a separate list or in a column of the table.
+
+    The answers are texts, with or without positions in the context.
+    """
     model = model_of(*READER, words)
     columns = {"question": ["what"] * 3, "context": TEXTS}
     table = columns | {"answers": answers}
@@ -265,7 +268,10 @@ def test_a_batch_of_raw_texts_is_not_a_sentence(words):
 
 
 def test_the_scheme_is_that_of_the_labels(words, capsys):
-    """Labels determine the scheme of tags; broken tags cause one note."""
+    """The names of the labels determine the scheme of tags.
+
+    Tags that break the scheme cause a single note.
+    """
     model = model_of(*TAGGER, words, labels=TAGS)
     assert model.examples([["a"]], [["O"]], "train")
     assert model.task.scheme == "BIO"

@@ -11,7 +11,10 @@ TEXT = "the [E1] garden <URL> river"
 
 
 def test_added_pieces_get_rows(pretrained_dir, tmp_path):
-    """New rows are means of old rows; old rows stay, and all are saved."""
+    """An added piece gets the mean of the rows that encoded it before.
+
+    Old rows stay, and all rows are saved.
+    """
     plain = albert_tf.load(pretrained_dir)
     grown = albert_tf.load(pretrained_dir, added_pieces=["[E1]", "<URL>"])
     size = plain.tokenizer.vocab_size
@@ -62,7 +65,10 @@ def test_refuses_what_are_no_new_pieces(pretrained_dir, pieces, message):
     "name", ["thesis.txt", "best/ckpt-7.index", "ckpt-0.h5", "empty/", ".git"]
 )
 def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
-    """An error names the foreign file, and the folder is left unchanged."""
+    """A folder with files that are not a model's is not replaced.
+
+    The error names such a file.
+    """
     model, folder = albert_tf.load(pretrained_dir), tmp_path / "model"
     model.save(folder)
     model.save(f"{folder}/", overwrite=True)

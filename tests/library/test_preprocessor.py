@@ -30,7 +30,7 @@ def agree(found, wanted):
 
 
 def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
-    """Lists, mapped texts and batches of pairs have the tokenizer's ids."""
+    """For lists, mapped texts and batched pairs, ids equal the tokenizer's."""
     wanted = tokenizer(TEXTS, max_length=LENGTH)
     agree(layer(TEXTS), wanted)
     texts = tf.data.Dataset.from_tensor_slices(TEXTS)
@@ -44,7 +44,10 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
 
 
 def test_what_keras_passes_is_read(layer, tokenizer):
-    """The layer accepts [B, 1], a list of two columns, and `Sequential`."""
+    """The layer accepts texts [B, 1], and a list of two columns.
+
+    The layer also works in functional and sequential models.
+    """
     wanted, texts = tokenizer(TEXTS, max_length=LENGTH), tf.constant(TEXTS)
     for column in (
         texts[:, None],
@@ -104,7 +107,7 @@ def test_a_column_of_lists_is_a_list():
 
 
 def test_the_layer_has_128_tokens_and_no_weights(tokenizer, tokenizer_dir):
-    """By default, inputs have 128 tokens, and the layer has no weights.
+    """By default, the layer outputs 128 tokens; there are no weights.
 
     Files of earlier versions store the tokenizer as an asset.
     """
@@ -132,7 +135,7 @@ def test_a_copy_has_the_vocabulary(layer):
 
 @pytest.mark.slow
 def test_a_new_global_seed_changes_nothing(layer, tokenizer):
-    """The vocabulary survives `set_random_seed`, which resets kernels."""
+    """After `set_random_seed`, the layer still returns the same ids."""
     texts = tf.data.Dataset.from_tensor_slices(TEXTS).batch(3).map(layer)
     first = next(iter(texts))
     keras.utils.set_random_seed(7)

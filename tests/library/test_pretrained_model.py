@@ -89,7 +89,7 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
 
 
 def test_embed_traces_few_graphs(pretrained):
-    """Calls with texts of any number and length share their graphs.
+    """Calls with any number of texts of any length share their graphs.
 
     The second shape makes a graph's sizes variable. Each pooling and each
     layer has its own graph.
@@ -157,7 +157,7 @@ def test_warnings_about_files_are_printed(pretrained, monkeypatch, capsys):
     ids=str,
 )
 def test_texts_are_told_from_ids(x, texts):
-    """Texts in any container are recognized, and the error quotes them."""
+    """Texts in any container are recognized; methods for ids reject texts."""
     assert base_model.has_text(x) == texts
     method = base_model.of_ids("predict")
     assert method.__name__ == "predict"
@@ -247,7 +247,7 @@ def test_a_functional_model_is_exported_by_keras(albert, tmp_path):
     ],
 )
 def test_refuses_what_does_not_fit(albert, pretrained, action, message):
-    """The error for a mistake names the argument."""
+    """The error for a wrong value names the argument or the text."""
     with pytest.raises(InputError, match=message):
         action(albert, pretrained)
 

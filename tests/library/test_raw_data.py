@@ -37,7 +37,10 @@ def test_a_frame_beside_labels_is_its_column():
 
 
 def test_rows_have_a_text_for_each_column():
-    """The error quotes the start of the first row."""
+    """A row must have a text for each column.
+
+    Otherwise, an error quotes the start of the first row.
+    """
     columns = TableColumns(("a", "b"), "label")
     assert user_data.text_columns([("x", "y"), ["z", ""]], columns) == {
         "a": ["x", "z"],
@@ -74,7 +77,10 @@ def test_sources_are_told_from_texts(tmp_path):
 
 
 def test_a_lone_text_is_told_from_a_path(tmp_path):
-    """A string is a path if a file exists, or if it ends like a table."""
+    """A string is a path if the file exists or the name ends like a table's.
+
+    If there are other columns, every string is a text.
+    """
     path = tmp_path / "a film"
     path.touch()
     for text in ("a film", "file:///nowhere/a", f"file://{path} and more"):

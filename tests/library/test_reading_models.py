@@ -27,7 +27,10 @@ ANSWERS = ["bad", "fine"] * 8
 
 
 def agree(model, path, *x):
-    """Assert that a file and a folder of a model make equal predictions."""
+    """Assert that a model predicts the same after it is saved and loaded.
+
+    The model is saved to a `.keras` file and to a folder.
+    """
     wanted = model.predict(*x, verbose=0)
     model.save(path / "model.keras")
     model.save(path / "model")
@@ -100,7 +103,7 @@ def test_answers_of_squad_have_places(shallow):
 
 
 def test_a_question_without_an_answer_may_come_late(shallow):
-    """Unanswerable questions may first occur in a later batch or `fit`."""
+    """Unanswerable questions may first occur in later training examples."""
     model = QuestionAnswerer.load(shallow)
     model.examples((QUESTIONS[:1], CONTEXTS[:1]), ["bad"], "train")
     assert model.task.scoring == "squad1"

@@ -75,7 +75,7 @@ def test_a_model_of_official_files_takes_texts(
 
 
 def test_a_set_of_classes(shallow, tmp_path):
-    """Labels are lists of names, or rows with 0 or 1 for each class.
+    """Multilabel labels are lists of names, or rows with 0 or 1 per class.
 
     Each class has an independent probability.
     """
@@ -102,7 +102,10 @@ def test_a_set_of_classes(shallow, tmp_path):
 
 
 def test_a_number(shallow):
-    """The loss is the squared error; `score` returns a correlation."""
+    """The loss of a regression model is the mean squared error.
+
+    `score` returns the Pearson correlation.
+    """
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow)
     model.compile(AdamW(0.001), run_eagerly=True)
@@ -145,7 +148,10 @@ def test_shares_of_classes_are_learned(shallow):
 
 
 def test_shares_of_a_set_of_classes(shallow):
-    """Soft labels of a multilabel task need not add up to 1."""
+    """The loss of soft multilabel labels is the mean binary cross entropy.
+
+    The labels of an example need not add up to 1.
+    """
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     model.compile(AdamW(0.0), run_eagerly=True)
@@ -161,7 +167,10 @@ def test_shares_of_a_set_of_classes(shallow):
     "how", [{"num_labels": np.int64(2)}, {"labels": ["joy", "fear"]}]
 )
 def test_several_numbers(shallow, tmp_path, how):
-    """The loss is the mean squared error; a saved model keeps its outputs."""
+    """The loss of several numbers is their mean squared error.
+
+    A model that is saved and loaded has the same outputs.
+    """
     keras.utils.set_random_seed(1)
     model = Regressor.load(shallow, **how)
     model.compile(AdamW(0.001), metrics=["pearson"], run_eagerly=True)

@@ -80,7 +80,7 @@ def test_classes_without_names_are_counted(shallow, finished):
 
 
 def test_files_are_read_as_the_arguments_say(monkeypatch):
-    """`load` reads files for pairs, or without heads, only if requested."""
+    """`load` passes on `pairs`, `encoder_only` and `added_pieces`."""
     asked = []
 
     def open_model(path, how, added_pieces):

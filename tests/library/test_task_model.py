@@ -1,4 +1,4 @@
-"""`fit`, `evaluate` and `predict` on strings agree with the program."""
+"""`fit`, `evaluate` and `predict` on strings agree with `finetune.py`."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ def columns(number, seed):
 
 @pytest.mark.slow
 def test_fit_ends_with_the_weights_of_the_program(shallow, opinions, tmp_path):
-    """On equal batches, `fit` and the program lead to equal weights."""
+    """On equal batches, `fit` and `finetune.py` lead to equal weights."""
     seed = TrainingConfig().random_seed
     output = str(tmp_path / "run")
     tiny_runs.run(
@@ -80,7 +80,7 @@ def test_strings_are_evaluated_like_ids(classifier):
 
 @pytest.mark.slow
 def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
-    """Model, program and export compute equal probabilities."""
+    """The model, `finetune.py` and the SavedModel have equal probabilities."""
     output, _ = finished
     rows = tiny_runs.predictions(f"{output}/predictions.tsv")
     texts, _ = columns(37, 3)
@@ -100,7 +100,7 @@ def test_predict_is_the_program_and_the_saved_model(finished, tmp_path):
 
 
 def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
-    """`score` returns the official metrics that the program wrote."""
+    """`score` returns the official metrics that `finetune.py` wrote."""
     output, metrics = finished
     capsys.readouterr()
     found = Classifier.load(output).score(opinions["eval_file"])
@@ -111,7 +111,10 @@ def test_score_is_the_evaluation_of_the_program(finished, opinions, capsys):
 
 @pytest.mark.slow
 def test_fit_learns_and_tells(tmp_path):
-    """`fit` trains; its history has the loss and accuracy of both data sets."""
+    """`fit` learns, and returns a history of losses and accuracies.
+
+    With validation data, the history has both metrics of these data, too.
+    """
     train, dev = columns(300, 1), columns(53, 2)
     shape = {"initializer_range": 0.2, "num_hidden_layers": 1}
     folder = tiny_tasks.make_model_dir(tmp_path, **shape)
@@ -256,7 +259,10 @@ def test_bfloat16_is_the_global_policy(shallow, tmp_path):
 
 
 def test_a_fine_tuned_model_keeps_or_changes_its_head(finished):
-    """A loaded model keeps its labels; a new task uses only its encoder."""
+    """A fine-tuned model keeps its labels and cannot change its task.
+
+    With `new_head=True`, another task uses only the encoder of the model.
+    """
     model = Classifier.load(finished[0], pairs=False)
     assert model.task.labels == LABELS
     for option in ("pairs", "multilabel"):

@@ -162,7 +162,7 @@ def test_metrics_of_one_decision_are_about_class_1(classifier):
 
 
 def test_metrics_of_a_set_of_classes(shallow):
-    """Metrics of class sets receive probabilities, not logits."""
+    """For sets of classes, Keras metrics receive probabilities, not logits."""
     keras.utils.set_random_seed(3)
     model = Classifier.load(shallow, LABELS, multilabel=True)
     flags, half = np.eye(2)[NUMBERS], threshold(model)
@@ -235,7 +235,7 @@ def test_a_file_keeps_the_metrics(classifier, tmp_path):
     ],
 )
 def test_labels_beside_ids_are_those_beside_texts(shallow, form, dtype):
-    """Labels of all data types and shapes lead to equal results for ids."""
+    """With labels of any type and shape, ids and texts have equal results."""
     flags = np.array([[1, 0], [0, 1], [1, 1], [0, 0]], dtype)
     row = np.array([1, 0, 1, 1], dtype)
     cases = [
@@ -272,7 +272,10 @@ def test_official_metrics_need_texts(classifier):
 
 
 def test_smoothed_labels_are_of_training_alone(shallow):
-    """Training targets are (1 - s) y + s / C, but `val_loss` uses y."""
+    """Training smooths labels y to (1 - s) y + s / C; `val_loss` uses y.
+
+    The smoothing is s, and the number of classes is C.
+    """
     keras.utils.set_random_seed(1)
     model = Classifier.load(shallow, LABELS, classifier_dropout=0.0)
     model.compile(AdamW(0.0), label_smoothing=0.2, run_eagerly=True)
@@ -298,7 +301,7 @@ def test_smoothed_labels_are_of_training_alone(shallow):
 
 
 def test_losses_that_want_one_hot_labels_get_them(classifier):
-    """Keras's categorical and sparse cross entropies are equal."""
+    """Losses that need one-hot labels get them, and equal the sparse loss."""
     wanted = measured(classifier, None)["loss"]
     for cls in (losses.CategoricalCrossentropy, losses.BinaryCrossentropy):
         loss = cls(from_logits=True)
@@ -309,7 +312,10 @@ def test_losses_that_want_one_hot_labels_get_them(classifier):
 
 
 def test_tokens_without_a_tag_count_in_no_metric(shallow):
-    """Keras's losses and metrics include only words, like the task's own."""
+    """Keras's losses and metrics of tags equal the task's own, word by word.
+
+    Tokens without a tag are ignored.
+    """
     keras.utils.set_random_seed(1)
     model = Tagger.load(shallow, ["O", "B-X"])
     words, tags = [["a", "good", "film"], ["so", "bad"]], [[0, 1, 0], [1, 1]]

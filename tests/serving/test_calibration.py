@@ -1,4 +1,4 @@
-"""Files contain the inputs that calibrate or evaluate a model."""
+"""The inputs that calibrate or evaluate a model are read from files."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,11 @@ def test_lines_of_text_are_rows(pretrained_dir, tokenizer, tmp_path):
 
 
 def test_examples_of_a_file_fill_batches(pretrained_dir, tmp_path, monkeypatch):
-    """Only full batches are used, and the positions of masks do not matter."""
+    """Examples from a text file fill batches, up to a limit of rows.
+
+    Rows that do not fill a batch are dropped. A model with masks also gets
+    positions.
+    """
     monkeypatch.setattr(litert, "CALIBRATION_ROWS", 5)
     file = tmp_path / "text.txt"
     file.write_text("night\n" * 7)

@@ -68,7 +68,7 @@ def test_examples_have_any_number_of_choices(folder):
 
 @pytest.mark.slow
 def test_a_fixed_batch_has_any_number_of_choices(folder):
-    """A fixed batch size is the number of questions, not the number of rows."""
+    """A fixed batch size counts questions, not (question, choice) rows."""
     table = tf.constant([CHOICES[0], CHOICES[0]])
     inputs = strings(CONTEXTS[:2]), strings(QUESTIONS[:2]), table
     found = server_of(folder, batch_size=2).call("choose", *inputs)

@@ -31,7 +31,7 @@ def test_classification_names_its_labels(tmp_path, pretrained_dir):
 
 
 def test_a_graph_places_choices_as_python_does():
-    """A choice fills each blank in the question, or else follows it."""
+    """A choice fills each blank of a question, or else follows the question."""
     questions, choices = (
         ["a _ b _?", "why?", "_ c", "d _"],
         ["W", "X", "Y", "Z"],
@@ -42,7 +42,7 @@ def test_a_graph_places_choices_as_python_does():
 
 
 def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
-    """Each class has a probability; classes above 0.5 are chosen."""
+    """Probabilities equal the Keras model's; classes above 0.5 are chosen."""
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "multilabel", ("a", "b", "c"))
     wanted = Classifier.load(folder).predict(TEXTS, verbose=0)
@@ -52,7 +52,10 @@ def test_multilabel_says_what_is_chosen(tmp_path, pretrained_dir):
 
 
 def test_regression_gives_the_score(tmp_path, pretrained_dir):
-    """`score` returns the model's number, even for serialized examples."""
+    """`score` returns the number that the Keras model predicts.
+
+    Serialized examples lead to the same numbers.
+    """
     folder = tmp_path / "model"
     finetuned(folder, pretrained_dir, "regression", pair="b")
     wanted = Regressor.load(folder).predict(TEXTS, TEXTS[::-1], verbose=0)

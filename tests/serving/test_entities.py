@@ -1,4 +1,4 @@
-"""Entities end where their text or their tags require."""
+"""No entity extends beyond its text, or further than the tags allow."""
 
 import dataclasses
 

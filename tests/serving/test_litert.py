@@ -76,7 +76,7 @@ def test_fills_masks_as_the_python_model(
 def test_scores_pairs_as_the_python_model(
     pretrained, pretrained_model, tokenizer
 ):
-    """For all kinds of texts, outputs equal those of the Python model."""
+    """For texts and pairs, outputs equal those of the Python model."""
     runner = Runner(pretrained)
     found = runner.scores(TEXTS, TEXTS[::-1])
     inputs = packed(tokenizer, TEXTS, TEXTS[::-1])
@@ -205,7 +205,7 @@ def test_an_encoder_without_heads_gives_vectors(
 
 @pytest.mark.slow
 def test_a_file_and_its_task_belong_together(classifier, pretrained, tmp_path):
-    """A missing `task.json`, or another model's, raises an error."""
+    """A missing `task.json`, or that of another model, raises an error."""
     out = exported(classifier[0], tmp_path / "out")
     task = (tmp_path / "out" / "task.json").read_text("utf-8")
     three = json.loads(task)
@@ -249,7 +249,10 @@ BOTH = {"sequence_output": (1, 4, 16), "pooled_output": (1, 16)}
     ],
 )
 def test_the_outputs_of_a_file_must_fit_its_task(kind, outputs, said):
-    """A file has the outputs that its task needs, one logit for each label."""
+    """A model that lacks the outputs that its task needs raises an error.
+
+    A classifier must have one logit for each label.
+    """
     task = kind and find(kind)
     if kind == "classification":
         task = dataclasses.replace(task, labels=LABELS)
@@ -262,7 +265,10 @@ def test_the_outputs_of_a_file_must_fit_its_task(kind, outputs, said):
 
 
 def test_copies_of_the_last_row_fill_a_batch():
-    """The model is called with full batches; the added rows are dropped."""
+    """A batch that is not full is filled with copies of the last row.
+
+    The outputs of the copies are dropped.
+    """
     calls = []
 
     def call(inputs):
@@ -308,7 +314,10 @@ def test_masks_of_a_text_are_in_the_first_row_of_a_batch(tokenizer):
     ],
 )
 def test_the_heads_decide_what_is_answered(tokenizer, masks, order, pair, said):
-    """Masks are filled, pairs are scored, and other texts become vectors."""
+    """The heads determine whether masks are filled or pairs are scored.
+
+    Other texts become vectors.
+    """
     outputs = {
         "sequence_output": np.array([[[1.0, 2.0], [3.0, 6.0], [9.0, 9.0]]]),
         "pooled_output": np.array([[0.5, 0.25]]),
@@ -339,7 +348,7 @@ def test_the_heads_decide_what_is_answered(tokenizer, masks, order, pair, said):
 def test_any_error_of_the_interpreter_names_the_file(
     error, pretrained, monkeypatch
 ):
-    """For any kind of error, the message names the unreadable file."""
+    """If the interpreter raises any error, our error names the model file."""
 
     def fail(path, num_threads):
         raise error("no file")
@@ -361,7 +370,10 @@ def test_foreign_folders_are_refused(pretrained, tmp_path):
 
 
 def test_a_plain_text_is_a_query():
-    """A query that is not a JSON object is plain text, which errors quote."""
+    """A query that is not a JSON object is the text of the first field.
+
+    An error about a missing field quotes the start of the text.
+    """
     fields = KINDS["regression"].fields
     for line in ("a good film", "[1]", "[[links]] {in} a text", "12"):
         wanted = {"text": line, "text_pair": ""}
@@ -394,7 +406,7 @@ def test_the_length_of_a_query_is_limited():
     ],
 )
 def test_damaged_json_is_no_text(line, reason):
-    """A query that begins as an object, or is nested deeply, must be JSON."""
+    """A query that begins like a JSON object or nests deeply must be valid."""
     with pytest.raises(InputError, match=f"valid JSON: {reason}"):
         litert_runner.fields_of(line, KINDS["regression"].fields)
 

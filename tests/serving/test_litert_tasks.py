@@ -1,4 +1,4 @@
-"""LiteRT equals the SavedModel for questions, choices and entities."""
+"""LiteRT models answer questions, choices and entities as SavedModels do."""
 
 import dataclasses
 import functools
@@ -44,7 +44,7 @@ def exported(folder, pretrained_dir, task):
 
 
 def converted(folder):
-    """Convert the model directory `model` for two texts; return a folder."""
+    """Convert the subfolder `model` for batches of two; return a new folder."""
     two = ServingConfig(batch_size=2)
     return written(folder / "model", folder / "lite", two, to="litert")
 
@@ -75,9 +75,10 @@ def questions(pretrained_dir, tmp_path_factory):
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
 def test_answers_are_those_of_the_savedmodel(questions, head):
-    """Texts, offsets, scores and odds equal the SavedModel's in many windows.
+    """Texts, offsets, scores and odds equal the SavedModel's.
 
-    The threshold in `task.json` decides whether there is an answer.
+    This includes a context of several windows. The threshold in `task.json`
+    decides whether there is an answer.
     """
     folder, wanted, threshold = questions(head)
     runner = Runner(folder)
@@ -148,7 +149,10 @@ def test_shorter_files_answer_as_the_savedmodel(pretrained_dir, tmp_path):
 
 @pytest.mark.slow
 def test_choices_are_those_of_the_savedmodel(pretrained_dir, tmp_path):
-    """As in SavedModels, choices fill blanks, and long texts are truncated."""
+    """Probabilities and the chosen text equal the SavedModel's.
+
+    Choices fill blanks, and long texts are truncated.
+    """
     config = TaskConfig(max_seq_length=24, max_qa_length=8)
     task = find("race").updated(**vars(config))
     server, runner = exported(tmp_path, pretrained_dir, task)

@@ -1,4 +1,4 @@
-"""ONNX files are small, and onnxruntime computes Python's outputs."""
+"""ONNX files are small, and their outputs equal the Python model's."""
 
 import numpy as np
 import pytest
@@ -117,6 +117,6 @@ def test_weights_are_stored_once(folder, pretrained_model):
 
 
 def test_vocabulary_and_config_lie_beside(folder):
-    """The folder contains all files that are needed to create ids."""
+    """The folder contains only the model, its config and its tokenizer."""
     names = "model.onnx albert_config.json tokenizer.json spiece.model"
     assert {path.name for path in folder.iterdir()} == set(names.split())

@@ -39,7 +39,10 @@ def test_foreign_models_are_refused(tmp_path):
 def test_a_model_that_does_not_load_is_refused(
     error, reason, tmp_path, monkeypatch
 ):
-    """The error has the first line of TensorFlow's error."""
+    """If loading fails, the error has the first line of TensorFlow's error.
+
+    A model without a signature for raw text also raises an error.
+    """
     tiny.CONFIG.save(str(tmp_path / "assets"))
 
     def load(folder):
@@ -56,7 +59,10 @@ def test_a_model_that_does_not_load_is_refused(
 
 
 def test_pieces_that_look_alike_are_told_apart():
-    """Each mask has its own pieces, without marks of word boundaries."""
+    """Pieces that differ only in a word-boundary mark get different names.
+
+    If there are several masks, a name starts with its mask: `[MASK] 1: `.
+    """
     pieces = [["\u2581the", "the", "\u2581"], ["a", "\u2581b", "c"]]
     row = {
         "mask_count": np.array(2),
@@ -102,7 +108,7 @@ def test_attention_is_shown_for_a_text_that_fits_the_page():
 
 
 def test_texts_are_marked_where_the_model_says():
-    """Spans count characters; words with the tag `O` are not marked."""
+    """The offsets of marked spans count characters, not bytes."""
     row = {
         "entity_count": np.array(1),
         "starts": np.array([2, 0]),
@@ -116,7 +122,7 @@ def test_texts_are_marked_where_the_model_says():
 
 
 def test_answers_are_shares_of_one():
-    """Probabilities of equal texts are added, and all values add up to 1."""
+    """Probabilities of answers with equal texts are added; the sum is 1."""
     row = {
         "starts": np.array([2, 7, 2, 0]),
         "ends": np.array([6, 11, 6, 0]),
@@ -215,7 +221,7 @@ def test_tags_without_entities_are_shown():
 
 
 def test_choices_are_one_a_line():
-    """Each nonblank line is a choice; a single choice raises an error."""
+    """Each nonblank line is a choice; there must be 2 to 8 choices."""
     row = {"probabilities": np.array([0.2, 0.8])}
     shown = playground_model.choose(row, "c", "q", "to sea\n\nto sea")
     assert shown == {"1. to sea": 0.2, "2. to sea": 0.8}

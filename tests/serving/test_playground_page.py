@@ -57,7 +57,10 @@ def test_limits_are_the_documented_ones(page):
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_request_may_have_the_largest_size(page, more):
-    """A request of exactly the largest size succeeds, with safe headers."""
+    """A request of exactly the largest size succeeds.
+
+    A larger request gets status 413. Both responses have the security headers.
+    """
     sent = []
 
     async def app(scope, receive, send):
@@ -238,9 +241,9 @@ def test_large_requests_are_refused(address):
 
 
 def test_too_many_requests_are_turned_away(model, address, monkeypatch):
-    """One request runs, one waits, and four are rejected.
+    """Of six requests, one runs, one waits and four are rejected.
 
-    Later requests succeed.
+    The two accepted requests succeed.
     """
     inside, leave = threading.Event(), threading.Event()
     answered = queue.Queue()
@@ -303,7 +306,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("name", "values"), MISTAKES)
 def test_only_the_visitor_sees_a_mistake(name, values, address, capfd):
-    """A visitor's mistake prints nothing on the operator's terminal."""
+    """A visitor's mistake prints no stack trace on the operator's terminal."""
     capfd.readouterr()
     event, data = ask(address, name, *values)
     if event == "event: error":

@@ -97,7 +97,7 @@ def test_text_equals_the_python_model(signatures, pretrained_model, tokenizer):
 
 
 def test_inputs_are_as_long_as_the_longest_text(signatures, tokenizer):
-    """Unless a length is fixed, the longest text determines the length."""
+    """Unless the length is fixed, the longest text of a batch determines it."""
     ids = tokenizer.encode(TEXTS[0])
     found = signatures["tokenize"](strings([TEXTS[0], "a"]))
     assert found["input_ids"].shape == [2, len(ids) + 2]

@@ -111,7 +111,11 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     [(None, [b"", b"b", b"c"]), (0.6, [b"a", b"b", b"c"])],
 )
 def test_without_a_threshold_the_odds_decide(threshold, answers):
-    """By default, a question has no answer if the log odds exceed 0."""
+    """A question has no answer if its null odds exceed the threshold.
+
+    The default threshold is 0. The odds of a question are the smallest odds of
+    its windows.
+    """
     task = types.SimpleNamespace(
         impossible=True,
         odds_are_relative=False,

@@ -24,7 +24,7 @@ HELLO = {"text": np.array([b"hello"], object)}
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a length-delimited field in the wire format."""
+    """Return a length-delimited field in the protobuf wire format."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 
@@ -113,7 +113,7 @@ def requests_of(signature, *names):
 
 
 def test_an_operators_files_are_kept(echo, write, tmp_path):
-    """A new export contains recorded requests and edited parameters."""
+    """A new export keeps requests and parameters that an operator changed."""
     assert write(tmp_path / "none") == []
     assert [*tfrecord.read(f"{echo}/{WARM_UP}")] == warm_up_records(
         {"classify": HELLO}

@@ -60,7 +60,7 @@ def by_litert(folder, inputs):
 
 
 def by_onnxruntime(folder, inputs):
-    """Return an ONNX file's outputs by our names."""
+    """Return {"pooled_output": array} as computed by an ONNX file."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
@@ -88,7 +88,10 @@ QUICK = {("gelu_erf", "onnx"), ("gelu_erf", "litert")}
     ],
 )
 def test_every_activation_runs_everywhere(activation, to, tmp_path, capsys):
-    """Every engine computes Python's outputs; differences are printed."""
+    """For each activation, every engine computes the Python model's outputs.
+
+    The largest difference is printed.
+    """
     model = model_of(tmp_path / "model", hidden_act=activation)
     out = written(tmp_path / "model", tmp_path / "out", to=to)
     assert (
@@ -142,7 +145,7 @@ def shifted(server, config):
 def test_a_bad_export_is_not_left_behind(
     to, convert, reason, tmp_path, monkeypatch
 ):
-    """A file that fails or disagrees is removed; an earlier file stays."""
+    """An export that fails or differs is removed; an earlier export stays."""
     model_of(tmp_path / "model")
     (tmp_path / "out").mkdir()
     form = export.FORMATS[to]
@@ -274,7 +277,10 @@ def served(specs, rows=None, takes_text=True, **changes):
     ],
 )
 def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
-    """Rows have different lengths; the second half of each is segment 1."""
+    """Random inputs have a file's shapes; their rows have different lengths.
+
+    The second half of each row is segment 1, if there are two segments.
+    """
     found = verification.id_batch(served([ids] * 3 + [masks]))
     values, mask, segments, positions = found.values()
     assert values.shape == segments.shape == shape

@@ -123,7 +123,7 @@ class Frame:
         return node.op, lists, [self.token(data(node)[i]) for i in carried]
 
     def origin(self, name: str) -> str:
-        """Return where a value that is passed on unchanged comes from."""
+        """Return the name of the value behind a chain of identities."""
         owner, _, index = name.partition(":")
         node = self.nodes.get(owner)
         if node is None or node.op not in PASSED:

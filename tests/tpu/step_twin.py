@@ -1,4 +1,4 @@
-"""Run a module that was lowered for a TPU on the CPU, step by step.
+"""On the CPU, run a module that was lowered for a TPU, step by step.
 
 XLA's CPU compiler receives the same bytes as the TPU compiler. The extra
 `step-file` is required.

@@ -43,7 +43,7 @@ def config_file(tmp_path):
     ],
 )
 def test_all_tokens_may_be_predicted(values, found):
-    """By default, 15% of the tokens are predicted; at most, all are."""
+    """By default, 15% of the tokens are predicted; at most, all tokens."""
     check = TpuCheckConfig(**values)
     if found:
         assert lengths(check, None, tiny.CONFIG) == found
@@ -98,7 +98,7 @@ class FakeStep:
 
 
 def test_the_search_prints_each_size(capsys):
-    """The last line states the largest micro-batch that fits."""
+    """The search prints a line for each size, and then the largest size."""
     step = FakeStep(None, parse("v5e-8"))
     search(step, {8: step.compile(8)}, 16 * GIB)
     said = "according to the TPU compiler (2 s)"
@@ -114,7 +114,7 @@ def test_the_search_prints_each_size(capsys):
 def test_the_largest_batch_is_found_on_request(
     config_file, monkeypatch, capsys, find
 ):
-    """The report has the plan, the memory and, on request, the maximum."""
+    """The report has the plan, the memory and, on request, the largest size."""
     monkeypatch.setattr(tpu_check, "require_versions", lambda extra: None)
     monkeypatch.setattr(tpu_check, "Step", FakeStep)
     run = PretrainingConfig(albert_config_file=config_file)
@@ -132,7 +132,10 @@ def test_the_largest_batch_is_found_on_request(
 def test_a_step_file_has_the_flags_without_the_folders(
     config_file, monkeypatch
 ):
-    """Flags for folders are omitted; without records, weights are random."""
+    """The flags in a step file do not include folders.
+
+    Weights that are not random require `data_dir`.
+    """
     written = []
     monkeypatch.setattr(tpu_check, "write_step", lambda *x: written.append(x))
     others = OptimizerConfig(), TrainingConfig(), DistributionConfig()

@@ -27,7 +27,7 @@ def plan(**training):
 
 
 class Recorder:
-    """A stand-in for the compiler, for which an extra is required."""
+    """A stand-in for the compiler that records modules and needs no extra."""
 
     def __init__(self, topology):
         self.modules = []
@@ -39,13 +39,13 @@ class Recorder:
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Lower steps without compiling them."""
+    """Replace the compiler with a `Recorder`."""
     monkeypatch.setattr("albert_tf.tpu.compiled_step.Compiler", Recorder)
 
 
 @pytest.mark.slow
 def test_the_module_is_that_of_the_trainers_step(recorded):
-    """The module has the trainer's loops and all sums over replicas."""
+    """The lowered module has the trainer's loops and a sum over replicas."""
     step = Step(plan(gradient_accumulation_steps=2), parse("v5e-8"))
     assert isinstance(step.trainer.strategy, CompileOnlyStrategy)
     assert step.trainer.model.albert.encoder.loop == step.plan.loop
@@ -59,7 +59,7 @@ def test_the_module_is_that_of_the_trainers_step(recorded):
 
 
 def test_the_loop_is_the_default_of_tpus_unless_given():
-    """`auto` selects the loop that a run with TPUStrategy has."""
+    """By default, a plan has the loop of TPUs; an explicit loop stays."""
     assert plan().loop.form == "while" and plan().loop.rematerialize
     assert plan(encoder_loop="unrolled").loop.form == "unrolled"
 
@@ -83,7 +83,10 @@ def test_sizes_grow_by_an_eighth_at_most():
 
 
 def test_a_line_through_two_sizes():
-    """If a step needs 1 GiB plus 0.5 GiB per example, 30 fit into 16 GiB."""
+    """The largest size follows from a line through the memory of two sizes.
+
+    If a step needs 1 GiB plus 0.5 GiB per example, 30 examples fit into 16 GiB.
+    """
     assert interpolated_size({2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({0: 0, 2: 2 * GIB, 4: 3 * GIB}, 16 * GIB) == 30
     assert interpolated_size({4: 3 * GIB}, 16 * GIB) == 0
@@ -98,7 +101,7 @@ def test_a_line_through_two_sizes():
 def test_the_largest_batch_is_the_largest(first, fixed, each, expected, silent):
     """The chosen batch size fits, and the next candidate does not.
 
-    The search takes few compilations.
+    The search needs at most five compilations.
     """
     calls = []
 

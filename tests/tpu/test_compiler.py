@@ -45,7 +45,7 @@ GIB = 1 << 30
     ],
 )
 def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
-    """Needed and available bytes are parsed from both kinds of messages."""
+    """Needed and available bytes are parsed from messages of the compiler."""
     assert needed_and_there(message) == sizes
 
 
@@ -60,7 +60,7 @@ def test_sizes_are_read_from_what_the_compiler_says(message, sizes):
     ],
 )
 def test_missing_and_other_versions_are_refused(monkeypatch, found, received):
-    """The error states the required and the installed versions."""
+    """The error for wrong versions has a `pip` command and these versions."""
 
     def version(package):
         if package in found:
@@ -115,7 +115,10 @@ FULL = "RESOURCE_EXHAUSTED: Used 17.5G of 15.75G hbm"
 
 
 def test_the_memory_is_read_from_an_error():
-    """The probe is for one replica; any other error is raised."""
+    """A replica's memory is read from the error for too large a program.
+
+    The program is for one replica; any other error is raised.
+    """
     compiler = Simulated(FULL)
     assert compiler.memory() == 15.75 * GIB
     ((probe, replicas),) = compiler.compiled
@@ -127,7 +130,10 @@ def test_the_memory_is_read_from_an_error():
 
 
 def test_a_result_has_the_parts_of_the_memory(monkeypatch):
-    """Only insufficient memory is a result; other errors are raised."""
+    """A result states the parts of the memory that a step needs.
+
+    Insufficient memory is also a result; other errors are raised.
+    """
     monkeypatch.setattr(compiler_module, "stablehlo", lambda hlo: hlo + b"!")
     ticks = iter([1.0, 3.5] * 4)
     clock = types.SimpleNamespace(monotonic=lambda: next(ticks))
@@ -178,7 +184,7 @@ def test_the_compiler_is_asked_for_the_slice(monkeypatch, name, slice, options):
 
 
 def test_other_reductions_than_sums_are_refused():
-    """Reductions other than sums are not compiled for a TPU."""
+    """A reduction other than a sum, such as a mean, raises an error."""
     context = ReplicaContext(CompileOnlyStrategy(2), 0)
     with pytest.raises(NotImplementedError, match="MEAN on a TPU"):
         context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.constant(1.0))
@@ -206,7 +212,7 @@ def summed(replicas):
 
 
 def test_a_replicas_program_has_the_sum_over_all_replicas():
-    """The module sums over all replicas, and uses the replica's ID."""
+    """The module sums over all replicas, and uses the ID of a replica."""
     module = summed(4)
     assert b"all-reduce" in module and b"replica-id" in module
 
@@ -229,14 +235,14 @@ def optimized(compiler: Compiler, hlo: bytes) -> str:
 
 @pytest.mark.slow
 def test_the_compiler_knows_its_slice(compiler):
-    """The compiler reports eight replicas, each with 15.75 GiB."""
+    """For a v5e-8, the compiler reports eight replicas of 15.75 GiB each."""
     assert len(compiler.devices) == 8
     assert compiler.memory() == int(15.75 * GIB)
 
 
 @pytest.mark.slow
 def test_a_step_is_compiled_for_all_replicas(compiler):
-    """The optimized module sums over eight replicas, and fits."""
+    """The optimized module sums over eight replicas, and fits into memory."""
     compiled = compiler.compile(summed(8))
     assert compiled.fits
     assert 0 < compiled.needed < GIB

@@ -70,7 +70,7 @@ def folder(tmp_path_factory):
 
 
 def start(folder, records, output, *flags):
-    """Start a run of the step file in a process without TensorFlow."""
+    """Start a run of the step file without TensorFlow; return the process."""
     paths = {
         "step_file": folder / "step.zip",
         "data_dir": folder / records,
@@ -153,7 +153,7 @@ def test_a_run_is_that_of_tensorflow(folder, said):
 
 
 def test_a_killed_run_resumes_with_the_same_bits(folder):
-    """A run that is killed between checkpoints resumes with the same bits."""
+    """A killed and resumed run ends with the bits of an uninterrupted run."""
     run(folder, "dynamic", "whole")
     process = start(folder, "dynamic", "killed", "--stop_step=90")
     while not (folder / "killed" / "ckpt-40.json").exists():

@@ -46,7 +46,10 @@ def file(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_file_is_the_step_of_the_trainer(file):
-    """For equal weights and batches, all variables and outputs are equal."""
+    """A step of the file has the results of the trainer's step.
+
+    All variables and outputs are compared, for equal weights and batches.
+    """
     trainer = tiny.make_trainer(
         config=tiny.CONFIG, optimizer=OPTIMIZER, **TRAINING
     )
@@ -74,7 +77,7 @@ def test_the_file_is_the_step_of_the_trainer(file):
 
 @pytest.mark.slow
 def test_the_benchmark_needs_no_tensorflow(file):
-    """Without TensorFlow, the benchmark times and compares the step."""
+    """Without TensorFlow, `accelerator_step.py` times and compares a step."""
     code = (
         "import runpy, sys; sys.modules |= {'tensorflow': None}; "
         "sys.argv = sys.argv[1:];"

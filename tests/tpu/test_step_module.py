@@ -30,7 +30,7 @@ def step():
 
 @pytest.fixture(scope="module")
 def module(step):
-    """Return the module of the step."""
+    """Return the lowered module of the step, for a batch of four examples."""
     return step.lower(4)
 
 
@@ -46,7 +46,10 @@ def shapes_of(module):
 def test_arguments_and_outputs_are_named_as_the_module_orders_them(
     step, module
 ):
-    """Names and shapes match, and a step updates exactly the state."""
+    """The names of arguments and outputs are in the order of the module.
+
+    A step updates all variables of the trainer's state, and no others.
+    """
     taken, made = shapes_of(module)
     specs = module.arguments
     assert [tuple(spec.shape) for spec in specs.values()] == taken
@@ -63,7 +66,10 @@ def test_arguments_and_outputs_are_named_as_the_module_orders_them(
 def test_a_file_has_both_programs_and_the_first_state(
     step, module, tmp_path, monkeypatch
 ):
-    """A step file describes the arguments, the settings and the cost."""
+    """A step file has a training and an evaluation program and a checkpoint.
+
+    The file also describes the arguments, the settings and the cost.
+    """
     monkeypatch.setattr(Step, "lower", lambda self, size: module)
     programs = []
     monkeypatch.setattr(

@@ -138,7 +138,7 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture
 def make(bundle, records, tmp_path):
-    """Return a function that writes a step file and returns its settings."""
+    """Return a function that writes a step file and returns run settings."""
 
     def make(output="model", arguments=ARGUMENTS, tokens=8, **training):
         about = {
@@ -176,7 +176,7 @@ def make(bundle, records, tmp_path):
 
 
 def state_of(folder):
-    """Return the newest checkpoint's variables as lists."""
+    """Return {name: value as a list} of the newest checkpoint."""
     prefix = checkpoint_files.latest(str(folder))
     values = tensor_bundle.read(prefix).items()
     return {name: value.tolist() for name, value in values}
@@ -294,7 +294,10 @@ FAULTS = {
 def test_a_step_that_is_not_finite_stops_or_is_skipped(
     make, programs, tmp_path, fault
 ):
-    """An error names the steps; a skipped step does not affect the means."""
+    """The error for values that are not finite names the steps.
+
+    If such a step is skipped, the means do not include the step.
+    """
     programs.faults[1] = fault
     with pytest.raises(InputError, match="in steps 1 to 2; .*: none yet$"):
         run_step(**make())
@@ -316,9 +319,10 @@ def opened(settings, **more):
 
 
 def test_a_run_knows_its_place_in_the_records(make, records, tmp_path):
-    """Known records, by path or fingerprint, continue; others begin at 0.
+    """A run continues records whose path or fingerprint its checkpoint lists.
 
-    If a checkpoint has no such facts, all of its steps read these records.
+    Other records begin at example 0. If the checkpoint lists no records, all of
+    its steps count as steps on these records.
     """
     settings = make()
     run_step(**settings, stop_step=2)
@@ -347,7 +351,7 @@ def test_a_run_without_held_out_records_has_no_metrics(
 
 
 def test_a_run_of_another_model_is_refused(make, tmp_path):
-    """The error names the first variables that differ."""
+    """The error for a checkpoint of another model names differing variables."""
     other = {"w": tf.zeros([3]), "a": tf.zeros([]), "b": tf.zeros([])}
     table = {name: tf.Variable(value) for name, value in other.items()}
     checkpoints.save(str(tmp_path / "model"), table)
@@ -361,7 +365,10 @@ def test_a_run_of_another_model_is_refused(make, tmp_path):
     [(2, 8, None), (1, 8, "8 tokens, 2 predictions"), (3, 9, "8 tokens, 2")],
 )
 def test_records_must_fit_the_step(make, slots, tokens, said):
-    """Records may have all of a step's predictions, but no more."""
+    """Records may have as many predictions as the step, but no more.
+
+    The numbers of tokens must be equal.
+    """
     sizes = {"masked_lm_ids": [4, slots]}
     settings = make(arguments=ARGUMENTS | sizes, tokens=tokens)
     step = StepFile(settings["step_file"])
@@ -404,7 +411,7 @@ def test_masks_and_vocabulary_must_suit_the_step(tmp_path, records):
 
 
 def test_what_is_no_step_file_is_one_error(make, tmp_path):
-    """The error names a file that is not an archive or lacks a part."""
+    """The error names a step file that is not an archive or lacks a part."""
     path = tmp_path / "step.zip"
     path.write_text("no archive")
     with pytest.raises(InputError, match=f"must be a file .*{path}$"):
@@ -416,7 +423,10 @@ def test_what_is_no_step_file_is_one_error(make, tmp_path):
 
 
 def test_jax_is_imported_with_long_integers(monkeypatch):
-    """JAX uses 64-bit integers; an error explains how to install JAX."""
+    """JAX is imported with 64-bit integers.
+
+    If JAX is missing, the error states what to install.
+    """
     assert jax_for_steps().options == {"jax_enable_x64": True}
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(InputError, match="install `flatbuffers` and `jax`"):

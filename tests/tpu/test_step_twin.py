@@ -12,7 +12,7 @@ BATCH, STEPS = 16, 3
 
 
 def lowered(trainer):
-    """Return the module of a trainer's one-replica step, and the step."""
+    """Return the module of a trainer's step on a single replica."""
     optimizer = trainer.optimizer.config
     plan = Plan(tiny.CONFIG, "none", optimizer, trainer.training, 8, 3)
     step = Step(plan, parse("v5e-1"))
@@ -28,10 +28,10 @@ def relative(value, expected):
 
 @pytest.mark.slow
 def test_a_step_of_the_module_is_an_ordinary_step():
-    """Without dropout, outputs, weights and moments differ by at most 1e-5.
+    """Without dropout, results are within 1e-5 of those of the trainer's step.
 
-    A bias that softmax cancels is excluded, because its gradient is only
-    rounding error.
+    The results are outputs, weights and moments. The bias of keys, which
+    softmax cancels, is excluded, because its gradient is only rounding error.
     """
     for package in EXTRAS["step-file"]:
         pytest.importorskip(package)

@@ -66,7 +66,7 @@ def trainer_of(cores):
 
 @functools.cache
 def steps(cores, data_dir, layers=None):
-    """Trace a loop of several steps with a run's input."""
+    """Return a traced loop of several steps with a run's input."""
     trainer = trainer_of(cores).at_depth(layers)
     metadata = read_metadata(data_dir)
     batches = functools.partial(
@@ -79,7 +79,7 @@ def steps(cores, data_dir, layers=None):
 
 
 def evaluation(cores, data_dir):
-    """Trace an evaluation step with a run's input."""
+    """Return a traced evaluation step with a run's input."""
     evaluator = trainer_of(cores).evaluator
     size, metadata = evaluator.eval_batch_size, read_metadata(data_dir)
     batches = functools.partial(

@@ -14,7 +14,7 @@ FILES = "ckpt-{}.index", "ckpt-{}.data-00000-of-00001"
 
 
 def variables(seed):
-    """Return variables with long names that share prefixes."""
+    """Return {name: variable} with long names that share prefixes."""
     rng = np.random.default_rng(seed)
     values = {
         f"albert/encoder/layer_{i}/kernel": rng.normal(size=(i, 7))
@@ -51,7 +51,7 @@ def test_a_checkpoint_is_read(tmp_path, monkeypatch):
 
 
 def test_a_written_checkpoint_has_the_bytes_of_tensorflows(tmp_path):
-    """A checkpoint with new values equals the one that TensorFlow writes."""
+    """A checkpoint with new values has the bytes that TensorFlow writes."""
     first, second = variables(1), variables(2)
     prefix = checkpoints.save(str(tmp_path), first)
     bundle = tensor_bundle.open_bundle(prefix)

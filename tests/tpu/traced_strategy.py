@@ -1,4 +1,4 @@
-"""A `TPUStrategy` for imaginary TPUs, which can only trace functions.
+"""A `TPUStrategy` for imaginary TPUs; it can only trace functions.
 
 Variables are real. Each replica's variables are on a logical CPU; if there are
 more replicas than CPUs, replicas share a CPU.

@@ -1,4 +1,4 @@
-"""A fixture: a finished pretraining run."""
+"""A fixture that provides a finished pretraining run."""
 
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-"""Only one micro-batch of a batch is in memory at a time."""
+"""Only one micro-batch of a batch is computed at a time."""
 
 import time
 
@@ -11,10 +11,10 @@ from albert_tf.training.trainer import accumulated
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
-    """Every example is used once, in equal parts whose results are summed.
+    """Every example is in one of the equal micro-batches, whose results add up.
 
-    A part starts only when the previous part has ended, although it does not
-    need the results of the previous part.
+    A micro-batch starts only when the previous micro-batch has ended, although
+    it does not need the results of the previous micro-batch.
     """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
     seen, begun, most = [], [], []

@@ -21,7 +21,7 @@ PHASES = [Phase(0, 20, 16, metadata=Metadata(8, 3, 50, "", {}))]
     ],
 )
 def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
-    """Only LAMB's summary mentions trust ratios.
+    """The summary mentions trust ratios only if the optimizer is LAMB.
 
     For one replica, the summary uses the singular.
     """
@@ -53,7 +53,7 @@ def test_only_lamb_is_said_to_have_trust_ratios(name, replicas, said, capsys):
     [(0, 10, False), (3, 8, True), (0, 9, False), (0, 3125, True)],
 )
 def test_a_warmup_that_outlasts_the_run_is_said(start, warmup, late, capsys):
-    """A warning states that the run will end before warm-up is complete."""
+    """A warning is printed only if a run ends before warm-up is complete."""
     config = OptimizerConfig(
         learning_rate=0.5, start_warmup_step=start, num_warmup_steps=warmup
     )

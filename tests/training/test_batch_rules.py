@@ -9,7 +9,7 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """For a batch size of 4096, the learning rate is the paper's.
+    """For a batch size of 4096, the rate `auto` is the rate of the paper.
 
     For a batch size of 1024, the rate is half as high.
     """

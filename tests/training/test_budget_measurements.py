@@ -55,9 +55,10 @@ def clock(monkeypatch):
 def test_a_rehearsal_times_what_is_compiled_and_imported(
     clock, monkeypatch, batches, evaluation, evaluated, chief, closing, drawn
 ):
-    """Only the times of the second evaluation and the second plot count.
+    """A rehearsal uses the times of the second evaluation and the second plot.
 
-    The time of the evaluation is scaled to all batches.
+    The time of the evaluation is scaled to all batches, and divided by the time
+    of a step. Only the chief draws plots.
     """
     calls, turns, plots = [], [], []
 
@@ -94,7 +95,7 @@ def test_a_rehearsal_times_what_is_compiled_and_imported(
 def fake_trainer(clock, pace, made):
     """Return a trainer with simulated step times.
 
-    Its first call takes 20 s longer, as if it compiled.
+    The first call of `run_steps` takes 20 s longer, as if it compiled.
     """
     trainer = types.SimpleNamespace(strategy=ONE)
 
@@ -134,7 +135,10 @@ def test_twice_as_many_steps_are_timed_until_they_suffice(
 
 
 def test_the_time_to_compile_is_the_rest_of_a_measurement(clock, monkeypatch):
-    """The time to compile includes creating the trainer, not timed steps."""
+    """The time to compile is a measurement's time without the timed steps.
+
+    This time includes creating the trainer.
+    """
 
     def timed(setup, trainer, most):
         clock.now += 10.0 + most
@@ -147,7 +151,10 @@ def test_the_time_to_compile_is_the_rest_of_a_measurement(clock, monkeypatch):
 
 @pytest.mark.parametrize("seconds, left", [(2.5, 2.5), (0.5, 1.0), (-9.0, 1.0)])
 def test_resources_are_those_of_the_run(seconds, left):
-    """Sizes come from the records and the model; the least time is 1 s."""
+    """Resources have the sizes of a run's records, model and strategy.
+
+    The available time is at least 1 s.
+    """
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
     setup = setup_with(strategy=strategy, train_batch_size=32)
     found = resources_of(setup, seconds, 1e-9)
@@ -159,7 +166,10 @@ def test_resources_are_those_of_the_run(seconds, left):
 
 
 def probes_of(monkeypatch, seconds_of, hours=100.0 / 3600):
-    """Return the probes (batch size, seconds to measure), and the choices."""
+    """Return the probes, and the result of `measured_choices`.
+
+    A probe is the pair (batch size, limit of the measurement in seconds).
+    """
     probes = []
 
     def measured(setup, most):
@@ -173,10 +183,10 @@ def probes_of(monkeypatch, seconds_of, hours=100.0 / 3600):
 
 
 def test_the_batch_and_its_pace_are_found_together(clock, monkeypatch):
-    """Batches are measured until the size stays the same, up to four times.
+    """Batch sizes are measured until the chosen size stays the same.
 
-    Each measurement takes a hundredth of the remaining time, at most three
-    seconds, plus the time for compilation.
+    There are at most four measurements. Each takes a hundredth of the remaining
+    time, at most three seconds, plus the time for compilation.
     """
     probes, (choices, seconds) = probes_of(monkeypatch, lambda n, batch: 0.5)
     (first, most), (second, later) = probes
@@ -224,7 +234,7 @@ EARLIER = {
 def test_an_earlier_process_chose_and_spent(clock, rate, chosen):
     """A resumed run has the choices and the clock of its checkpoint.
 
-    A rate that the user set stays, unless it follows from the batch size.
+    A learning rate that the user set stays, unless it is `auto`.
     """
     limited = Budget(0.5, {"learning_rate"})
     limited.earlier = EARLIER
@@ -245,7 +255,7 @@ def test_an_earlier_process_chose_and_spent(clock, rate, chosen):
 
 
 def test_a_new_run_prints_its_choices(clock, monkeypatch, capsys):
-    """A new run's clock has the whole budget and the chosen settings."""
+    """A new run prints the chosen settings, and its clock records them."""
 
     def choices(setup, fixed, end):
         assert fixed == {"beta_2"} and end == 1000.0 + 1800.0
@@ -283,7 +293,7 @@ def test_without_a_budget_nothing_is_chosen_or_printed(capsys):
 
 
 def test_a_budget_rehearses_all_held_out_batches():
-    """The hook knows the number of batches, the last of which is partial."""
+    """The hook gets the number of held-out batches, including a partial one."""
     limited = Budget(1.0, set())
     limited.clock = BudgetClock(10)
     for size, batches in ((8, 3), (20, 1), (64, 1), (10, 2)):
@@ -293,7 +303,10 @@ def test_a_budget_rehearses_all_held_out_batches():
 
 @pytest.mark.parametrize("step, rate", [(20, "0.5"), (0, "0")])
 def test_the_end_states_the_time_used(capsys, step, rate):
-    """The time, the steps and the last rate are printed and recorded."""
+    """The used time, the steps and the last learning rate are printed.
+
+    The setup gets the run's last step as `num_train_steps`.
+    """
     limited = Budget(1.0, set())
     limited.clock = BudgetClock(10, seconds=3600.0, kept=3636.04)
     trainer = types.SimpleNamespace(rate=lambda step: step / 38)
@@ -318,7 +331,8 @@ def test_the_end_states_the_time_used(capsys, step, rate):
 def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
     """A message is printed only if the time of a run is up.
 
-    Old checkpoints record the end of a run differently than new checkpoints.
+    New checkpoints record whether the time is over; old checkpoints record only
+    the last step.
     """
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}
     kept = kept | {"choices": {}}
@@ -331,7 +345,7 @@ def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
 
 
 def test_phases_of_a_probe_are_those_of_the_run(clock):
-    """The first phase's batches are read at its depth."""
+    """A measurement uses the batches and the depth of the run's first phase."""
     made, depths, reads = [], [], []
     trainer = fake_trainer(clock, 1.0, made)
     trainer.at_depth = lambda layers: depths.append(layers) or trainer

@@ -65,7 +65,10 @@ def test_what_is_said_stays_and_the_rest_follows():
 
 
 def test_the_rate_falls_with_the_width_and_rises_with_the_batch():
-    """The rate depends on the square roots of the width and the batch size."""
+    """The learning rate is proportional to the square root of the batch size.
+
+    The rate is inversely proportional to the square root of the width.
+    """
     wide = dataclasses.replace(TRIAL, hidden_size=512)
     assert choose(wide)["learning_rate"] == 1e-3
     assert choose(train_batch_size=16)["learning_rate"] == 1e-3
@@ -166,7 +169,10 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
-    """The mask rate starts high, and ends at the evaluation's rate."""
+    """With dynamic masking, the mask rate falls from 0.3 to 0.15.
+
+    Evaluation also uses 0.15.
+    """
     values = values_of(budget_rules.choose_start(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
@@ -218,13 +224,16 @@ def test_choices_are_shown_as_flags_with_reasons():
     ],
 )
 def test_what_a_budget_cannot_go_with_is_refused(values, named):
-    """The error for a setting that conflicts with a budget states its value."""
+    """The error names a setting that conflicts with a budget."""
     with pytest.raises(InputError, match=named):
         check_budget(*values)
 
 
 def test_settings_that_leave_nothing_open_are_taken():
-    """Other optimizers need a learning rate; the default optimizer does not."""
+    """A budget accepts SGD with a learning rate, and AdamW also without one.
+
+    An optimizer that the user did not set needs no learning rate.
+    """
     check_budget(set(), "weights", "sgd")
     check_budget({"optimizer"}, "transplant", "adamw")
     check_budget({"optimizer", "learning_rate"}, "weights", "sgd")

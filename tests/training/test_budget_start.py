@@ -105,7 +105,7 @@ BEFORE = "0.2:0.5,0.15"  # as chosen by an earlier version
 
 
 def make_setup(config, folders, **more):
-    """Return the setup of a run with these records."""
+    """Return the setup of a run; `folders` is {folder of records: metadata}."""
     files = {"albert_config_file": "c", "output_dir": "o"}
     return Setup(
         PretrainingConfig("records", **files | more),
@@ -136,7 +136,11 @@ def make_setup(config, folders, **more):
     ],
 )
 def test_schedules_are_chosen_once(folders, fixed, kept, masks, depths):
-    """The user's settings are kept; a resumed run keeps its schedules."""
+    """Schedules are chosen for new runs; a resumed run keeps its schedules.
+
+    The user's schedules stay. The mask rate is scheduled only if all records
+    have dynamic masks.
+    """
     limited = Budget(1.0, fixed)
     limited.earlier = None if kept is None else {"choices": kept}
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
@@ -155,7 +159,7 @@ def test_a_model_that_is_there_keeps_its_depth():
 
 
 def pretrain(data_dir, config, output, **more):
-    """Run the program with a budget of a few seconds."""
+    """Run `pretrain` with a budget of about 14 seconds; return its result."""
     return albert_tf.pretrain(
         data_dir=data_dir,
         albert_config_file=config[0],
@@ -203,7 +207,10 @@ def test_a_budget_chooses_ends_and_is_replayed(
 
 
 def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
-    """A run without a budget cannot be resumed with a budget."""
+    """A run without a budget cannot be resumed with a budget.
+
+    A budget and a number of steps cannot be set together.
+    """
     with pytest.raises(
         InputError, match="can only resume a run that had a budget"
     ):
@@ -215,7 +222,7 @@ def test_a_budget_leaves_other_runs_alone(data_dir, config, trained):
 def test_records_that_are_damaged_are_named_while_measuring(
     data_dir, config, tmp_path, monkeypatch
 ):
-    """An error for damaged records names a file, even before training."""
+    """The error names a damaged file of records that a measurement reads."""
     path = next(pathlib.Path(data_dir).glob("train-*"))
 
     def read(*_):
@@ -231,7 +238,7 @@ def test_records_that_are_damaged_are_named_while_measuring(
     [(True, [], True), (True, ["num_train_steps"], False), (False, [], False)],
 )
 def test_a_length_that_nobody_chose_is_noted(do_train, fixed, noted, capsys):
-    """The default length of a run is printed if the user does not set it."""
+    """If nobody sets the length of a training run, the default is printed."""
     setup = make_setup(tiny.CONFIG, RECORDS, do_train=do_train, do_eval=True)
     assert Budget(0.0, {*fixed}).choose_start(setup) == setup
     said = "125,000 steps of 4,096 examples; `--budget_hours` or"

@@ -63,7 +63,7 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
-    """If restoring detects damage, the previous checkpoint is read.
+    """If restoring detects damage, the previous checkpoint is restored.
 
     An intact checkpoint of another model raises an error and is not skipped.
     """
@@ -81,13 +81,17 @@ def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
 
 
 def test_a_name_without_a_step_has_none():
-    """The step is the number at the end of a checkpoint's name."""
+    """A checkpoint's step is the number at the end of its name, or else -1."""
     prefixes = ("a/ckpt-12", "a/ckpt-0", "a/ckpt", "ckpt-3/a")
     assert [*map(checkpoint_files.number, prefixes)] == [12, 0, -1, -1]
 
 
 def test_a_list_with_other_names_keeps_the_checkpoints_steps(folder):
-    """Checkpoints whose names contain no step are dropped from the list."""
+    """`adopt` drops listed checkpoints whose names contain no step.
+
+    The reason for damage is the first line of an error's message, without
+    TensorFlow's marks.
+    """
     (folder / "checkpoint").write_text(
         'model_checkpoint_path: "ckpt-2"\n'
         'all_model_checkpoint_paths: "/elsewhere/ckpt-2"\n'
@@ -114,7 +118,7 @@ def test_no_whole_checkpoint_is_an_error(folder):
 
 @pytest.mark.parametrize("content", [None, "", "model_checkpoint_path: "])
 def test_a_lost_state_file_loses_nothing(folder, content):
-    """If the list cannot be read, `.json` files identify the checkpoints."""
+    """Without a valid `checkpoint` file, `.json` files identify checkpoints."""
     (folder / "checkpoint").unlink()
     if content is not None:
         (folder / "checkpoint").write_text(content)
@@ -138,7 +142,10 @@ def test_facts_are_kept_beside(folder):
 
 
 def test_checkpoints_after_the_newest_are_not_taken(folder):
-    """The `checkpoint` file determines where a run resumes."""
+    """Checkpoints after the newest one in the `checkpoint` file are ignored.
+
+    If the newest one is that of step 2, steps 2 and 1 are listed.
+    """
     names = [f'all_model_checkpoint_paths: "ckpt-{n}"' for n in (1, 2, 3)]
     lines = ['model_checkpoint_path: "ckpt-2"', *names]
     (folder / "checkpoint").write_text("\n".join(lines))
@@ -163,7 +170,7 @@ def test_the_newest_are_kept(tmp_path):
 
 
 def test_saving_removes_old_lost_and_unfinished_ones(folder):
-    """Saving removes old, later and unfinished checkpoints."""
+    """Saving removes old, later and unfinished checkpoints, not other files."""
     (folder / "ckpt-9_temp").mkdir()
     (folder / "ckpt-9_temp" / "part").write_text("x")
     (folder / "notes.txt").write_text("mine")
@@ -175,7 +182,10 @@ def test_saving_removes_old_lost_and_unfinished_ones(folder):
 
 
 def test_a_folder_whose_checkpoints_tensorflow_would_not_find(tmp_path):
-    """A path with a bracket raises an error before anything is written."""
+    """A path with a bracket raises an error before anything is written.
+
+    TensorFlow could not load a checkpoint from such a path.
+    """
     folder = tmp_path / "run[1]"
     with pytest.raises(InputError, match="must not contain `\\["):
         checkpoints.restore_latest(str(folder), variables())

@@ -33,7 +33,7 @@ def test_every_weight_is_restored(saved):
 
 
 def test_names_may_hold_any_mark(tmp_path):
-    """Names may contain dots and hyphens, such as `squad-2.0/kernel`."""
+    """Variable names may contain dots and hyphens, as in `squad-2.0/kernel`."""
     names = ("squad-2.0/kernel", "a./b", "a.S/..c", "plain")
     saved, found = (
         {name: tf.Variable(x * i) for i, name in enumerate(names, 1)}
@@ -51,13 +51,16 @@ def test_names_may_hold_any_mark(tmp_path):
 
 
 def test_a_fingerprint_is_of_the_step_and_the_weights(saved):
-    """A fingerprint consists of the step and the checksum of the index."""
+    """A fingerprint consists of the step and the `.index` file's checksum."""
     crc = zlib.crc32(pathlib.Path(saved[0], "ckpt-5.index").read_bytes())
     assert checkpoints.fingerprint(saved[0]) == f"step 5, {crc:08x}"
 
 
 def test_an_encoder_is_restored_from_a_pretrained_model(saved):
-    """An encoder can be restored from a pretrained model without its heads."""
+    """An encoder is restored from a pretrained model's checkpoint.
+
+    The heads in the checkpoint are ignored.
+    """
     directory, model = saved
     encoder = AlbertModel(tiny.CONFIG)
     encoder.build()
@@ -68,7 +71,7 @@ def test_an_encoder_is_restored_from_a_pretrained_model(saved):
 
 
 def test_missing_unexpected_and_misshaped_are_named(saved):
-    """A single error lists all variables that differ, and the differences."""
+    """One error lists all missing, unexpected and misshaped variables."""
     directory, model = saved
     prefix = checkpoints.for_inference(directory)
     table = checkpoints.named_variables(model)
@@ -99,7 +102,7 @@ def test_a_directory_without_a_checkpoint_is_named(tmp_path):
 
 
 class TestSeveralFiles:
-    """A checkpoint that is divided into files of 100 bytes."""
+    """A checkpoint that is divided into several small data files."""
 
     @pytest.fixture(autouse=True)
     def small_files(self, monkeypatch):
@@ -107,7 +110,7 @@ class TestSeveralFiles:
 
     @staticmethod
     def variables(start=0.0):
-        """Return variables of 60, 2,000, 8 and 80 bytes on two replicas."""
+        """Return {name: variable} of 60, 2,000, 80 and 8 bytes per replica."""
         with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
             floats = {
                 name: tf.Variable(start + tf.range(size, dtype=tf.float32))
@@ -119,7 +122,7 @@ class TestSeveralFiles:
             return floats | {"step": step}
 
     def test_it_is_an_ordinary_checkpoint(self, tmp_path):
-        """TensorFlow's own readers and `restore` find every variable."""
+        """TensorFlow's own readers and `restore` read every variable."""
         saved, read, restored = map(self.variables, (1.0, 2.0, 3.0))
         prefix = checkpoints.save(str(tmp_path), saved)
         sizes = [p.stat().st_size for p in tmp_path.glob("ckpt-0.data-*")]
@@ -167,6 +170,6 @@ class TestSeveralFiles:
 
 
 def test_a_small_model_has_one_file(saved):
-    """A checkpoint below the limit has only one data file."""
+    """A checkpoint below the size limit of a file has only one data file."""
     names = [p.name for p in pathlib.Path(saved[0]).glob("*.data-*")]
     assert names == ["ckpt-5.data-00000-of-00001"]

@@ -61,14 +61,14 @@ class Simulation:
 
     Args:
       machine: the durations.
-      eval_steps, save_steps: cadences.
-      hours: the budget.
+      eval_steps, save_steps: steps between evaluations and between saves.
+      hours: the time budget.
       layers: {position at which a phase ends: number of layers}.
 
     Attributes:
       made: {layers: number of steps with this number of layers}.
       now: seconds on the clock, without pauses.
-      rates: the rates of all steps.
+      rates: {step: learning rate}.
       saved: (step, state) of the last checkpoint.
     """
 
@@ -122,7 +122,10 @@ class Simulation:
         return steps, seconds
 
     def process(self, dies_at=None, known=0.8):
-        """Run one process from the last checkpoint to its end or death."""
+        """Run from the last checkpoint to the end; return the clock.
+
+        A run that dies raises an error instead.
+        """
         machine, clock = self.machine, self.clock(known)
         run = SimulatedRun(clock, self.phases, self.saved[0])
         run._turn(over=False)
@@ -190,11 +193,11 @@ SCHEDULES = {
 @pytest.mark.parametrize("seconds", [30, 60, 120, 300])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
-    """In a short run, each phase compiles for 10 s and has at least one step.
+    """A short run ends with a low rate, after at least one step of each phase.
 
-    A run ends on time if its phases compile in less than half of the time. Any
-    other run is late by at most the time to compile plus a hundredth of the
-    planned steps.
+    Each phase compiles for 10 s. A run ends on time if its phases compile in
+    less than half of the time. Any other run is late by at most the time to
+    compile plus a hundredth of the planned steps.
     """
     machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
     ends = SCHEDULES[name]
@@ -220,7 +223,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """At the expected pace, rates equal those of an ordinary schedule."""
+    """At the expected pace, learning rates equal those of `WarmupDecay`."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
@@ -257,7 +260,7 @@ def test_a_kill_and_a_pause_take_no_time():
 
 
 def test_a_run_of_steps_is_where_its_step_is():
-    """Without a budget, positions in the schedule are steps."""
+    """Without a budget, a position in the schedule is a number of steps."""
     clock = Clock(1000)
     assert clock.at(700) == 700 and clock.steps_to(1000, 700) == 300
     assert clock.most(990) == 10 and clock.steps_to(600, 700) == 0
@@ -266,7 +269,7 @@ def test_a_run_of_steps_is_where_its_step_is():
 
 
 def test_a_budget_counts_what_is_due():
-    """The time left excludes due evaluations and saves."""
+    """The time left excludes a run's last evaluations and its last save."""
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
         save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,
@@ -284,7 +287,10 @@ def test_a_budget_counts_what_is_due():
 
 @pytest.mark.parametrize("left", [49, 50])
 def test_nothing_is_due_shortly_before_the_end(left):
-    """Actions are due at a run's end or at least half an interval before it."""
+    """With a budget, no action is due in the last half interval of a run.
+
+    At the end itself, all actions are due.
+    """
     phases = (Phase(0, 1000, 16),)
     clock = BudgetClock(1000, 100, 900.0, 100 / left)
     run = SimulatedRun(clock, phases, 100)
@@ -299,7 +305,10 @@ def test_nothing_is_due_shortly_before_the_end(left):
     "seconds, memory", [(100.0, 20.0), (11.0, 5.0), (1.5, 0.5)]
 )
 def test_the_pace_is_averaged_over_what_is_left(seconds, memory):
-    """The pace is averaged over 20 s or over half of the remaining time."""
+    """The pace is averaged over 20 s, or over half of the time left if shorter.
+
+    The minimum is half a second.
+    """
     clock = BudgetClock(1000, seconds=seconds, now=lambda: 0.0)
     assert clock.closing == 1.0
     clock.measure(10, 20.0, fresh=True, compiles=False)
@@ -310,7 +319,10 @@ def test_the_pace_is_averaged_over_what_is_left(seconds, memory):
 
 
 def test_a_resumed_run_begins_when_its_steps_are_compiled():
-    """Time before the first steps of a process does not count."""
+    """In a resumed process, the time before the first steps does not count.
+
+    The time to compile these steps does not count, either.
+    """
     clock = BudgetClock(1000, 7, seconds=100.0, kept=30.0, now=lambda: 500.0)
     clock.checkpoint = 2.0
     assert clock.used() == 30.0

@@ -13,9 +13,9 @@ from albert_tf.training.pretraining import pretrain
 
 
 def test_a_healthy_model_spreads_its_states():
-    """The states of a healthy model differ from each other.
+    """The spread of a healthy model's masked states is above the limit.
 
-    They are float32, because TensorFlow's CPU collectives do not support
+    The states are float32, because TensorFlow's CPU collectives do not support
     bfloat16.
     """
     config = goldens.variant("shared", num_hidden_layers=1)

@@ -89,9 +89,9 @@ def test_auto_takes_several_gpus(monkeypatch, number, chosen):
     ],
 )
 def test_the_peak_is_known_of_common_gpus(monkeypatch, name, peak):
-    """The peak is the first GPU's times the number of replicas, unless set.
+    """The peak FLOP/s are those of the first GPU times the number of replicas.
 
-    Without a GPU, the peak is unknown.
+    The user's value takes precedence. Without a known GPU, the result is None.
     """
     two = types.SimpleNamespace(num_replicas_in_sync=2)
     assert peak_flops(DistributionConfig(), two) is None
@@ -102,7 +102,7 @@ def test_the_peak_is_known_of_common_gpus(monkeypatch, name, peak):
 
 
 def test_auto_takes_the_workers_of_tf_config(monkeypatch):
-    """If TF_CONFIG has a cluster, `auto` selects several workers."""
+    """If TF_CONFIG describes a cluster, `auto` selects `multi_worker`."""
     task = {"type": "worker", "index": 0}
     config = json.dumps({"cluster": WORKERS, "task": task})
     monkeypatch.setenv("TF_CONFIG", config)
@@ -126,7 +126,7 @@ def test_a_tpu_must_be_named():
     ids=repr,
 )
 def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch, error, reason):
-    """The error states the reason from the resolver and the TPU's name."""
+    """The error states the TPU's name and the resolver's reason on one line."""
 
     def resolver(name, **_):
         raise error
@@ -143,7 +143,10 @@ def test_a_tpu_that_cannot_be_reached_is_one_error(monkeypatch, error, reason):
 
 @pytest.mark.parametrize("name, connected", [("local", 0), ("mine", 1)])
 def test_only_a_remote_tpu_is_connected(monkeypatch, name, connected):
-    """A TPU on another machine must answer before TensorFlow connects to it."""
+    """A TPU on another machine must answer before TensorFlow connects to it.
+
+    TensorFlow does not connect to a local TPU.
+    """
     calls = []
 
     def resolver(*place, **more):
@@ -206,7 +209,7 @@ def test_every_legal_choice_has_a_maker():
     ],
 )
 def test_one_process_is_the_chief(jobs, task, expected):
-    """The chief is the process with the job `chief`, or the first worker."""
+    """The chief is the process of the job `chief`, or else the first worker."""
 
     class Strategy(tf.distribute.MultiWorkerMirroredStrategy):
         def __init__(self):
@@ -232,7 +235,7 @@ def four(monkeypatch):
 
 
 def test_every_process_learns_the_number_of_each(four):
-    """The numbers are in the order of the processes.
+    """Every process gets one number from each process, in order of processes.
 
     Each process has two replicas.
     """

@@ -1,4 +1,4 @@
-"""Outputs are in the order of the examples in every computation."""
+"""The evaluator returns outputs in the order of the examples."""
 
 import functools
 import json
@@ -47,7 +47,10 @@ def outputs(model, batch):
 
 @eagerly()
 def test_sorted_batches_change_no_output(features):
-    """Outputs from sorted batches are in order, and padding outputs are 0."""
+    """Sorting examples by length does not change the order of outputs.
+
+    The outputs of padding are 0.
+    """
     evaluator = Evaluator(
         make_strategy(DistributionConfig(num_cpu_replicas=2)),
         lambda: AlbertForPretraining(tiny.SHALLOW),
@@ -125,7 +128,11 @@ def padded_batches(examples=20):
 
 
 def test_a_report_is_summarized_as_means():
-    """Weights may be below 1; a mean with a total weight of 0 is 0, not NaN."""
+    """A mean is a sum divided by its weight, which may be below 1.
+
+    If the weight is 0, the mean is 0, not NaN. The loss is the sum of its
+    terms.
+    """
     evaluator = types.SimpleNamespace(
         objective=types.SimpleNamespace(terms=("mlm", "sop")),
         names=("mlm_loss", "sop_loss", "accuracy"),
@@ -138,7 +145,7 @@ def test_a_report_is_summarized_as_means():
 
 @eagerly()
 def test_each_host_makes_its_own_batches():
-    """Hosts create batches on their devices and together read all examples.
+    """Each host creates its own batches; the metrics equal those of one device.
 
     The second host has only padding in the last batch.
     """
@@ -180,7 +187,7 @@ def test_outputs_of_two_hosts_stand_in_order(features):
 
 @pytest.mark.slow
 def test_one_program_evaluates_on_hosts_in_other_processes():
-    """Several hosts, as in a TPU slice, compute the same metrics as one."""
+    """Several hosts, as in a TPU slice, compute the metrics of one host."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests" / "remote_hosts.py")],
         env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},

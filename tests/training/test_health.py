@@ -68,7 +68,7 @@ def test_warnings_fit_the_course(history, kinds):
 
 
 def test_the_warmup_is_not_judged():
-    """Only rows that begin after warm-up count."""
+    """Only rows that begin after warm-up can cause a warning."""
     sick = rows(7.0, 0.5, accuracy=0.06)
     assert monitor().notes(sick)
     assert monitor(num_warmup_steps=4000).notes(sick)  # 1000 steps remain
@@ -76,7 +76,7 @@ def test_the_warmup_is_not_judged():
 
 
 def test_small_batches_need_more_steps():
-    """Too few examples cause no warning, because results may be chance."""
+    """Too few examples cause no warning, because they may differ by chance."""
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)
@@ -102,7 +102,7 @@ def test_other_rows_are_not_training():
     ],
 )
 def test_the_mask_rate_is_judged_at_once(share, warned):
-    """A low mask rate, such as 20 of 512 tokens, is reported immediately."""
+    """A mask rate below 10% or above 25% is reported before the first step."""
     found = monitor(masked_share=share).notes([])
     assert bool(found) is warned
 
@@ -129,7 +129,7 @@ def test_speed_is_a_share_of_the_peak():
 
 
 def test_the_spread_is_that_within_texts_at_masks():
-    """The spread covers only masked positions within the same text."""
+    """The spread is computed within each text, from masked positions only."""
     rng = np.random.default_rng(0)
     states = np.zeros((3, 5, 2))
     states[0, :3] = [[10, 1], [10, 3], [10, 2]]  # variance 1 of about 100

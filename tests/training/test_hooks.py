@@ -22,7 +22,7 @@ from albert_tf.training.run import SIGTERM, Hook
 @pytest.mark.parametrize("steps_per_loop", [1, 6])
 @eagerly()
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
-    """The error names the exact step and the last good checkpoint.
+    """The error for an infinite loss names the step and the last checkpoint.
 
     The first update has a size of 1e29, so the loss of the second step is not
     finite.
@@ -60,7 +60,7 @@ CADENCE = "stop_step", "steps_per_loop", "save_checkpoints_steps"
 
 @eagerly()
 def test_skipping_leaves_out_the_bad_update_alone(tmp_path):
-    """Weights equal those of a run without the bad update."""
+    """If bad updates are skipped, weights equal those of a run without them."""
     steps = dict.fromkeys(CADENCE, 3)
     skipping = make_run(tmp_path, on_nonfinite="skip", **steps)
     go(skipping, batches=poisoned([20]))  # in the second batch of 16
@@ -113,7 +113,7 @@ def test_scalars_reach_the_disk_at_evaluations_and_saves(tmp_path):
 
 
 def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
-    """After SIGTERM, only the checkpoint is written, without `best/`."""
+    """At the end of a run, averaged weights are saved, except after SIGTERM."""
     kept = []
     keep = KeepAverage(99)
     keep.after = lambda run, window: kept.append(run.stopped_by)
@@ -126,7 +126,10 @@ def test_sigterm_leaves_the_average_to_the_checkpoint(tmp_path):
 
 
 def test_trust_ratios_and_speed_are_measured(tmp_path):
-    """Trust ratios equal those of NumPy; MFU is the FLOP/s over the peak."""
+    """Trust ratios in the history equal those that NumPy computes.
+
+    The utilization of a model is its FLOP/s divided by the peak.
+    """
     monitor = Monitor(8, 1e6, 16, peak_flops=1e9, masked_share=0.04)
     measured = make_run(
         tmp_path, stop_step=9, steps_per_loop=3, save_checkpoints_steps=3
@@ -163,7 +166,10 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
 
 @pytest.mark.parametrize("windows", [1, 2])
 def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
-    """The first steps, which include compilation, do not affect the pace."""
+    """The hours left are printed only after a second window of steps.
+
+    The first window includes compilation, and does not affect the pace.
+    """
 
     class Stop(Hook):
         def after(self, run, window):
@@ -221,7 +227,7 @@ def test_an_evaluation_at_a_stop_is_not_the_best(tmp_path, scores, best):
 
 @pytest.mark.slow
 def test_a_longer_run_beats_the_best_of_the_shorter_one(tmp_path):
-    """The evaluation at the end of a run may replace the best weights."""
+    """The evaluation at the end of a shorter run counts in a longer run."""
     scores = iter([0.5, 0.9, 0.7])
 
     def evaluate():
@@ -246,7 +252,7 @@ class Kill(Hook):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("save_steps", [7, 99])
 def test_evaluations_outlive_a_kill(tmp_path, save_steps):
-    """After a run resumes, its history has each printed evaluation once."""
+    """The history of a killed and resumed run has each evaluation once."""
     saves = {"save_checkpoints_steps": save_steps, "steps_per_loop": 1}
     with pytest.raises(RuntimeError, match="killed"):
         go(make_run(tmp_path, **saves), Kill(10))

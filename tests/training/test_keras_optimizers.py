@@ -1,4 +1,4 @@
-"""Optimizers for `compile` equal those of the training loop."""
+"""The optimizers for `compile` update weights as the training loop does."""
 
 import keras
 import numpy as np
@@ -35,7 +35,7 @@ def layer_with(values):
 def test_three_steps_equal_the_loop_s(rule, variant):
     """Three steps use the training loop's schedule, clipping and update rule.
 
-    Variables that are excluded from weight decay are also equal.
+    Variables that are excluded from weight decay are compared, too.
     """
     rng = np.random.default_rng(2)
     start = {n: rng.normal(size=s).astype("f4") for n, s in SHAPES.items()}
@@ -68,7 +68,10 @@ def test_three_steps_equal_the_loop_s(rule, variant):
 
 
 def test_rows_of_a_table_count_as_a_whole_gradient():
-    """Repeated rows are summed before clipping; a missing gradient is 0."""
+    """Gradients of the same table row are summed before clipping.
+
+    A missing gradient counts as 0, so weight decay still changes the variable.
+    """
     start = {"table": np.ones((7, 3), "f4"), "kernel": np.ones((2, 2), "f4")}
     rows = tf.IndexedSlices(tf.ones((2, 3)), tf.constant([4, 4]), [7, 3])
     layers = [layer_with(start) for _ in range(2)]
@@ -83,7 +86,10 @@ def test_rows_of_a_table_count_as_a_whole_gradient():
 @pytest.mark.parametrize("rule", RULES)
 @eagerly()
 def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
-    """A `.keras` file restores moments, the schedule and hyperparameters."""
+    """A model from a `.keras` file trains exactly as the saved model does.
+
+    The file contains the optimizer's moments, schedule and hyperparameters.
+    """
     x, y = np.ones((4, 3), "f4"), np.zeros((4, 2), "f4")
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     rate = WarmupDecay(0.1, 9, num_warmup_steps=3, schedule="cosine")
@@ -102,7 +108,7 @@ def test_a_saved_model_goes_on_as_if_never_saved(rule, tmp_path):
 
 @pytest.mark.slow
 def test_two_replicas_learn_as_one():
-    """Under MirroredStrategy, `fit` sums the gradients of the replicas."""
+    """With two mirrored replicas, `fit` reaches the weights of one replica."""
     rng = np.random.default_rng(4)
     x, y = rng.normal(size=(8, 3)), rng.normal(size=(8, 2))
     kernels = []
@@ -121,7 +127,10 @@ def test_two_replicas_learn_as_one():
 
 
 def test_defaults_are_the_released_ones():
-    """Only the rate differs between the rules; clipping can be turned off."""
+    """LAMB and AdamW have the released defaults; only their rates differ.
+
+    `None` turns clipping off; settings that the rules lack raise an error.
+    """
     released = {
         "weight_decay": 0.01,
         "beta_1": 0.9,
@@ -154,7 +163,10 @@ def test_a_schedule_has_a_step():
 
 
 def test_files_of_earlier_releases_load():
-    """Old files load if they have a supported placement of weight decay."""
+    """An earlier release's config loads if its `decay_placement` is `update`.
+
+    Any other placement of weight decay raises an error.
+    """
     config = Lamb().get_config()
     assert Lamb.from_config(config | {"decay_placement": "update"})
     with pytest.raises(InputError, match="decay_placement=decoupled"):

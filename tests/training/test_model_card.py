@@ -9,7 +9,7 @@ from albert_tf.training.model_card import CARD, MARK, card, number, write_card
 
 
 def model(folder, **files):
-    """Write the files of a model directory."""
+    """Write JSON files into a model directory; return its path."""
     for name, content in files.items():
         path = folder / name.replace("_json", ".json")
         path.write_text(json.dumps(content), encoding="utf-8")
@@ -105,7 +105,7 @@ def test_a_card_tells_how_to_load_its_form(tmp_path, form, kind, said):
 
 
 def test_a_card_of_a_phoneme_model(tmp_path):
-    """The card of a model with a symbol table tells users to convert it."""
+    """The card of a phoneme model shows how to convert the model."""
     SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3}).save(str(tmp_path))
     text = card("", str(tmp_path), "model_dir")
     assert "masked phonemes" in text and "pipeline_tag: feature-extr" in text

@@ -1,6 +1,6 @@
 """Our Muon computes the same updates as the Muon of Keras.
 
-It updates only matrices that map hidden states.
+Our Muon updates only matrices that map hidden states.
 """
 
 import inspect
@@ -28,7 +28,10 @@ SHAPES = [(6, 4), (4, 6), (5, 5)]
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matrices_are_orthogonalized_as_in_keras(shape):
-    """Results equal those of Keras's Muon, and singular values are near 1."""
+    """Orthogonalized matrices equal those of Keras's Muon.
+
+    The singular values of the results are near 1.
+    """
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     found = orthogonalized(tf.constant(x)).numpy()
     expected = keras.optimizers.Muon().zeropower_via_newtonschulz5(x, 5)
@@ -39,7 +42,10 @@ def test_matrices_are_orthogonalized_as_in_keras(shape):
 
 @pytest.mark.parametrize("shape", [(64, 96), (96, 64)])
 def test_bfloat16_turns_no_direction(shape):
-    """In bfloat16, singular values are near 1; directions hardly change."""
+    """In bfloat16, orthogonalized matrices stay close to those in float32.
+
+    The singular values of the results are near 1.
+    """
     x = np.random.default_rng(3).normal(size=shape).astype(np.float32)
     exact, found = (
         orthogonalized(tf.constant(x), dtype).numpy() for dtype in DTYPES
@@ -55,7 +61,10 @@ def test_bfloat16_turns_no_direction(shape):
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_three_steps_equal_keras(shape):
-    """Momentum, scale and decay equal those of `keras.optimizers.Muon`."""
+    """After three steps, weights equal those of `keras.optimizers.Muon`.
+
+    The steps include momentum, the scale of updates and weight decay.
+    """
     rng = np.random.default_rng(1)
     config = OptimizerConfig(optimizer="muon", weight_decay_rate=0.1)
     theirs = keras.Variable(rng.normal(size=shape), dtype="float32")
@@ -69,7 +78,7 @@ def test_three_steps_equal_keras(shape):
 
 
 def test_the_size_of_an_update_does_not_depend_on_the_shape():
-    """The root mean square of an update is about 0.4."""
+    """The root mean square of an update is about 0.4, whatever the shape."""
     for shape in ((64, 96), (96, 64)):
         g = np.random.default_rng(1).normal(size=shape).astype(np.float32)
         config, zero = OptimizerConfig(optimizer="muon"), tf.zeros(shape)
@@ -92,7 +101,10 @@ def stepped(name, weights, dtype="float32"):
 
 
 def test_only_products_of_matrices_are_rounded():
-    """In a bfloat16 run, AdamW's updates have the same bits as in float32."""
+    """bfloat16 changes only the updates of matrices, which Muon computes.
+
+    The optimizer of a run in bfloat16 computes Muon's products in bfloat16.
+    """
     weights = goldens.random_weights(tiny.CONFIG)
     exact, rounded = (stepped("muon", weights, x) for x in DTYPES)
     changed = {n for n in exact if np.any(exact[n] != rounded[n])}

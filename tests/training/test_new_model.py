@@ -1,4 +1,4 @@
-"""In a new model, some heads attend to useful positions."""
+"""Initial weights make some heads of a new model attend to useful positions."""
 
 import dataclasses
 import types
@@ -76,7 +76,10 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
     ],
 )
 def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
-    """Embeddings need twice the width of a head, and at least 16."""
+    """A head for repeated words needs embeddings twice as wide as a head.
+
+    This width must be at least 16, and normalization must precede projection.
+    """
     config = types.SimpleNamespace(embedding_size=width, head_size=size)
     embeddings = types.SimpleNamespace(norm_first=first)
     albert = types.SimpleNamespace(config=config, embeddings=embeddings)
@@ -84,7 +87,10 @@ def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
 
 
 def test_frequencies_are_one_in_each_interval_and_long_waves():
-    """Half of the frequencies are spread up to pi; the rest are long waves."""
+    """Half of the frequencies are random, one in each interval up to pi.
+
+    The other half are always the same: a geometric sequence of long waves.
+    """
     found = informed_start.frequencies(9, seed=0)
     short, long = found[:4], found[4:]
     places = short[::-1] * 4 / np.pi
@@ -98,7 +104,7 @@ def test_frequencies_are_one_in_each_interval_and_long_waves():
 
 
 def test_a_table_of_waves_has_a_mean_square_of_one():
-    """Cosines and sines alternate in each row, which encodes one position."""
+    """A row has the cosines and sines of a position; its mean square is 1."""
     table = informed_start.waves(5, np.array([0.3, 2.0]))
     angles = 0.3 * np.arange(5), 2.0 * np.arange(5)
     columns = [f(x) for x in angles for f in (np.cos, np.sin)]
@@ -108,7 +114,11 @@ def test_a_table_of_waves_has_a_mean_square_of_one():
 
 @pytest.mark.parametrize("changes", [{}, HIDDEN])
 def test_positions_are_waves_in_tables_of_known_sizes(changes):
-    """Position embeddings have the given size; a projection keeps norms."""
+    """Position embeddings become waves of the given size.
+
+    An odd last column stays unchanged. If normalization precedes projection,
+    the projection is scaled so that it preserves norms.
+    """
     model = build(embedding_size=63, **changes)
     tables = model.embeddings
     before = tables.position_embeddings.numpy()
@@ -143,7 +153,7 @@ def kernels_of(attention):
 
 
 def scores_of(attention, before, states, columns):
-    """Return the scores [n, n] that changes of a head's kernels add."""
+    """Return the attention scores [n, n] due to changes of a head's kernels."""
     query, key = (
         states @ (kernel - old)[:, columns]
         for kernel, old in zip(kernels_of(attention), before, strict=True)
@@ -152,7 +162,11 @@ def scores_of(attention, before, states, columns):
 
 
 def test_scores_are_those_of_the_constants():
-    """Scores: neighbor 6, same word 9, own position -14, and [SEP] 7."""
+    """The new weights add fixed amounts to attention scores.
+
+    They add 6 for a neighbor, 9 for the same word, -14 for a token's own
+    position, and 7 for [SEP].
+    """
     model = build(**FLAT)
     (attention,) = model.encoder.attentions.values()
     tables, size = model.embeddings, model.config.head_size
@@ -192,7 +206,11 @@ def test_scores_are_those_of_the_constants():
 
 
 def test_reserved_dimensions_leave_the_sizes_of_the_others():
-    """Words have equal norms in the words' and in the shared dimensions."""
+    """All words get the same norm in the dimensions for words.
+
+    All words also get the same norm in the shared dimensions. The ratio of the
+    two norms and the table's mean square do not change.
+    """
     places, words = informed_start.kept_apart(20, 8)
     assert (places.tolist(), words.tolist()) == ([0, 1, 4, 5], [17, 18, 19])
     model = build(**FLAT)

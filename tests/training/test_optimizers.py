@@ -27,7 +27,7 @@ TESTDATA = pathlib.Path(__file__).parents[1] / "testdata"
 
 
 def oracle(w, gradients, rates, decayed, c):
-    """Apply Algorithm 2 of the LAMB paper, or AdamW, in float64."""
+    """Return w, m and v after steps of LAMB (Algorithm 2) or of AdamW."""
     b1, b2, eps, decay = 0.9, 0.999, 1e-6, 0.01 * decayed
     m = v = np.zeros_like(w)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
@@ -74,7 +74,7 @@ def test_large_variables_are_updated_as_small_ones(optimizer):
 
 
 def test_a_zero_weight_moves_by_the_plain_update():
-    """If a norm is 0, the trust ratio is 1 instead of NaN."""
+    """If the norm of a weight or of its update is 0, the trust ratio is 1."""
     config = OptimizerConfig(weight_decay_rate=0.0)
     ones, zeros = tf.ones([3]), tf.zeros([3])
     slots = zeros, zeros, 0.5, 1.0, False, config
@@ -85,7 +85,7 @@ def test_a_zero_weight_moves_by_the_plain_update():
 
 
 def test_norms_and_biases_are_excluded_and_tables_are_not():
-    """Full names, not Keras's short names, exclude norms and biases from decay.
+    """Layer norms and biases are excluded from decay by their full names.
 
     Slots are named after their variables.
     """
@@ -100,7 +100,10 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
 
 
 def test_clipping_scales_only_above_the_limit():
-    """Clipping limits the norm, keeps the direction and reports NaN."""
+    """Clipping limits the gradients' norm and keeps their direction.
+
+    If a gradient is NaN, the reported norm is NaN.
+    """
     gradients = [tf.constant([3.0]), tf.constant([[4.0]])]
     scaled, norm = clip(gradients, 1.0)
     assert float(norm) == 5.0
@@ -112,7 +115,7 @@ def test_clipping_scales_only_above_the_limit():
 
 
 def test_each_replica_may_clip_its_own_share():
-    """As released, each replica's gradient is clipped before the mean."""
+    """With `per_replica`, each replica clips its gradient before the mean."""
     strategy = tiny.make_strategy(tiny.DistributionConfig(num_cpu_replicas=2))
     for own, limit, sums, norm in (
         (True, 1.0, [0.6, 0.8], 1.0),
@@ -137,9 +140,9 @@ def test_each_replica_may_clip_its_own_share():
 
 
 def test_an_average_follows_the_weights():
-    """At step t, the average keeps a share of (t - 1) / (t + 9).
+    """At step t, the share of the old average is (t - 1) / (t + 9).
 
-    The share is at most `decay`.
+    This share is at most `decay`; the rest is the share of the new weights.
     """
     strategy = tf.distribute.get_strategy()
     weights = {"w": tf.Variable([2.0, 4.0])}

@@ -61,7 +61,10 @@ def test_a_value_ends_at_its_share(text, expected):
     "text", ["2,4,6", "2:0.5,6:0.5", "2:0.6,4:0.4,6", "2:0,6", "2:1..,6", ""]
 )
 def test_what_is_no_schedule_is_refused(text):
-    """A missing or extra share, or a share of 1 or more, raises an error."""
+    """A missing, extra or illegal share raises an error.
+
+    The sum of the shares must be below 1.
+    """
     with pytest.raises(InputError, match="VALUE:SHARE,VALUE:SHARE,VALUE"):
         read_schedule("depth_schedule", text, int)
 
@@ -83,7 +86,7 @@ def test_there_are_no_more_prediction_places_than_a_rate_needs():
 def test_a_batch_keeps_its_tokens():
     """The batches of all phases have about the same number of tokens.
 
-    Replicas and micro-batches divide each batch.
+    Each batch size is a multiple of `unit`.
     """
     sizes = [p.batch_size for p in phases("a:0.7,b:0.2,c")]
     assert sizes == [64, 32, 8]
@@ -105,7 +108,11 @@ def test_a_batch_keeps_its_tokens():
     ],
 )
 def test_a_depth_must_train_all_weights(depth, changes, message):
-    """Each group has a layer in every phase; the last phase has all layers."""
+    """A schedule must give each group a layer in every phase.
+
+    The last phase must have all layers, and no phase may have more. Layers must
+    share all weights.
+    """
     config = dataclasses.replace(DEEP, **changes)
     with pytest.raises(InputError, match=message):
         phases(depth=depth, config=config)
@@ -129,7 +136,7 @@ def test_records_with_masks_have_no_schedule_of_them():
 def test_work_is_the_mean_over_the_time_of_the_phases():
     """The FLOPs per example are a harmonic mean over the phases.
 
-    The weights are the phases' shares of the run.
+    In this mean, the weight of a phase is its share of the run.
     """
     made = phases("a:0.25,c", "2:0.25,6")
     first, second = (
@@ -149,7 +156,7 @@ def test_equal_steps_share_a_compilation():
 
 
 def test_a_phase_says_what_its_steps_are():
-    """The summary states the mask rate only if the rate is scheduled."""
+    """A phase's summary states the mask rate only if the rate is scheduled."""
     first, second = phases(masks="0.3:0.5,0.15")
     said = "batches of 64 x 64 tokens from a, 6 layers"
     assert first.summary() == f"{said}, masks 0.3"

@@ -60,7 +60,10 @@ def trained(records):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(records, trained, tmp_path):
-    """Weights, slots and metrics equal those of an uninterrupted run."""
+    """A stopped and resumed run ends with the bits of an uninterrupted run.
+
+    The weights, the slots and the held-out metrics are compared.
+    """
     pretrain(records, tmp_path, stop_step=2)
     again = pretrain(records, tmp_path)
     tiny_pretraining.assert_same_bits(trained.output_dir, tmp_path)
@@ -79,7 +82,7 @@ def test_metrics_are_beside_those_of_frequencies(records, trained):
 
 
 def test_the_directory_says_that_it_is_of_phonemes(records, trained):
-    """The model directory contains the tables, and its card names the task."""
+    """The model directory has the records' tables and a card about phonemes."""
     for name in ("symbols.json", "words.json"):
         mine = (records / "trained" / name).read_bytes()
         assert mine == (records / "records" / name).read_bytes()
@@ -88,7 +91,10 @@ def test_the_directory_says_that_it_is_of_phonemes(records, trained):
 
 
 def test_held_out_masks_are_always_the_same(records):
-    """Neither the batch size nor the seed of a run changes held-out masks."""
+    """The batch size does not change held-out masks.
+
+    Training masks depend on the seed.
+    """
     folder = str(records / "records")
     metadata = load_metadata(folder)
 
@@ -125,7 +131,10 @@ class Fixed:
 
 
 def test_metrics_by_hand():
-    """Sums and weights are correct for five positions and padding."""
+    """Losses, weights and metrics equal those computed by hand.
+
+    The example has five positions and padding.
+    """
     mask_id = 3
     batch = {
         "input_ids": tf.constant([[3, 3, 1, 2, 1, 0]]),
@@ -157,7 +166,10 @@ def test_metrics_by_hand():
 def test_heads_are_kept_only_with_their_words(
     records, trained, tmp_path, capsys
 ):
-    """Other words require a new word head; other symbols, a transplant."""
+    """Records with other words get a new word head.
+
+    Records with other symbols require `init_state=transplant`.
+    """
     rows = records / "rows.jsonl"
     tiny_phonemes.build(tmp_path / "few", rows, num_words=20)
     tiny_phonemes.build(tmp_path / "auto", rows, symbols="auto")
@@ -180,7 +192,10 @@ def test_heads_are_kept_only_with_their_words(
 
 
 def test_the_first_weights_may_be_informed(records, tmp_path, capsys):
-    """Symbol vectors come from neighbors, and biases from frequencies."""
+    """Informed biases are the symbols' log frequencies.
+
+    The printed number of informed vectors includes all frequent symbols.
+    """
     metadata = load_metadata(str(records / "records"))
     counts = json.loads((records / "records" / "piece_counts.json").read_text())
     found = []
@@ -219,9 +234,10 @@ def test_settings_of_words_are_refused(records, tmp_path, settings):
 
 
 def damaged(records, folder, name, value):
-    """Copy the records, but put a value at the end of most training records.
+    """Copy the records with wrong values; return the path of the changed file.
 
-    The first records stay unchanged, because they are checked before a run.
+    The value is put at the end of all training records except the first ones.
+    The first records are checked before a run.
     """
     shutil.copytree(records / "records", folder / "records")
     shutil.copy(records / "model.json", folder)
@@ -240,7 +256,7 @@ def damaged(records, folder, name, value):
 
 @pytest.mark.parametrize("name, value", [("symbol_ids", 178), ("word_ids", 42)])
 def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
-    """The error names the file, the record and the id."""
+    """The error for an id outside its table names the file, record and id."""
     path = damaged(records, tmp_path, name, value)
     message = rf"{path}, record \d+.*`{name}` contains {value}, but"
     with pytest.raises(InputError, match=message):
@@ -248,7 +264,7 @@ def test_ids_outside_the_table_are_named(records, tmp_path, name, value):
 
 
 def test_tables_must_be_those_of_the_records(records, tmp_path):
-    """A changed table raises an error before training."""
+    """A changed table of words raises an error before training."""
     shutil.copytree(records / "records", tmp_path / "records")
     path = tmp_path / "records" / "words.json"
     words = json.loads(path.read_text())
@@ -312,7 +328,7 @@ def test_each_fault_has_its_warning(changes, kinds):
 
 
 def test_a_run_warns_of_records_without_masks(records, tmp_path, monkeypatch):
-    """Without trained positions, a warning is printed and recorded."""
+    """If no position is trained, the history records a warning."""
     shutil.copytree(records / "records", tmp_path / "records")
     shutil.copy(records / "model.json", tmp_path)
     path = tmp_path / "records" / "metadata.json"

@@ -20,7 +20,10 @@ AUTO = TrainingConfig(dtype="auto")
     ],
 )
 def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
-    """CPU flags must match as whole words; without a file, the set is empty."""
+    """A CPU's bfloat16 instructions are found as whole words in a file.
+
+    Without the file, the result is an empty set.
+    """
     path = tmp_path / "cpuinfo"
     path.write_text(f"flags\t\t: fpu {flags}\nbugs\t\t: none\n")
     assert distribution.cpu_products(str(path)) == names
@@ -31,7 +34,10 @@ def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
     ("names", "dtype"), [({"amx_bf16"}, "bfloat16"), (set(), "float32")]
 )
 def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
-    """On CPUs, bfloat16 requires instructions that the message names."""
+    """On a CPU, `auto` selects bfloat16 only with bfloat16 instructions.
+
+    The choice is printed. A dtype other than `auto` stays.
+    """
     monkeypatch.setattr(distribution, "cpu_products", lambda: names)
     strategy = tf.distribute.get_strategy()
     chosen = distribution.with_dtype(AUTO, strategy)
@@ -45,7 +51,10 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
 
 @pytest.mark.parametrize("capability", [None, (7, 5), (8, 0), (10, 0)])
 def test_auto_on_accelerators(monkeypatch, capability):
-    """TPUs use bfloat16, as do GPUs of compute capability 8.0 or higher."""
+    """`auto` selects bfloat16 on TPUs and recent GPUs.
+
+    A recent GPU has a compute capability of at least 8.0.
+    """
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["x"])
     monkeypatch.setattr(
         tf.config.experimental,

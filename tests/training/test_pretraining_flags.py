@@ -83,7 +83,10 @@ def test_hyperparameters_are_the_papers(parsed, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_model_is_that_of_the_name(parsed, name):
-    """A flagfile's config has the size in its name; published runs use v1."""
+    """A flagfile's config has the size that the flagfile's name states.
+
+    Published runs use configs of version 1, and all other runs version 2.
+    """
     path = ROOT / parsed[name]["albert_config_file"]
     size = name.split("_")[0]
     widths = {"base": 768, "large": 1024, "xlarge": 2048, "xxlarge": 4096}
@@ -94,7 +97,7 @@ def test_the_model_is_that_of_the_name(parsed, name):
 
 @pytest.mark.parametrize("name", HOURS)
 def test_a_budget_is_left_its_choices(parsed, name):
-    """A budget's flagfile sets the hours, but no setting that is chosen."""
+    """A flagfile with a budget sets no flag that a budget chooses."""
     values, published = parsed[name], parsed["base"]
     assert values["budget_hours"] == HOURS[name]
     assert (ROOT / values["albert_config_file"]).exists()
@@ -105,7 +108,7 @@ def test_a_budget_is_left_its_choices(parsed, name):
 
 
 def test_phonemes_are_trained_as_published(parsed):
-    """The flagfile has the settings and the AdamW of yl4579/PL-BERT."""
+    """`plbert.flags` has the sizes and AdamW settings of yl4579/PL-BERT."""
     values = parsed[PLBERT]
     config = json.loads((ROOT / values["albert_config_file"]).read_text())
     expected = {"vocab_size": 178, "hidden_size": 768, "num_hidden_layers": 12}
@@ -125,7 +128,10 @@ def test_phonemes_are_trained_as_published(parsed):
 
 
 def test_going_on_in_a_domain_is_slow_and_short(parsed):
-    """A domain run corrects biases and has up to 1/50 of a new run's steps."""
+    """A domain run has at most 1/50 of a new run's steps, at a low rate.
+
+    The optimizer uses bias correction.
+    """
     values = parsed[DOMAIN]
     assert values["num_train_steps"] <= parsed["base"]["num_train_steps"] / 50
     assert values["bias_correction"] and values["learning_rate"] < 1e-3

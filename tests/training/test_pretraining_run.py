@@ -107,7 +107,10 @@ def test_a_new_model_begins_with_what_the_records_tell(
 def test_a_warm_start_takes_the_weights_and_not_the_step(
     data_dir, trained, tmp_path
 ):
-    """With `init_checkpoint`, a new run has another run's weights."""
+    """With `init_checkpoint`, an evaluation has the source's held-out metrics.
+
+    Without training, the new run writes no checkpoint.
+    """
     path, first, metrics = trained
     second = tmp_path / "second"
     how = {"do_train": False, "do_eval": True}
@@ -172,7 +175,10 @@ def test_a_second_phase_continues_the_step(data_dir, config, tmp_path, capsys):
 def test_a_source_that_does_not_fit_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A source with a different vocabulary or no weights is rejected early."""
+    """A source with another tokenizer or without a checkpoint is rejected.
+
+    No file is written.
+    """
     source, new = tmp_path / "source", tmp_path / "new"
     shutil.copytree(trained[1], source)
     described = source / "tokenizer.json"
@@ -293,7 +299,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(
 def test_records_that_do_not_fit_are_refused(
     data_dir, config, tmp_path, changes, named
 ):
-    """The error states the sizes of the records and of the model.
+    """The error for records that do not fit the model states the sizes of both.
 
     No file is written.
     """
@@ -308,7 +314,7 @@ def test_records_that_do_not_fit_are_refused(
 def test_another_models_directory_is_refused(
     data_dir, config, trained, tmp_path
 ):
-    """A directory with checkpoints of another architecture stays unchanged.
+    """A directory with checkpoints of another architecture raises an error.
 
     Without a checkpoint, a directory may be overwritten if a run wrote its
     files.

@@ -42,7 +42,7 @@ def trainer(compat="none"):
 
 
 def test_compat_reaches_the_optimizer_and_the_losses():
-    """`compat` sets the released schedule, clipping and averaging."""
+    """`compat=google` sets the released schedule, clipping and averaging."""
     released, ours = trainer("google"), trainer()
     assert released.optimizer.config.schedule == "released"
     assert released.per_replica and released.optimizer.per_replica
@@ -95,7 +95,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
 
 @pytest.mark.parametrize("size, said", [(0, False), (49, True), (50, False)])
 def test_records_that_fit_exactly_are_taken(size, said, capsys):
-    """Records may use the whole vocabulary; a note states if they do not."""
+    """If records use less than the whole vocabulary, a note is printed."""
     check_records(tiny.CONFIG, metadata.Metadata(16, 3, size, "", {}))
     assert ("Note: the records use" in capsys.readouterr().out) is said
 
@@ -103,7 +103,7 @@ def test_records_that_fit_exactly_are_taken(size, said, capsys):
 def test_ids_beyond_the_vocabulary(tmp_path):
     """Released records with ids outside the vocabulary raise errors.
 
-    Released records do not name their vocabulary.
+    Released records do not state the size of their vocabulary.
     """
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
     run_setup.read(str(tmp_path), tiny.CONFIG, True)
@@ -124,7 +124,7 @@ def test_only_training_follows_the_schedules(do_train, layers):
 
 
 def test_workers_compare_what_determines_the_run(monkeypatch):
-    """Paths and devices may differ, but the contents of files may not."""
+    """Workers compare settings and contents of files, not paths or devices."""
     compared = []
     monkeypatch.setattr(
         run_setup.distribution,
@@ -146,7 +146,10 @@ def test_workers_compare_what_determines_the_run(monkeypatch):
 
 
 def test_records_without_a_tokenizer_are_noted(tmp_path, capsys):
-    """The vocabulary is read next to the records or from the source."""
+    """The tokenizer is read from the records' folder or from the source.
+
+    If neither has a tokenizer, a note is printed.
+    """
     records, source = tmp_path / "records", tmp_path / "source"
     records.mkdir()
     source.mkdir()

@@ -23,7 +23,7 @@ from albert_tf.training.run import Hook, StopOnSignal
 
 
 def copied(folder, target, step):
-    """Copy a checkpoint into a folder, as the newest checkpoint there."""
+    """Copy a checkpoint, as the newest one, to a folder; return the folder."""
     for path in folder.glob(f"ckpt-{step}.*"):
         shutil.copy(path, target)
     line = f'model_checkpoint_path: "ckpt-{step}"\n'
@@ -60,7 +60,10 @@ def test_a_run_with_nothing_left_to_train_says_so(unbroken, tmp_path, capfd):
 
 
 def test_a_folder_is_claimed_by_one_run(tmp_path):
-    """A second run in a folder fails before it writes a file."""
+    """While a run uses a folder, a second run there fails and writes nothing.
+
+    A later run may use the folder.
+    """
     strategy, claims = tf.distribute.get_strategy(), []
     output_dir = str(tmp_path / "model")
     with checkpoints.locked_model_dir(
@@ -137,7 +140,7 @@ def test_the_handlers_are_back_after_an_error(tmp_path, number):
 
 
 def test_other_signals_do_not_stop_a_run():
-    """Other signals, such as SIGWINCH, keep their handlers."""
+    """Other signals, such as SIGUSR1, keep their handlers and stop no run."""
     told, numbers = [], []
     earlier = signal.signal(signal.SIGUSR1, lambda n, _: numbers.append(n))
     try:
@@ -169,7 +172,7 @@ def test_each_later_phase_is_left_a_step(later, steps, monkeypatch):
 
 
 def test_a_run_in_another_thread_leaves_signals_alone():
-    """A run in another thread leaves signal handlers unchanged."""
+    """A run outside the main thread leaves signal handlers unchanged."""
     before = handlers()
 
     def enter():
@@ -181,9 +184,10 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_hooks_are_called_at_their_cadence_in_order(tmp_path):
-    """`after` is called at multiples of `every` and at the end, in hook order.
+    """`after` is called in the order of hooks, at multiples of `every`.
 
-    `begin` and `end` are called once.
+    `after` is also called at the end. With `every=0`, it is called after each
+    window of steps. `begin` and `end` are called once.
     """
     calls = []
 
@@ -292,7 +296,10 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """A run that resumes on two replicas prints a note; weights stay equal."""
+    """A run that resumes on two replicas prints a note.
+
+    The final weights differ only by rounding.
+    """
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))
     assert "replicas was 1 and is 2" in capfd.readouterr().err
@@ -302,7 +309,7 @@ def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
 def test_a_time_budget_stops_with_a_checkpoint(
     unbroken, tmp_path, capfd, monkeypatch
 ):
-    """A run stops on time with a checkpoint, and resumes bit for bit."""
+    """A run whose time is up saves, stops and can resume bit for bit."""
     ticks = itertools.count(1)  # the readings of a clock
     monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)
     stopped = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)
@@ -315,7 +322,10 @@ def test_a_time_budget_stops_with_a_checkpoint(
 
 
 def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
-    """Rows after the resumed step are dropped; all other rows are plotted."""
+    """When a run resumes at step 10, history rows after step 10 are dropped.
+
+    The history of a finished run can be plotted.
+    """
     directory, _ = unbroken
     history = History(str(directory), 20)
     assert history.column("eval", "mlm_loss")[0] == [10, 20]
@@ -328,7 +338,10 @@ def test_the_history_holds_every_evaluation_once(unbroken, tmp_path):
     "line", ["{broken", "[1]", "7", '{"loss": 1.0}', "", "7" * 61]
 )
 def test_a_damaged_history_is_one_error(line, tmp_path):
-    """An error names a damaged line; an incomplete last line is dropped."""
+    """The error for a damaged history names the line.
+
+    An incomplete last line is dropped instead.
+    """
     row = '{"step": 1, "split": "train", "steps": 1}\n'
     path = tmp_path / "history.jsonl"
     path.write_text(f"{row}{line}\n{row}")

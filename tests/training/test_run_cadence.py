@@ -12,7 +12,7 @@ from albert_tf.training.hooks import StopInTime
     "elapsed, spent", [(3000.0, False), (3540.0, True), (3700.0, True)]
 )
 def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
-    """A run ends if 30 s of steps and two saves of 20 s do not fit."""
+    """A run ends if less time is left than steps of 30 s and two saves take."""
     limit = StopInTime(1.0)
     limit.start = time.monotonic() - elapsed
     limit.longest, limit.saving = 30.0, 20.0
@@ -20,7 +20,7 @@ def test_a_budget_leaves_room_for_a_stretch_and_its_checkpoint(elapsed, spent):
 
 
 def test_stops_fall_on_every_cadence():
-    """A run stops at each evaluation and checkpoint, and at its last step."""
+    """Windows of steps end at each evaluation, each checkpoint and the end."""
     stops, step = [], 0
     while step < 20:
         step = next_stop(step, 20, [6, 7])
@@ -29,7 +29,10 @@ def test_stops_fall_on_every_cadence():
 
 
 def test_pace_aims_at_seconds():
-    """The first steps, which include compilation, do not affect the pace."""
+    """A window of steps lasts about 5 s, and has at most 1,000 steps.
+
+    The first steps, which include compilation, do not affect the pace.
+    """
     pace = Pace(fixed=0)
     assert pace.steps() == 1
     pace.measure(1, 30.0)
@@ -46,7 +49,7 @@ def test_pace_aims_at_seconds():
 def test_a_slow_checkpoint_shortens_a_stretch(save, steps):
     """Steps and a checkpoint fit into the 30 s that follow SIGTERM.
 
-    Each step takes 0.1 s.
+    Each step takes 0.1 s; at least 10 steps are run at once.
     """
     pace = Pace(fixed=0, seconds=0.1, compiled=True)
     assert pace.steps(save) == steps

@@ -115,7 +115,7 @@ SHARES = st.lists(st.integers(1, 40), max_size=3).filter(lambda x: sum(x) < 95)
 
 
 def schedule_of(values, shares):
-    """Return a schedule as text."""
+    """Return a schedule as `VALUE:SHARE,VALUE:SHARE,VALUE`."""
     pairs = zip(values, shares, strict=False)
     text = "".join(f"{value}:{share / 100:g}," for value, share in pairs)
     return text + f"{values[len(shares)]}"

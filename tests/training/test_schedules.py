@@ -20,7 +20,7 @@ RATE = {"learning_rate": 0.1}  # so high that each layer makes a difference
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory, data_dir, tokenizer_dir):
-    """Return folders with records of 8 and 16 tokens and dynamic records."""
+    """Return {name: folder} of short, long and dynamic records."""
     folder = tmp_path_factory.mktemp("folders")
     text = pathlib.Path(data_dir).parent / "text.txt"
     model = tokenizer_dir / "spiece.model"
@@ -55,7 +55,7 @@ def train(places, deep_config, tmp_path):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """Return a list of the records that are read in each phase."""
+    """Return a list of (tokens, predictions, start, batch size) per phase."""
     read, calls = input_pipeline.train_batches, []
 
     def batches(data_dir, metadata, *, start, batch_size, **kwargs):
@@ -122,9 +122,9 @@ class Break(Hook):
 
 @pytest.mark.slow
 def test_masks_change_and_resume(train, reads, tmp_path):
-    """Each mask rate has its own number of predictions.
+    """The mask rate of a phase determines its number of predictions.
 
-    Steps that run again after a resume mask the same words.
+    Steps that are repeated after a resume mask the same words.
     """
     how = {
         "data_dir": "{dynamic}",

@@ -31,7 +31,7 @@ def window(steps, bad=0, first_bad=0):
 
 
 class FakeRun:
-    """A run whose messages and calls are recorded."""
+    """A stand-in for a run that records messages and calls."""
 
     def __init__(self, **values):
         self.told, self.rows, self.seconds, self.stops = [], [], {}, []
@@ -52,7 +52,10 @@ class FakeRun:
 
 
 def test_a_hundred_bad_steps_in_a_row_end_a_run():
-    """Bad steps are counted from the last window that has a good step."""
+    """A run that skips bad steps ends after a hundred of them in a row.
+
+    Steps are counted from the last window that has a good step.
+    """
     skips = RequireFinite(True)
     skips.after(None, window(70, 70))
     skips.after(None, window(70, 69))
@@ -65,7 +68,7 @@ def test_a_hundred_bad_steps_in_a_row_end_a_run():
 
 
 def test_one_bad_step_ends_a_run_that_skips_none():
-    """The error names the step that is not finite."""
+    """Unless bad steps are skipped, the error names the first bad step."""
     stops, good = RequireFinite(False), window(3)
     stops.after(None, good)
     assert "skipped_updates" not in good.values
@@ -74,7 +77,7 @@ def test_one_bad_step_ends_a_run_that_skips_none():
 
 
 def test_steps_are_shown_and_kept_unless_all_were_skipped():
-    """Without a good step, there are no values to record."""
+    """Means of a window are recorded unless all of its updates were skipped."""
     run = FakeRun()
     for bad in (0, 2, 3):
         Log().after(run, window(3, bad))
@@ -92,7 +95,7 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("chief", [True, False])
 def test_an_evaluation_is_timed_and_told(clock, chief):
-    """Only the first process writes the history."""
+    """An evaluation is timed and printed; only the chief writes the history."""
     saved = []
 
     def evaluate():
@@ -132,7 +135,7 @@ def test_an_average_is_kept_once_per_step(monkeypatch):
 
 @pytest.mark.parametrize("chief", [True, False])
 def test_a_checkpoint_is_saved_once_and_timed(clock, monkeypatch, chief):
-    """A run's last step is not saved again; step 0 is never saved."""
+    """The chief saves a step only once, and never step 0; a save is timed."""
     saved = []
 
     def save(*arguments):
@@ -199,7 +202,10 @@ ROWS = [
 def test_the_metrics_of_the_evaluation_are_drawn(
     monkeypatch, capsys, rows, names, chief
 ):
-    """Without evaluations, training metrics are plotted; notes never are."""
+    """The chief plots the metrics of evaluations, or else those of training.
+
+    Warnings are not plotted. A note is printed if matplotlib is missing.
+    """
     drawn = []
     monkeypatch.setattr(history, "draw_curves", lambda *x: drawn.append(x[2]))
     monkeypatch.setattr(hooks, "lacking", lambda *_: "no matplotlib")
@@ -216,7 +222,10 @@ def test_the_metrics_of_the_evaluation_are_drawn(
 
 
 def test_users_hooks_are_between_evaluations_and_checkpoints():
-    """Evaluations and limits have hooks only if they are requested."""
+    """A user's hook comes after evaluations and before checkpoints.
+
+    Evaluations and time limits have hooks only if they are requested.
+    """
     training = TrainingConfig(eval_steps=3, save_checkpoints_steps=4)
     mine = Hook()
     made = standard(training, None, mine)
@@ -236,7 +245,10 @@ def test_users_hooks_are_between_evaluations_and_checkpoints():
     [(1, 1, (4.2, 3.2)), (3, 3, (12.6, 3.2)), (4, 6, (12.6, 6.4))],
 )
 def test_each_metric_has_its_plot(tmp_path, monkeypatch, number, axes, size):
-    """Three plots fit side by side; the rest of a row stays empty."""
+    """Each metric has a plot, and three plots fit side by side.
+
+    Unused places in a row stay empty. Without matplotlib, nothing is drawn.
+    """
     figures = []
 
     def savefig(figure, file, **kwargs):

@@ -1,4 +1,4 @@
-"""Replicas and micro-batches do not affect the training step."""
+"""Replicas and micro-batches do not affect the result of training."""
 
 import dataclasses
 import re
@@ -63,7 +63,11 @@ PIECES = {
     [(None, PIECES), (False, set()), (True, PIECES | {"micro_gradients"})],
 )
 def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
-    """XLA compiles some parts, everything except the update, or nothing."""
+    """`jit_compile` determines which functions XLA compiles.
+
+    False selects no function, None some parts of the model and the update, and
+    True these parts and the gradients of a micro-batch.
+    """
     monkeypatch.setattr(optimizer, "FUSED_SIZE", 1)
     trainer = tiny.make_trainer(jit_compile=jit_compile)
     iterator = trainer.iterator(tiny.train_batches, 0)
@@ -78,7 +82,10 @@ def test_one_switch_says_what_xla_compiles(jit_compile, names, monkeypatch):
 
 @pytest.mark.slow
 def test_released_normalization_depends_on_the_replicas():
-    """`per_replica` averages the replicas' means, not all examples' losses."""
+    """With `per_replica`, the loss is the mean of the replicas' mean losses.
+
+    This changes the weights after training.
+    """
     whole = trained(replicas=2)
     averaged = trained(replicas=2, per_replica=True)
     assert tiny.largest_difference(whole, averaged) > 1e-4
@@ -99,7 +106,10 @@ def test_per_replica_clipping_bounds_each_share():
 
 
 def test_loss_falls():
-    """In twenty steps on 48 examples, both training losses fall."""
+    """In twenty steps on 48 examples, the loss of masked words falls.
+
+    Before training, this loss is about that of equally probable pieces.
+    """
     trainer = tiny.new_trainer()
     before = trainer.evaluator.evaluate(tiny.eval_batches)
     first = trainer.evaluator.summarize(tiny.run_steps(trainer, 3))
@@ -162,7 +172,7 @@ def test_prediction_keeps_the_order_of_examples_over_replicas():
     ],
 )
 def test_a_batch_that_cannot_be_cut_is_refused(kwargs, named):
-    """The error states the sizes that do not divide the batch evenly."""
+    """If a batch cannot be divided evenly, the error states the sizes."""
     with pytest.raises(InputError, match=named):
         tiny.make_trainer(**kwargs)
 
@@ -195,7 +205,10 @@ def test_training_batches_are_endless_to_each_host(monkeypatch):
 
 
 def test_a_micro_batch_is_a_part_of_each_tensor():
-    """Micro-batches are consecutive, even if sizes are unknown in a graph."""
+    """A micro-batch has consecutive examples from each tensor of a batch.
+
+    Sizes may be unknown in the graph.
+    """
     batch = {"x": tf.reshape(tf.range(24), [6, 4]), "y": tf.range(6)}
     specs = {
         "x": tf.TensorSpec([6, None], tf.int32),
@@ -211,7 +224,7 @@ def test_a_micro_batch_is_a_part_of_each_tensor():
 def test_the_released_divisor_is_that_of_a_replica():
     """With `per_replica`, the divisor of a loss depends on a single replica.
 
-    It is the total weight of the replica times the number of replicas.
+    The divisor is the replica's total weight times the number of replicas.
     """
     weights = {"mlm": 3.0, "sop": 0.0}
     trainer = types.SimpleNamespace(
@@ -224,7 +237,10 @@ def test_the_released_divisor_is_that_of_a_replica():
 
 
 def test_a_trainer_of_a_depth_shares_the_state():
-    """Each depth has one trainer, whose objective runs that many layers."""
+    """`at_depth` returns one trainer per depth; all share the model's weights.
+
+    The objective of a trainer runs the number of layers of its depth.
+    """
     trainer = tiny.make_trainer(config=tiny.CONFIG)
     for layers in (None, 2):
         assert trainer.at_depth(layers) is trainer

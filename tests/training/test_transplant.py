@@ -68,7 +68,7 @@ FROM_CHINESE = {
     ids=["english-chinese", "chinese-english"],
 )
 def test_pieces_are_made_of_the_old_ones(old, new, expected):
-    """In both kinds of vocabularies, new pieces are matched with old pieces.
+    """Pieces of SentencePiece and WordPiece are matched in both directions.
 
     This covers word-boundary markers, accents, capitals, special pieces and
     scripts.
@@ -94,7 +94,7 @@ OLD, NEW = np.arange(8.0).reshape(4, 2) ** 2, np.full((3, 2), -1.0)
 
 
 def test_rows_are_kept_meant_or_new():
-    """A row is an old row, a mean of old rows, or random."""
+    """A new piece's row is an old row, a mean of old rows, or random."""
     rows = Transplant(ORIGINS, None).means(OLD, NEW)
     np.testing.assert_array_equal(rows, [[36, 49], [8, 13], [-1, -1]])
     assert Transplant([*ORIGINS, [1]], None).describe() == (
@@ -113,7 +113,10 @@ def test_rows_are_kept_meant_or_new():
     ],
 )
 def test_biases_follow_frequencies(counts, expected):
-    """If few pieces are kept, all biases change, not only the new biases."""
+    """New biases follow log frequencies; if few pieces are kept, all biases do.
+
+    Without counts, a new bias is a mean of old biases.
+    """
     counts = counts and np.array(counts)
     biases = Transplant(ORIGINS, counts).biases(
         np.array([1.0, 2.0, 5.0, 8.0]), np.zeros(3, np.float32)
@@ -158,7 +161,10 @@ def test_another_order_of_pieces_is_the_same_model(tmp_path):
 
 
 def test_symbols_are_those_of_the_same_name(tmp_path):
-    """Rows and both heads are matched by symbol; new symbols are listed."""
+    """Rows and the head of symbols are matched by symbol.
+
+    New symbols are listed. The head of words is kept if the words are the same.
+    """
     words = ("one", "two")
     old = SymbolTable({"$": 0, "M": 1, " ": 2, "a": 3, "b": 4}).with_words(
         words

@@ -29,7 +29,7 @@ def table(model):
 
 
 def saved(folder, config, without=("none",)):
-    """Save a model with random weights; return its values."""
+    """Save a model with random weights; return {name: value}."""
     model = make(config, 1)
     named = checkpoints.named_variables(model)
     kept = {n: v for n, v in named.items() if not n.startswith(without)}
@@ -118,7 +118,7 @@ POSITIONS = "albert/embeddings/position_embeddings"
     ],
 )
 def test_positions_are_repeated_or_cut(tmp_path, positions, told):
-    """A longer table repeats the source's table; a shorter table is cut."""
+    """A longer position table repeats the source's; a shorter one is cut."""
     expected = saved(tmp_path, tiny.CONFIG)[POSITIONS]
     target = change(max_position_embeddings=positions)
     found, said, _ = started(tmp_path, target)
@@ -162,7 +162,10 @@ def test_a_missing_weight_is_named(tmp_path):
     ],
 )
 def test_another_kind_of_model_is_refused(key, value):
-    """Weights of equal shapes but different meanings raise an error."""
+    """A source with another setting of the architecture raises an error.
+
+    This includes settings that do not change shapes, such as `hidden_act`.
+    """
     told = {"attention_head_size": "head_size=8 instead of 4"}
     told = told.get(key, f"{key}={getattr(tiny.CONFIG, key)}")
     with pytest.raises(InputError, match=told):
@@ -174,7 +177,10 @@ def test_another_kind_of_model_is_refused(key, value):
     [(None, True), ("source", None), ("bare", True)],
 )
 def test_a_transplant_needs_both_tokenizers(tmp_path, tokenizer, model_dir):
-    """A transplant without a source or a tokenizer raises an error."""
+    """A transplant without a source or a tokenizer raises an error.
+
+    A source with another hidden size also raises an error.
+    """
     for name in ("source", "bare"):
         tiny.CONFIG.save(str(tmp_path / name))
     vocabularies.english().save(str(tmp_path / "source"))

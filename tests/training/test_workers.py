@@ -42,7 +42,7 @@ TASK = {"type": "worker", "index": 0}
     ids=str,
 )
 def test_a_wrong_tf_config_is_refused(config, monkeypatch):
-    """The error shows the value of TF_CONFIG and a valid example."""
+    """The error for an invalid TF_CONFIG has its value and a valid example."""
     text = config if isinstance(config, str) else json.dumps(config)
     monkeypatch.setenv("TF_CONFIG", text)
     for strategy in ("auto", "multi_worker"):
@@ -56,7 +56,7 @@ def test_a_wrong_tf_config_is_refused(config, monkeypatch):
 
 
 def test_a_cluster_may_have_a_chief(monkeypatch):
-    """Addresses are returned by job; without TF_CONFIG, the result is empty."""
+    """`read_cluster` returns {job: addresses}, or {} without TF_CONFIG."""
     assert read_cluster() == {}
     cluster = {"worker": ["localhost:1", "h:65535"], "chief": ["[::1]:3"]}
     for index in (0, 1):
@@ -96,7 +96,7 @@ def test_workers_must_meet_first(monkeypatch):
 
 
 def test_workers_that_cannot_be_connected_are_one_error(monkeypatch):
-    """The error has the first line of TensorFlow's message."""
+    """The error for a failed connection has the first line of TensorFlow's."""
 
     def fail():
         raise tf.errors.UnavailableError(None, None, "no answer\nmore lines")
