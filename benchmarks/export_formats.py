@@ -38,7 +38,7 @@ LITERT = {
     f"litert_{precision}": ("--to=litert", f"--precision={precision}")
     for precision in ("float32", "float16", "dynamic_int8", "int8")
 }
-FORMATS = {  # export flags
+FORMATS = {  # {format: flags of the export}
     "saved_model": (),
     "xla": ("--jit_compile", "--fixed_length"),
     **LITERT,

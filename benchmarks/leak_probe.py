@@ -165,7 +165,7 @@ def balanced_accuracy(
 
 
 def measure(segments: Segments, next_sentence: bool = False) -> dict:
-    """Return the accuracy on unseen labels, with 95% intervals.
+    """Return the accuracies on unseen records, with 95% intervals.
 
     `balanced_accuracy`, a mean over the two labels, belongs to the form
     classifier, and `words_balanced_accuracy` to the word classifier. Both are

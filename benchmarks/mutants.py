@@ -280,7 +280,7 @@ def outcome(path: Path, code: str, tests: list[str]) -> str:
 
 
 def interval(noticed: int, number: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson interval of a share."""
+    """Return the limits of the Wilson interval of a share; z=1.96 means 95%."""
     share, square = noticed / number, z * z / number
     middle, width = share + square / 2, share * (1 - share) + square / 4
     spread = z * (width / number) ** 0.5
@@ -288,7 +288,7 @@ def interval(noticed: int, number: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def show(path: Path, line: int, code: str, result: str) -> None:
-    """Print a mutant's result, and its change if no test failed."""
+    """Print a mutant's result, and its change unless a test failed."""
     print(f"{path}:{line}: {result}", flush=True)
     if result != KILLED:
         old = path.read_text().split("\n")

@@ -107,7 +107,7 @@ def machine(*packages: str) -> str:
 
 
 def megabytes() -> float:
-    """Return the peak memory in MB of the GPU, or else of the process."""
+    """Return peak memory: of the GPU in MB, or else of the process in MiB."""
     torch = sys.modules.get("torch")
     if torch and torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6

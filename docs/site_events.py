@@ -17,14 +17,14 @@ from albert_tf.base.program import Program
 
 try:
     import tomllib
-except ModuleNotFoundError:  # Python 3.10, where Sphinx brings it
+except ModuleNotFoundError:  # Python 3.10, where Sphinx installs tomli
     import tomli as tomllib
 
 ROOT = pathlib.Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
 SCRIPTS = ("create_pretraining_data", "pretrain", "finetune")
 
-# Titles of the reference by the room in which a public name is defined.
+# Titles of the reference by the package that defines a public name.
 TITLES = {
     "library": "Models that take strings",
     "model": "The encoder",
@@ -34,10 +34,10 @@ TITLES = {
 }
 PROGRAMS = "Programs as functions"
 
-# Of Keras objects: the methods that a user calls.
+# The methods of Keras objects that a user calls.
 METHODS = """load compile fit evaluate predict classify encode call fill_mask
 embed save export""".split()
-WHOLE = ("Albert", "Classifier")  # with what they inherit
+WHOLE = ("Albert", "Classifier")  # documented with inherited methods
 
 
 def program_modules() -> dict[str, str]:

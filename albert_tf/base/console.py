@@ -11,6 +11,8 @@ SECONDS_BETWEEN_LINES = 20.0
 class Progress:
     """A progress bar with current values, the rate and the time left.
 
+    If standard error is not a terminal, log lines replace the bar.
+
     Args:
       total: number of steps in the whole job.
       done: number of steps completed before the job was resumed.

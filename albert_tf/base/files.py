@@ -266,7 +266,8 @@ def locked(folder: str, name: str) -> Iterator[None]:
     """Lock a local folder while the block runs.
 
     The system releases the lock when the process ends for any reason. Stores
-    such as `gs://`, and some network disks, do not support locks.
+    such as `gs://`, and some network disks, do not support locks; there, the
+    block runs without a lock.
 
     Args:
       folder: the folder, created if missing.
@@ -320,7 +321,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def require_file(there: bool, what: str, path: str) -> None:
-    """Raise an error unless a file exists; if its path is a folder, list files.
+    """Raise an error unless a file exists; for a folder, the error lists files.
 
     Args:
       there: whether the file exists.
@@ -405,10 +406,11 @@ BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def flag_in(values: dict, name: str, where: str) -> bool | None:
-    """Return a boolean field of a JSON object, or None if it is missing.
+    """Return a boolean field of a JSON object, or None if it is not set.
 
     The legal values are booleans, 0 and 1, and the same values as strings,
-    which some programs write. The string "false" means False.
+    which some programs write. The string "false" means False. A field that is
+    missing, null or "" is not set.
     """
     value = values.get(name)
     if value is None or value == "":

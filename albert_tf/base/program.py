@@ -100,7 +100,7 @@ def _fail(message: str, status: int = 1) -> int:
 
 
 def _end_at_second_interrupt() -> Callable[[int], None]:
-    """Return a signal handler that ends the program on the second Ctrl-C.
+    """Return a function that ends the program at the second Ctrl-C signal.
 
     Python raises `KeyboardInterrupt` only after a library's C++ code returns.
     """
@@ -348,7 +348,7 @@ class Program:
         return self._configs(values | lists)
 
     def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return {"set_by_user": settings}, or {} if it is not accepted."""
+        """Return {"set_by_user": settings}, or {} unless `tells` is set."""
         settings = (self.aliases.get(name, name) for name in names)
         return {"set_by_user": frozenset(settings)} if self.tells else {}
 

@@ -309,6 +309,8 @@ class RunFact(NamedTuple):
 def facts(config: Any, change: str = "") -> dict[str, RunFact]:
     """Return {name: fact} for a settings dataclass, with JSON-ready values.
 
+    Settings without a `change` are omitted.
+
     Args:
       config: a dataclass of `setting` fields.
       change: a value to use instead of the `change` of each field.

@@ -95,7 +95,9 @@ def head_places(
 
 
 def open_weights(folder: str, config: AlbertConfig) -> tuple[Tensors, str]:
-    """Open the weights of the last step, under Hugging Face's names.
+    """Open the newest weights, under Hugging Face's names.
+
+    The newest file is the `step_N.t7` with the largest N.
 
     Returns:
       the tensors, and the path of the file.

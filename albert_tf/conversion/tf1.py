@@ -54,7 +54,10 @@ def find_prefix(path: str) -> str | None:
     Args:
       path: a prefix, or a folder. In a folder, the function prefers
         `model.ckpt-best`, then the newest checkpoint in the `checkpoint` file,
-        then the only checkpoint.
+        then a TF-Hub module's variables, then the only checkpoint.
+
+    Raises:
+      InputError: if the folder contains several other checkpoints.
     """
     if files.exists(path + INDEX):
         return path

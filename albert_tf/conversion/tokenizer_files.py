@@ -54,7 +54,7 @@ def whole(folder: str) -> Iterator[None]:
 
 
 def flag_of(part: dict, name: str, default: bool) -> bool:
-    """Return a boolean field of an object in `tokenizer.json`."""
+    """Return a boolean field of an object in `tokenizer.json`, or a default."""
     flag = files.flag_in(part, name, TOKENIZER_JSON)
     return default if flag is None else flag
 

@@ -297,7 +297,7 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return thresholds [N - 1]; n - 1 of them are at most the draw."""
+        """Return steps [N - 1]; a draw that reaches n - 1 of them selects n."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 
@@ -400,6 +400,8 @@ def choose_masked(
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Choose spans with a random order of words and random n-gram lengths.
+
+    For the result, see `choose_spans`.
 
     Args:
       starts: [B, T] bool, true where a piece begins a word.

@@ -135,7 +135,7 @@ def _class_names(features: Mapping) -> dict[str, Sequence[str]]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-    """Return the name of a class, or of each class in a list; None for -1."""
+    """Return the name of a class, or of each in a list; None for None or -1."""
     if isinstance(value, list):
         return [_named(x, names) for x in value]
     return None if value is None or value < 0 else names[value]

@@ -90,7 +90,13 @@ SORTED = {"none": (), "evaluation": ("eval",), "all": ("train", "eval")}
 
 
 def bucketed(run: FinetuningConfig, strategy, part: str) -> bool:
-    """Return whether "train" or "eval" batches are bucketed by length."""
+    """Return whether a part's batches are bucketed by length.
+
+    Args:
+      run: the settings of the run.
+      strategy: the devices; on TPUs, batches are never bucketed.
+      part: "train" or "eval".
+    """
     return part in SORTED[run.length_bucketing] and not is_tpu(strategy)
 
 

@@ -84,7 +84,7 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Lock the output directory and train; return the job and evaluator."""
+    """Lock the output directory; return the job, and the result of `train`."""
     s = s.planned(len(job.training_split.features))
 
     def claim():
@@ -112,7 +112,14 @@ def evaluate_and_predict(
 
 
 def summary(runs: dict[int, Metrics]) -> Metrics:
-    """Return each metric's median, minimum and maximum over all runs."""
+    """Return each metric's median, minimum and maximum over all runs.
+
+    Args:
+      runs: {seed: metrics by split}.
+
+    Returns:
+      {name: {metric: value}}, with names such as `eval_median` and `eval_max`.
+    """
     spread = {"median": statistics.median, "min": min, "max": max}
     first = next(iter(runs.values()))
     return {
@@ -163,7 +170,11 @@ def run_job(
 def run_seeds(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics:
-    """Run each seed in its own folder; return the median and the spread."""
+    """Run each seed in its own folder; return the summary of the runs.
+
+    The result is empty if a run is incomplete, and in workers other than the
+    chief.
+    """
     require(
         not is_finetuned(s.run.output_dir),
         "With `num_seeds`, `output_dir` must not be a model directory.",

@@ -267,7 +267,7 @@ def task_evaluator(
 def all_metrics(
     jobs: dict[str, Job], evaluators: dict[str, TaskEvaluator]
 ) -> dict[str, float]:
-    """Return `TASK_metric` for all tasks, and the mean of the main metrics."""
+    """Return {TASK_metric: value}, and the mean of the tasks' main metrics."""
     metrics = {
         name: evaluators[name].metrics(job.eval) for name, job in jobs.items()
     }

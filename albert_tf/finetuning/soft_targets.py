@@ -172,7 +172,8 @@ def with_teacher(
     Args:
       features: the features of the examples.
       outputs: the teacher's outputs, in the order of the examples.
-      token_outputs: see `Head`; these outputs have shape [N, T', ...].
+      token_outputs: see `Head`; these outputs have shape [N, T', ...], where T'
+        is at most the maximum length.
     """
     inside = np.arange(features.max_seq_length) < features.lengths[:, None]
     arrays, token_arrays = dict(features.arrays), dict(features.token_arrays)

@@ -60,10 +60,11 @@ def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
 
 
 def with_added_pieces(model: Source, pieces: Sequence[str]) -> Source:
-    """Add pieces to a model's vocabulary and embedding table.
+    """Return a model with pieces added to its vocabulary.
 
-    The row of a new piece is the mean of the rows of the pieces into which the
-    old tokenizer splits the new piece's text.
+    The embedding table and the bias of the masked-LM head receive a row for
+    each new piece: the mean of the rows of the pieces into which the old
+    tokenizer splits the new piece's text.
     """
     pieces = checked_texts(pieces, "added_pieces")
     old, rule = model.tokenizer, "`added_pieces` needs a vocabulary at `path`."
@@ -106,7 +107,7 @@ def open_model(
 
     Raises:
       InputError: if the path contains no model, or if the model's parts do not
-        match.
+        fit together.
     """
     path = str(path)
     require(

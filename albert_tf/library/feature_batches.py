@@ -146,7 +146,7 @@ def batches_in_memory(
 def batches_by_length(
     features: Features, batch_size: int
 ) -> tuple[tf.data.Dataset, np.ndarray]:
-    """Return batches of inputs, longest first, and the index of each row."""
+    """Return batches of inputs, longest first, and each row's place in them."""
     order = np.argsort(-example_lengths(features), kind="stable")
     make = batcher(features, step=1)
     indices = tf.data.Dataset.from_tensor_slices(order).batch(batch_size)

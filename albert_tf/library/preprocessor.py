@@ -65,9 +65,10 @@ class KeepsTokenizer:
 
 @registered
 class Preprocessor(KeepsTokenizer, keras.layers.Layer):
-    """A layer that converts strings or pairs of strings to int32 ids [B, T].
+    """A layer that converts strings or pairs of strings to the model's inputs.
 
-    Strings, or both members of pairs, have the shape [B] or [B, 1].
+    Strings, or both members of pairs, have the shape [B] or [B, 1]. The result
+    is {name: int32 [B, T]}, or {name: int32 [T]} for a single string.
 
     Call it with lists, map it over a `tf.data.Dataset`, before or after
     `batch`, or apply it to `keras.Input((), dtype="string")`. `.keras` files

@@ -1,6 +1,7 @@
 """A pretrained ALBERT: vectors, attention and predictions for masked words.
 
-Shapes: B batch, T tokens, H hidden width, V vocabulary.
+Shapes: B batch, T tokens, P requested tokens, H hidden width, V vocabulary, N
+texts.
 """
 
 import functools
@@ -108,7 +109,7 @@ class Albert(ModelWithTokenizer):
 
         Raises:
           InputError: if the path contains no model, or if the model's parts do
-            not match.
+            not fit together.
         """
         for name in kwargs.keys() - set(SETTINGS):
             rule = f"`load` accepts {', '.join(SETTINGS)}{near(name, SETTINGS)}"

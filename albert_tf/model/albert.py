@@ -63,7 +63,10 @@ class AlbertEmbeddings(ConfiguredLayer):
             )
 
     def call(self, input_ids, segment_ids, seed=None):
-        """Return the embedding output [B, T, E] and encoder input [B, T, H]."""
+        """Return the embedding output [B, T, E] and encoder input [B, T, H].
+
+        With `embedding_norm="hidden"`, both are the same tensor [B, T, H].
+        """
         rate = self.config.hidden_dropout_prob
         x = tf.gather(self.word_embeddings, input_ids)  # [B, T, E]
         if self.perturb:
@@ -227,13 +230,14 @@ class AlbertEncoder(ConfiguredLayer):
         layers=None,
         places=None,
     ):
-        """Return every block's outputs [B, T, H] and attention probabilities.
+        """Return lists of every block's outputs and attention probabilities.
 
-        If `loop` is not the plain loop, return only the last output; to return
-        all outputs, set `return_all`, which unrolls the layers. `layers` sets
-        the number of layers to run. With `places` [B, P], the last block
-        computes outputs only at these positions, and the last output is
-        [B, P, H].
+        Outputs are [B, T, H], and probabilities are [B, A, T, T]. If `loop` is
+        not the plain loop, return only the last output, and no probabilities;
+        to return everything, set `return_all`, which unrolls the layers.
+        `layers` is the number of layers to run, and None means all. With
+        `places` [B, P], the last block computes outputs only at these
+        positions, and the last output is [B, P, H].
         """
         config = self.config.with_layers(layers)
         if self.loop != PLAIN and not return_all:
@@ -315,9 +319,9 @@ class AlbertModel(AlbertNetwork):
 
         Returns:
           A dict of `sequence_output` [B, P, H] and `pooled_output` [B, H]. With
-          `return_all`, the dict also contains `embedding_output` [B, T, E] and,
-          for every inner block, `hidden_states` [B, T, H] and
-          `attention_probs` [B, A, T, T].
+          `return_all`, the dict also contains `embedding_output` (see
+          `AlbertEmbeddings`) and two lists with an entry for every inner
+          block: `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
         """
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)

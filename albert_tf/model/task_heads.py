@@ -223,7 +223,10 @@ class AlbertForBeamSpans(AlbertWithHead):
         self.answer = self.logits("answer", width, 1, use_bias=False)
 
     def log_probabilities(self, logits, places):
-        """Convert logits [..., T] to log probabilities, both float32."""
+        """Convert float32 logits [..., T] to log probabilities.
+
+        Positions at which `places` is 0 have a probability of 0.
+        """
         return tf.nn.log_softmax(logits * places + EXCLUDED * (1.0 - places))
 
     def end_logits(self, sequence, starts):

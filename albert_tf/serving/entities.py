@@ -123,7 +123,7 @@ class Entities:
         in characters, `byte_starts` and `byte_ends` in the original text, and
         `entity_count` [B]; `words`, `tags`, `tag_probabilities`, `word_starts`
         and `word_ends` [B, W], and `word_count` [B]. Shorter rows are padded
-        with "", 0 or -1.
+        with "" (strings), 0 (probabilities) or -1 (positions).
         """
         return Signature(self.encoder.strings("text"), self)
 

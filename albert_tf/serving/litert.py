@@ -138,7 +138,7 @@ PRECISIONS = ("float32", "float16", "dynamic_int8", "int8")
 
 
 def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
-    """Return a module with a signature whose weights are constants.
+    """Return a module with a signature, in which all weights are constants.
 
     The converter would lose weights that are Keras variables.
     """
@@ -162,7 +162,7 @@ def frozen(compute: Callable, specs: list[tf.TensorSpec]) -> tf.Module:
 def examples_of(
     server: ServedModel, path: str | None
 ) -> list[dict[str, np.ndarray]]:
-    """Return the calibration inputs in a file."""
+    """Return calibration inputs from a file: full batches {name: [B, ...]}."""
     require(
         path,
         "`calibration_file` must be set for precision=int8: a file of the "

@@ -132,7 +132,7 @@ class Runner:
         return predictor([query], top_k)[0]
 
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
-        """Return pieces for a text's masks, or whether a pair is in order.
+        """Return pieces for a text's masks, or a pair's probability of order.
 
         If the model lacks the required head, return vectors, as the signature
         `tf_example` does.

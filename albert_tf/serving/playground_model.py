@@ -150,6 +150,8 @@ def entities(row: Row, text: str) -> dict:
 def attention(row: Row, *values) -> list[tuple[str, float]]:
     """Return the pieces, and the attention that one piece pays to each piece.
 
+    The attention is scaled so that the largest value is 1.
+
     Args:
       row: the outputs of the signature.
       values: the texts; then the layer, the head (0 for the mean) and the

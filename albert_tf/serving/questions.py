@@ -56,10 +56,11 @@ class Answers:
         """Return the signature that finds answers in contexts [B].
 
         The output `answer` [B] is empty if there is no answer. The other
-        outputs, all [B, N], are `answers`, their relative `probabilities`,
-        their `starts` and `ends` in characters, and their `byte_starts` and
-        `byte_ends` in the original context. If questions may have no answer,
-        `null_odds` [B] contains the log odds that there is no answer.
+        outputs, all [B, N], are `answers`, their `scores` and relative
+        `probabilities`, their `starts` and `ends` in characters, and their
+        `byte_starts` and `byte_ends` in the original context. If questions may
+        have no answer, `null_odds` [B] contains the log odds that there is no
+        answer.
         """
         return Signature(self.encoder.strings("question", "context"), self)
 

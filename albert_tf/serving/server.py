@@ -178,8 +178,9 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
 
     The outputs are `pieces` and `probabilities` [B, P, K], most probable first;
     the `positions` of masks among the tokens, int32 [B, P]; and `mask_count`,
-    int32 [B]. Texts with fewer than P masks are padded with "", 0 and -1; masks
-    in the truncated part of a long text do not count.
+    int32 [B]. For texts with fewer than P masks, `pieces` are padded with "",
+    `probabilities` with 0 and `positions` with -1; masks in the truncated part
+    of a long text do not count.
     """
     config, tokenizer = encoder.config, encoder.tokenizer
     require(
@@ -217,7 +218,7 @@ def fill_mask(encoder: Encoder, model: AlbertForPretraining) -> Signature:
 
 
 def sentence_order(encoder: Encoder, model: AlbertForPretraining) -> Signature:
-    """Return the signature that computes the probability [B] of the order."""
+    """Return the signature for the probability [B] that a pair is in order."""
 
     def in_order(**inputs) -> Tensors:
         logits = model.sop(encoder.pool(**inputs)["pooled_output"])

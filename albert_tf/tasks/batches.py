@@ -18,7 +18,7 @@ POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return a step for rounding up lengths, which leaves few lengths."""
+    """Return a step for rounding lengths up to at most 16 different lengths."""
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
 

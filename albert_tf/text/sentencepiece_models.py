@@ -186,9 +186,10 @@ def _code(module: ModuleType) -> str:
 
 
 def compiler_version(sources: Iterable[ModuleType]) -> str:
-    """Return a text that changes whenever the compilation of rules may change.
+    """Return a string that changes if the compilation of rules may change.
 
-    It consists of the versions of Unicode and SentencePiece, and of code.
+    The string consists of the versions of Unicode and SentencePiece, and of the
+    code in `sources`.
 
     Args:
       sources: the modules that define the rules and compile them.

@@ -36,7 +36,10 @@ def characters() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def runs(rule: Rule, config: TextConfig) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first code point and the value of each run of equal values."""
+    """Return the first code point and the value of each run, both int32.
+
+    A run consists of consecutive characters for which the rule has one value.
+    """
     every = characters()
     values = np.array([int(rule(c, config)) for c in every])
     starts = np.flatnonzero(np.diff(values, prepend=-1))
@@ -317,9 +320,9 @@ class TokenSpans(NamedTuple):
 
 
 def next_place(where: tf.Tensor) -> tf.Tensor:
-    """Return, for each index, the nearest true value at or after it.
+    """Return the index of the nearest true value at or after each index.
 
-    If there is no such index, the entry is n, the number of values. The result
+    If there is no such value, the entry is n, the number of values. The result
     has n + 1 entries, the last of which is n.
     """
     size = tf.size(where)

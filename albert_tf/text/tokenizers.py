@@ -193,7 +193,7 @@ class Tokenizer(Vocabulary):
         text_pairs: Sequence[str] | None = None,
         max_length: int | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return the model's inputs for texts or pairs, int32 [B, T].
+        """Return the model's inputs for texts or pairs: {name: int32 [B, T]}.
 
         Args:
           texts: B strings.

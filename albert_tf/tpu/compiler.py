@@ -35,7 +35,7 @@ PROBE = """func.func @main(%x: tensor<68719476736xf32>)
 
 
 def version(package: str) -> str:
-    """Return the installed version of a package."""
+    """Return a package's installed version, or "not installed"."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -55,7 +55,7 @@ def require_versions(extra: str) -> None:
 
 
 def libraries():
-    """Import XLA's bindings without searching for TPUs."""
+    """Import XLA's bindings without searching for TPUs; return the modules."""
     require_versions("step-file")
     for name, value in {
         "TPU_SKIP_MDS_QUERY": "1",

@@ -276,7 +276,10 @@ class Run:
         return in_order(submit, records, BATCHES_AHEAD)
 
     def window(self, batches: Iterator[Arrays], steps: int) -> dict:
-        """Run some steps; return the means of their losses and metrics."""
+        """Run some steps; return their mean losses and metrics, and their rate.
+
+        `gradient_norm` is the largest norm of the steps, not the mean.
+        """
         sums, start = self.file.nothing(), time.monotonic()
         for batch in itertools.islice(batches, steps):
             self.state, sums = self.file.advance(self.state, sums, batch)

@@ -123,7 +123,7 @@ def make_plan(
 
 
 def gib(number: int) -> str:
-    """Format bytes as GiB."""
+    """Format a number of bytes in GiB."""
     return f"{number / GIB:.2f} GiB"
 
 

@@ -51,7 +51,7 @@ def named_variables(model) -> dict[str, tf.Variable]:
 def present(
     model, stored: Iterable[str]
 ) -> tuple[dict[str, tf.Variable], tuple[str, ...]]:
-    """Return a model's variables without missing heads, and the heads' names.
+    """Return a model's variables without missing heads, and those heads' names.
 
     Args:
       model: the model.

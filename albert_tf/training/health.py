@@ -88,7 +88,7 @@ def masked_spread(
 
 
 def collapse_notes(rows: list[dict]) -> dict[str, str]:
-    """Warn if the last `masked_spread` in the rows indicates a collapse."""
+    """Return {kind: warning} if the last `masked_spread` shows a collapse."""
     spreads = [row["masked_spread"] for row in rows if "masked_spread" in row]
     if not spreads or spreads[-1] >= COLLAPSED_SPREAD:
         return {}
@@ -102,7 +102,7 @@ def collapse_notes(rows: list[dict]) -> dict[str, str]:
 
 
 def sentence_order_notes(recent: list[dict]) -> dict[str, str]:
-    """Warn about the sentence-order accuracy of recent training rows."""
+    """Return {kind: warning} if recent sentence-order accuracy is unusual."""
     accuracy = mean(recent, "sop_accuracy")
     if abs(accuracy - 0.5) < CHANCE_MARGIN:
         return {
@@ -127,7 +127,7 @@ def loss_notes(
     accuracy: str = "mlm_accuracy",
     frequencies_only: float = FREQUENCIES_ONLY,
 ) -> dict[str, str]:
-    """Warn if the losses since warm-up are flat or rising.
+    """Return {kind: warning} if the losses since warm-up are flat or rising.
 
     Args:
       settled: the rows since warm-up.
@@ -157,7 +157,7 @@ def loss_notes(
 
 
 def mask_notes(masked_share: float | None) -> dict[str, str]:
-    """Warn if the share of predicted tokens is unusual."""
+    """Return {kind: warning} if the share of predicted tokens is unusual."""
     low, high = MASK_RATES
     if masked_share is None or low <= masked_share <= high:
         return {}
@@ -218,7 +218,7 @@ class Monitor:
 
 
 def label_notes(rows: list[dict]) -> dict[str, str]:
-    """Warn about labels from which a phoneme model cannot learn."""
+    """Return {kind: warning} if labels teach a phoneme model nothing."""
     rows = [row for row in rows if "steps" in row]
     notes, last = {}, rows[-1] if rows else {}
     if last and not last["trained_share"]:

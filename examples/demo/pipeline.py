@@ -167,7 +167,7 @@ def print_pretraining(output_dir: str) -> None:
 
 
 def print_finetuning(output_dir: str) -> None:
-    """Print test accuracies: with and without pretraining, and by majority."""
+    """Print test accuracies of the models and of the majority class."""
     path = files.join(output_dir, "corpus", corpus.STATISTICS_FILE)
     labels = files.read_json(path, "The statistics")["task"]["test"].values()
     print("\nWhich library does a docstring come from? Accuracy on test")

@@ -134,7 +134,13 @@ class BeamRunner:
     def deal(
         self, recipe: BuildSpec, paths: list[str], folder: str
     ) -> tuple[Counter, HeldOut]:
-        """Distribute the text to shards in a folder, unless they exist."""
+        """Distribute the text to shards and choose the held-out text.
+
+        If both are already done, their results are read from files in `folder`.
+
+        Returns:
+          The counts of the text, and the held-out text.
+        """
         counts_path = files.join(folder, "text.json")
         held_out_path = files.join(folder, "measured.json")
         if not all(map(files.exists, (counts_path, held_out_path))):

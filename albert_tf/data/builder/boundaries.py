@@ -246,7 +246,7 @@ BUFFER = 1 << 20  # number of characters counted at a time
 def _letter_kinds(
     character: str, has_marks: Callable[[str], bool], strip: bool
 ) -> tuple[bool, bool, bool]:
-    """Return whether a character is a letter, is marked, and is not English.
+    """Return whether a character is a letter, marked, and `beyond_english`.
 
     Marks count as letters. With `strip`, marks are removed before the last
     check.

@@ -1,10 +1,10 @@
 """Choose the part of the text to hold out.
 
-Documents are ordered by hash, and the first documents are held out. If whole
-documents miss the requested share by more than a third, the document at the
-border is divided: some of its parts are held out, but only a range of the last
-of these parts. A gap separates held-out text from the training text on either
-side.
+Documents are ordered by hash, and the first documents are held out. If the
+share of whole documents would differ from the requested share by more than a
+third, the document at the border is divided: some of its parts are held out,
+but only a range of the last of these parts. A gap separates held-out text from
+the training text on either side.
 
 Workers measure shards independently. The sums over shards determine the border
 between documents; a second pass measures the parts of the document at the

@@ -206,7 +206,10 @@ def lay_out(
 
 
 def border_of(fraction: float, counts: Counts) -> float:
-    """Return the key below which parts, at least one, are held out."""
+    """Return the key below which parts are held out.
+
+    At least one part is held out, unless `fraction` is 0.
+    """
     least = min(map(int, counts.first)) + 1
     return max(fraction * 2**64, least) if fraction else 0
 

@@ -161,7 +161,7 @@ class Transplant:
         }
 
     def describe(self) -> str:
-        """Return how many rows of the table are copied, composed or new."""
+        """Return a line with the numbers of copied, composed and new rows."""
         total, made_of = len(self.origins), self.old_pieces
         one, new = np.sum(made_of == 1), np.sum(made_of == 0)
         return (
