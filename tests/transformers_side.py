@@ -119,7 +119,7 @@ def labels(folder: str, text: str) -> dict[str, float]:
 
 
 def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
-    """Return a model class's outputs for ids, mask and segments."""
+    """Return a model's outputs for the inputs, and the report on loading."""
     model, loading = getattr(transformers, name).from_pretrained(
         folder, output_loading_info=True
     )
@@ -139,7 +139,7 @@ def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
 
 
 def pseudo_log_likelihoods(folder: str, texts: list[str], mask: int) -> list:
-    """Return the sum of log p over pieces of a text, each masked in turn."""
+    """Return each text's sum of log p over its pieces, masked in turn."""
     model = transformers.AlbertForMaskedLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     scores = []

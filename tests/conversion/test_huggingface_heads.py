@@ -65,7 +65,7 @@ def converted(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture
 def classifier(converted, tmp_path):
-    """Return a copy of the classifier's folder that a test may change."""
+    """Return a copy of the Hugging Face classifier, which a test may change."""
     shutil.copytree(converted, tmp_path, dirs_exist_ok=True)
     return tmp_path / "hf"
 
@@ -122,7 +122,11 @@ def test_what_a_config_says(values, kind, labels):
     ],
 )
 def test_lengths(kind, limit, positions, length):
-    """The tokenizer's length limit applies, up to the number of positions."""
+    """The tokenizer's length limit applies, up to the number of positions.
+
+    Without a limit, the task's default applies; for question answering, this
+    default is also the maximum.
+    """
     values = {"architectures": [HEADS[kind][0]]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length

@@ -90,7 +90,7 @@ def test_the_summary_of_several_seeds(seeds):
 
 
 def test_medians_of_three():
-    """Medians are taken separately for each metric and split."""
+    """Each metric has its own median, minimum and maximum over the seeds."""
     runs = {
         seed: {"eval": {"f1": x, "loss": 1 - x}}
         for seed, x in ((1, 0.5), (2, 0.9), (3, 0.6))
@@ -252,7 +252,7 @@ THRESHOLD = "null_score_diff_threshold"
 def test_the_threshold_of_an_ensemble(
     saved, values, expected, tmp_path, monkeypatch
 ):
-    """The threshold is the members' mean unless it is tuned or given."""
+    """The null-odds threshold is the members' mean unless tuned or given."""
     monkeypatch.setattr(evaluation, "check_members", lambda *_: None)
     task = find("squad-2.0").replaced(null_score_diff_threshold=9.0)
     folders = tuple(str(tmp_path / name) for name in "ab")
@@ -285,7 +285,7 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
 
 @eagerly()
 def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
-    """The first loss equals the distance between both models' predictions.
+    """The loss is a weighted sum of the losses for the labels and the teacher.
 
     The only step uses all examples and a learning rate of 0, so the student
     does not change before it predicts.

@@ -111,7 +111,10 @@ def test_replicas_have_the_average_of_the_formula(plain):
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """If no word repeats, gradients equal those at moved table rows."""
+    """Gradients are the sums of those before and after the words' rows move.
+
+    No word of the example repeats.
+    """
     trainer = make_trainer(fgm_epsilon=0.7)
     example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
     example["input_ids"][0] = np.arange(10, 18)
@@ -158,7 +161,7 @@ def adversarial():
 
 @pytest.mark.slow
 def test_adversaries_change_the_steps(adversarial, plain):
-    """Adversarial training changes the weights."""
+    """Adversarial training results in other weights than plain training."""
     assert tiny.largest_difference(adversarial, plain[2]) > 1e-3
 
 
@@ -344,7 +347,7 @@ def test_averaged_weights_are_what_is_evaluated(
 @pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_kept(shallow, opinions, tmp_path):
-    """Without evaluation, a resumed run saves a whole run's average."""
+    """Without evaluations, a run saves the average, even if it was resumed."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {
         "model_dir": shallow,
         "do_train": True,

@@ -167,7 +167,7 @@ def asked(questions):
 
 
 def test_what_is_served_answers_as_the_predictions(whole, questions):
-    """An exported model returns the answers in the predictions file."""
+    """A served model returns the answers in the predictions file."""
     contexts = asked(questions)
     inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
     found = load_server(whole[0], ServingConfig()).call("answer", *inputs)[
@@ -234,7 +234,7 @@ def test_thresholds_that_mean_nothing(shallow, finished):
 
 @eagerly()
 def test_a_given_threshold_wins(whole, questions, tmp_path):
-    """A given threshold applies everywhere, but is saved only by training."""
+    """A given threshold applies in each run, but only training saves it."""
     output = shutil.copytree(whole[0], tmp_path / "o")
     odds = read(output, "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4

@@ -46,7 +46,7 @@ def test_released_sizes(size, version):
 
 
 def test_every_shipped_config_is_legal():
-    """All JSON files in `configs/models` load, and their names match."""
+    """All files in `configs/models` load, and ablations match their names."""
     paths = sorted(MODELS.rglob("*.json"))
     assert len(paths) > 20
     for path in paths:
@@ -112,7 +112,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
 
 
 def test_lengths_and_vocabularies_fit_the_tables():
-    """Tokens and pieces are limited by the numbers of table rows."""
+    """The numbers of tokens and pieces may not exceed the tables' rows."""
     config = AlbertConfig(vocab_size=90, max_position_embeddings=8)
     for tokens in (None, 0, 8):
         config.check_length("x", tokens)

@@ -89,7 +89,7 @@ def test_a_layer_gets_its_own_number(loop, numbers):
 
 
 def test_groups_with_inner_blocks_agree():
-    """Two groups become two loops, even if each layer has two blocks."""
+    """The results also agree for two groups of layers with two blocks each."""
     check("groups", ON_TPU, eager=True)
 
 
@@ -103,7 +103,7 @@ def test_groups_with_inner_blocks_agree():
     ids=str,
 )
 def test_every_architecture_agrees(variant, loop):
-    """Each form supports all kinds of sharing, even in loops over one layer."""
+    """The forms agree with the unrolled loop for all kinds of sharing."""
     check(variant, loop)
 
 
@@ -124,7 +124,7 @@ def test_every_architecture_agrees(variant, loop):
     ids=str,
 )
 def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
-    """All forms also agree with XLA and in bfloat16."""
+    """The forms also agree with the unrolled loop with XLA and in bfloat16."""
     check(variant, loop, tolerance, **kwargs)
 
 
@@ -139,7 +139,7 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def nodes(layers):
-    """Return the number of nodes in the graph of a step, given the depth."""
+    """Return the number of nodes in a model's graph with `layers` layers."""
     model, inputs = goldens.random_model(num_hidden_layers=layers)
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()

@@ -201,7 +201,7 @@ class Asked:
 
 @st.composite
 def questions(draw):
-    """Return a question."""
+    """Return a strategy for questions with up to three answer spans."""
     context = draw(TEXT)
     place = st.integers(0, len(context))
     spans = draw(st.lists(st.tuples(place, place).map(sorted), max_size=3))

@@ -178,5 +178,5 @@ def test_what_a_table_is(tmp_path, name, pack):
     ],
 )
 def test_files_that_are_no_table(tmp_path, name, text, message):
-    """The error names the format of the file and a way to convert it."""
+    """The error names the format, or the damage, of a file that is no table."""
     assert message in refusal(tmp_path, name, text)

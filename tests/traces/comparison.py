@@ -73,12 +73,12 @@ class Recorded:
 
 
 def is_recorded(name: str) -> bool:
-    """Return whether there is a recorded trace."""
+    """Return whether a trace with this name is recorded."""
     return (FOLDER / f"{name}.jsonl").exists()
 
 
 def read(name: str) -> Recorded:
-    """Return a recorded trace."""
+    """Return the recorded trace with this name."""
     lines = (FOLDER / f"{name}.jsonl").read_text().splitlines()
     head, *rows = map(json.loads, lines)
     return Recorded(**head, rows=rows)

@@ -21,7 +21,7 @@ PIECES = (
 
 
 def words(rng: np.random.Generator, topic: int, number: int) -> list[str]:
-    """Draw words about a topic."""
+    """Draw `number` words about a topic."""
     drawn = topic * WORDS + rng.integers(WORDS, size=number)
     return [f"w{word}" for word in drawn]
 
@@ -76,7 +76,7 @@ class Rows:
         }
 
     def multilabel(self) -> dict:
-        """Draw a text about two topics, and their names."""
+        """Draw a text about two topics, and the names of the topics."""
         topics = [self.topic(), self.topic()]
         text = " ".join(map(self.text, topics))
         names = sorted({f"topic{topic}" for topic in topics})
