@@ -24,7 +24,7 @@ def test_the_names_are_those_of_the_page():
 
 @pytest.mark.parametrize("name", albert_tf.PUBLIC)
 def test_every_name_loads(name):
-    """Each public name refers to an object in a module, with a docstring."""
+    """Each public name is an object in its module and has a docstring."""
     value = getattr(albert_tf, name)
     module = importlib.import_module(albert_tf.PUBLIC[name])
     assert value is getattr(module, name)

@@ -31,7 +31,7 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_any_first_letter_is_read_without_a_warning(tmp_path):
-    """A round trip causes no warning, whichever letters begin the words."""
+    """Whichever letters begin words, a written file is read without warning."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     content = vocabularies.trained(
         sentence_iterator=iter([f"{a}e {a}o {a}" for a in letters] * 20),
@@ -129,7 +129,7 @@ def test_scores_are_those_that_sentencepiece_uses():
 
 
 def test_a_word_behind_a_mask_begins_with_a_space():
-    """The last rule adds a space before a letter that can begin a word.
+    """The last rule adds a space before a character that can begin a word.
 
     The rule applies only at the beginning of a text.
     """

@@ -23,7 +23,7 @@ from albert_tf.conversion.tokenizer_files import (
     ],
 )
 def test_limits_are_numbers(limit, length):
-    """A limit is rounded down to a whole number and capped at `sys.maxsize`."""
+    """A length limit is rounded down to a whole number, up to `sys.maxsize`."""
     assert length_of({"n": limit}, "n", "a file") == length
     assert length_of({}, "n", "a file") is None
 
@@ -54,7 +54,7 @@ def test_ids_have_no_large_gaps(ids, size, legal):
 
 
 def test_gaps_are_counted_from_zero():
-    """Without `size`, no pieces precede the ids."""
+    """Without `size`, an id may be at most 65,536 above the number of ids."""
     check_ids([1 + 65_536])
     with pytest.raises(InputError, match=f"largest={2 + 65_536}, pieces=1$"):
         check_ids([2 + 65_536])

@@ -45,7 +45,7 @@ SPLITS = {
     ],
 )
 def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
-    """The rules in the file apply unless settings override them."""
+    """Rules for case and accents apply unless settings override the rules."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     tokenizer, _ = read_tokenizer(folder)
     assert tokenizer.config.do_lower_case == lower

@@ -115,7 +115,7 @@ def test_weights_are_stored_in_half_precision(golden, tmp_path):
 
 
 def test_others_can_read_the_weights(golden, tmp_path):
-    """All files of a folder have the permissions of a new file."""
+    """All files in an output folder have the permissions of a new file."""
     folder, _ = huggingface(tmp_path, golden)
     out = tmp_path / "out"
     old = os.umask(0o022)

@@ -34,7 +34,7 @@ SEVERAL = "multi_label_classification"
 
 
 def weights_of(folder) -> dict[str, np.ndarray]:
-    """Return the weights of a model directory."""
+    """Return {name: array} for the weights in a model directory."""
     prefix = checkpoints.for_inference(str(folder))
     read = checkpoints.reader(prefix)
     return {name: read(name) for name in checkpoints.read_table(prefix)}
@@ -255,7 +255,7 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):
-    """The error names the value that fits no head."""
+    """The error for a `config.json` that fits no head names the wrong value."""
     refuse(tmp_path, foreign(classifier, **{key: value}), message)
 
 
@@ -279,7 +279,7 @@ def test_a_description_must_be_of_the_model(classifier, tmp_path):
 
 
 def test_the_task_is_described(classifier, tmp_path):
-    """Converting a fine-tuned model prints its task."""
+    """The report on the conversion of a fine-tuned model states the task."""
     lines = convert(str(classifier), str(tmp_path / "out"), "model_dir")
     assert lines[1] == "model: not the sizes of a released model"
     assert (

@@ -64,7 +64,7 @@ def test_bert_is_no_albert(golden, tmp_path):
 @pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
 @pytest.mark.parametrize("file", ["data-00000-of-00001", "index"])
 def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
-    """The error names a checkpoint if any of its files is truncated."""
+    """A checkpoint is rejected as damaged if any of its files is truncated."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / f"model.ckpt-best.{file}"
     if bytes_left < path.stat().st_size:
@@ -73,7 +73,7 @@ def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
 
 
 def test_a_truncated_model_directory(golden, tmp_path):
-    """The error names a truncated checkpoint in our own format."""
+    """A model directory whose only checkpoint is truncated is rejected."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     convert(source, str(tmp_path / "dir"), "model_dir")
     path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"

@@ -79,7 +79,7 @@ def trained(tmp_path_factory):
 
 
 def weights_in(folder) -> dict[str, np.ndarray]:
-    """Return the weights of a model directory, without the step."""
+    """Return {name: array} for a model directory, without optimizer values."""
     source = open_source(str(folder))
     arrays = source.tensors.read_all()
     return {n: a for n, a in arrays.items() if not n.startswith("optimizer/")}
@@ -159,7 +159,7 @@ def test_a_model_of_words_is_not_for_speech(tmp_path):
 
 
 def test_the_published_config_is_read(tmp_path):
-    """Sizes that PL-BERT omits have transformers' defaults."""
+    """Sizes that PL-BERT's config omits have transformers' defaults."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     config, warnings = plbert.read_config(str(tmp_path))
     assert (config.embedding_size, config.hidden_act) == (128, "gelu")
@@ -238,7 +238,7 @@ def stand_in(monkeypatch):
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("width", [8, 24])
 def test_files_of_arrays_keep_everything(width, tmp_path):
-    """A round trip preserves everything, whatever the width.
+    """For any embedding width, a round trip keeps weights, symbols and words.
 
     The converter reads only the file of the last step.
     """
@@ -313,7 +313,10 @@ def speech(there, trained, tmp_path_factory):
 
 
 def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids and masks of rows as StyleTTS 2 and Kokoro create them."""
+    """Return ids and a mask [3, T] as StyleTTS 2 and Kokoro create them.
+
+    With `around`, each row begins and ends with id 0.
+    """
     rng = np.random.default_rng(3)
     lengths = [20, 20, 20] if not padded else [20, 13, 4]
     rows = [rng.integers(1, 178, n) for n in lengths]
@@ -347,7 +350,7 @@ def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
 
 @with_pytorch
 def test_speech_files_keep_everything(speech, trained, tmp_path):
-    """A round trip keeps the encoder, the heads, the symbols and the words."""
+    """A round trip to StyleTTS 2's format keeps weights, symbols and words."""
     assert {p.name for p in speech.iterdir()} == {
         "config.yml",
         f"step_{STEP}.t7",
@@ -364,7 +367,7 @@ def test_speech_files_keep_everything(speech, trained, tmp_path):
 
 @with_pytorch
 def test_the_release_is_read(there, tmp_path):
-    """Files written by PL-BERT's notebook become a model with both heads."""
+    """Files as PL-BERT's notebook writes them become a model with two heads."""
     there("make_plbert", str(tmp_path / "in"), 6, 20)
     convert(str(tmp_path / "in"), str(tmp_path / "out"), "model_dir")
     config = AlbertConfig.from_model_dir(str(tmp_path / "out"))

@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 
 
 def weights_of(folder) -> dict[str, np.ndarray]:
-    """Return the weights of a model directory."""
+    """Return {name: array} for the weights in a model directory."""
     prefix = checkpoints.for_inference(str(folder))
     read = checkpoints.reader(prefix)
     return {name: read(name) for name in checkpoints.read_table(prefix)}
@@ -116,7 +116,7 @@ def pooled_of(golden, table, config) -> np.ndarray:
 
 
 def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
-    """Write a TF1 checkpoint with an encoder, a head and optimizer slots."""
+    """Write a TF1 checkpoint with a head and slots; return the folder."""
     table = {n: x for n, x in golden.weights.items() if n.startswith("bert/")}
     table = {scope + name: x for name, x in table.items()} | head
     return release(tmp_path / "in", golden.config, with_slots(table))
@@ -415,7 +415,7 @@ def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     [(24, 20, 24), (None, 20, 20), (None, None, 40), (64, 20, 40)],
 )
 def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
-    """The length is the module's or the tokenizer's, up to the positions."""
+    """A length is the module's or else the tokenizer's, up to 40 positions."""
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"model_max_length": of_tokenizer}))
     modules = Modules(str(tmp_path), "mean", True, own, False)

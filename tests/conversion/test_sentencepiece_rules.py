@@ -211,7 +211,7 @@ def test_splits_before_and_after_spaces(rules, gone, where):
     ],
 )
 def test_splits_without_an_equivalent(rules, named, kept):
-    """A difference names the unsupported part of a pre-tokenizer."""
+    """A reported difference names the unsupported part of a pre-tokenizer."""
     reader, found = split_by(*rules)
     assert reader.hub.differences == [
         f"ids may differ: this package has no equivalent for {named} in "
@@ -317,7 +317,10 @@ def test_symbols_compete_unless_they_are_added(tmp_path):
 
 
 def test_kinds_of_added_pieces(tmp_path):
-    """Added pieces match in texts unless special; unused pieces fill gaps."""
+    """Added pieces match in texts unless they are special.
+
+    Gaps in the ids are filled with unused pieces.
+    """
     tokenizer = vocabularies.english()
     content, size = tokenizer_json(tokenizer), tokenizer.vocab_size
     rows = {size + 1: "New  York", size + 2: "The"}

@@ -127,7 +127,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """With unreleased sizes, no heads or activation cause a warning."""
+    """For unreleased sizes, neither heads nor activations cause a warning."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",
@@ -136,7 +136,7 @@ def test_other_sizes_are_of_no_release(change):
 
 
 def described(shapes, *warnings, **parts) -> list[str]:
-    """Return the report's lines on a model with the given shapes.
+    """Return the lines of a report on a model with the given shapes.
 
     The first line, which states the path, is omitted.
     """

@@ -263,7 +263,7 @@ def test_rules_that_change_single_characters(pattern, content, wanted):
     ],
 )
 def test_patterns_are_written_out(pattern, wanted):
-    """All texts that a pattern matches are listed, unless more than 20,000."""
+    """The texts that a pattern matches are listed if at most 20,000 exist."""
     compiled = re.compile(pattern)
     if wanted is None:
         with pytest.raises(NotExpressible, match="Replace of"):
@@ -274,7 +274,7 @@ def test_patterns_are_written_out(pattern, wanted):
 
 
 def test_texts_that_become_others_are_bounded():
-    """The texts that rules turn into a text are listed, if at most 400."""
+    """The texts that rules turn into a text are listed if at most 400 exist."""
     others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
     assert text_rules._sources(["a"], others) == {"a"}
     others.popitem()

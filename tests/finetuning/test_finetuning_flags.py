@@ -195,7 +195,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """A run never writes to a pretrained model, however its path is written."""
+    """A run never writes to a pretrained model, whatever the path's form."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "must be fine-tuned", f"{folder}/": "must differ from"}

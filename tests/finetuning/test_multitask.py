@@ -235,7 +235,7 @@ def test_portions_are_of_equal_parts(
 
 @pytest.mark.parametrize("over", [True, False])
 def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
-    """A stopped run returns no metrics; the mean metric selects the best."""
+    """The mean metric selects the best model; a stopped run has no metrics."""
     trainer, found = mock.Mock(), []
 
     def run_training(s, trainer, batches, evaluate, keep):
@@ -254,7 +254,7 @@ def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
 
 
 def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
-    """Each task's folder has the encoder and its own head at the last step.
+    """Each task's folder has the encoder and the task's head, at the last step.
 
     A file in the run's folder has the metrics of all tasks, if there are any.
     """
@@ -456,7 +456,10 @@ def test_a_run_that_is_refused_changes_nothing(
 def test_what_several_tasks_cannot_have(
     data_dir, pretrained, tmp_path, values, named
 ):
-    """The error names the unsupported setting; no folder is created."""
+    """For several tasks, the error names the setting that is unsupported.
+
+    No folder is created.
+    """
     wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
     with pytest.raises(InputError, match=named):
         finetune_together(build(**wanted))

@@ -111,9 +111,9 @@ def test_replicas_have_the_average_of_the_formula(plain):
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """Gradients are the sums of those before and after the words' rows move.
+    """Adversarial gradients are the sums of gradients before and after a move.
 
-    No word of the example repeats.
+    The move changes the table rows of the example's words; no word repeats.
     """
     trainer = make_trainer(fgm_epsilon=0.7)
     example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
@@ -261,7 +261,7 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     ],
 )
 def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
-    """The last weights are kept unless an evaluation or checkpoint has them.
+    """The last weights are kept unless they were evaluated or are in use.
 
     An unfinished run keeps nothing and restores no weights.
     """

@@ -16,7 +16,7 @@ STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
 
 
 class Count(albert_tf.Hook):
-    """A hook that counts steps, starts and ends."""
+    """A hook that records beginnings, steps and ends in `seen`."""
 
     def __init__(self):
         self.seen = []

@@ -131,7 +131,7 @@ def alone(model, features, row):
 
 
 def expected(kind, features, teacher, student):
-    """Return the mean distance between the outputs of two models."""
+    """Return a student's mean loss, computed from rows without padding."""
     losses = []
     for i in range(len(features)):
         rows = [i]
@@ -200,7 +200,7 @@ def test_a_teacher_equal_to_its_student(taught):
 
 @pytest.mark.slow_after(1)
 def test_a_smaller_student(taught):
-    """A smaller student's loss is the mean distance over unpadded rows."""
+    """A smaller student's loss equals the mean loss of rows without padding."""
     kind, objective, teacher, features = taught
     config = dataclasses.replace(teacher.albert.config, num_hidden_layers=1)
     keras.utils.set_random_seed(5)

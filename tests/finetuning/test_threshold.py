@@ -106,7 +106,7 @@ def threshold(folder):
 
 
 def between(value, odds, low):
-    """Return whether a value is at least `low` and below the next odds."""
+    """Return whether a value separates the odds in the same way as `low`."""
     return sum(x <= value for x in odds) == sum(x <= low for x in odds)
 
 
@@ -225,7 +225,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
 
 
 def test_thresholds_that_mean_nothing(shallow, finished):
-    """A threshold is rejected for models of other tasks."""
+    """A null-odds threshold is rejected for models of other tasks."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
     for folder in (shallow, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):

@@ -131,7 +131,7 @@ def test_sharing_calls_the_same_objects(variant):
 
 @pytest.mark.parametrize("variant", ["shared", "norm at H"])
 def test_padding_changes_nothing(variant):
-    """Neither the amount nor the ids of padding affect the other outputs."""
+    """Neither the number nor the ids of padding tokens affect other outputs."""
     model, inputs = goldens.random_model(variant)
     real = inputs["input_mask"].astype(bool)
     del inputs["masked_lm_positions"]

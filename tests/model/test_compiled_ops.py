@@ -9,7 +9,7 @@ from albert_tf.model import ops
 
 
 def assert_same(ours, theirs, x: tf.Tensor, error: float) -> None:
-    """Compare the values and gradients of two functions at x."""
+    """Assert that two functions have equal values and gradients at x."""
     found = []
     for function in (ours, theirs):
         with tf.GradientTape() as tape:

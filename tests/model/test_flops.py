@@ -49,7 +49,7 @@ def test_a_training_step_of_base_costs_255_gflop():
     ],
 )
 def test_flops_at_the_embeddings(variant, projection, head):
-    """If E is not H, FLOPs include projections of words and of predictions."""
+    """FLOPs include the projections of embeddings and of predictions."""
     found = forward_flops(goldens.variant(variant), tokens=11, predictions=3)
     assert found["embedding projection"] == 2 * projection
     assert found["masked-LM head"] == 2 * 3 * head

@@ -49,7 +49,7 @@ def results(config, loop, dtype="float32", jit=False, eager=False):
 
 
 def check(variant, loop, tolerance=2e-6, **kwargs):
-    """Compare a form with the unrolled loop; errors are relative."""
+    """Assert that a form agrees with the unrolled loop; errors are relative."""
     config = goldens.variant(variant, **DROPOUT)
     logits, gradients = results(config, PLAIN, **kwargs)
     ours, found = results(config, loop, **kwargs)

@@ -99,7 +99,7 @@ def test_unsorted_batches_may_start_within_a_batch(features):
 
 @GROUPS
 def test_shards_deal_out_the_same_examples(features, group):
-    """Two hosts, each with half a batch, get the batch of a single host."""
+    """Two hosts, each with half a batch, together get a single host's batch."""
     whole = labels(train(features, 8, group))
     halves = [
         train(features, 8, group, batch_size=5, num_shards=2, shard=shard)
@@ -152,7 +152,10 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("group", [10, 0])
 def test_batches_are_as_long_as_their_longest_row(features, group):
-    """Shorter batches equal full batches without columns of padding."""
+    """Shorter batches equal full batches without their last columns.
+
+    These columns contain only padding.
+    """
     padded, cut = (train(features, 9, group, step=step) for step in (0, 1))
     for whole, short in zip(padded, cut, strict=True):
         tokens = short["input_ids"].shape[1]

@@ -52,7 +52,10 @@ def test_columns_by_number(tmp_path):
 
 
 def test_words_without_tags(tmp_path):
-    """Words may lack tags only for prediction; other errors name the line."""
+    """Words may lack tags only for prediction.
+
+    Otherwise, an error names the line of a word without a tag.
+    """
     (found,) = read(tmp_path, "a\nb\n", tags=False)
     assert found.tags is None
     with pytest.raises(InputError, match="t.txt:2.*'b'"):
@@ -123,7 +126,10 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     [("words", "labels"), ("tokens", "tags"), ("Text", "pos_tags")],
 )
 def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
-    """Tables may use any common column name; the default takes precedence."""
+    """Instead of `tokens` and `ner_tags`, tables may use other common names.
+
+    If several columns have such names, `ner_tags` must be one of them.
+    """
     row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
     found = read(tmp_path, json.dumps(row), name="t.jsonl")
     assert columns(found) == [("EU said", "B-ORG O")]
@@ -262,7 +268,7 @@ def test_long_numbers_are_no_word_numbers(first):
     ],
 )
 def test_words_are_numbered_in_every_sentence(text, numbered):
-    """Word numbers are consecutive and begin at 0 or 1."""
+    """In each sentence, word numbers are consecutive and begin at 0 or 1."""
     sentences = [
         [conll.Line(1, "", row.split()) for row in sentence.split("|")]
         for sentence in text.split("||")

@@ -145,7 +145,7 @@ ARTICLE = {
     ],
 )
 def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
-    """Only rows with `questions` are articles, in memory and in files."""
+    """In tables for RACE, only rows that have `questions` are articles."""
     values = "n7", "a film", "what", ["x", "y"], "B"
     row = {name: values[i] for name, i in columns.items()}
     task = find("race").updated(**data)

@@ -75,7 +75,7 @@ def test_cells_without_words_or_tags():
 
 
 def test_a_sentence_in_a_row():
-    """Tags are optional for prediction; if present, each word needs one."""
+    """Tags may be missing for prediction, but lists must have equal lengths."""
     (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], none=[None])
     for tags in ("g", "none", "absent"):
         sentence = sentence_in(row, "w", tags, False)
@@ -163,5 +163,5 @@ def test_single_words_are_texts_to_predict():
     ],
 )
 def test_the_column_of_words(names, asked, found):
-    """The result is the requested column, the default or the only candidate."""
+    """`column_in` returns the requested name, the default or the only match."""
     assert column_in(names, asked, "tokens", WORD_NAMES) == found

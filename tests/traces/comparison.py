@@ -92,7 +92,7 @@ def tolerance(name: str, exact: bool) -> float:
 
 
 def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
-    """Describe values that differ by more than the tolerance."""
+    """Return a description of each value that differs beyond the tolerance."""
     return [
         f"{name} is {found.get(name)!r}, recorded {expected.get(name)!r}"
         for name in {**expected, **found}
