@@ -82,7 +82,10 @@ def model_dir(folder, pretrained_dir, task, layers=1):
 
 
 def finetuned(folder, pretrained_dir, name, labels=(), pair="", layers=1):
-    """Write a fine-tuned model directory; return the model, which is random."""
+    """Write a fine-tuned model directory; return the model.
+
+    The weights are random.
+    """
     task = find(name)
     task = dataclasses.replace(
         task,

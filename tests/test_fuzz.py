@@ -59,9 +59,9 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_damaged_files_are_refused_or_read(folder, name):
-    """Damaged files are read, or raise an `InputError` within five seconds.
+    """A damaged file is read or rejected within five seconds.
 
-    Reading changes no file.
+    No other error occurs, and no file changes.
     """
     trials.make(name, folder)
     valid = trials.valid_folder(name, folder)
@@ -90,9 +90,9 @@ def test_a_record_has_its_length(tmp_path):
 
 
 def test_a_huge_number_of_choices_is_refused():
-    """The number of choices in `task.json` is limited.
+    """A task with more than 1,000 choices raises an error.
 
-    Each choice takes a row of the batch.
+    A batch has a row for each choice.
     """
     with pytest.raises(InputError, match="must be from 0 to 1000"):
         dataclasses.replace(find("multiple_choice"), number=10**20)

@@ -21,7 +21,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_what_is_written_is_read(make, tmp_path):
-    """A tokenizer that is read from `tokenizer.json` has the same ids."""
+    """A tokenizer that is written and read back produces the same ids."""
     tokenizer = getattr(vocabularies, make)()
     folder = write(tmp_path, tokenizer_json(tokenizer))
     again, warnings = read_tokenizer(folder)
@@ -31,7 +31,7 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_any_first_letter_is_read_without_a_warning(tmp_path):
-    """Whichever letters begin words, a written file is read without warning."""
+    """Words may begin with any letter; reading the file causes no warning."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     content = vocabularies.trained(
         sentence_iterator=iter([f"{a}e {a}o {a}" for a in letters] * 20),

@@ -171,7 +171,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that both libraries' outputs are equal, except at padding."""
+    """Assert that our outputs equal transformers', except at padding."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)

@@ -43,7 +43,7 @@ def test_special_pieces_of_other_names(tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_special_pieces_behind_the_vocabulary(make, tmp_path):
-    """Pieces in `added_tokens.json` keep their ids; gaps are filled."""
+    """Pieces in `added_tokens.json` keep their ids; gaps in ids are filled."""
     tokenizer = getattr(vocabularies, make)()
     size = tokenizer.vocab_size
     folder = write(tmp_path, tokenizer_json(tokenizer))
@@ -130,7 +130,7 @@ def test_the_left_side_is_named(make, tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
-    """For `PreTrainedTokenizerFast`, the settings of lower-casing are ignored.
+    """For `PreTrainedTokenizerFast`, settings for lower-casing are ignored.
 
     Only the rules in `tokenizer.json` apply.
     """

@@ -27,7 +27,10 @@ from albert_tf.model.config import AlbertConfig
 
 
 def test_backbone_without_prefix(golden, tmp_path):
-    """A round trip keeps the weights of a file without prefix and heads."""
+    """A round trip keeps weights that are in the form of `AlbertModel`.
+
+    The names have no prefix, and there are no heads.
+    """
     folder, tensors = huggingface(tmp_path, golden)
     named = {n.partition("albert.")[2]: v for n, v in tensors.items()}
     bare = {name: value for name, value in named.items() if name}

@@ -65,7 +65,7 @@ def converted(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture
 def classifier(converted, tmp_path):
-    """Return a copy of the Hugging Face classifier, which a test may change."""
+    """Return a copy of the Hugging Face folder that a test may change."""
     shutil.copytree(converted, tmp_path, dirs_exist_ok=True)
     return tmp_path / "hf"
 

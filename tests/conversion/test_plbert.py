@@ -127,7 +127,7 @@ def test_the_report_names_what_is_lost(hub):
 
 
 def test_tables_must_fit_the_weights(trained, tmp_path):
-    """Each label of the word head needs a word; each symbol, an embedding."""
+    """Each word-head label needs a word, and each symbol needs an embedding."""
     folder = tmp_path / "in"
     shutil.copytree(trained[1], folder)
     edit(folder / "words.json", lambda words: words[:-1])

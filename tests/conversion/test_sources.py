@@ -106,7 +106,7 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     ],
 )
 def test_shapes_that_hide_a_trap(release, change, warning):
-    """A warning names a value that differs from the release of these sizes.
+    """A warning names a value that differs from the release with these sizes.
 
     The values are the numbers of heads and layers, and the activation.
     """

@@ -90,7 +90,10 @@ def ours(model, inputs):
 
 
 def compare(config, model, there, folder) -> dict:
-    """Compare our results with transformers'; return its loading report."""
+    """Assert that our outputs, loss and gradients equal those of transformers.
+
+    Return the report of transformers on loading the model.
+    """
     inputs = inputs_of(config)
     out, loss, gradients = ours(model, inputs)
     other = there("compute", str(folder), inputs)

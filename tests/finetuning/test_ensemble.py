@@ -252,7 +252,11 @@ THRESHOLD = "null_score_diff_threshold"
 def test_the_threshold_of_an_ensemble(
     saved, values, expected, tmp_path, monkeypatch
 ):
-    """The null-odds threshold is the members' mean unless tuned or given."""
+    """An ensemble's null-odds threshold is the mean of its members' thresholds.
+
+    A tuned or given threshold takes precedence. If a member has no threshold,
+    the ensemble has none.
+    """
     monkeypatch.setattr(evaluation, "check_members", lambda *_: None)
     task = find("squad-2.0").replaced(null_score_diff_threshold=9.0)
     folders = tuple(str(tmp_path / name) for name in "ab")

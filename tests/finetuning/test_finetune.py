@@ -106,7 +106,7 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
-    """A run fails in a folder that is in use, and does not write its flags."""
+    """A run that is refused because its folder is in use writes no flags."""
     flags = os.path.join(copy, "run.flags")
     before = pathlib.Path(flags).read_text()
     with files.locked(str(copy), "output_dir"):

@@ -206,7 +206,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
 
 @pytest.mark.slow
 def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
-    """The `task.json` of a SavedModel states the threshold that it uses."""
+    """The `task.json` of a SavedModel states the threshold of the model."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4

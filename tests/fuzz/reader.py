@@ -92,7 +92,7 @@ def model_dir(folder: pathlib.Path) -> None:
 
 
 def beside(folder: pathlib.Path, make=model_dir) -> str:
-    """Fill a new folder next to the given folder; return the new path."""
+    """Fill a new folder next to `folder` with `make`; return the new path."""
     made = folder.with_name(f"{folder.name}.made")
     made.mkdir()
     make(made)

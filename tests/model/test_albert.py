@@ -61,7 +61,10 @@ def computed(golden):
 
 
 def check_rows(golden, ours, theirs):
-    """Assert that outputs are close; difficult masks permit larger errors."""
+    """Assert that our outputs are close to recorded outputs.
+
+    Examples with difficult masks may differ more.
+    """
     ours = np.reshape(ours, theirs.shape)
     per_example = len(theirs) // len(golden.inputs["input_mask"])
     empty = np.repeat(~golden.inputs["input_mask"].any(1), per_example)

@@ -94,7 +94,7 @@ def test_a_folder_that_is_not_there_is_told_so(tmp_path):
 
 
 def test_pruned_heads_are_written_and_others_not(tmp_path):
-    """A config file states the head size only if it is not H / A."""
+    """A config file states the head size only if the size is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))
     text = (tmp_path / "whole" / "albert_config.json").read_text()
     assert "attention_head_size" not in text
@@ -124,7 +124,7 @@ def test_lengths_and_vocabularies_fit_the_tables():
 
 
 def test_group_of_a_layer():
-    """Layer i uses the blocks of group i * G // L unless it has its own."""
+    """Layer i uses the blocks of group i * G // L, or has its own blocks."""
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:

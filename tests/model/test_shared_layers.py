@@ -139,7 +139,7 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def nodes(layers):
-    """Return the number of nodes in a model's graph with `layers` layers."""
+    """Return how many nodes the graph of a model with `layers` layers has."""
     model, inputs = goldens.random_model(num_hidden_layers=layers)
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()

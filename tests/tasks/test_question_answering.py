@@ -154,7 +154,7 @@ def first_batch(task, words):
 
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_both_heads_answer(words, head):
-    """Outputs of both heads become answers with null odds."""
+    """Outputs of the simple and the beam head become answers with null odds."""
     task = make_task(head)
     features, batch = first_batch(task, words)
     model = task.build_model(tiny.SHALLOW, "float32")

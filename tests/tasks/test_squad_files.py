@@ -48,7 +48,7 @@ def test_what_is_read(tmp_path):
 
 
 def test_an_answer_beside_its_place(tmp_path, capsys):
-    """An answer with a wrong offset is found at its nearest occurrence."""
+    """An answer with a wrong offset is found at the nearest occurrence."""
     found = read(
         tmp_path,
         question("a", [("cat", 11)]),

@@ -75,7 +75,10 @@ def test_cells_without_words_or_tags():
 
 
 def test_a_sentence_in_a_row():
-    """Tags may be missing for prediction, but lists must have equal lengths."""
+    """For prediction, a sentence may lack tags.
+
+    A list of tags must always be as long as the list of words.
+    """
     (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], none=[None])
     for tags in ("g", "none", "absent"):
         sentence = sentence_in(row, "w", tags, False)
