@@ -24,7 +24,7 @@ def sentence(rng, topic):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """Return files of triplets, rated pairs and texts about six topics."""
+    """Return {kind: path} for files of triplets, rated pairs and texts."""
     folder, rng = tmp_path_factory.mktemp("topics"), np.random.default_rng(1)
     topics = rng.permutation(np.arange(240) % 6)
     triplets, scored, texts = [], [], []

@@ -220,7 +220,7 @@ def test_outputs_are_averaged_over_members():
 
 
 def test_members_have_one_task(pretrained, tmp_path):
-    """The error names the first member and the member that differs from it."""
+    """If a member's task differs, the error names this member and the first."""
     task = find("classification").updated(max_seq_length=16)
     folders = [str(tmp_path / name) for name in "abc"]
     for folder, labels in zip(folders, ("xy", "xy", "yx"), strict=True):

@@ -51,7 +51,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
     ],
 )
 def test_actions_that_do_not_fit(values, message):
-    """The message states which rule for models and actions is broken."""
+    """The error for unsuitable models or actions states the broken rule."""
     how = {"output_dir": "o", "do_eval": True}
     with pytest.raises(InputError, match=message):
         FinetuningConfig(**how | values)

@@ -65,7 +65,7 @@ def trained(steps, **kwargs):
 @pytest.fixture(scope="module")
 @eagerly()
 def plain():
-    """Return the weights after two and four steps without a recipe."""
+    """Return {steps: weights} after two and four steps without a recipe."""
     trainer, found = make_trainer(), {}
     for steps in (2, 4):
         tiny.run_steps(trainer, 2)

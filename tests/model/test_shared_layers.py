@@ -217,7 +217,7 @@ def test_return_all_gives_every_layer_in_every_form():
 
 @pytest.fixture(scope="module")
 def unrolled():
-    """Return the variables of a three-layer model after four steps."""
+    """Return {name: value} for a three-layer trainer after four steps."""
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     plain = tiny.make_trainer(config=config)
     assert plain.model.albert.encoder.loop == PLAIN

@@ -104,7 +104,7 @@ def test_questions_without_an_answer(tmp_path):
     ],
 )
 def test_malformed_questions(tmp_path, broken, parts):
-    """The error for each fault names the file and the question."""
+    """The error for a malformed question names the file and the question."""
     with pytest.raises(InputError) as error:
         read(tmp_path, broken, impossible=False)
     message = str(error.value)

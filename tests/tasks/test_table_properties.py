@@ -37,7 +37,7 @@ NAMES = ("text", "b c")
 
 
 def written(table, **how):
-    """Return a table with column names, as Python's csv module writes it."""
+    """Return the text that Python's csv module writes for a table."""
     content = io.StringIO(newline="")
     csv.writer(content, **how).writerows([NAMES, *table])
     return content.getvalue()
@@ -186,7 +186,7 @@ class Asked:
     spans: tuple[tuple[int, int], ...]
 
     def json(self, name):
-        """Return the JSON object of the question."""
+        """Return the question as a dict in the format of SQuAD."""
         answers = [
             {"text": self.context[a:b], "answer_start": a}
             for a, b in self.spans
