@@ -75,7 +75,7 @@ def test_json_lines(tmp_path):
     ],
 )
 def test_malformed_files(tmp_path, name, text, parts):
-    """The error for a malformed table names the file and, if known, the line."""
+    """The error for a malformed table names the file and usually the line."""
     message = refusal(tmp_path, name, text)
     assert all(part in message for part in parts), message
 
