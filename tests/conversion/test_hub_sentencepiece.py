@@ -124,7 +124,7 @@ def test_words_behind_the_vocabulary(tmp_path):
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
     """If `spiece.model` differs from `tokenizer.json`, the latter is read.
 
-    A warning is printed.
+    A warning states that the vocabularies differ.
     """
     tokenizer = vocabularies.english()
     (tmp_path / "spiece.model").write_bytes(tokenizer.content)
