@@ -55,7 +55,7 @@ def check_nothing_left(folder: pathlib.Path, before: set) -> None:
 
 
 def refuse(folder, source, message, to="model_dir", config_file=None) -> str:
-    """Check that a conversion fails with the message and leaves no files."""
+    """Assert that a conversion fails, leaving no files; return the message."""
     before = {p.name for p in folder.iterdir()}
     with pytest.raises(InputError, match=message) as caught:
         convert(str(source), str(folder / "out"), to, config_file=config_file)

@@ -44,12 +44,12 @@ MASKED = [
 
 
 def strings(texts) -> tf.Tensor:
-    """Return texts as a tensor, which may be empty."""
+    """Return texts as a string tensor [n], where n may be 0."""
     return tf.constant([t.encode() for t in texts], tf.string, [len(texts)])
 
 
 def packed(tokenizer, first, second=None, length=LENGTH):
-    """Return model inputs from the Python tokenizer, stacked to arrays."""
+    """Return ids, masks and segments, each as an array [n, length]."""
     second = second or [""] * len(first)
     rows = [
         pack(tokenizer, tokenizer.encode(a), tokenizer.encode(b), length)
@@ -82,7 +82,10 @@ def model_dir(folder, pretrained_dir, task, layers=1):
 
 
 def finetuned(folder, pretrained_dir, name, labels=(), pair="", layers=1):
-    """Write a fine-tuned model directory with random weights."""
+    """Write a fine-tuned model directory; return the model.
+
+    The weights are random.
+    """
     task = find(name)
     task = dataclasses.replace(
         task,
@@ -145,7 +148,10 @@ def of_kind(kind, folder, pretrained_dir, layers=1):
 
 
 def with_threshold(task, odds):
-    """Return a task with a threshold that changes some of the answers."""
+    """Return a task whose threshold is between two odds with the same sign.
+
+    Some answers thus differ from those with a threshold of 0.
+    """
     pairs = itertools.pairwise(np.sort(odds))
     low, high = next((a, b) for a, b in pairs if a * b > 0)
     threshold = float(low + high) / 2

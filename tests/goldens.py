@@ -50,7 +50,7 @@ VARIANTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Golden:
-    """A recorded configuration."""
+    """A config with recorded weights, inputs, outputs and gradients."""
 
     config: AlbertConfig
     weights: dict[str, np.ndarray]
@@ -94,7 +94,7 @@ def to_ours(table: dict, config: AlbertConfig) -> dict[str, np.ndarray]:
 
 
 def assign(model, table: dict[str, np.ndarray]) -> None:
-    """Assign the variables of a model."""
+    """Assign the arrays of a table to the variables of a model."""
     for name, variable in named_variables(model).items():
         variable.assign(table[name])
 

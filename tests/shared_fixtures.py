@@ -208,7 +208,7 @@ def exported(exported_dir):
 
 @pytest.fixture(scope="session")
 def signatures(exported):
-    """Return the signatures of the export."""
+    """Return the signatures of the SavedModel `exported`."""
     return exported.signatures
 
 
@@ -264,7 +264,7 @@ def copy(finished, tmp_path):
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory, tokenizer_dir):
-    """Return records of 16 tokens made from the tokenizer's corpus."""
+    """Return a folder with 16-token records of the tokenizer's corpus."""
 
     def build(path):
         words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()
@@ -281,7 +281,7 @@ def data_dir(tmp_path_factory, tokenizer_dir):
 
 
 def write_config(folder, tokenizer, config):
-    """Write a config for a tokenizer; return its path and the object."""
+    """Write a config for a tokenizer; return the path and the config."""
     config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     path = folder / "config.json"
     path.write_text(config.to_json())
@@ -290,11 +290,11 @@ def write_config(folder, tokenizer, config):
 
 @pytest.fixture
 def config(tmp_path, tokenizer):
-    """Return the path and the object of a one-layer config."""
+    """Return the path of a one-layer config, and the config."""
     return write_config(tmp_path, tokenizer, tiny.SHALLOW)
 
 
 @pytest.fixture
 def deep_config(tmp_path, tokenizer):
-    """Return the path and the object of a two-layer config."""
+    """Return the path of a two-layer config, and the config."""
     return write_config(tmp_path, tokenizer, tiny.CONFIG)

@@ -49,7 +49,7 @@ SETTING = re.compile(rf"\b({'|'.join(SMALLER)})=[\d._]+(?=[,)])")
 
 
 def smaller(text: str) -> str:
-    """Return a text with the settings in `SMALLER`, with its lines kept."""
+    """Return a text in which settings have their values in `SMALLER`."""
     return SETTING.sub(lambda m: f"{m[1]}={SMALLER[m[1]]}", text)
 
 

@@ -53,13 +53,16 @@ FAILED = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Return the folder with valid files for all readers."""
+    """Return a folder for the valid files of all readers."""
     return tmp_path_factory.mktemp("fuzz")
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_damaged_files_are_refused_or_read(folder, name):
-    """Damage causes no error but `InputError`, soon, and changes no file."""
+    """A damaged file is read or rejected within five seconds.
+
+    No other error occurs, and no file changes.
+    """
     trials.make(name, folder)
     valid = trials.valid_folder(name, folder)
     for number in range(2):
@@ -75,7 +78,7 @@ def test_damaged_files_are_refused_or_read(folder, name):
 
 
 def test_a_record_has_its_length(tmp_path):
-    """A wrong length is damage, even if both checksums are correct.
+    """A record with a wrong length raises an error, despite correct checksums.
 
     TensorFlow's reader would write beyond the memory that it has allocated.
     """
@@ -87,9 +90,9 @@ def test_a_record_has_its_length(tmp_path):
 
 
 def test_a_huge_number_of_choices_is_refused():
-    """The number of choices in `task.json` is limited.
+    """A task with more than 1,000 choices raises an error.
 
-    Each choice takes a row of the batch.
+    A batch has a row for each choice.
     """
     with pytest.raises(InputError, match="must be from 0 to 1000"):
         dataclasses.replace(find("multiple_choice"), number=10**20)
@@ -105,7 +108,7 @@ def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
 
 
 def test_damaged_character_maps_are_refused():
-    """No offset in a character map leads SentencePiece beyond the map."""
+    """A character map with an offset beyond the map's end raises an error."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )

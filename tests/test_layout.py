@@ -93,7 +93,7 @@ def test_imports_point_down():
 
 
 def test_tests_mirror_the_rooms():
-    """The folders in `tests` are named after packages."""
+    """Folders of tests have a package's name, or `commands` or `demo`."""
     folders = {p.parent.name for p in (ROOT / "tests").rglob("test_*.py")}
     assert folders - {"tests"} <= {*ROOMS, "commands", "demo"}
 
@@ -140,7 +140,7 @@ def test_the_library_does_not_assert():
 
 
 def test_decorated_functions_keep_their_names():
-    """A function of a module has its own name and text under a decorator."""
+    """Decorated functions in modules keep their qualified names."""
     hidden = set()
     for name in MODULES:
         with contextlib.suppress(ImportError):  # an optional package

@@ -17,7 +17,10 @@ CASES = {
 
 @pytest.mark.parametrize("skipped", CASES)
 def test_a_run_that_skips_fails(pytester, skipped):
-    """A run fails if a test or a module is skipped for lack of a package."""
+    """With the plugin, a run fails if a test or a module is skipped.
+
+    Tests are skipped here because a package is missing.
+    """
     code, status = CASES[skipped]
     pytester.makepyfile(test_whole=WHOLE, test_other=code)
     assert pytester.runpytest("-p", "no:cacheprovider").ret == 0

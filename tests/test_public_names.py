@@ -24,7 +24,7 @@ def test_the_names_are_those_of_the_page():
 
 @pytest.mark.parametrize("name", albert_tf.PUBLIC)
 def test_every_name_loads(name):
-    """Each public name returns its module's object, which has a docstring."""
+    """Each public name is an object in its module and has a docstring."""
     value = getattr(albert_tf, name)
     module = importlib.import_module(albert_tf.PUBLIC[name])
     assert value is getattr(module, name)
@@ -53,7 +53,7 @@ def test_an_input_error_is_a_value_error():
 
 
 def test_a_command_does_not_hide_a_name(monkeypatch):
-    """Importing a command's module does not hide a function of its name."""
+    """Importing a command's module does not hide a function with its name."""
     monkeypatch.delitem(sys.modules, "albert_tf.describe", raising=False)
     monkeypatch.setitem(albert_tf.PUBLIC, "describe", "albert_tf.base.errors")
     function = lambda: None  # noqa: E731

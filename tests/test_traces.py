@@ -23,7 +23,7 @@ RECORDED = comparison.Recorded(
 
 
 def changed(step, name, factor, machine=HERE):
-    """Return a run with a different value at one step."""
+    """Return a run in which a value of one step is multiplied by `factor`."""
     rows = [dict(row) for row in RECORDED.rows]
     rows[step][name] *= factor
     return dataclasses.replace(RECORDED, rows=rows, machine=machine)
@@ -76,7 +76,10 @@ def evaluated(machine, **values):
 
 
 def test_scores_that_count_are_compared_where_bits_are():
-    """On other machines, ties may change scores, but not losses."""
+    """On other machines, scores that count examples may differ.
+
+    Losses may not differ by more than the tolerance.
+    """
     tie = {"loss": 3.0, "accuracy": 0.6}
     assert comparison.first_difference(RECORDED, evaluated(HERE, **tie))
     assert not comparison.first_difference(
@@ -97,6 +100,6 @@ def test_each_run_is_recorded():
 
 
 def test_each_kind_of_task_is_traced():
-    """Every kind of task has a trace, with its own head and loss."""
+    """Every kind of task has a trace."""
     traced = {TASKS[name].kind for name in runs.TASKS}
     assert traced == {task.kind for task in TASKS.values()}

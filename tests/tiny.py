@@ -47,7 +47,7 @@ def make_data(seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def train_batches(start, num_shards, shard, batch_size):
-    """Return an endless data set of batches that begins at an example."""
+    """Return an endless data set of batches, from the example `start` on."""
     dataset = tf.data.Dataset.from_tensor_slices(make_data())
     dataset = dataset.repeat().skip(start % EXAMPLES).shard(num_shards, shard)
     return dataset.batch(batch_size, drop_remainder=True)

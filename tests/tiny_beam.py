@@ -33,7 +33,7 @@ class FlatMap(Step):
         super().__init__(lambda xs: [y for x in xs for y in function(x)])
 
     def with_outputs(self, tag, main):
-        """Return a step that separates the elements with a tag."""
+        """Return a step that separates tagged elements from the others."""
 
         def separate(values):
             found = {main: [], tag: []}
@@ -59,7 +59,7 @@ def group(values):
 
 
 class Pipeline:
-    """A context in which steps run; `options` is from the last pipeline."""
+    """A context in which steps run; `options` belongs to the last pipeline."""
 
     options = None
 

@@ -7,5 +7,5 @@ RATE = 0.01
 
 
 def optimizer(steps: int, rate: float = 0.003) -> AdamW:
-    """Return AdamW with a schedule for a number of steps."""
+    """Return AdamW with a schedule for `steps` steps."""
     return AdamW(WarmupDecay(rate, steps, num_warmup_steps=5))

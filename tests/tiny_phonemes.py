@@ -22,7 +22,7 @@ MODEL = {
 
 
 def spell(word):
-    """Return the phonemes of a word: symbols that no word has."""
+    """Return a word's phonemes: a, e and z become symbols that no word has."""
     return word.replace("a", "ɑ").replace("e", "ɛ").replace("z", "ˈʒ")
 
 
@@ -70,7 +70,7 @@ def build(output, *paths, **settings):
 
 
 def examples(folder, pattern="*"):
-    """Return the symbols and the labels of the records in a folder."""
+    """Return (symbol ids, word ids) for each record in a folder."""
     return [
         (np.array(feature["symbol_ids"]), np.array(feature["word_ids"]))
         for path in sorted(folder.glob(f"{pattern}.tfrecord"))

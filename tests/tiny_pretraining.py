@@ -52,7 +52,7 @@ def values(output_dir):
 
 
 def assert_same_bits(left, right):
-    """Compare the last checkpoints of two model directories."""
+    """Assert that two directories' last checkpoints have equal values."""
     expected, found = values(left), values(right)
     assert expected.keys() == found.keys()
     for name, value in expected.items():

@@ -46,7 +46,7 @@ def example(number, tokens=TOKENS, slots=SLOTS, without=()):
 
 
 def write(path, content):
-    """Write a record file."""
+    """Write serialized records to a file."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in content:
             writer.write(record)

@@ -37,7 +37,7 @@ def write_model(folder: pathlib.Path, config, tokenizer: Tokenizer) -> str:
 
 
 def make_model_dir(directory: pathlib.Path, **changes) -> str:
-    """Return a model directory with the words of the tables.
+    """Return a model directory whose vocabulary has the words of the tables.
 
     With `initializer_range=0.2`, weights are far enough from 0 for tasks to be
     learned quickly; with smaller values, this depends on the seed.

@@ -10,7 +10,7 @@ from albert_tf.training.run import Run
 
 
 def stopped_clock(monkeypatch, module):
-    """Return the clock that a module reads, which only its `now` moves."""
+    """Replace a module's clock; return the new clock, whose time is `now`."""
     clock = types.SimpleNamespace(now=1000.0)
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr(module, "time", clock)

@@ -55,7 +55,7 @@ def read_config(values: dict) -> dict:
 
 
 def compute(folder: str, inputs: dict[str, np.ndarray]) -> dict:
-    """Load a model; return its outputs and the gradients of both losses.
+    """Load a model; return its outputs and the gradients of the summed losses.
 
     Returns `loading`, the lists of names that did not match, and `mlm_logits`,
     `sop_logits`, `layers`, `loss` and `gradients` as arrays.
@@ -104,13 +104,13 @@ def packed(folder: str, first: list[str], second: list[str]) -> dict:
 
 
 def fill_masks(folder: str, text: str) -> list[tuple[str, float]]:
-    """Return the most probable pieces for the mask in a text."""
+    """Return (piece, probability) for the five likeliest pieces at the mask."""
     fill = transformers.pipeline("fill-mask", model=folder, top_k=5)
     return [(row["token_str"], row["score"]) for row in fill(text)]
 
 
 def labels(folder: str, text: str) -> dict[str, float]:
-    """Return the probability of each label of a text."""
+    """Return {label: probability} for a text."""
     classify = transformers.pipeline(
         "text-classification", model=folder, top_k=None
     )
@@ -119,7 +119,7 @@ def labels(folder: str, text: str) -> dict[str, float]:
 
 
 def logits(folder: str, name: str, inputs: dict[str, np.ndarray]) -> tuple:
-    """Return a model class's outputs for ids, mask and segments."""
+    """Return a model's outputs for the inputs, and the report on loading."""
     model, loading = getattr(transformers, name).from_pretrained(
         folder, output_loading_info=True
     )
@@ -139,7 +139,7 @@ def sentence_vectors(folder: str, texts: list[str]) -> np.ndarray:
 
 
 def pseudo_log_likelihoods(folder: str, texts: list[str], mask: int) -> list:
-    """Return the sum of log p over pieces of a text, each masked in turn."""
+    """Return each text's sum of log p over its pieces, masked in turn."""
     model = transformers.AlbertForMaskedLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     scores = []

@@ -59,7 +59,7 @@ def trained(**settings) -> bytes:
 
 @functools.cache
 def sentencepiece_model(special: Sequence[str] = SPECIAL) -> bytes:
-    """Return a model of the given pieces that prefers longer pieces."""
+    """Return a model with the given special pieces; it favors long pieces."""
     # The trainer writes the model's other settings.
     content = trained(sentence_iterator=iter(["a b c"] * 10), vocab_size=10)
     proto = sentencepiece_model_pb2.ModelProto.FromString(content)

@@ -54,7 +54,10 @@ HEADS = st.sampled_from([("mlm/", "sop/"), ("mlm/",), ("sop/",), ()])
 
 
 def weights_of(config, heads, slots=False):
-    """Return random weights, which include special float values."""
+    """Return arrays of random weights by name; some values are special floats.
+
+    With `slots`, the table also has the optimizer's slots and step.
+    """
     rng = np.random.default_rng(0)
     special = np.float32([0.0, -0.0, 1e-42, -1e38, np.pi, np.inf])
     table = {}
@@ -75,7 +78,7 @@ def weights_of(config, heads, slots=False):
 
 
 def tensors_of(table):
-    """Return tensors that are read from a table of arrays."""
+    """Return `Tensors` that read from the arrays of a table."""
     shapes = {name: x.shape for name, x in table.items()}
     return Tensors(shapes, lambda name: np.asarray(table[name]))
 

@@ -21,7 +21,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_what_is_written_is_read(make, tmp_path):
-    """A tokenizer produces the same ids after a round trip through a file."""
+    """A tokenizer that is written and read back produces the same ids."""
     tokenizer = getattr(vocabularies, make)()
     folder = write(tmp_path, tokenizer_json(tokenizer))
     again, warnings = read_tokenizer(folder)
@@ -31,7 +31,7 @@ def test_what_is_written_is_read(make, tmp_path):
 
 
 def test_any_first_letter_is_read_without_a_warning(tmp_path):
-    """A round trip causes no warning, whichever letters begin the words."""
+    """Words may begin with any letter; reading the file causes no warning."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     content = vocabularies.trained(
         sentence_iterator=iter([f"{a}e {a}o {a}" for a in letters] * 20),
@@ -45,7 +45,7 @@ def test_any_first_letter_is_read_without_a_warning(tmp_path):
 
 
 def test_settings_go_there_and_back(golden, tmp_path):
-    """A round trip keeps all settings of a tokenizer."""
+    """A round trip through Hugging Face's format keeps a tokenizer's rules."""
     for i, settings in enumerate(
         (
             {"replace_quotes": True, "do_lower_case": False},
@@ -78,7 +78,7 @@ def test_another_kind_of_sentencepiece(golden, tmp_path):
 
 
 def test_the_rules_of_word_pieces_are_berts():
-    """BERT's rules in the file strip accents only if they also lower-case."""
+    """The `BertNormalizer` strips accents only if it also lower-cases text."""
     for lower, strip in ((True, True), (True, False), (False, True)):
         written = tokenizer_json(
             vocabularies.chinese(do_lower_case=lower, strip_accents=strip)
@@ -106,7 +106,10 @@ def test_special_pieces_are_matched_as_they_are():
 
 
 def test_scores_are_those_that_sentencepiece_uses():
-    """Symbols are scored by length, and unused pieces are never chosen."""
+    """In the file, a symbol's score depends on its length.
+
+    The scores of unused pieces are lowered by 100, so they are never chosen.
+    """
     tokenizer = with_symbols()
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     best = max(piece.score for piece in proto.pieces if piece.type == 1)
@@ -126,7 +129,10 @@ def test_scores_are_those_that_sentencepiece_uses():
 
 
 def test_a_word_behind_a_mask_begins_with_a_space():
-    """The last rule puts a space before any letter that can begin a word."""
+    """The last rule adds a space before a character that can begin a word.
+
+    The rule applies only at the beginning of a text.
+    """
     written = tokenizer_json(vocabularies.english())
     rules = written["normalizer"]["normalizers"]
     letters = character_class("0129tcsn[")

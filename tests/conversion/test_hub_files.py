@@ -23,14 +23,14 @@ from albert_tf.conversion.tokenizer_files import (
     ],
 )
 def test_limits_are_numbers(limit, length):
-    """A limit is rounded down to a whole number and capped at `sys.maxsize`."""
+    """A length limit is rounded down to a whole number, up to `sys.maxsize`."""
     assert length_of({"n": limit}, "n", "a file") == length
     assert length_of({}, "n", "a file") is None
 
 
 @pytest.mark.parametrize("limit", [0, 0.5, -1, "20", [], float("nan")])
 def test_limits_that_are_none(limit):
-    """An error names a limit that is not a positive number."""
+    """An error names a limit that is not a number, or is less than 1."""
     with pytest.raises(InputError, match="a file: `n` must be a number.*n="):
         length_of({"n": limit}, "n", "a file")
 
@@ -45,7 +45,7 @@ def test_limits_that_are_none(limit):
     ],
 )
 def test_ids_have_no_large_gaps(ids, size, legal):
-    """Ids are whole numbers, and at most 65,536 of them are unused."""
+    """Ids are whole numbers, at most 65,536 above the number of pieces."""
     if legal:
         check_ids(ids, size)
         return
@@ -54,7 +54,7 @@ def test_ids_have_no_large_gaps(ids, size, legal):
 
 
 def test_gaps_are_counted_from_zero():
-    """Without `size`, no pieces precede the ids."""
+    """Without `size`, an id may be at most 65,536 above the number of ids."""
     check_ids([1 + 65_536])
     with pytest.raises(InputError, match=f"largest={2 + 65_536}, pieces=1$"):
         check_ids([2 + 65_536])
@@ -74,7 +74,7 @@ def test_added_pieces_need_rows():
 
 
 def test_added_pieces_are_listed_in_three_files(tmp_path):
-    """Added pieces are sorted by id; the last file with an id takes effect."""
+    """Added pieces are sorted by id; the last file overrides earlier ones."""
     (tmp_path / "added_tokens.json").write_text('{"[X]": 12, "b": 9, "c": 8}')
     decoder = {"10": {"content": "d"}, "9": {"content": "e", "special": True}}
     settings = {"cls_token": "[X]", "added_tokens_decoder": decoder}
@@ -100,7 +100,7 @@ def test_added_pieces_are_listed_in_three_files(tmp_path):
     ],
 )
 def test_the_type_of_a_model(model, kind):
-    """A missing type is inferred from the vocabulary and the merges."""
+    """A model's missing type is inferred from its vocabulary and merges."""
     assert HubFiles("", {"model": model}, {}).type == kind
 
 

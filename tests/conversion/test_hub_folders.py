@@ -56,7 +56,7 @@ NASTY = [
 
 @pytest.fixture(scope="module")
 def there():
-    """Return a function that calls the functions of `transformers_side`."""
+    """Return a function that calls `transformers_side` in another process."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -70,7 +70,7 @@ def folder(pretrained_dir, tmp_path_factory):
 
 
 def test_ids_are_ours(there, folder, pretrained_dir):
-    """For difficult texts and pairs, transformers produces the same ids."""
+    """For difficult texts and for pairs, transformers produces our ids."""
     tokenizer = load_tokenizer(pretrained_dir)
     wanted = [tokenizer.encode_masked(text) for text in NASTY]
     for text, one, other in zip(
@@ -87,7 +87,7 @@ def test_ids_are_ours(there, folder, pretrained_dir):
 
 
 def test_ids_of_word_pieces(there, pretrained, tmp_path):
-    """With a WordPiece vocabulary, transformers produces the same ids."""
+    """With a WordPiece vocabulary, transformers produces our ids."""
     folder = str(tmp_path / "out")
     convert(pretrained, folder, "huggingface")
     tokenizer = load_tokenizer(pretrained)
@@ -97,10 +97,10 @@ def test_ids_of_word_pieces(there, pretrained, tmp_path):
 
 
 def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
-    """A `tokenizer.json` from transformers suffices to produce the same ids.
+    """The `tokenizer.json` that transformers saves suffices to produce our ids.
 
-    The saved tokenizer does not split numbers, and it replaces quotation marks
-    with `"`.
+    The tokenizer that is read from this file does not split numbers, and it
+    replaces quotation marks with `"`.
     """
     again = str(tmp_path / "again")
     shutil.copytree(folder, again)
@@ -118,7 +118,7 @@ def test_vocabulary_that_transformers_saves(there, folder, tmp_path):
 
 
 def test_masks_are_filled_alike(there, folder, pretrained_dir):
-    """`pipeline("fill-mask")` returns the same pieces and probabilities."""
+    """`pipeline("fill-mask")` returns our server's pieces and probabilities."""
     text = "she walks over the [MASK]."
     server = server_of(pretrained_dir)
     ours = server.call("fill_mask", strings([text]))
@@ -143,7 +143,7 @@ def test_sentences_are_scored_alike(there, folder, pretrained_dir):
 
 
 def test_labels_go_along(there, pretrained_dir, tmp_path):
-    """`pipeline("text-classification")` returns the same labels and scores."""
+    """`pipeline("text-classification")` returns our server's probabilities."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     names = ("bad", "fair", "好")
     finetuned(source, pretrained_dir, "classification", names)
@@ -158,7 +158,10 @@ def test_labels_go_along(there, pretrained_dir, tmp_path):
 
 
 def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
-    """Return padded pairs of texts, in groups of two for multiple choice."""
+    """Return a model's inputs for four padded pairs of texts, by name.
+
+    For multiple choice, the pairs are two questions with two choices each.
+    """
     texts = TEXTS[:2] + TEXTS[3:5]
     inputs = packed(tokenizer, texts, ["", "she walks", "", "over"], length=12)
     if kind == "multiple_choice":
@@ -168,7 +171,7 @@ def batch_for(kind, tokenizer) -> dict[str, np.ndarray]:
 
 
 def check_alike(ours, theirs, mask) -> None:
-    """Assert that both libraries' outputs are equal, except at padding."""
+    """Assert that our outputs equal transformers', except at padding."""
     outputs = ours if isinstance(ours, dict) else {"logits": ours}
     for name, values in outputs.items():
         real = np.ones(values.shape, bool)
@@ -184,7 +187,7 @@ KINDS = [kind for kind in HEADS if kind != "embedding"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
-    """transformers loads each task's head and returns the same outputs."""
+    """transformers loads each kind of head and returns our model's outputs."""
     source, output = str(tmp_path / "model"), str(tmp_path / "out")
     model = of_kind(kind, source, pretrained_dir)
     convert(source, output, "huggingface")
@@ -198,7 +201,7 @@ def test_heads_of_tasks(kind, there, pretrained_dir, tmp_path):
 @pytest.mark.parametrize("pickled", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_heads_from_there(kind, pickled, there, pretrained_dir, tmp_path):
-    """Converted models from transformers return the same outputs as before."""
+    """A model converted from transformers returns transformers' outputs."""
     hub, out = str(tmp_path / "hub"), str(tmp_path / "out")
     values = dataclasses.asdict(AlbertConfig.from_model_dir(pretrained_dir))
     del values["sharing"], values["embedding_norm"]

@@ -22,7 +22,7 @@ from albert_tf.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 
 
 def test_pieces_are_those_of_the_model(tmp_path):
-    """Pieces keep their texts, types and prefixes."""
+    """Pieces keep their strings, types and scores, and texts keep their ids."""
     tokenizer = with_symbols()
     folder = write(tmp_path, of_transformers(tokenizer), digit_comma="released")
     again, warnings = read_tokenizer(folder)
@@ -42,7 +42,7 @@ def test_pieces_are_those_of_the_model(tmp_path):
 
 
 def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
-    """Without `spiece.model`, the settings of `AlbertTokenizer` apply."""
+    """Without `spiece.model`, `do_lower_case` of `AlbertTokenizer` applies."""
     folder, again = tmp_path / "there", str(tmp_path / "again")
     convert(pretrained_dir, str(folder), "huggingface")
     (folder / "spiece.model").unlink()
@@ -70,7 +70,7 @@ def test_a_folder_without_another_vocabulary(pretrained_dir, tmp_path):
     ],
 )
 def test_rules_of_sentencepiece(rules, text, same_as, tmp_path):
-    """The rules change a text before it is encoded."""
+    """The normalizer's rules change a text before it is encoded."""
     tokenizer = vocabularies.english()
     plain = SentencePieceTokenizer(
         tokenizer.content,
@@ -122,7 +122,10 @@ def test_words_behind_the_vocabulary(tmp_path):
 
 
 def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
-    """Of two vocabularies, the vocabulary that transformers uses is read."""
+    """If `spiece.model` differs from `tokenizer.json`, the latter is read.
+
+    A warning states that the vocabularies differ.
+    """
     tokenizer = vocabularies.english()
     (tmp_path / "spiece.model").write_bytes(tokenizer.content)
     content = of_transformers(tokenizer)
@@ -135,7 +138,10 @@ def test_the_pieces_that_count_are_those_of_the_json(tmp_path):
 
 
 def test_a_spiece_alone_is_treated_as_alberts(tmp_path):
-    """With only `spiece.model`, doubled quotation marks are read as `"`."""
+    """A lone `spiece.model` is read with the rules of `AlbertTokenizer`.
+
+    Doubled quotation marks become `"`. A different class causes a warning.
+    """
     content = vocabularies.sentencepiece_model()
     (tmp_path / "spiece.model").write_bytes(content)
     assert read_tokenizer(str(tmp_path))[0].config.replace_quotes

@@ -1,4 +1,4 @@
-"""Tokenizers in Hugging Face folders: special pieces and layout."""
+"""Tokenizers in Hugging Face folders: special pieces, packing and settings."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_special_pieces_of_other_names(tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_special_pieces_behind_the_vocabulary(make, tmp_path):
-    """Pieces in `added_tokens.json` keep their ids; gaps are filled."""
+    """Pieces in `added_tokens.json` keep their ids; gaps in ids are filled."""
     tokenizer = getattr(vocabularies, make)()
     size = tokenizer.vocab_size
     folder = write(tmp_path, tokenizer_json(tokenizer))
@@ -130,7 +130,10 @@ def test_the_left_side_is_named(make, tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
-    """For `PreTrainedTokenizerFast`, only the file's rules set lower-casing."""
+    """For `PreTrainedTokenizerFast`, settings for lower-casing are ignored.
+
+    Only the rules in `tokenizer.json` apply.
+    """
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": not lower,
@@ -149,7 +152,7 @@ def test_rules_count_where_a_class_has_no_settings(lower, tmp_path):
 
 @pytest.mark.parametrize("make", ["english", "chinese"])
 def test_older_files_leave_the_type_out(make, tmp_path):
-    """The vocabulary determines the model's type if the file omits it."""
+    """If a file omits the model's type, the vocabulary determines the type."""
     content = tokenizer_json(getattr(vocabularies, make)())
     wanted, _ = read_tokenizer(write(tmp_path, content))
     del content["model"]["type"]

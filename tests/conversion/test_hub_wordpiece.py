@@ -45,7 +45,7 @@ SPLITS = {
     ],
 )
 def test_settings_of_word_pieces(rule, settings, lower, strip, tmp_path):
-    """The rules in the file apply unless settings override them."""
+    """Rules for case and accents apply unless settings override the rules."""
     folder = write(tmp_path, word_pieces(normalizer=rule), **settings)
     tokenizer, _ = read_tokenizer(folder)
     assert tokenizer.config.do_lower_case == lower
@@ -156,7 +156,11 @@ def test_another_prefix_is_named(tmp_path):
 
 
 def test_added_pieces_are_found_as_words(tmp_path):
-    """An added word is normalized unless it is special, known or split."""
+    """An added word is lower-cased, with three exceptions.
+
+    The exceptions are special words, words that WordPiece splits, and words
+    whose lower-case form is in the vocabulary.
+    """
     content = word_pieces()
     size = len(content["model"]["vocab"])
     rows = [("Covid", 0), ("Zed", 1), ("The", 0), ("[E1]", 0), ("[E2]", 1)]
@@ -176,7 +180,7 @@ def test_added_pieces_are_found_as_words(tmp_path):
 
 
 def test_a_vocabulary_alone_has_the_rules_of_bert(tmp_path):
-    """A lone `vocab.txt` is kept byte for byte, and the defaults apply."""
+    """A lone `vocab.txt` is kept byte for byte, and BERT's rules apply."""
     content = vocabularies.chinese().content
     (tmp_path / "vocab.txt").write_bytes(content)
     tokenizer, warnings = read_tokenizer(str(tmp_path))

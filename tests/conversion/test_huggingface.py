@@ -27,7 +27,10 @@ from albert_tf.model.config import AlbertConfig
 
 
 def test_backbone_without_prefix(golden, tmp_path):
-    """Names in `AlbertModel` files have no prefix, and heads are absent."""
+    """A round trip keeps weights that are in the form of `AlbertModel`.
+
+    The names have no prefix, and there are no heads.
+    """
     folder, tensors = huggingface(tmp_path, golden)
     named = {n.partition("albert.")[2]: v for n, v in tensors.items()}
     bare = {name: value for name, value in named.items() if name}
@@ -115,7 +118,7 @@ def test_weights_are_stored_in_half_precision(golden, tmp_path):
 
 
 def test_others_can_read_the_weights(golden, tmp_path):
-    """All files of a folder have the permissions of a new file."""
+    """All files in an output folder have the permissions of a new file."""
     folder, _ = huggingface(tmp_path, golden)
     out = tmp_path / "out"
     old = os.umask(0o022)
@@ -128,7 +131,10 @@ def test_others_can_read_the_weights(golden, tmp_path):
 
 
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):
-    """Other formats and large weights raise errors; nothing is written."""
+    """`half_precision` raises an error for other formats and for large weights.
+
+    Nothing is written in these cases.
+    """
     folder, tensors = huggingface(tmp_path, golden)
     name = next(iter(tensors))
     out = tmp_path / "half"
@@ -227,7 +233,7 @@ def test_pickles_are_tensors_or_nothing(golden, tmp_path):
 
 
 def test_a_config_says_what_the_released_ones_do():
-    """The epsilon and the special ids equal those of albert-base-v2."""
+    """`config.json` has the epsilon and the special ids of albert-base-v2."""
     written = config_json(tiny.CONFIG)
     released = {
         "pad_token_id": 0,
@@ -262,7 +268,7 @@ def test_heads_go_to_the_hub_alone(pretrained_dir, tmp_path):
 
 
 def test_a_folder_of_sentence_transformers(pretrained_dir, tmp_path):
-    """The folder contains only the encoder and describes the pooling."""
+    """A Sentence Transformers folder has no heads and describes the pooling."""
     out = tmp_path / "out"
     report = convert(pretrained_dir, str(out), "sentence_transformers")
     assert re.fullmatch(

@@ -34,7 +34,7 @@ SEVERAL = "multi_label_classification"
 
 
 def weights_of(folder) -> dict[str, np.ndarray]:
-    """Return the weights of a model directory."""
+    """Return {name: array} for the weights in a model directory."""
     prefix = checkpoints.for_inference(str(folder))
     read = checkpoints.reader(prefix)
     return {name: read(name) for name in checkpoints.read_table(prefix)}
@@ -65,7 +65,7 @@ def converted(pretrained_dir, tmp_path_factory):
 
 @pytest.fixture
 def classifier(converted, tmp_path):
-    """Return a copy of the classifier's folder that a test may change."""
+    """Return a copy of the Hugging Face folder that a test may change."""
     shutil.copytree(converted, tmp_path, dirs_exist_ok=True)
     return tmp_path / "hf"
 
@@ -122,7 +122,11 @@ def test_what_a_config_says(values, kind, labels):
     ],
 )
 def test_lengths(kind, limit, positions, length):
-    """The tokenizer's length limit applies, up to the number of positions."""
+    """The tokenizer's length limit applies, up to the number of positions.
+
+    Without a limit, the task's default applies; for question answering, this
+    default is also the maximum.
+    """
     values = {"architectures": [HEADS[kind][0]]}
     task = task_in(values, limit, positions, pairs=False)
     assert task.config.max_seq_length == length
@@ -251,7 +255,7 @@ def test_a_masked_language_model_gets_a_pooler(pretrained_dir, tmp_path):
     ],
 )
 def test_configs_that_fit_no_head(key, value, message, classifier, tmp_path):
-    """The error names the value that fits no head."""
+    """The error for a `config.json` that fits no head names the wrong value."""
     refuse(tmp_path, foreign(classifier, **{key: value}), message)
 
 
@@ -275,7 +279,7 @@ def test_a_description_must_be_of_the_model(classifier, tmp_path):
 
 
 def test_the_task_is_described(classifier, tmp_path):
-    """Converting a fine-tuned model prints its task."""
+    """The report on the conversion of a fine-tuned model states the task."""
     lines = convert(str(classifier), str(tmp_path / "out"), "model_dir")
     assert lines[1] == "model: not the sizes of a released model"
     assert (

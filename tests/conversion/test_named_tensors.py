@@ -64,7 +64,7 @@ def test_bert_is_no_albert(golden, tmp_path):
 @pytest.mark.parametrize("bytes_left", [0, 100, 20_000])
 @pytest.mark.parametrize("file", ["data-00000-of-00001", "index"])
 def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
-    """The error names a checkpoint if any of its files is truncated."""
+    """A checkpoint is rejected as damaged if any of its files is truncated."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / f"model.ckpt-best.{file}"
     if bytes_left < path.stat().st_size:
@@ -73,7 +73,7 @@ def test_truncated_checkpoints(file, bytes_left, golden, tmp_path):
 
 
 def test_a_truncated_model_directory(golden, tmp_path):
-    """The error names a truncated checkpoint in our own format."""
+    """A model directory whose only checkpoint is truncated is rejected."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     convert(source, str(tmp_path / "dir"), "model_dir")
     path = tmp_path / "dir" / "ckpt-0.data-00000-of-00001"
@@ -97,7 +97,7 @@ def test_truncated_safetensors(bytes_left, golden, tmp_path):
 
 
 def test_a_flipped_bit_is_found(golden, tmp_path):
-    """A tensor with an incorrect checksum is reported as damaged."""
+    """A checkpoint that contains a tensor with a wrong checksum is rejected."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     path = tmp_path / "in" / "model.ckpt-best.data-00000-of-00001"
     content = bytearray(path.read_bytes())
@@ -132,7 +132,7 @@ def test_inputs_that_are_no_model(golden, tmp_path):
 
 
 def test_large_tensors_are_read_first():
-    """Peak memory is lowest if the largest tensors are read first."""
+    """`read_all` reads the largest tensors first, which lowers peak memory."""
     shapes = {"a": (2,), "b": (3, 4), "c": (), "d": (5,)}
     tensors = Tensors(shapes, lambda name: np.zeros(shapes[name]))
     assert len(tensors) == 4

@@ -79,7 +79,7 @@ def trained(tmp_path_factory):
 
 
 def weights_in(folder) -> dict[str, np.ndarray]:
-    """Return the weights of a model directory, without the step."""
+    """Return {name: array} for a model directory, without optimizer values."""
     source = open_source(str(folder))
     arrays = source.tensors.read_all()
     return {n: a for n, a in arrays.items() if not n.startswith("optimizer/")}
@@ -105,7 +105,7 @@ def test_config_json_has_the_symbols(hub):
 
 
 def test_hugging_face_keeps_the_encoder(hub, trained, tmp_path):
-    """A round trip keeps the encoder and the symbols."""
+    """A round trip to Hugging Face's format keeps the encoder and symbols."""
     report = convert(str(hub[0]), str(tmp_path / "back"), "model_dir")
     for head in ("symbol", "word"):
         line = f"warning: no {head} head, so the output has none"
@@ -127,7 +127,7 @@ def test_the_report_names_what_is_lost(hub):
 
 
 def test_tables_must_fit_the_weights(trained, tmp_path):
-    """Each label of the word head needs a word; each symbol, an embedding."""
+    """Each word-head label needs a word, and each symbol needs an embedding."""
     folder = tmp_path / "in"
     shutil.copytree(trained[1], folder)
     edit(folder / "words.json", lambda words: words[:-1])
@@ -140,7 +140,7 @@ def test_tables_must_fit_the_weights(trained, tmp_path):
 
 
 def with_symbol_178(values: dict) -> dict:
-    """Return a table with one more symbol."""
+    """Return a symbol table with one more symbol, which has the id 178."""
     return values | {"symbols": values["symbols"] | {"☃": 178}}
 
 
@@ -151,7 +151,7 @@ def test_other_formats_have_no_symbols(trained, tmp_path, to):
 
 
 def test_a_model_of_words_is_not_for_speech(tmp_path):
-    """A model with a tokenizer has no symbols to write."""
+    """A model without symbols cannot be converted to StyleTTS 2's format."""
     model, source = goldens.random_model()[0], tmp_path / "in"
     model.config.save(str(source))
     checkpoints.save(str(source), named_variables(model), 0)
@@ -159,7 +159,7 @@ def test_a_model_of_words_is_not_for_speech(tmp_path):
 
 
 def test_the_published_config_is_read(tmp_path):
-    """Sizes that PL-BERT omits have transformers' defaults."""
+    """Sizes that PL-BERT's config omits have transformers' defaults."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     config, warnings = plbert.read_config(str(tmp_path))
     assert (config.embedding_size, config.hidden_act) == (128, "gelu")
@@ -177,7 +177,7 @@ def test_the_published_config_is_read(tmp_path):
     ],
 )
 def test_a_config_without_sizes_is_an_error(tmp_path, text):
-    """Any other content of `config.yml` raises an `InputError`."""
+    """A `config.yml` without valid `model_params` raises an `InputError`."""
     (tmp_path / ORIGINAL).write_text(text)
     with pytest.raises(InputError, match="`model_params`. Received: path="):
         plbert.read_config(str(tmp_path))
@@ -196,7 +196,7 @@ def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
 
 
 def test_files_of_pl_bert_are_recognized(tmp_path):
-    """A folder contains a model only if both files exist."""
+    """A folder is PL-BERT's only if it has `config.yml` and a `step_N.t7`."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     assert not plbert.is_folder(str(tmp_path))
     refuse(tmp_path, tmp_path, "PL-BERT's config.yml")
@@ -218,7 +218,7 @@ class Stored(np.ndarray):
 
 
 def load(path, map_location, weights_only, mmap):
-    """Load a pickle; check the arguments for a pickle of tensors."""
+    """Load a pickle; assert that the arguments permit only tensors."""
     assert (map_location, weights_only, mmap) == ("cpu", True, False)
     with open(path, "rb") as file:
         return pickle.load(file)
@@ -238,7 +238,7 @@ def stand_in(monkeypatch):
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("width", [8, 24])
 def test_files_of_arrays_keep_everything(width, tmp_path):
-    """A round trip preserves everything, whatever the width.
+    """For any embedding width, a round trip keeps weights, symbols and words.
 
     The converter reads only the file of the last step.
     """
@@ -295,7 +295,7 @@ def with_pytorch(test):
 
 @pytest.fixture(scope="module")
 def there():
-    """Return a function that calls `transformers_side` by name."""
+    """Return a function that calls `transformers_side` in another process."""
     for package in ("torch", "transformers"):  # found but not imported
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"could not import {package}")
@@ -305,7 +305,7 @@ def there():
 
 @pytest.fixture(scope="module")
 def speech(there, trained, tmp_path_factory):
-    """Return a folder with the model in the format of StyleTTS 2."""
+    """Return a folder with the trained model in the format of StyleTTS 2."""
     folder = tmp_path_factory.mktemp("speech") / "out"
     report = convert(str(trained[1]), str(folder), "styletts2")
     assert "omitted" not in " ".join(report)
@@ -313,7 +313,10 @@ def speech(there, trained, tmp_path_factory):
 
 
 def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids and masks of rows as StyleTTS 2 and Kokoro create them."""
+    """Return ids and a mask [3, T] as StyleTTS 2 and Kokoro create them.
+
+    With `around`, each row begins and ends with id 0.
+    """
     rng = np.random.default_rng(3)
     lengths = [20, 20, 20] if not padded else [20, 13, 4]
     rows = [rng.integers(1, 178, n) for n in lengths]
@@ -330,7 +333,10 @@ def batch(padded: bool, around: bool) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("target", ["encode", "plbert_states"])
 def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
-    """Both loaders compute the same states as our model, even with padding."""
+    """transformers and StyleTTS 2's loader compute our model's states.
+
+    This is also true of rows with padding.
+    """
     ids, mask = batch(padded, around)
     model = trained[0]
     ours = model(ids, mask, np.zeros_like(ids))["sequence_output"].numpy()
@@ -344,7 +350,7 @@ def test_outputs_are_equal(target, padded, around, trained, hub, speech, there):
 
 @with_pytorch
 def test_speech_files_keep_everything(speech, trained, tmp_path):
-    """A round trip keeps the encoder, the heads, the symbols and the words."""
+    """A round trip to StyleTTS 2's format keeps weights, symbols and words."""
     assert {p.name for p in speech.iterdir()} == {
         "config.yml",
         f"step_{STEP}.t7",
@@ -361,7 +367,7 @@ def test_speech_files_keep_everything(speech, trained, tmp_path):
 
 @with_pytorch
 def test_the_release_is_read(there, tmp_path):
-    """Files written by PL-BERT's notebook become a model with both heads."""
+    """Files as PL-BERT's notebook writes them become a model with two heads."""
     there("make_plbert", str(tmp_path / "in"), 6, 20)
     convert(str(tmp_path / "in"), str(tmp_path / "out"), "model_dir")
     config = AlbertConfig.from_model_dir(str(tmp_path / "out"))
@@ -378,7 +384,7 @@ def test_the_release_is_read(there, tmp_path):
 
 @with_pytorch
 def test_the_encoder_alone_is_read(speech, tmp_path):
-    """`encoder_only` omits both heads."""
+    """`encoder_only` omits the symbol head and the word head."""
     convert(str(speech), str(tmp_path / "out"), "model_dir", encoder_only=True)
     assert all(n.startswith("albert/") for n in weights_in(tmp_path / "out"))
 

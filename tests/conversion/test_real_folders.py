@@ -24,7 +24,7 @@ from albert_tf.training import checkpoints
 
 
 def weights_of(folder) -> dict[str, np.ndarray]:
-    """Return the weights of a model directory."""
+    """Return {name: array} for the weights in a model directory."""
     prefix = checkpoints.for_inference(str(folder))
     read = checkpoints.reader(prefix)
     return {name: read(name) for name in checkpoints.read_table(prefix)}
@@ -116,7 +116,7 @@ def pooled_of(golden, table, config) -> np.ndarray:
 
 
 def finetuned_release(tmp_path, golden, head: dict, scope: str = "") -> str:
-    """Write a TF1 checkpoint with an encoder, a head and optimizer slots."""
+    """Write a TF1 checkpoint with a head and slots; return the folder."""
     table = {n: x for n, x in golden.weights.items() if n.startswith("bert/")}
     table = {scope + name: x for name, x in table.items()} | head
     return release(tmp_path / "in", golden.config, with_slots(table))
@@ -299,7 +299,7 @@ def test_the_encoder_alone(kind, golden, tmp_path):
     ],
 )
 def test_other_folders_are_named(name, message, tmp_path):
-    """The error identifies the kind of folder and gives advice."""
+    """The error for an unsupported folder names its kind and gives advice."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text("{}")
     refuse(tmp_path, tmp_path / "in", f"`input` must be a folder.*{message}")
@@ -328,7 +328,7 @@ def test_a_pointer_of_git_is_named(golden, tmp_path):
 
 
 def sentence_folder(tmp_path, golden, **changes):
-    """Return a sentence-transformers folder with a separate encoder."""
+    """Return a sentence-transformers folder with the encoder in a subfolder."""
     folder, _ = huggingface(tmp_path, golden, architectures=["AlbertModel"])
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     heads = ("predictions.", "sop_classifier.")
@@ -394,7 +394,7 @@ def test_sentence_transformers_come_in(unit, pooling, name, golden, tmp_path):
     ("pooling", "unit"), [("cls", False), ("max", True), ("mean", False)]
 )
 def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
-    """A round trip keeps pooling, normalization and length."""
+    """A round trip keeps the pooling, the normalization and the length."""
     there, ours, back = (tmp_path / name for name in ("there", "ours", "back"))
     convert(pretrained_dir, str(there), "sentence_transformers")
     modes = {"pooling_mode": pooling}
@@ -415,7 +415,7 @@ def test_sentence_transformers_go_back(pooling, unit, pretrained_dir, tmp_path):
     [(24, 20, 24), (None, 20, 20), (None, None, 40), (64, 20, 40)],
 )
 def test_lengths_of_sentence_transformers(own, of_tokenizer, length, tmp_path):
-    """The module's length applies, up to the number of positions."""
+    """A length is the module's or else the tokenizer's, up to 40 positions."""
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps({"model_max_length": of_tokenizer}))
     modules = Modules(str(tmp_path), "mean", True, own, False)

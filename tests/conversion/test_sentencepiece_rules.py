@@ -74,7 +74,10 @@ def test_rules_that_settings_express(rules, settings):
 
 
 def test_accents_must_be_those_of_the_library():
-    """A mark without a combining class is an accent only in the source."""
+    """Accents become a setting only if both libraries strip the same marks.
+
+    Only the `tokenizers` library strips U+0900, which has no combining class.
+    """
     assert plain_settings([NFKD, STRIP], "a\u0301\u0903")["strip_accents"]
     assert plain_settings([NFKD, STRIP], "a\u0900") is None
     assert plain_settings([LOWER], "a\u0900")["do_lower_case"]
@@ -116,7 +119,7 @@ def test_characters_that_are_split_off():
 
 
 def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
-    """Return a reader that applied a pre-tokenizer, and the rules for texts."""
+    """Return a reader that applied pre-tokenizers, and its rules for texts."""
     content = of_transformers(vocabularies.english())
     content["model"]["vocab"] += [[piece, -5.0] for piece in MORE]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*rules]}
@@ -125,7 +128,7 @@ def split_by(*rules) -> tuple[SentencePieceReader, list[dict]]:
 
 
 def unused(reader: SentencePieceReader, names) -> set[str]:
-    """Return the names whose pieces are unused."""
+    """Return those of `names` that are the names of unused pieces."""
     kinds = {piece.piece: piece.type for piece in reader.proto.pieces}
     assert {kinds[name] for name in names} <= {NORMAL, UNUSED}
     return {name for name in names if kinds[name] == UNUSED}
@@ -144,7 +147,7 @@ MORE = ("a▁b", "▁▁", "▁ab")
     ],
 )
 def test_the_prefix_of_texts(settings, prefix):
-    """`Metaspace` determines whether ▁ precedes a text; by default, it does."""
+    """`Metaspace` sets whether ▁ precedes a text; by default, ▁ does."""
     reader, rules = split_by({"type": "Metaspace", **settings})
     assert reader.proto.normalizer_spec.add_dummy_prefix is prefix
     assert rules == reader.hub.differences == []
@@ -208,7 +211,7 @@ def test_splits_before_and_after_spaces(rules, gone, where):
     ],
 )
 def test_splits_without_an_equivalent(rules, named, kept):
-    """A difference names the unsupported part of a pre-tokenizer."""
+    """A reported difference names the unsupported part of a pre-tokenizer."""
     reader, found = split_by(*rules)
     assert reader.hub.differences == [
         f"ids may differ: this package has no equivalent for {named} in "
@@ -279,7 +282,7 @@ def test_scores_go_there_and_back(tmp_path):
 def test_the_rule_of_numbers_follows_from_scores(
     settings, form, wanted, tmp_path
 ):
-    """Without a setting, scores determine whether `1,` can be a piece."""
+    """Without a valid setting, scores determine whether `1,` can be a piece."""
     folder = write(tmp_path, form(vocabularies.english()), **settings)
     assert read_tokenizer(folder)[0].config.digit_comma == wanted
 
@@ -314,7 +317,10 @@ def test_symbols_compete_unless_they_are_added(tmp_path):
 
 
 def test_kinds_of_added_pieces(tmp_path):
-    """Added pieces match in texts unless they are special; gaps are unused."""
+    """Added pieces match in texts unless they are special.
+
+    Gaps in the ids are filled with unused pieces.
+    """
     tokenizer = vocabularies.english()
     content, size = tokenizer_json(tokenizer), tokenizer.vocab_size
     rows = {size + 1: "New  York", size + 2: "The"}

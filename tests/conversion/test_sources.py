@@ -29,7 +29,10 @@ TABLES = json.loads((goldens.FOLDER / "tables.json").read_text())
 
 
 def test_embedding_size_is_taken_from_the_weights(golden, tmp_path):
-    """A config without `embedding_size` loads, with a warning."""
+    """If a config lacks `embedding_size`, the weights provide this size.
+
+    The report has a warning.
+    """
     source = release(
         tmp_path / "in", golden.config, golden.weights, embedding_size=None
     )
@@ -69,7 +72,7 @@ def shipped(name: str) -> AlbertConfig:
 
 @pytest.mark.parametrize("name", RELEASES)
 def test_shipped_configs_have_released_sizes(name):
-    """All 16 shipped configs load without a warning."""
+    """Each of the 16 shipped configs has the sizes of a released model."""
     assert len(RELEASES) == 16
     found = compare_with_released(shipped(name))
     assert found == ("the sizes of a released model", [])
@@ -77,7 +80,7 @@ def test_shipped_configs_have_released_sizes(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_released_configs_are_not_warned_of(name, tmp_path):
-    """No released config causes a warning, even with wide embeddings."""
+    """No released config causes a warning, even if E equals H."""
     shapes = {n: tuple(s) for n, s in TABLES[name]["tensors"].items()}
     path = tmp_path / "albert_config.json"
     path.write_text(json.dumps(TABLES[name]["config"]))
@@ -103,7 +106,10 @@ def test_released_configs_are_not_warned_of(name, tmp_path):
     ],
 )
 def test_shapes_that_hide_a_trap(release, change, warning):
-    """A warning names heads, layers or activations that no release has."""
+    """A warning names a value that differs from the release with these sizes.
+
+    The values are the numbers of heads and layers, and the activation.
+    """
     config = dataclasses.replace(shipped(release), **change)
     said, (text,) = compare_with_released(config)
     assert said == "the sizes of a released model" and warning in text
@@ -121,7 +127,7 @@ def test_shapes_that_hide_a_trap(release, change, warning):
     ],
 )
 def test_other_sizes_are_of_no_release(change):
-    """Unreleased sizes allow any number of heads and any activation."""
+    """For unreleased sizes, neither heads nor activations cause a warning."""
     config = AlbertConfig(num_attention_heads=6, hidden_act="relu", **change)
     assert compare_with_released(config) == (
         "not the sizes of a released model",
@@ -130,7 +136,10 @@ def test_other_sizes_are_of_no_release(change):
 
 
 def described(shapes, *warnings, **parts) -> list[str]:
-    """Return the report on a model with given shapes, without its path."""
+    """Return the lines of a report on a model with the given shapes.
+
+    The first line, which states the path, is omitted.
+    """
     tensors = Tensors(shapes, lambda name: 7)
     source = Source(
         MODEL_DIR, "x", goldens.CONFIG, tensors, None, [*warnings], **parts
@@ -139,7 +148,10 @@ def described(shapes, *warnings, **parts) -> list[str]:
 
 
 def test_a_report_counts_variables():
-    """Weights, slots and the step are counted, and missing parts are named."""
+    """A report states the numbers of weights and slots, and the step.
+
+    It also names missing parts.
+    """
     weights = variable_shapes(goldens.CONFIG)
     size = sum(math.prod(shape) for shape in weights.values())
     slots = {f"optimizer/{n}/{s}": (1,) for n in weights for s in "mv"}

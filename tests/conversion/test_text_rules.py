@@ -104,7 +104,7 @@ def test_a_map_does_what_the_rules_do(rules, function):
 
 @pytest.mark.parametrize("name", [name for name in BERT if name != "type"])
 def test_flags_of_bert_may_be_texts(name):
-    """A flag written as a string equals the JSON Boolean."""
+    """A flag written as a string has the effect of the JSON Boolean."""
     text = "\x07É中"
     on, off, text_on, text_off = (
         MAKERS["BertNormalizer"](BERT | {name: flag})(text)
@@ -139,7 +139,7 @@ def test_nmt_changes_the_characters_of_the_library():
 
 @pytest.mark.slow
 def test_bert_and_nmt():
-    """The rules drop control characters, unify spaces and split ideographs."""
+    """`BertNormalizer` and `Nmt` become maps that drop control characters."""
     table, _ = table_of([BERT])
     assert map_function(charsmap_of(table))("É中x\x07\t\ufffdÀ") == "e 中 x a"
     table, _ = table_of([{"type": "Nmt"}])
@@ -263,7 +263,7 @@ def test_rules_that_change_single_characters(pattern, content, wanted):
     ],
 )
 def test_patterns_are_written_out(pattern, wanted):
-    """All texts that a pattern matches are listed, up to a limit of 20,000."""
+    """The texts that a pattern matches are listed if at most 20,000 exist."""
     compiled = re.compile(pattern)
     if wanted is None:
         with pytest.raises(NotExpressible, match="Replace of"):
@@ -274,7 +274,7 @@ def test_patterns_are_written_out(pattern, wanted):
 
 
 def test_texts_that_become_others_are_bounded():
-    """The texts that rules turn into a text are listed, up to 400 texts."""
+    """The texts that rules turn into a text are listed if at most 400 exist."""
     others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
     assert text_rules._sources(["a"], others) == {"a"}
     others.popitem()

@@ -49,7 +49,7 @@ VARIANTS = {n: goldens.VARIANTS[n] for n in NAMES} | {"wide": WIDE}
 
 @pytest.fixture(scope="module")
 def there():
-    """Return a function that calls the functions of `transformers_side`."""
+    """Return a function that calls `transformers_side` in another process."""
     with other_process.calling("transformers_side") as call:
         yield call
 
@@ -90,7 +90,10 @@ def ours(model, inputs):
 
 
 def compare(config, model, there, folder) -> dict:
-    """Check outputs, loss and gradients; return the report on loading."""
+    """Assert that our outputs, loss and gradients equal those of transformers.
+
+    Return the report of transformers on loading the model.
+    """
     inputs = inputs_of(config)
     out, loss, gradients = ours(model, inputs)
     other = there("compute", str(folder), inputs)

@@ -196,7 +196,7 @@ def test_weights_stand_beside_their_labels():
 def test_a_run_weighs_its_training_labels_alone(
     pretrained_dir, tmp_path, entries, weights
 ):
-    """The flag weights the training loss, but not the evaluation loss."""
+    """`class_weights` weights the training loss, not the evaluation loss."""
     labels = ["good"] * 3 + ["bad"]
     texts = [f"the river {word}" for word in "a and on in under".split()]
     texts = [texts[i % 5] + " the" * (i // 5) for i in range(16)]

@@ -24,7 +24,7 @@ def sentence(rng, topic):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """Return files of triplets, rated pairs and texts about six topics."""
+    """Return {kind: path} for files of triplets, rated pairs and texts."""
     folder, rng = tmp_path_factory.mktemp("topics"), np.random.default_rng(1)
     topics = rng.permutation(np.arange(240) % 6)
     triplets, scored, texts = [], [], []
@@ -93,7 +93,7 @@ def test_every_way_gives_the_same_vectors(trained, tables, tmp_path):
 
 
 def test_a_model_is_evaluated_elsewhere(trained, tables, tmp_path):
-    """A model can be evaluated by rank metrics on pairs without scores."""
+    """A model can be evaluated by rank metrics on triplets."""
     metrics = run(
         model_dir=trained[0],
         output_dir=str(tmp_path / "results"),

@@ -90,7 +90,7 @@ def test_the_summary_of_several_seeds(seeds):
 
 
 def test_medians_of_three():
-    """Medians are taken separately for each metric and split."""
+    """Each metric has its own median, minimum and maximum over the seeds."""
     runs = {
         seed: {"eval": {"f1": x, "loss": 1 - x}}
         for seed, x in ((1, 0.5), (2, 0.9), (3, 0.6))
@@ -220,7 +220,7 @@ def test_outputs_are_averaged_over_members():
 
 
 def test_members_have_one_task(pretrained, tmp_path):
-    """The error names the first member and the member that differs from it."""
+    """If a member's task differs, the error names this member and the first."""
     task = find("classification").updated(max_seq_length=16)
     folders = [str(tmp_path / name) for name in "abc"]
     for folder, labels in zip(folders, ("xy", "xy", "yx"), strict=True):
@@ -252,7 +252,11 @@ THRESHOLD = "null_score_diff_threshold"
 def test_the_threshold_of_an_ensemble(
     saved, values, expected, tmp_path, monkeypatch
 ):
-    """The threshold is the members' mean unless it is tuned or given."""
+    """An ensemble's null-odds threshold is the mean of its members' thresholds.
+
+    A tuned or given threshold takes precedence. If a member has no threshold,
+    the ensemble has none.
+    """
     monkeypatch.setattr(evaluation, "check_members", lambda *_: None)
     task = find("squad-2.0").replaced(null_score_diff_threshold=9.0)
     folders = tuple(str(tmp_path / name) for name in "ab")
@@ -285,7 +289,7 @@ def test_members_that_do_not_fit(seeds, opinions, pretrained, tmp_path):
 
 @eagerly()
 def test_the_teacher_is_in_the_loss(finished, opinions, tmp_path):
-    """The first loss equals the distance between both models' predictions.
+    """The loss is a weighted sum of the losses for the labels and the teacher.
 
     The only step uses all examples and a learning rate of 0, so the student
     does not change before it predicts.

@@ -23,7 +23,10 @@ from albert_tf.tasks.features import Features
     ],
 )
 def test_lengths_are_few_where_each_is_compiled(bucketing, jit_compile, step):
-    """If XLA compiles each length, lengths are rounded up further."""
+    """Flags determine the step to which the lengths of batches are rounded up.
+
+    With XLA, the step is larger, or 0, which means that all lengths are equal.
+    """
     s = build(
         output_dir="out",
         model_dir="in",

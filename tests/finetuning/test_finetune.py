@@ -106,7 +106,7 @@ def test_metrics_are_those_of_one_model(finished, opinions, copy, tmp_path):
 
 
 def test_a_refused_run_leaves_the_folder_as_it_was(copy, pretrained, opinions):
-    """A run fails in a folder that is in use, and does not write its flags."""
+    """A run that is refused because its folder is in use writes no flags."""
     flags = os.path.join(copy, "run.flags")
     before = pathlib.Path(flags).read_text()
     with files.locked(str(copy), "output_dir"):
@@ -158,7 +158,7 @@ def test_metrics_do_not_depend_on_the_batch(
 
 
 def evaluated(values, monkeypatch):
-    """Make evaluations during training return the given values."""
+    """Make evaluations during training return the given accuracies."""
     sequence = iter(values)
 
     def metrics(self, splits):
@@ -169,7 +169,7 @@ def evaluated(values, monkeypatch):
 
 @pytest.mark.slow
 def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
-    """The best evaluation's weights are saved and used for predictions."""
+    """The best evaluation's weights are saved and used by later runs."""
     evaluated([0.5, 0.9, 0.7], monkeypatch)
     arguments = opinions | {"model_dir": pretrained, "num_train_steps": 3}
     arguments |= {"eval_steps": 1, "save_checkpoints_steps": 1}
@@ -234,7 +234,10 @@ def test_the_last_weights_count_if_no_evaluation_is_of_them(
 
 
 def test_what_a_run_hands_on(pretrained, opinions, tmp_path, monkeypatch):
-    """Flags determine the data order, the precision and the saved weights."""
+    """Flags determine the data order and the precision.
+
+    Evaluation loads the weights that training saved.
+    """
     orders, types = [], []
 
     def training_batches(features, **kwargs):

@@ -16,7 +16,7 @@ NAMES = {word: "B-GOOD" for word in tiny_tasks.GOOD} | {
 
 
 def write_words(path, number, seed):
-    """Write sentences in which words determine tags."""
+    """Write sentences in which words determine tags; return the path."""
     lines = []
     for text, _ in tiny_tasks.opinions(number, seed):
         lines += [f"{w} {NAMES.get(w, 'O')}\n" for w in text.split()] + ["\n"]
@@ -25,7 +25,10 @@ def write_words(path, number, seed):
 
 
 def write_questions(path, number, seed, impossible):
-    """Write questions whose answer is the only opinion in the context."""
+    """Write questions whose answer is the only opinion in the context.
+
+    Return the path.
+    """
     rng = np.random.default_rng(seed)
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
@@ -41,7 +44,10 @@ def write_questions(path, number, seed, impossible):
 
 
 def write_choices(path, number, seed):
-    """Write examples in which only the correct choice has an opinion."""
+    """Write examples in which only the correct choice has an opinion.
+
+    Return the path.
+    """
     rng = np.random.default_rng(seed)
     lines = []
     for _, label in tiny_tasks.opinions(number, seed):

@@ -19,7 +19,7 @@ from albert_tf.tasks.registry import find
 
 
 def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
-    """Each mistake is reported before training starts."""
+    """Each unsuitable flag raises an error before a folder is created."""
     base = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -51,7 +51,7 @@ def test_flags_that_do_not_fit(pretrained, opinions, finished, tmp_path):
     ],
 )
 def test_actions_that_do_not_fit(values, message):
-    """The message states which rule for models and actions is broken."""
+    """The error for unsuitable models or actions states the broken rule."""
     how = {"output_dir": "o", "do_eval": True}
     with pytest.raises(InputError, match=message):
         FinetuningConfig(**how | values)
@@ -78,7 +78,7 @@ def test_the_last_seed_may_be_the_largest():
 def test_first_updates_that_are_long_are_noted(
     changes, noted, tmp_path, capsys
 ):
-    """Only training at a high learning rate prints a note on the rate."""
+    """Training at a high rate without bias correction prints a note."""
     folders = {"output_dir": str(tmp_path / "out"), "model_dir": str(tmp_path)}
     values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
     build(**values | changes).advise()
@@ -115,7 +115,10 @@ def test_first_updates_that_are_long_are_noted(
 def test_recipes_that_make_no_sense(
     pretrained, opinions, tmp_path, values, named
 ):
-    """The error names the setting; no folder is created."""
+    """The error for an unsuitable recipe names the setting.
+
+    No folder is created.
+    """
     arguments = opinions | {
         "model_dir": pretrained,
         "output_dir": str(tmp_path / "o"),
@@ -131,7 +134,7 @@ def test_recipes_that_make_no_sense(
 
 
 def test_a_model_directory_without_a_tokenizer(pretrained, opinions, tmp_path):
-    """The error names the missing file."""
+    """If a tokenizer's file is missing, the error names the file."""
     model_dir = shutil.copytree(pretrained, tmp_path / "m")
     os.remove(model_dir / "tokenizer.json")
     message = refusal(
@@ -178,7 +181,7 @@ def test_an_unknown_label_to_evaluate(pretrained, opinions, tmp_path):
 
 @pytest.mark.slow
 def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
-    """A model with different labels in the output folder is kept."""
+    """A run is refused if its output folder has a model with other labels."""
     path = tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "label"), ("a", "x"), ("b", "y")
     )
@@ -192,7 +195,7 @@ def test_the_output_of_another_task(pretrained, opinions, copy, tmp_path):
 
 
 def test_the_output_of_a_pretrained_model(pretrained, opinions, tmp_path):
-    """A run never writes to a pretrained model, however its path is written."""
+    """A run never writes to a pretrained model, whatever the path's form."""
     folder = shutil.copytree(pretrained, tmp_path / "m")
     before = sorted(os.listdir(folder))
     rules = {pretrained: "must be fine-tuned", f"{folder}/": "must differ from"}

@@ -91,7 +91,7 @@ def test_rows_are_counted_where_they_are_not_examples(examples, counts):
 
 
 def test_steps_follow_from_epochs():
-    """The epochs determine training, warm-up and evaluation steps."""
+    """The number of epochs sets the training, warm-up and evaluation steps."""
     s = build(
         model_dir="m",
         output_dir="o",
@@ -128,7 +128,7 @@ def test_dropout_of_the_encoder_can_be_set(pretrained):
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """`output_dir` may contain only the model that is evaluated."""
+    """When a model is evaluated, `output_dir` may contain no other model."""
     pretrained = tmp_path / "pretrained"
     for folder, expected in (
         (finished[0], finished[0]),

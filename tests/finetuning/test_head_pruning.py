@@ -88,7 +88,10 @@ def oracle_losses(table, config, inputs):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_importance_is_the_mean_size_of_the_derivative(variant):
-    """Importance equals the mean of |L(1 + e) - L(1 - e)| / 2e in NumPy."""
+    """A head's importance is the mean of |L(1 + e) - L(1 - e)| / 2e in NumPy.
+
+    L(f) is an example's loss if the head's output is multiplied by f.
+    """
     config = variant_config(variant)
     table = goldens.random_weights(config)
     inputs = goldens.random_inputs(config)

@@ -170,7 +170,7 @@ def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
 
 
 def test_weights_of_tasks(data_dir, pretrained, tmp_path):
-    """Task weights add up to 1 and, by default, follow the task sizes."""
+    """Task weights add up to 1; by default, they are shares of the examples."""
     values = arguments(data_dir, pretrained, tmp_path)
     s, jobs = prepared(values)
     assert task_weights(s, jobs) == pytest.approx([120 / 180, 60 / 180])
@@ -235,7 +235,7 @@ def test_portions_are_of_equal_parts(
 
 @pytest.mark.parametrize("over", [True, False])
 def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
-    """Only complete training writes models; the mean selects the best model."""
+    """The mean metric selects the best model; a stopped run has no metrics."""
     trainer, found = mock.Mock(), []
 
     def run_training(s, trainer, batches, evaluate, keep):
@@ -254,7 +254,7 @@ def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
 
 
 def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
-    """Each task's folder has the encoder and its own head at the last step.
+    """Each task's folder has the encoder and the task's head, at the last step.
 
     A file in the run's folder has the metrics of all tasks, if there are any.
     """
@@ -353,7 +353,7 @@ def test_the_model_has_one_encoder():
 
 @pytest.mark.slow
 def test_both_tasks_are_learned(together):
-    """In both layouts, the model learns labels that one word determines."""
+    """The shared model learns both tasks, in which one word sets the label."""
     metrics = together[1]
     assert metrics["sst-2_eval"]["accuracy"] > 0.75
     assert metrics["rte_eval"]["accuracy"] > 0.75
@@ -372,7 +372,7 @@ def test_both_tasks_are_learned(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["sst-2", "rte"])
 def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
-    """Each task's directory yields the same metrics and can be exported."""
+    """Each task's directory yields the run's metrics and can be served."""
     folder = os.path.join(together[0], task)
     found = run(
         model_dir=folder,
@@ -393,7 +393,7 @@ def test_each_task_has_a_model_directory(together, data_dir, tmp_path, task):
 
 @pytest.mark.slow
 def test_both_directories_share_the_encoder(together):
-    """Both tasks have the best encoder, but their own heads."""
+    """Both tasks' directories have the best encoder, but different heads."""
     one, two = (os.path.join(together[0], t) for t in ("sst-2", "rte"))
     name = "albert/pooler/kernel"
     np.testing.assert_array_equal(weights(one, name), weights(two, name))
@@ -417,7 +417,7 @@ def contents(folder):
 def test_a_run_that_is_refused_changes_nothing(
     kind, together, data_dir, finished, tmp_path, capsys
 ):
-    """Folders of models with one task or another length are not changed.
+    """A run that is refused does not change the model in its output folder.
 
     The note on the learning rate is printed once, not for each task.
     """
@@ -456,7 +456,10 @@ def test_a_run_that_is_refused_changes_nothing(
 def test_what_several_tasks_cannot_have(
     data_dir, pretrained, tmp_path, values, named
 ):
-    """The error names the unsupported setting; no folder is created."""
+    """For several tasks, the error names the setting that is unsupported.
+
+    No folder is created.
+    """
     wanted = arguments(data_dir, pretrained, tmp_path / "o") | values
     with pytest.raises(InputError, match=named):
         finetune_together(build(**wanted))

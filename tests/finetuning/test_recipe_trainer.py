@@ -65,7 +65,7 @@ def trained(steps, **kwargs):
 @pytest.fixture(scope="module")
 @eagerly()
 def plain():
-    """Return the weights after two and four steps without a recipe."""
+    """Return {steps: weights} after two and four steps without a recipe."""
     trainer, found = make_trainer(), {}
     for steps in (2, 4):
         tiny.run_steps(trainer, 2)
@@ -111,7 +111,10 @@ def test_replicas_have_the_average_of_the_formula(plain):
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """If no word repeats, gradients equal those at moved table rows."""
+    """Adversarial gradients are the sums of gradients before and after a move.
+
+    The move changes the table rows of the example's words; no word repeats.
+    """
     trainer = make_trainer(fgm_epsilon=0.7)
     example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
     example["input_ids"][0] = np.arange(10, 18)
@@ -158,7 +161,7 @@ def adversarial():
 
 @pytest.mark.slow
 def test_adversaries_change_the_steps(adversarial, plain):
-    """Adversarial training changes the weights."""
+    """Adversarial training results in other weights than plain training."""
     assert tiny.largest_difference(adversarial, plain[2]) > 1e-3
 
 
@@ -258,7 +261,7 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     ],
 )
 def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
-    """The last weights are kept unless an evaluation or checkpoint has them.
+    """The last weights are kept unless they were evaluated or are in use.
 
     An unfinished run keeps nothing and restores no weights.
     """
@@ -344,7 +347,7 @@ def test_averaged_weights_are_what_is_evaluated(
 @pytest.mark.slow
 @eagerly()
 def test_averaged_weights_are_what_is_kept(shallow, opinions, tmp_path):
-    """Without evaluation, a resumed run saves a whole run's average."""
+    """Without evaluations, a run saves the average, even if it was resumed."""
     values = {k: opinions[k] for k in ("task", "train_file")} | {
         "model_dir": shallow,
         "do_train": True,

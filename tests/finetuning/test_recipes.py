@@ -53,7 +53,7 @@ def test_layers_of_their_own():
 
 
 def test_shared_attention_belongs_to_the_highest_layer():
-    """Attention that four layers share belongs to the highest layer."""
+    """Attention that four layers share belongs to the highest layer's group."""
     c = config(num_hidden_layers=4, sharing="attention")
     assert group_of(attention(0), c) == 3
     assert [group_of(ffn(i), c) for i in range(4)] == [0, 1, 2, 3]
@@ -133,7 +133,7 @@ def test_waiting_for_a_better_evaluation():
 
 
 def test_reductions_on_plateaus():
-    """After `patience` evaluations without a gain, counting starts again."""
+    """Each `patience` evaluations without a gain cause one reduction."""
     values = [0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6, 0.7]
     assert reductions(values, 2) == 3
     assert reductions(values, 4) == 1

@@ -16,7 +16,7 @@ STEPS = {"num_train_steps": 3, "eval_steps": 2, "steps_per_loop": 1}
 
 
 class Count(albert_tf.Hook):
-    """A hook that counts steps, starts and ends."""
+    """A hook that records beginnings, steps and ends in `seen`."""
 
     def __init__(self):
         self.seen = []
@@ -146,7 +146,7 @@ def test_choices_of_a_table():
 
 
 def test_columns_without_names(tmp_path):
-    """In a frame without a header, columns are referred to by position."""
+    """Columns whose names are numbers can be selected by these numbers."""
     rows = {0: ["a", "b"], 1: ["x", "y"]}
     with pytest.raises(InputError, match="one of the columns 0, 1. Received"):
         examples("classification", rows)
@@ -175,7 +175,7 @@ def test_columns_without_names(tmp_path):
     ],
 )
 def test_a_bad_row_is_named(rows, message):
-    """The error names the argument, its type and the index of the row."""
+    """The error for a bad row names the argument, its type and the row."""
     with pytest.raises(InputError, match=r"^train_file \(list\), row 1: ") as e:
         examples("classification", rows)
     assert message in str(e.value)

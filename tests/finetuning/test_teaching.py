@@ -100,7 +100,7 @@ def of_sets(teacher, student):
 
 
 def of_tokens(teacher, student):
-    """Return the mean of the losses of start and end, [1, T, 2]."""
+    """Return the mean loss of start and end, given logits [1, T, 2]."""
     both = zip(np.split(teacher, 2, -1), np.split(student, 2, -1), strict=True)
     return np.mean([of_classes(t[..., 0], s[..., 0]) for t, s in both])
 
@@ -131,7 +131,7 @@ def alone(model, features, row):
 
 
 def expected(kind, features, teacher, student):
-    """Return the mean distance between the outputs of two models."""
+    """Return a student's mean loss, computed from rows without padding."""
     losses = []
     for i in range(len(features)):
         rows = [i]
@@ -186,7 +186,7 @@ def taught(request, pretrained_dir, tokenizer, tmp_path_factory):
 
 @pytest.mark.slow_after(1)
 def test_a_teacher_equal_to_its_student(taught):
-    """If the models are equal, the loss is an entropy and has no gradient.
+    """If both models are equal, the loss is an entropy, and its gradient is 0.
 
     Rows and the last batch are padded, and some choices are absent. For
     regression, the loss is 0.
@@ -200,7 +200,7 @@ def test_a_teacher_equal_to_its_student(taught):
 
 @pytest.mark.slow_after(1)
 def test_a_smaller_student(taught):
-    """A smaller student's loss is the mean distance over unpadded rows."""
+    """A smaller student's loss equals the mean loss of rows without padding."""
     kind, objective, teacher, features = taught
     config = dataclasses.replace(teacher.albert.config, num_hidden_layers=1)
     keras.utils.set_random_seed(5)

@@ -106,7 +106,7 @@ def threshold(folder):
 
 
 def between(value, odds, low):
-    """Return whether a value is at least `low` and below the next odds."""
+    """Return whether a value separates the odds in the same way as `low`."""
     return sum(x <= value for x in odds) == sum(x <= low for x in odds)
 
 
@@ -167,7 +167,7 @@ def asked(questions):
 
 
 def test_what_is_served_answers_as_the_predictions(whole, questions):
-    """An exported model returns the answers in the predictions file."""
+    """A served model returns the answers in the predictions file."""
     contexts = asked(questions)
     inputs = strings([QUESTION] * len(contexts)), strings(contexts.values())
     found = load_server(whole[0], ServingConfig()).call("answer", *inputs)[
@@ -206,7 +206,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
 
 @pytest.mark.slow
 def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
-    """The `task.json` of a SavedModel states the threshold that it uses."""
+    """The `task.json` of a SavedModel states the threshold of the model."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4
@@ -225,7 +225,7 @@ def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
 
 
 def test_thresholds_that_mean_nothing(shallow, finished):
-    """A threshold is rejected for models of other tasks."""
+    """A null-odds threshold is rejected for models of other tasks."""
     serving = ServingConfig(null_score_diff_threshold=1.0)
     for folder in (shallow, finished[0]):
         with pytest.raises(InputError, match="null_score_diff_threshold=1.0"):
@@ -234,7 +234,7 @@ def test_thresholds_that_mean_nothing(shallow, finished):
 
 @eagerly()
 def test_a_given_threshold_wins(whole, questions, tmp_path):
-    """A given threshold applies everywhere, but is saved only by training."""
+    """A given threshold applies in each run, but only training saves it."""
     output = shutil.copytree(whole[0], tmp_path / "o")
     odds = read(output, "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4

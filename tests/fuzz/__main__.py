@@ -26,7 +26,7 @@ def show(outcome: trials.Outcome, seed: str) -> None:
 
 
 def attack(name: str, folder: pathlib.Path, end: float, asked) -> Counter:
-    """Run trials of one reader until a deadline; return their outcomes."""
+    """Run trials of one reader until a deadline; count their outcomes."""
     counts: Counter = Counter()
     sandbox = trials.Sandbox(name, folder)
     for seed in trials.seeds(name, asked.start):
@@ -41,7 +41,7 @@ def attack(name: str, folder: pathlib.Path, end: float, asked) -> Counter:
 
 
 def print_table(table: dict[str, Counter]) -> None:
-    """Print the outcomes of each reader."""
+    """Print the numbers of inputs and of each outcome, for each reader."""
     kinds = trials.REFUSED, trials.ACCEPTED, trials.FAILED
     total = sum(table.values(), Counter())
     print(f"{'reader':26}{'inputs':>9}" + "".join(f"{k:>10}" for k in kinds))

@@ -197,7 +197,7 @@ def change_json(data: bytes, draw: random.Random) -> bytes:
 
 
 def nest(data: bytes, draw: random.Random) -> bytes:
-    """Nest a JSON value, or the whole text, deeply."""
+    """Replace a JSON value, or the whole text, with a deeply nested value."""
     opening, closing = draw.choice(((b"[", b"]"), (b'{"a":', b"}")))
     depth = draw.choice((DEPTH, 900))
     deep = opening * depth + b"1" + closing * draw.choice((depth, 0))

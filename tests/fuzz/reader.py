@@ -39,7 +39,7 @@ class Reader:
     quick: bool = True
 
     def names(self, folder: pathlib.Path) -> list[str]:
-        """Return the files to damage."""
+        """Return the names of the files to damage, relative to the folder."""
         paths = (p for p in folder.rglob("*") if p.is_file())
         names = (path.relative_to(folder) for path in paths)
         return sorted(str(x) for x in names if self.mutators(str(x)))
@@ -92,7 +92,7 @@ def model_dir(folder: pathlib.Path) -> None:
 
 
 def beside(folder: pathlib.Path, make=model_dir) -> str:
-    """Create and return a new folder next to the damaged folder."""
+    """Fill a new folder next to `folder` with `make`; return the new path."""
     made = folder.with_name(f"{folder.name}.made")
     made.mkdir()
     make(made)

@@ -58,7 +58,7 @@ class Outcome:
 
 
 def _state(folder: pathlib.Path) -> dict:
-    """Return the name, time and content of all files in a folder."""
+    """Return {path: (time, content)} for the files outside `model/`."""
     return {
         path: (path.stat().st_mtime_ns, path.read_bytes())
         for path in sorted(folder.rglob("*"))

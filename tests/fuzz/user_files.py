@@ -33,7 +33,7 @@ SENTENCES = "the film is good\nit was 1,000 naïve\n\nso bad a plot\nfine one\n"
 
 
 def _convert(task, examples):
-    """Convert examples to features; programs require at least one."""
+    """Convert examples to features; without examples, do nothing."""
     if examples:
         task.features(examples, words())
 

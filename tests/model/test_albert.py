@@ -61,7 +61,10 @@ def computed(golden):
 
 
 def check_rows(golden, ours, theirs):
-    """Compare each example; examples with difficult masks may differ more."""
+    """Assert that our outputs are close to recorded outputs.
+
+    Examples with difficult masks may differ more.
+    """
     ours = np.reshape(ours, theirs.shape)
     per_example = len(theirs) // len(golden.inputs["input_mask"])
     empty = np.repeat(~golden.inputs["input_mask"].any(1), per_example)
@@ -131,7 +134,7 @@ def test_sharing_calls_the_same_objects(variant):
 
 @pytest.mark.parametrize("variant", ["shared", "norm at H"])
 def test_padding_changes_nothing(variant):
-    """Neither the amount nor the ids of padding affect the other outputs."""
+    """Neither the number nor the ids of padding tokens affect other outputs."""
     model, inputs = goldens.random_model(variant)
     real = inputs["input_mask"].astype(bool)
     del inputs["masked_lm_positions"]
@@ -241,7 +244,10 @@ def test_integers_of_any_width_are_ids():
 
 @pytest.mark.parametrize("variant", ["shared", "groups", "unshared"])
 def test_places_asked_for_are_those_of_the_whole(variant):
-    """Outputs at selected positions equal rows of the full output."""
+    """Outputs at selected positions equal rows of the full output.
+
+    The gradients are equal, too.
+    """
     model, inputs = goldens.random_model(variant)
     model, (*inputs, _) = model.albert, inputs.values()
     places = tf.constant([[3, 9, 0, 3], [1, 0, 6, 2], [2, 1, 1, 0]])

@@ -46,7 +46,7 @@ def test_released_sizes(size, version):
 
 
 def test_every_shipped_config_is_legal():
-    """All JSON files in `configs/models` load, and their names match."""
+    """All files in `configs/models` load, and ablations match their names."""
     paths = sorted(MODELS.rglob("*.json"))
     assert len(paths) > 20
     for path in paths:
@@ -94,7 +94,7 @@ def test_a_folder_that_is_not_there_is_told_so(tmp_path):
 
 
 def test_pruned_heads_are_written_and_others_not(tmp_path):
-    """A config file states the head size only if it is not H / A."""
+    """A config file states the head size only if the size is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))
     text = (tmp_path / "whole" / "albert_config.json").read_text()
     assert "attention_head_size" not in text
@@ -112,7 +112,7 @@ def test_pruned_heads_are_written_and_others_not(tmp_path):
 
 
 def test_lengths_and_vocabularies_fit_the_tables():
-    """Tokens and pieces are limited by the numbers of table rows."""
+    """The numbers of tokens and pieces may not exceed the tables' rows."""
     config = AlbertConfig(vocab_size=90, max_position_embeddings=8)
     for tokens in (None, 0, 8):
         config.check_length("x", tokens)
@@ -124,7 +124,7 @@ def test_lengths_and_vocabularies_fit_the_tables():
 
 
 def test_group_of_a_layer():
-    """Layer i uses the blocks of group i * G // L unless it has its own."""
+    """Layer i uses the blocks of group i * G // L, or has its own blocks."""
     config = AlbertConfig(num_hidden_layers=5, num_hidden_groups=2)
     assert [config.group(i) for i in range(5)] == [0, 0, 0, 1, 1]
     for sharing in SHARING:

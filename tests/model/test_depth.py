@@ -49,7 +49,7 @@ def test_fewer_layers_are_the_model_of_a_smaller_config(layers, changes):
 
 @pytest.mark.parametrize("layers", [2, 3])
 def test_every_form_of_the_loop_has_fewer_layers(layers):
-    """At any depth, all forms of the loop return equal outputs with dropout."""
+    """Both forms of the loop return equal outputs with dropout at any depth."""
     changes = {
         "num_hidden_groups": 2,
         "hidden_dropout_prob": 0.2,
@@ -63,7 +63,7 @@ def test_every_form_of_the_loop_has_fewer_layers(layers):
 
 
 def test_the_first_layers_do_not_depend_on_how_many_follow():
-    """The first n layers of a group have equal outputs in deeper models."""
+    """The first two layers' outputs do not depend on the number of layers."""
     dropout = {"hidden_dropout_prob": 0.2}
     _, few = at_depth(2, **dropout)
     _, all_layers = at_depth(None, **dropout)

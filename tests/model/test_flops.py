@@ -13,7 +13,7 @@ from albert_tf.model.config import AlbertConfig, forward_flops
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_flops_are_those_of_the_graph(variant):
-    """The formula counts the matrix products of the traced model."""
+    """The formula's FLOPs equal those of the traced model's matrix products."""
     config = goldens.variant(variant)
     shapes = [(1, 11)] * 3 + [(1, 3)]
     specs = [tf.TensorSpec(shape, tf.int32) for shape in shapes]
@@ -49,7 +49,7 @@ def test_a_training_step_of_base_costs_255_gflop():
     ],
 )
 def test_flops_at_the_embeddings(variant, projection, head):
-    """If E is not H, words are projected to H, and predictions back to E."""
+    """FLOPs include the projections of embeddings and of predictions."""
     found = forward_flops(goldens.variant(variant), tokens=11, predictions=3)
     assert found["embedding projection"] == 2 * projection
     assert found["masked-LM head"] == 2 * 3 * head

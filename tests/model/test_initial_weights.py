@@ -160,7 +160,7 @@ def test_embeddings_without_room_for_repeats(changes):
 
 
 def test_the_score_is_that_of_waves_moved_by_the_offset():
-    """For query i, key j scores the mean of 6 cos(w (i + offset - j))."""
+    """Query i's score for key j is the mean of 6 cos(w (i + offset - j))."""
     radians = informed_start.frequencies(64, seed=1)
     table = informed_start.waves(40, radians)
     query, key = informed_start.head_kernels(radians, 32, offset=-2)
@@ -173,7 +173,7 @@ def test_the_score_is_that_of_waves_moved_by_the_offset():
 
 
 def test_waves_have_no_distance_twice():
-    """Among 512 positions, no distant position resembles a neighbor."""
+    """Of 512 positions, no two have waves with a similarity above 0.7."""
     radians = informed_start.frequencies(64, seed=3)[:32]
     alike = np.cos(np.arange(1, 512)[:, None] * radians).mean(axis=1)
     assert alike.max() < 0.7

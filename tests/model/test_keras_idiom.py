@@ -38,7 +38,7 @@ LAYERS = {
 
 
 def test_keras_finds_all_layers_by_name():
-    """Each layer and model is registered, so Keras can load its file."""
+    """All classes of layers and models are registered with Keras by name."""
     classes = {
         cls
         for module in (albert, phonemes, task_heads)

@@ -43,7 +43,7 @@ def test_slices_change_nothing(slices):
 
 
 def test_slices_bound_the_logits():
-    """For 192 x 512 positions, the released head's logits take up to 64 MB."""
+    """For 192 x 512 positions, each slice of logits takes at most 64 MB."""
     positions, classes = 192 * 512, 84827
     slices = phonemes.count_slices(positions, classes)
     assert positions % slices == 0

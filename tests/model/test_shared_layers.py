@@ -49,7 +49,7 @@ def results(config, loop, dtype="float32", jit=False, eager=False):
 
 
 def check(variant, loop, tolerance=2e-6, **kwargs):
-    """Compare a form with the unrolled loop; errors are relative."""
+    """Assert that a form agrees with the unrolled loop; errors are relative."""
     config = goldens.variant(variant, **DROPOUT)
     logits, gradients = results(config, PLAIN, **kwargs)
     ours, found = results(config, loop, **kwargs)
@@ -89,7 +89,7 @@ def test_a_layer_gets_its_own_number(loop, numbers):
 
 
 def test_groups_with_inner_blocks_agree():
-    """Two groups become two loops, even if each layer has two blocks."""
+    """The results also agree for two groups of layers with two blocks each."""
     check("groups", ON_TPU, eager=True)
 
 
@@ -103,7 +103,7 @@ def test_groups_with_inner_blocks_agree():
     ids=str,
 )
 def test_every_architecture_agrees(variant, loop):
-    """Each form supports all kinds of sharing, even in loops over one layer."""
+    """The forms agree with the unrolled loop for all kinds of sharing."""
     check(variant, loop)
 
 
@@ -124,7 +124,7 @@ def test_every_architecture_agrees(variant, loop):
     ids=str,
 )
 def test_precision_and_xla_agree(variant, loop, kwargs, tolerance):
-    """All forms also agree with XLA and in bfloat16."""
+    """The forms also agree with the unrolled loop with XLA and in bfloat16."""
     check(variant, loop, tolerance, **kwargs)
 
 
@@ -139,7 +139,7 @@ def test_weights_keep_float32_gradients_over_layers():
 
 
 def nodes(layers):
-    """Return the number of nodes in the graph of a step, given the depth."""
+    """Return how many nodes the graph of a model with `layers` layers has."""
     model, inputs = goldens.random_model(num_hidden_layers=layers)
     model.albert.encoder.loop = ON_TPU
     inputs = inputs.values()
@@ -217,7 +217,7 @@ def test_return_all_gives_every_layer_in_every_form():
 
 @pytest.fixture(scope="module")
 def unrolled():
-    """Return the variables of a three-layer model after four steps."""
+    """Return {name: value} for a three-layer trainer after four steps."""
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     plain = tiny.make_trainer(config=config)
     assert plain.model.albert.encoder.loop == PLAIN

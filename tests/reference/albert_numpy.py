@@ -13,7 +13,7 @@ ERF = np.vectorize(math.erf)
 
 
 def gelu(x):
-    """Return the tanh form in https://arxiv.org/abs/1606.08415."""
+    """Return GELU in the tanh form of https://arxiv.org/abs/1606.08415."""
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
@@ -64,7 +64,7 @@ def embed(weights, config, ids, segments):
 
 
 def attend(w, config, x, mask):
-    """Return the output of self-attention and its maps [A, T, T]."""
+    """Return the output of self-attention, and the attention maps [A, T, T]."""
     heads = config.num_attention_heads
     size = config.attention_head_size or config.hidden_size // heads
     context, maps = np.zeros([len(x), heads * size]), []

@@ -13,7 +13,7 @@ AS_IOBES = str.maketrans("MLUW", "IESS")
 
 
 def split_tag(tag):
-    """Return the prefix and the type of a tag."""
+    """Return a tag's prefix, rewritten as in IOBES, and the tag's type."""
     letter, _, kind = tag.partition("-")
     return letter.translate(AS_IOBES), kind
 

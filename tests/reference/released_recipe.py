@@ -9,14 +9,14 @@ integers.
 
 
 def truncate(a, b, room, rng):
-    """Remove tokens from either end of the longer list until both fit."""
+    """Remove tokens from random ends of the longer list until both fit."""
     while len(a) + len(b) > room:
         longer = a if len(a) > len(b) else b
         longer.pop(0 if rng.random() < 0.5 else -1)
 
 
 def random_follower(documents, own, wanted, rng):
-    """Return sentences from a random position in another document."""
+    """Return tokens from a random sentence of another document onward."""
     for _ in range(10):
         other = rng.randrange(len(documents))
         if other != own:

@@ -20,7 +20,7 @@ GROUPS = pytest.mark.parametrize("group", [0, 10])  # 10 means buckets by length
 
 @pytest.fixture(scope="module")
 def features():
-    """Return 300 rows of 3 to 60 tokens, with a tag for each token."""
+    """Return features of 300 rows of 3 to 60 tokens, with a tag per token."""
     rng = np.random.default_rng(3)
     lengths = rng.integers(3, LENGTH + 1, NUMBER)
     tokens = rng.integers(5, 40, lengths.sum(), dtype=np.int32)
@@ -37,7 +37,7 @@ def features():
 
 
 def train(features, number, group=0, start=0, batch_size=10, seed=3, **more):
-    """Return training batches, beginning at the position `start`."""
+    """Return `number` training batches, beginning at the position `start`."""
     dataset = training_batches(
         features,
         batch_size=batch_size,
@@ -67,7 +67,7 @@ def test_static_shapes(features):
 
 @GROUPS
 def test_an_epoch_has_every_example_once(features, group):
-    """Each epoch is a different permutation, determined by the seed."""
+    """Each epoch is another permutation of the examples, set by the seed."""
     batches = labels(train(features, 60, group))
     first, second = (np.concatenate(x) for x in (batches[:30], batches[30:]))
     everything = list(range(NUMBER))
@@ -84,14 +84,14 @@ def test_an_epoch_has_every_example_once(features, group):
 @GROUPS
 @pytest.mark.parametrize("start", [290, 10, 300, 640])
 def test_training_can_start_anywhere(features, start, group):
-    """The stream from a position is the rest of the stream from position 0."""
+    """A stream from a position equals the rest of a stream from position 0."""
     first = start // 10
     whole = labels(train(features, first + 3, group))
     assert labels(train(features, 3, group, start)) == whole[first:]
 
 
 def test_unsorted_batches_may_start_within_a_batch(features):
-    """Positions are counted in examples, for any size of earlier batches."""
+    """Without buckets, training can start at a position within a batch."""
     whole = np.concatenate(labels(train(features, 33)))
     tail = np.concatenate(labels(train(features, 2, start=307)))
     assert whole[307:327].tolist() == tail.tolist()
@@ -99,7 +99,7 @@ def test_unsorted_batches_may_start_within_a_batch(features):
 
 @GROUPS
 def test_shards_deal_out_the_same_examples(features, group):
-    """Two hosts, each with half a batch, get the examples of a single host."""
+    """Two hosts, each with half a batch, together get a single host's batch."""
     whole = labels(train(features, 8, group))
     halves = [
         train(features, 8, group, batch_size=5, num_shards=2, shard=shard)
@@ -127,7 +127,7 @@ def rows_of(batches):
 @pytest.mark.parametrize("bucketed", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 512])
 def test_evaluation_has_every_example_once(features, size, bucketed):
-    """Batches are full, and padding in the last batch has weight 0."""
+    """Each example occurs once; rows that pad the last batch have weight 0."""
     dataset = evaluation_batches(features, size, bucketed)
     batches = list(dataset.as_numpy_iterator())
     weights, numbers, found = (
@@ -152,7 +152,10 @@ def test_evaluation_has_every_example_once(features, size, bucketed):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("group", [10, 0])
 def test_batches_are_as_long_as_their_longest_row(features, group):
-    """Shorter batches equal full batches without columns of only padding."""
+    """Shorter batches equal full batches without their last columns.
+
+    These columns contain only padding.
+    """
     padded, cut = (train(features, 9, group, step=step) for step in (0, 1))
     for whole, short in zip(padded, cut, strict=True):
         tokens = short["input_ids"].shape[1]
@@ -183,7 +186,7 @@ def test_rounded_lengths_are_few_and_fit(features):
 
 @pytest.mark.parametrize(("number", "pool"), [(200, 64), (50, 50)])
 def test_pools_are_parts_of_the_stream(number, pool):
-    """A pool, of 64 batches or one epoch, reorders one part of the stream."""
+    """Bucketing reorders examples within pools of 64 batches or one epoch."""
     lengths = np.arange(number)[::-1]
     plain = training_order(number, 3, 0).take(2 * pool)
     plain, found = (

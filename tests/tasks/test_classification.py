@@ -59,7 +59,7 @@ def test_one_class_is_not_enough(tmp_path):
 
 
 def test_cross_entropy_and_probabilities(tmp_path):
-    """A softmax determines loss, accuracy and probabilities."""
+    """A softmax of the logits determines the loss and the probabilities."""
     task, examples = trained(tmp_path, "classification", "x", "y", "z")
     logits = np.array([[1, 2, 0], [0, 3, 1], [2, 0, -1]], np.float32)
     batch = {"labels": task.targets([e.label for e in examples])}
@@ -98,7 +98,7 @@ def test_squared_error(tmp_path):
 
 @pytest.mark.parametrize("label", ["inf", "-inf", "NAN", "1e39", "x"])
 def test_a_number_is_finite(tmp_path, label):
-    """The error for a label beyond float32's range states the line."""
+    """The error for a label that is no finite float32 value states the line."""
     with pytest.raises(InputError, match=f"t.tsv:3: .*finite.*'{label}'"):
         read(tmp_path, own("regression"), ("a", 1), ("b", label))
     (found,) = read(tmp_path, own("regression"), ("a", -LARGEST))
@@ -107,7 +107,10 @@ def test_a_number_is_finite(tmp_path, label):
 
 @pytest.mark.parametrize("names", [("joy", "fear"), ("fear", "joy")])
 def test_several_numbers_stand_in_columns_or_lists(tmp_path, names):
-    """Several numbers are in columns in any order, or in an ordered list."""
+    """A label of several numbers is read from columns or from a list.
+
+    The columns may be in any order; the list must have the task's order.
+    """
     rows = [("text", "joy", "fear"), ("a", 1, 2.5), ("b", -3, 0)]
     path = tiny_tasks.write_tsv(tmp_path / "t.tsv", *rows)
     task = own("regression", label_column=names)
@@ -139,7 +142,10 @@ def test_columns_of_several_numbers_are_those_of_the_model():
 
 
 def test_scores_of_several_numbers_are_means(tmp_path):
-    """Scores are mean correlations; predictions are separated by commas."""
+    """The score of labels of several numbers is the mean of their scores.
+
+    Commas separate the numbers of a prediction.
+    """
     task = dataclasses.replace(find("regression"), labels=("joy", "fear"))
     truth = np.random.default_rng(0).normal(size=(9, 2))
     found = truth + np.random.default_rng(1).normal(size=(9, 2))
@@ -247,7 +253,7 @@ def test_an_empty_split(tmp_path):
 
 
 def test_files_that_nobody_named():
-    """The error names the missing flag."""
+    """If no data file is given, the error names the missing flag."""
     with pytest.raises(InputError, match="train_file"):
         read_splits(own("classification"), DataConfig(), "train")
     with pytest.raises(InputError, match="data_dir"):

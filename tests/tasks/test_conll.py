@@ -18,7 +18,7 @@ def read(tmp_path, text, word="", tag="", tags=True, name="t.txt", id=""):
 
 
 def columns(sentences):
-    """Return the words and the tags of sentences, joined by spaces."""
+    """Return each sentence's words and tags, as a pair of strings."""
     return [(" ".join(s.words), " ".join(s.tags or ())) for s in sentences]
 
 
@@ -52,7 +52,10 @@ def test_columns_by_number(tmp_path):
 
 
 def test_words_without_tags(tmp_path):
-    """Words without tags are accepted only in prediction; errors name lines."""
+    """Words may lack tags only for prediction.
+
+    Otherwise, an error names the line of a word without a tag.
+    """
     (found,) = read(tmp_path, "a\nb\n", tags=False)
     assert found.tags is None
     with pytest.raises(InputError, match="t.txt:2.*'b'"):
@@ -123,7 +126,10 @@ def test_layouts_of_files(tmp_path, text, name, capsys):
     [("words", "labels"), ("tokens", "tags"), ("Text", "pos_tags")],
 )
 def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
-    """Tables may use any common column name; the default takes precedence."""
+    """Instead of `tokens` and `ner_tags`, tables may use other common names.
+
+    If several columns have such names, `ner_tags` must be one of them.
+    """
     row = {words: ["EU", "said"], tags: ["B-ORG", "O"]}
     found = read(tmp_path, json.dumps(row), name="t.jsonl")
     assert columns(found) == [("EU said", "B-ORG O")]
@@ -136,7 +142,7 @@ def test_columns_of_tables_have_the_names_of_headers(tmp_path, words, tags):
 
 
 def test_universal_dependencies(tmp_path, capsys):
-    """Words in CoNLL-U have universal tags.
+    """In CoNLL-U files, a word's tag is its universal part of speech.
 
     Multiword tokens and empty nodes are skipped.
     """
@@ -150,7 +156,7 @@ def test_universal_dependencies(tmp_path, capsys):
 
 
 def test_columns_by_the_names_of_a_header(tmp_path):
-    """Columns may have any name; a missing name raises an error."""
+    """Flags may name any column of a header; other names raise an error."""
     text = "a,b,c\nx,EU,B-ORG\n\ny,said,O\n"
     found = read(tmp_path, text, "b", "c", name="t.csv")
     assert columns(found) == [("EU", "B-ORG"), ("said", "O")]
@@ -220,7 +226,7 @@ def test_a_hashtag_is_a_word(tmp_path, text, words):
 
 
 def test_compressed_columns_and_json_lines(tmp_path):
-    """A compressed file has the plain file's sentences, under any name."""
+    """Compressed files and JSON lines are recognized under any file name."""
     plain, other = tmp_path / "x.txt", tmp_path / "y.txt"
     plain.write_text("Ann B-PER\nsings O\n\nBob B-PER\n")
     wanted = [(s.words, s.tags) for s in read_conll(str(plain), "", "", True)]
@@ -262,7 +268,7 @@ def test_long_numbers_are_no_word_numbers(first):
     ],
 )
 def test_words_are_numbered_in_every_sentence(text, numbered):
-    """Word numbers are consecutive and begin at 0 or 1."""
+    """In each sentence, word numbers are consecutive and begin at 0 or 1."""
     sentences = [
         [conll.Line(1, "", row.split()) for row in sentence.split("|")]
         for sentence in text.split("||")
@@ -297,7 +303,10 @@ def test_several_words_with_one_tag_are_one_word(tmp_path):
 
 
 def test_the_number_of_a_column():
-    """A column is selected by number, by name or by the last usual name."""
+    """A column is selected by number or by name.
+
+    By default, the last column with a usual name is selected.
+    """
     header = ["Word", "TAG", "x", "pos"]
     for name, number in (("7", "7"), ("x", "3"), ("", "4")):
         assert conll.number_of(name, header, {"tag", "pos"}) == number
@@ -305,7 +314,7 @@ def test_the_number_of_a_column():
 
 
 def test_a_column_number_is_decimal():
-    """A superscript is a digit, but not the number of a column."""
+    """A column number is from 1 to the number of columns, in decimal digits."""
     cells = [conll.column(["a", "b"], x, "text_column", "") for x in "12"]
     assert cells == ["a", "b"]
     for number in "03":

@@ -111,7 +111,7 @@ for name, header, first, second in (
 @pytest.mark.parametrize("below", [True, False])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_official_layouts(tmp_path, name, below):
-    """Files are found in the task's folder or in the folder above it."""
+    """Official files are read from a task's folder or from the folder above."""
     contents, expected = LAYOUTS[name]
     task = find(name)
     folder = tmp_path / task.folder if below else tmp_path

@@ -75,7 +75,7 @@ def text_of(value) -> str:
 
 
 def test_every_task_and_every_preset_has_a_row():
-    """The table has a row for every task and every preset, and no other."""
+    """The table has a row for every task and every preset, and no other row."""
     assert set(ROWS) == set(EXAMPLES) | {"question_answering"} == set(TASKS)
     assert set(FLAGS) == {path.stem for path in PRESETS.glob("*.flags")}
     assert {row["kind"] for row in ROWS.values()} == set(INPUTS)

@@ -123,13 +123,13 @@ def test_json_values_are_the_texts_that_they_have_in_json(tmp_path):
     ],
 )
 def test_labels_that_are_none(tmp_path, name, label, message):
-    """The error states the file, the line, the rule and the value."""
+    """The error for an invalid label states the file, line, rule and value."""
     with pytest.raises(InputError, match=rf"t\.jsonl:2: .*{message}"):
         read(tmp_path, name, ["1", label])
 
 
 def test_no_class_applies_to_an_empty_cell(tmp_path):
-    """An empty cell is an empty set, but not all cells may be empty."""
+    """An empty cell means no classes, but not all cells may be empty."""
     for ending in (".tsv", ".jsonl"):
         assert read(tmp_path, "multilabel", ["x,y", ""], ending=ending) == [
             ("x", "y"),
@@ -143,7 +143,7 @@ def test_no_class_applies_to_an_empty_cell(tmp_path):
 
 
 def test_columns_of_0_and_1_that_lack_some(tmp_path):
-    """JSON Booleans count as 0 and 1; a missing cell means no label."""
+    """In columns of classes, Booleans equal 0 and 1; null means no label."""
     path = tmp_path / "t.jsonl"
     rows = [{"rude": True, "loud": "0"}, {"rude": 1, "loud": None}]
     lines = [json.dumps(row | {"text": "a"}) + "\n" for row in rows]
@@ -278,7 +278,10 @@ def test_files_have_names_or_numbers_of_classes(tmp_path, ending):
     ],
 )
 def test_numbers_of_a_set_of_classes(names, rows, wanted):
-    """All rows determine whether numbers are flags; ambiguity is an error."""
+    """All rows together determine whether numbers are flags, indices or names.
+
+    An ambiguity is an error.
+    """
     sets = [ClassSet(row, f"f:{i}") for i, row in enumerate(rows)]
     if wanted is not None:
         found = named_sets(sets, tuple(names))
@@ -312,7 +315,7 @@ def test_numbers_of_a_set_of_classes(names, rows, wanted):
     ],
 )
 def test_lists_of_numbers_are_shares(labels, are_sets, legal):
-    """Shares are from 0 to 1, and add up to 1 unless labels are sets."""
+    """Shares of classes are from 0 to 1, and add up to 1 except for sets."""
     if legal is False:
         rule = "of a, b. R" if are_sets else "of a, b, and add up to 1. R"
         with pytest.raises(InputError, match=f"shar.* {rule}.*: y=.*5"):

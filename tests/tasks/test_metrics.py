@@ -53,7 +53,7 @@ def test_correlations_are_scipys():
 
 
 def test_table_of_entities():
-    """A table lists scores and counts for each type and in total."""
+    """A table lists scores and counts for each entity type and in total."""
     table = metrics.entity_table([["B-A", "B-B"]], [["B-A", "O"]])
     assert table[0] == ["type", "precision", "recall", "f1", "entities"]
     assert table[1] == ["A", "1.0000", "1.0000", "1.0000", "1"]

@@ -50,7 +50,7 @@ def scorer(tokenizer):
 
 @functools.cache
 def one_by_one(scorer, sentence):
-    """Compute the score by its definition, one row at a time."""
+    """Return a sentence's score by its definition, one row at a time."""
     ids, total = scorer.row(sentence), 0.0
     for i in range(1, len(ids) - 1):
         row = ids.copy()
@@ -110,7 +110,7 @@ def write(path, rows, names=NAMES):
 
 @pytest.mark.parametrize("names", [NAMES, OF_BLIMP])
 def test_files_are_scored(scorer, tmp_path, monkeypatch, names, capsys):
-    """The accuracies in the file follow from the scores of the sentences."""
+    """The accuracies in the output file follow from the sentences' scores."""
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     path = write(tmp_path / "x.jsonl", ROWS, names)
     config = MinimalPairsConfig("model", path, str(tmp_path / "out.json"))
@@ -186,7 +186,7 @@ def test_a_scorer_has_the_weights_of_its_model(pretrained):
 
 
 def test_a_row_has_one_piece_or_as_many_as_fit():
-    """A row has all pieces between the special ones, and at least one."""
+    """A row is [CLS], 1 to 14 pieces and [SEP]; other numbers are errors."""
     tokenizer = mock.Mock(encode=lambda text: [7] * len(text), cls_id=2)
     own = mock.Mock(tokenizer=tokenizer)
     tokenizer.sep_id, own.model.config.max_position_embeddings = 3, 16
@@ -206,7 +206,7 @@ def test_a_sentence_must_fit_the_model(scorer):
 
 
 def test_a_sentence_that_is_too_long_is_found(scorer, tmp_path, monkeypatch):
-    """The error names the file, the line and the sentence that is too long."""
+    """The error for a sentence that is too long or empty names the line."""
     monkeypatch.setattr(minimal_pairs, "load_scorer", lambda _: scorer)
     limit = scorer.model.config.max_position_embeddings
     long = " ".join(["river"] * limit)

@@ -33,7 +33,7 @@ def make_task(**config):
 
 
 def test_where_a_choice_belongs():
-    """A choice fills each blank in the question, or follows the question."""
+    """A choice fills each blank, or follows a question without blanks."""
     assert with_choice("a _ b _?", "X") == "a X b X?"
     assert with_choice("why?", "X") == "why? X"
     assert with_choice("", "X") == "X"
@@ -145,7 +145,7 @@ ARTICLE = {
     ],
 )
 def test_a_task_of_race_reads_tables_of_choices(tmp_path, columns, data):
-    """Only rows with `questions` are articles, in memory and in files."""
+    """In tables for RACE, only rows that have `questions` are articles."""
     values = "n7", "a film", "what", ["x", "y"], "B"
     row = {name: values[i] for name, i in columns.items()}
     task = find("race").updated(**data)
@@ -224,7 +224,7 @@ def test_malformed_articles(tmp_path, changes, parts):
 
 
 def test_race_without_files(tmp_path):
-    """The error names the missing level."""
+    """If files of RACE are missing, the error names the missing level."""
     (tmp_path / "RACE" / "train").mkdir(parents=True)
     data = DataConfig(data_dir=str(tmp_path))
     with pytest.raises(InputError, match="middle/"):

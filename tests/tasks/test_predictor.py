@@ -65,7 +65,10 @@ def test_a_text_without_words_has_no_tags(words):
 
 
 def test_the_number_of_answers_is_limited(words):
-    """The likeliest answers come first; large null odds withhold the answer."""
+    """`top`, or 5 by default, limits the answers; the likeliest come first.
+
+    Null odds above the threshold withhold the answer.
+    """
     task = find("squad-2.0").updated(
         answer_head="simple", null_score_diff_threshold=2.5
     )

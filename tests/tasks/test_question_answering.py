@@ -17,7 +17,7 @@ from albert_tf.tasks.squad import Answer, Question
 
 
 def test_labels_are_the_words_of_the_answer(words):
-    """If there are labels, the pieces from start to end form the answer."""
+    """In each row with a label, the pieces from start to end are the answer."""
     features = make_task().features(EXAMPLES, words)
     found = {}
     rows = np.split(features.tokens, features.row_splits[1:-1])
@@ -154,7 +154,7 @@ def first_batch(task, words):
 
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_both_heads_answer(words, head):
-    """Outputs of both heads become answers with null odds."""
+    """Outputs of the simple and the beam head become answers with null odds."""
     task = make_task(head)
     features, batch = first_batch(task, words)
     model = task.build_model(tiny.SHALLOW, "float32")
@@ -190,7 +190,7 @@ def test_loss_of_the_simple_head():
 
 
 def test_loss_of_the_beam_head():
-    """The loss is half the sum of the span loss and the answer-class loss."""
+    """The loss is half the sum of the start, end and answer-class losses."""
     start, end = np.log(np.full([2, 2, 4], 0.25, np.float32))
     labels = np.array([[2, 3], [0, 0]], np.int32)
     logits = np.array([1.5, -0.5], np.float32)
@@ -289,7 +289,7 @@ def test_models_of_one_task_on_another():
 
 
 def test_models_that_may_learn_to_withhold_answers():
-    """Only a task scored like SQuAD 1.1 may change with further examples."""
+    """`reopened` lets only a task scored as SQuAD 1.1 change its scoring."""
     task = find("squad-1.1").reopened()
     assert (task.impossible, task.scoring) == (None, "")
     for name in ("squad-2.0", "cmrc2018", "question_answering"):

@@ -78,7 +78,7 @@ PAIR = {"text": "a", "text_pair": "b"}
     ],
 )
 def test_files_that_are_refused(tmp_path, part, rows, columns, message):
-    """The error names the column or line that is wrong."""
+    """The error for an unsuitable file names the column, line or rule."""
     task = TASK.updated(**columns)
     with pytest.raises(InputError, match=message):
         task.read(part, written(tmp_path, "x.jsonl", rows))
@@ -142,7 +142,7 @@ def test_how_vectors_are_made():
 
 
 def test_which_texts_must_differ():
-    """Unrated texts in a batch must differ.
+    """Unrated pairs and triplets in a batch must have different texts.
 
     The losses of triplets and rated pairs do not depend on the batch.
     """

@@ -40,7 +40,7 @@ def read(tmp_path, *questions, part="train", impossible=True):
 
 
 def test_what_is_read(tmp_path):
-    """All answers are read; the span is that of the first answer."""
+    """All answers are read; the question's span is the first answer's."""
     (found,) = read(tmp_path, question(answers=[("dog", 21), ("cat", 2)]))
     assert (found.id, found.text, found.context) == ("q1", "Who?", CONTEXT)
     assert found.answers == ("dog", "cat")
@@ -48,7 +48,7 @@ def test_what_is_read(tmp_path):
 
 
 def test_an_answer_beside_its_place(tmp_path, capsys):
-    """An answer with a wrong offset is found at its nearest occurrence."""
+    """An answer with a wrong offset is found at the nearest occurrence."""
     found = read(
         tmp_path,
         question("a", [("cat", 11)]),
@@ -74,7 +74,10 @@ def test_an_answer_that_is_not_there(tmp_path, capsys):
 
 
 def test_questions_without_an_answer(tmp_path):
-    """A flag or an empty list means no answer, not an unknown answer."""
+    """`is_impossible` or an empty list means that a question has no answer.
+
+    For prediction, an empty list or no list means that answers are unknown.
+    """
     marked = question("a", [], is_impossible=True)
     found = read(tmp_path, marked, question("b", []), part="eval")
     assert [q.answers for q in found] == [(), ()]
@@ -101,7 +104,7 @@ def test_questions_without_an_answer(tmp_path):
     ],
 )
 def test_malformed_questions(tmp_path, broken, parts):
-    """The error for each fault names the file and the question."""
+    """The error for a malformed question names the file and the question."""
     with pytest.raises(InputError) as error:
         read(tmp_path, broken, impossible=False)
     message = str(error.value)
@@ -145,7 +148,7 @@ def test_all_questions_that_do_not_fit_are_listed(tmp_path):
     ],
 )
 def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
-    """A flag may be a number or a string; the string "false" means false."""
+    """`is_impossible` may be a number or a string; "false" means false."""
     answers = [] if impossible else [("cat", 2)]
     row = question(answers=answers, is_impossible=flag)
     for part in ("train", "eval", "predict"):
@@ -161,7 +164,7 @@ def test_a_flag_is_what_it_says(tmp_path, flag, impossible):
 
 @pytest.mark.parametrize("flag", ["no", 2, [], {}, 0.5, "falsch"])
 def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
-    """A flag that is neither true nor false raises an error."""
+    """An `is_impossible` that is neither true nor false raises an error."""
     with pytest.raises(InputError, match="`is_impossible` must be true or"):
         read(tmp_path, question(is_impossible=flag))
 

@@ -37,7 +37,7 @@ NAMES = ("text", "b c")
 
 
 def written(table, **how):
-    """Return a table with column names, as Python's csv module writes it."""
+    """Return the text that Python's csv module writes for a table."""
     content = io.StringIO(newline="")
     csv.writer(content, **how).writerows([NAMES, *table])
     return content.getvalue()
@@ -186,7 +186,7 @@ class Asked:
     spans: tuple[tuple[int, int], ...]
 
     def json(self, name):
-        """Return the JSON object of the question."""
+        """Return the question as a dict in the format of SQuAD."""
         answers = [
             {"text": self.context[a:b], "answer_start": a}
             for a, b in self.spans
@@ -201,7 +201,7 @@ class Asked:
 
 @st.composite
 def questions(draw):
-    """Return a question."""
+    """Return a strategy for questions with up to three answer spans."""
     context = draw(TEXT)
     place = st.integers(0, len(context))
     spans = draw(st.lists(st.tuples(place, place).map(sorted), max_size=3))

@@ -75,13 +75,13 @@ def test_json_lines(tmp_path):
     ],
 )
 def test_malformed_files(tmp_path, name, text, parts):
-    """The error for each fault names the file and the line."""
+    """The error for a malformed table names the file and usually the line."""
     message = refusal(tmp_path, name, text)
     assert all(part in message for part in parts), message
 
 
 def test_a_missing_file(tmp_path):
-    """The error names the missing file."""
+    """If a table does not exist, the error names the file."""
     with pytest.raises(InputError, match="nothing.tsv"):
         list(read_rows(str(tmp_path / "nothing.tsv"), Columns()))
 
@@ -178,5 +178,5 @@ def test_what_a_table_is(tmp_path, name, pack):
     ],
 )
 def test_files_that_are_no_table(tmp_path, name, text, message):
-    """The error names the format of the file and a way to convert it."""
+    """The error names the format, or the damage, of a file that is no table."""
     assert message in refusal(tmp_path, name, text)

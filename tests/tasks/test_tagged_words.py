@@ -63,7 +63,7 @@ def test_tags_of_a_cell(cell, tags):
 
 
 def test_cells_without_words_or_tags():
-    """The error names the column and the beginning of the wrong value."""
+    """The error for a cell without words or tags names the row and the rule."""
     for value in (3, ["a", 1], {"a": 1}, [0] * 99):
         (row,) = rows_of(w=[value])
         with pytest.raises(InputError, match="f:1: .* a list of texts, or a"):
@@ -75,7 +75,10 @@ def test_cells_without_words_or_tags():
 
 
 def test_a_sentence_in_a_row():
-    """Tags are optional for prediction, but their number must match."""
+    """For prediction, a sentence may lack tags.
+
+    A list of tags must always be as long as the list of words.
+    """
     (row,) = rows_of(w=["a b"], g=[["O", None]], short=[["O"]], none=[None])
     for tags in ("g", "none", "absent"):
         sentence = sentence_in(row, "w", tags, False)
@@ -88,7 +91,10 @@ def test_a_sentence_in_a_row():
 
 
 def test_words_are_joined_to_sentences():
-    """An empty cell repeats the name of the sentence."""
+    """Successive words with the same sentence name become one sentence.
+
+    An empty cell repeats the name above it.
+    """
     rows = rows_of(n=[1, None, "", 1, 2, 1], w=list("abcdef"))
     found = [(row.where, row.values) for row in joined(rows, "n")]
     assert found == [
@@ -125,7 +131,10 @@ def test_rows_with_a_word_each(cells, names, column, expected):
 
 
 def test_rows_without_words():
-    """Sentences without words are kept only for prediction."""
+    """A sentence without words is kept only for prediction.
+
+    If no row has words, there are no sentences.
+    """
     rows = rows_of(tokens=["", "a b"], ner_tags=[[], ["O", "O"]])
     for tagged, found in ((True, [("a", "b")]), (False, [(), ("a", "b")])):
         sentences = rows_of_words(rows, "", "", tagged)
@@ -157,5 +166,5 @@ def test_single_words_are_texts_to_predict():
     ],
 )
 def test_the_column_of_words(names, asked, found):
-    """The result is the requested column, the default or the only candidate."""
+    """`column_in` returns the requested name, the default or the only match."""
     assert column_in(names, asked, "tokens", WORD_NAMES) == found

@@ -18,7 +18,7 @@ WRITTEN = json.loads((TESTDATA / "task_json.json").read_text())
 
 
 def test_writings_of_a_name():
-    """SST-2 is found in any spelling; the error lists all tasks."""
+    """SST-2 is found in any spelling; an unknown name's error lists tasks."""
     assert find("SST_2") is find("sst2") is find("sst-2")
     with pytest.raises(InputError, match="classification, multilabel.*rte"):
         find("nothing")
@@ -278,13 +278,13 @@ def test_a_setting_that_a_kind_needs(tmp_path):
 
 
 def test_a_label_in_a_list():
-    """In a column of labels, a list with one item is replaced by its item."""
+    """In a column of labels, a list with one item is replaced by the item."""
     labels = find("multiple_choice").table_labels([[1], 2, [1, 2], [], "x"])
     assert labels == [1, 2, [1, 2], [], "x"]
 
 
 def test_the_task_of_another_model():
-    """Models with different labels or of different kinds raise errors."""
+    """A task rejects a model of another kind or with different labels."""
     for name in ("ax", "classification"):
         task = find(name).for_model(find("mnli"))
         assert task.labels == find("mnli").labels

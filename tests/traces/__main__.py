@@ -15,7 +15,7 @@ from traces import comparison, processes
 
 
 def record(name: str, measured: comparison.Recorded) -> bool:
-    """Record a run's trace."""
+    """Record a run's trace; return True."""
     measured.save(name)
     print(f"{name}: recorded", flush=True)
     return True

@@ -73,12 +73,12 @@ class Recorded:
 
 
 def is_recorded(name: str) -> bool:
-    """Return whether there is a recorded trace."""
+    """Return whether a trace with this name is recorded."""
     return (FOLDER / f"{name}.jsonl").exists()
 
 
 def read(name: str) -> Recorded:
-    """Return a recorded trace."""
+    """Return the recorded trace with this name."""
     lines = (FOLDER / f"{name}.jsonl").read_text().splitlines()
     head, *rows = map(json.loads, lines)
     return Recorded(**head, rows=rows)
@@ -92,7 +92,7 @@ def tolerance(name: str, exact: bool) -> float:
 
 
 def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
-    """Describe values that differ by more than the tolerance."""
+    """Return a description of each value that differs beyond the tolerance."""
     return [
         f"{name} is {found.get(name)!r}, recorded {expected.get(name)!r}"
         for name in {**expected, **found}

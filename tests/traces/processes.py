@@ -40,7 +40,7 @@ def run(name: str) -> comparison.Recorded:
 
 
 def all_names() -> list[str]:
-    """Return the names of all runs, listed by a separate process."""
+    """Return the names of all runs."""
     from traces import runs
 
     return list(runs.all_runs())

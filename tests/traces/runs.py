@@ -177,7 +177,7 @@ def pretrain(
     records: Mapping[str, Any],
     **more,
 ) -> Trace:
-    """Pretrain with recipes that are equal after reduction.
+    """Pretrain with recipes that are equal after reduction; return the trace.
 
     Args:
       folder: an empty folder for all output.
@@ -234,7 +234,7 @@ def pretrain_on_phonemes(folder: Path) -> Trace:
 
 
 def finetune(folder: Path, task: str) -> Trace:
-    """Fine-tune a small model on a task."""
+    """Fine-tune a small model on a task; return the trace."""
     model = made_small("base")[1] | {"initializer_range": 0.2}
     begun = begin_model(
         folder, build_records(folder), write_model(folder, model)

@@ -21,7 +21,7 @@ PIECES = (
 
 
 def words(rng: np.random.Generator, topic: int, number: int) -> list[str]:
-    """Draw words about a topic."""
+    """Draw `number` words about a topic."""
     drawn = topic * WORDS + rng.integers(WORDS, size=number)
     return [f"w{word}" for word in drawn]
 
@@ -76,14 +76,14 @@ class Rows:
         }
 
     def multilabel(self) -> dict:
-        """Draw a text about two topics, and their names."""
+        """Draw a text about two topics, and the names of the topics."""
         topics = [self.topic(), self.topic()]
         text = " ".join(map(self.text, topics))
         names = sorted({f"topic{topic}" for topic in topics})
         return {"text": text, "label": names}
 
     def regression(self) -> dict:
-        """Draw a text, and a number that depends on its topic."""
+        """Draw a text, and a number that depends on the topic of the text."""
         topic = self.topic()
         return {"text": self.text(topic), "label": topic / TOPICS}
 
@@ -108,7 +108,7 @@ class Rows:
         return rows
 
     def question(self, number: int, impossible: bool) -> dict:
-        """Draw a paragraph, and a question about its words of topic 0."""
+        """Draw a paragraph, and a question about words of topic 0 in it."""
         parts = [self.text(1 + int(x)) for x in self.rng.integers(0, 4, 2)]
         answers, context = [], " ".join(parts)
         if not impossible or self.rng.random() < 0.6:
