@@ -106,7 +106,7 @@ def _one_hot_bins(values: np.ndarray) -> sparse.csr_array:
 
 
 def _joined(columns: list[sparse.csr_array]) -> sparse.csr_matrix:
-    """Stack columns with 32-bit indices, as liblinear requires."""
+    """Join blocks of columns; convert indices to 32 bits for liblinear."""
     joined = sparse.hstack(columns, format="csr")
     narrow = (joined.indices.astype("i4"), joined.indptr.astype("i4"))
     return sparse.csr_matrix((joined.data, *narrow), joined.shape)

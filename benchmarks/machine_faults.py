@@ -227,7 +227,7 @@ def jumping_clock(draw: random.Random) -> Iterator[None]:
 
 
 class World:
-    """The inputs of all trials, and the outputs of the unbroken programs."""
+    """The inputs of all trials, and the outputs of runs without faults."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
@@ -268,7 +268,7 @@ class World:
 
 
 def reported(action: Callable[[], None]) -> None:
-    """Perform an action, and end the process as the command line does."""
+    """Perform an action; exit with the messages and status of a command."""
     status = 1
     try:
         action()
@@ -286,10 +286,10 @@ def reported(action: Callable[[], None]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """The result of a process that ended.
+    """The result of a process.
 
     Attributes:
-      status: the exit status, or minus the number of a signal.
+      status: the exit status, or minus the number of the signal that ended it.
       output: everything that the process printed.
       seconds: the duration of the process.
     """
@@ -431,7 +431,7 @@ class Trials:
             yield task.judged(output, run(action), (0,))
 
     def signals(self, number: signal.Signals, statuses) -> Iterator[str]:
-        """Send a signal at random moments of runs; yield the outcomes."""
+        """Send each run a signal at a random moment; yield the outcomes."""
         task = self.tasks["run"]
         whole = run(lambda: task.work(self.new_folder())).seconds
         for _ in range(self.runs):

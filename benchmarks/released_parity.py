@@ -107,7 +107,7 @@ def forward_and_backward(model, batch: dict[str, tf.Tensor]):
 
 
 class Recording:
-    """A recorded configuration, and its converted model."""
+    """The recorded arrays of one configuration, and its converted model."""
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -201,7 +201,7 @@ class Recording:
         return trainer
 
     def train_by_loop(self, optimizer: str, schedule: str) -> Trainer:
-        """Return a trainer after training with the project's own loop."""
+        """Train with the project's own loop; return the trainer."""
         trainer = self.trainer(optimizer, schedule)
         batch = self.batch()
         iterator = trainer.iterator(

@@ -68,7 +68,8 @@ def close(found, wanted, tolerance=1e-5):
 def model_dir(folder, pretrained_dir, task, layers=1):
     """Write a fine-tuned model directory for a task; return the model.
 
-    The weights are random. Each additional layer makes tests slower.
+    The weights are random. The default is one layer, because each additional
+    layer makes tests slower.
     """
     ignore = shutil.ignore_patterns("*ckpt*", "check*")
     shutil.copytree(pretrained_dir, folder, ignore=ignore)

@@ -11,7 +11,7 @@ MISSING = "needs tensorflow_text: pip install"
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Turn errors that name tensorflow-text into skipped tests."""
+    """Report a test that fails without tensorflow-text as skipped."""
     report = (yield).get_result()
     if not (report.failed and call.excinfo):
         return

@@ -141,7 +141,7 @@ def test_pieces_that_end_the_process_are_refused(piece):
 
 
 def test_a_changed_vocabulary_is_noticed(tmp_path):
-    """A changed vocabulary raises an error, even if its form is legal."""
+    """A changed vocabulary raises an error, even if it is still valid."""
     tiny_tasks.make_tokenizer(tmp_path).save(str(tmp_path))
     path = tmp_path / "vocab.txt"
     path.write_text(path.read_text().replace("film", "fylm"))

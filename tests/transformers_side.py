@@ -167,7 +167,10 @@ def states(model, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def encode(folder: str, ids: np.ndarray, mask: np.ndarray):
-    """Load an `AlbertModel`; return unmatched names, and hidden states."""
+    """Load an `AlbertModel`, and apply it to a batch.
+
+    Return the names of unmatched weights and the last hidden states.
+    """
     model, loading = transformers.AlbertModel.from_pretrained(
         folder, output_loading_info=True
     )

@@ -1,6 +1,6 @@
 """Vectors of texts: an array [N, H] with a row for each line of a file.
 
-The tokens of a text include [CLS] and [SEP], and so does their mean.
+[CLS] and [SEP] count as tokens of a text, also in the mean over its tokens.
 
 Shapes: B batch, T tokens, H width.
 """

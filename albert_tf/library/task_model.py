@@ -266,7 +266,7 @@ class TaskModel(NetworkModel):
         return train, self._in_memory(others, halves[1], size), others
 
     def _labeled(self, x, y=None) -> list:
-        """Return all examples of texts or of a data set."""
+        """Return all labeled examples from texts or from a data set."""
         examples, batches = [], [x]
         if isinstance(x, tf.data.Dataset):
             batches = user_data.in_batches(x, self.task.text_rank)

@@ -101,9 +101,10 @@ def score(row: Row, *texts: str) -> float:
 def answer(row: Row, question: str, context: str) -> tuple[dict, dict]:
     """Return the passage with the answer marked, and {answer: probability}.
 
-    The model's answer has the largest probability, regardless of the threshold.
-    An answer may occur several times in the passage. The probabilities of its
-    occurrences are added unless another answer would then come first.
+    Whatever `null_score_diff_threshold` is, the model's answer gets the largest
+    probability. An answer may occur several times in the passage. The
+    probabilities of its occurrences are added unless another answer would then
+    come first.
     """
     first: dict[str, float] = {}  # the most probable occurrence of each text
     added: dict[str, float] = defaultdict(float)  # all occurrences

@@ -258,7 +258,7 @@ def is_table_of(
     Args:
       sentences: groups of lines between blank lines.
       header: the names of the columns.
-      word, tag: the numbers of the columns, or "" if unknown.
+      word, tag: the numbers of the word and tag columns, or "" if unknown.
       id_column: the requested column of sentence names.
     """
     if id_column or sentence_column(header):

@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """Parse answers from a JSON text; return a plain text unchanged."""
+    """Parse answers from JSON; return any other string unchanged."""
     try:
         value = files.json_value(text)
     except ValueError:

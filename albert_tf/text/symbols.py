@@ -199,7 +199,10 @@ def vocabulary_in(folder: str) -> Vocabulary | None:
 
 
 def named(old: Vocabulary | None, new: Vocabulary | None) -> str:
-    """Return the symbols that `new` adds, as text, or "" for tokenizers."""
+    """Return ": " and the symbols that `new` adds, or "" if it adds none.
+
+    The result for a tokenizer is "".
+    """
     if not isinstance(new, SymbolTable):
         return ""
     names = sorted(new.symbols.keys() - old.symbols.keys())

@@ -182,7 +182,7 @@ GRAPHS = {"sentencepiece": SentencePieceGraph, "wordpiece": WordPieceGraph}
 
 
 def _first(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the first `keep` [B] values of each row; no row is shorter."""
+    """Return the first `keep` [B] values of each row, which must have them."""
     lengths = rows.row_lengths()
     within = tf.ragged.range(lengths).values
     values = rows.values[within < tf.repeat(keep, lengths)]

@@ -133,7 +133,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether training is complete."""
+        """Whether this run has reached its last step or ended early."""
         return self.ended_early or self.step >= self.last
 
     @functools.cached_property

@@ -57,13 +57,15 @@ def summed_steps(
     iterations: tf.Variable,
     names: int,
 ):
-    """Return a function (iterator, number of steps) -> `StepSums`.
+    """Return a function that runs steps and sums their reports.
+
+    Its signature is (iterator, number of steps) -> `StepSums`.
 
     Args:
       strategy: the strategy to run on.
-      replica_step: a function that updates once with a replica's batch, and
-        returns the report of all replicas, float32 [2, names], and the
-        gradient's norm.
+      replica_step: a function that updates the weights once with a replica's
+        batch, and returns the report of all replicas, float32 [2, names], and
+        the gradient's norm.
       iterations: the number of updates so far.
       names: the number of names in a report.
     """

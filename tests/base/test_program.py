@@ -1,4 +1,4 @@
-"""The start and end of programs."""
+"""How programs start and end: messages, signals and exit status."""
 
 import dataclasses
 import gc

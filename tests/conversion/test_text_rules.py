@@ -274,7 +274,10 @@ def test_patterns_are_written_out(pattern, wanted):
 
 
 def test_texts_that_become_others_are_bounded():
-    """The texts that rules turn into a text are listed if at most 400 exist."""
+    """Strings that become a given string are listed if there are at most 400.
+
+    The given string is one of them.
+    """
     others = dict.fromkeys(map(chr, range(0x4E00, 0x4E00 + 400)), "a")
     assert text_rules._sources(["a"], others) == {"a"}
     others.popitem()

@@ -153,7 +153,7 @@ def recipe_of(corpus, **changes):
 
 
 def test_defaults_depend_on_the_kind_of_masking(corpus):
-    """By default, static records are made ten times, and dynamic ones once."""
+    """By default, documents are used ten times, or once with dynamic masks."""
     for kind, times in (("static", 10), ("dynamic", 1)):
         made = recipe_of(corpus, masking=kind).build
         assert (made.dupe_factor, made.num_shards) == (times, 1)

@@ -89,7 +89,7 @@ def test_frames_that_zstd_skips(tmp_path, mark):
 @pytest.mark.parametrize("packer", PACKERS)
 @pytest.mark.parametrize("name", ["x.txt", "x.csv"])
 def test_what_comes_before_damage_is_read(tmp_path, monkeypatch, packer, name):
-    """`skip` reads all text before the damage, even in a single block."""
+    """`skip` reads all text before the damage, even in a file of one block."""
     rows = [os.urandom(40).hex() for _ in range(8_000)]
     text = "\n".join(rows).encode()
     data = PACKERS[packer](comma_separated(rows) if name == "x.csv" else text)

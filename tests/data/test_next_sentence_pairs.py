@@ -14,7 +14,7 @@ ROOM = CONFIG.room
 
 
 def documents(rng, count):
-    """Return `count` documents of lines, whose ids are positions."""
+    """Return `count` random documents; a token's id is its position."""
     parts = rng.integers(1, 30, count).astype(np.int32)
     sizes = rng.choice([2, 3, 9, 14, 30], parts.sum()).astype(np.int32)
     ids = np.arange(sizes.sum(), dtype=np.int32)

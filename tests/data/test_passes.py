@@ -48,9 +48,9 @@ def test_documents_are_cut_into_parts():
 
 
 def test_short_documents_are_dealt_to_no_shard():
-    """A document with some text, but fewer tokens than required, is short.
+    """A document with some text, but too few tokens, goes to no shard.
 
-    A document that spans blocks is never short.
+    A document that spans blocks is never too short.
     """
     documents = [["a"], ["b"], [], ["c"]]
     sizes = [np.array(x, int) for x in ([3, 0], [2, 2], [], [1])]

@@ -43,9 +43,10 @@ def four_libraries(monkeypatch) -> list[Document]:
 
 
 def test_a_sentence_is_kept_once():
-    """Sentences that differ only in case or digits are kept only once.
+    """Of sentences with the same words, only the first is kept.
 
-    Documents that then have a single sentence are removed.
+    Case, digits and punctuation are ignored. Documents that then have a single
+    sentence are removed.
     """
     first = Document("a", ("Layer 1 is here.", "It is red.", "It is new."))
     again = Document("b", ("Layer 2 is here.", "IT IS RED!", "It is old."))

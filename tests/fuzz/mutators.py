@@ -320,7 +320,11 @@ ZIP = ANY | {"rezip": rezip, "rezip_again": rezip}
 
 
 def respell(data: bytes, draw: random.Random) -> bytes:
-    """Change a piece, a score, a type or a rule of a SentencePiece model."""
+    """Change the pieces, rules or settings of a SentencePiece model.
+
+    Pieces are changed or deleted, the compiled rules are damaged, or a setting
+    of the trainer is changed.
+    """
     from sentencepiece import sentencepiece_model_pb2
 
     proto = sentencepiece_model_pb2.ModelProto.FromString(data)

@@ -90,13 +90,13 @@ def test_two_arrays_are_a_pair(texts, pair):
     [((), [1]), ((2,), [2]), ((2, 1), [2]), ((1, 2), [1, 2])],
 )
 def test_a_column_of_a_tensor_is_flattened(shape, kept):
-    """A scalar and a tensor [B, 1] become a tensor [B]; other tensors stay."""
+    """A scalar and a tensor [B, 1] become [B]; other tensors are unchanged."""
     texts = tf.fill(shape, "a")
     assert preprocessor.column(texts).shape.as_list() == kept
 
 
 def test_a_column_of_lists_is_a_list():
-    """Lists that contain one text each become texts; other lists stay."""
+    """Lists that contain one text each become texts; others are unchanged."""
     for texts, wanted in (
         ([["a"], ("b",)], ["a", "b"]),
         ([["a"], ["b", "c"]], [["a"], ["b", "c"]]),

@@ -58,7 +58,10 @@ def test_answers_are_learned_from_a_data_set(shallow, head):
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["simple", "beam"])
 def test_answers_are_learned(tmp_path, head):
-    """After training, a model predicts the examples' answers, even ""."""
+    """After training, a model predicts the examples' answers.
+
+    The answer to an unanswerable question is "".
+    """
     answers = ANSWERS if head == "simple" else ["bad", ""] * 8
     keras.utils.set_random_seed(1)
     folder = tiny_tasks.make_model_dir(tmp_path, initializer_range=0.2)

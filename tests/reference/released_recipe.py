@@ -1,8 +1,8 @@
-"""The released pairs and masks as Python lists, one document at a time.
+"""A reimplementation of the released pairs and masks with Python lists.
 
-The module was written from the behavior of google-research/albert
-`create_pretraining_data.py` (`create_instances_from_document`,
-`truncate_seq_pair`, `create_masked_lm_predictions`), for comparison with the
+The module reproduces the behavior of `create_pretraining_data.py` in
+google-research/albert (`create_instances_from_document`, `truncate_seq_pair`,
+`create_masked_lm_predictions`), one document at a time, for comparison with the
 package's arrays. A document is a list of sentences, and a sentence is a list of
 integers.
 """

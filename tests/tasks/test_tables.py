@@ -1,4 +1,4 @@
-"""Rows of TSV, CSV and JSON lines; errors name the line."""
+"""Rows of TSV, CSV and JSON Lines files; errors state the line number."""
 
 import bz2
 import gzip

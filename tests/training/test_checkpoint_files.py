@@ -89,8 +89,8 @@ def test_a_name_without_a_step_has_none():
 def test_a_list_with_other_names_keeps_the_checkpoints_steps(folder):
     """`adopt` drops listed checkpoints whose names contain no step.
 
-    The reason for damage is the first line of an error's message, without
-    TensorFlow's marks.
+    The stated reason for damage is the first line of the error message, without
+    TensorFlow's annotations such as `{{node a}}`.
     """
     (folder / "checkpoint").write_text(
         'model_checkpoint_path: "ckpt-2"\n'

@@ -208,9 +208,10 @@ def test_a_model_is_evaluated_on_records_of_its_tokenizer(
 def test_a_source_with_another_vocabulary_is_transplanted(
     data_dir, config, tmp_path, capsys
 ):
-    """A transplant fits the embedding table to the records' vocabulary.
+    """A transplant fits two weights to the records' vocabulary.
 
-    All other weights are copied.
+    These weights are the embedding table and the output bias. All other weights
+    are copied.
     """
     source, tokenizer = tmp_path / "source", vocabularies.english()
     other = dataclasses.replace(config[1], vocab_size=tokenizer.vocab_size)

@@ -86,8 +86,8 @@ def _deal(
       recipe: the build's settings.
       block: the block that contains the documents.
       documents: the lines of each document.
-      sizes: the tokens per sentence of each document; sentences without tokens
-        do not belong to any part.
+      sizes: the number of tokens in each sentence of each document; sentences
+        without tokens do not belong to any part.
       counts: the counts, to which the number of short documents is added.
     """
     dealt = []
