@@ -31,8 +31,8 @@ NAMES = {
 def tie(model) -> None:
     """Merge pairs of tensors that are transposes of each other.
 
-    The embeddings and the masked-word head share the embedding table, of which
-    the converter writes a transposed copy for the head.
+    The embeddings and the masked-word head share the embedding table, but the
+    converter writes a transposed copy of the table for the head.
     """
     from onnx import helper, numpy_helper
 

@@ -276,7 +276,7 @@ def has_weights(model_dir: str) -> bool:
 def fingerprint(model_dir: str) -> str:
     """Return a fingerprint of a model's weights: the step and a checksum.
 
-    The checksum is that of the index, which contains each variable's checksum.
+    The checksum covers the index, which contains each variable's checksum.
     """
     prefix = for_inference(model_dir)
     crc = zlib.crc32(files.read_bytes(f"{prefix}.index"))

@@ -157,7 +157,7 @@ def pack(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the index of each chunk's first sentence, and its end index.
 
-    The end index is that of the sentence after the chunk's last sentence. A
+    The end is the index of the sentence after the chunk's last sentence. A
     fair coin decides whether to pack a part from its front or its back.
     """
     place = np.arange(len(part_ends))
