@@ -38,6 +38,17 @@ def join(directory: str, *names: str) -> str:
     return path.join(directory, *names)
 
 
+def is_name(value: object) -> bool:
+    """Return whether a value found in a file can be the name of a file."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
 def exists(path: str) -> bool:
     """Return whether a path is an existing file or folder."""
     return remote("exists", path) if is_remote(path) else os.path.exists(path)

@@ -288,11 +288,11 @@ def _rows(folder: str) -> list[dict]:
         and all(
             isinstance(row, dict)
             and isinstance(row.get("type"), str)
-            and isinstance(row.get("path"), str)
+            and files.is_name(row.get("path"))
             for row in rows
         ),
         f"`{MODULES_FILE}` must be a list of modules, each with the strings "
-        "`type` and `path`.",
+        "`type` and `path`, which must be the name of a folder.",
         path=path,
     )
     return rows

@@ -112,10 +112,12 @@ def data_files(path: str) -> list[str]:
     place = files.join(path, STATE_FILE)
     state = files.read_json_object(place, f"`{STATE_FILE}`")
     try:
-        return [files.join(path, f["filename"]) for f in state["_data_files"]]
-    except (AttributeError, LookupError, TypeError) as error:
-        rule = f"`{STATE_FILE}` must name the files of a data set"
-        raise InputError(f"{rule}: {error!r}. Received: {place}") from None
+        names = [entry["filename"] for entry in state["_data_files"]]
+    except (LookupError, TypeError):
+        names = [None]
+    rule = f"`{STATE_FILE}` must name the files of a data set."
+    require(all(map(files.is_name, names)), rule, file=place)
+    return [files.join(path, name) for name in names]
 
 
 def _class_names(features: Mapping) -> dict[str, Sequence[str]]:

@@ -80,6 +80,17 @@ def test_what_stands_at_a_path(folder, name):
     assert files.is_file(path) == (name == "a.txt")
 
 
+@pytest.mark.parametrize("name", ["", "a", "\u00e4 b", "\udcff", "x" * 999])
+def test_names_of_files(name):
+    """A string can be a file name unless the operating system rejects it.
+
+    Python turns bytes that are not UTF-8 into characters such as U+DCFF.
+    """
+    assert files.is_name(name)
+    assert not any(map(files.is_name, [f"{name}\0", f"{name}\ud800"]))
+    assert not any(map(files.is_name, [None, 3, [name], os.fsencode(name)]))
+
+
 @pytest.mark.parametrize("root", ["gs://bucket/", "", "/"])
 @pytest.mark.parametrize("end", ["", "/"])
 def test_what_is_inside_a_folder(root, end):

@@ -188,9 +188,18 @@ def test_a_prompt_is_named(golden, tmp_path):
     assert read_modules(str(home)).prompt == ""
 
 
-@pytest.mark.parametrize("rows", [{}, ["x"], [{"type": "a.Transformer"}]])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {},
+        ["x"],
+        [{"type": "a.Transformer"}],
+        [{"type": "a.Transformer", "path": "a\0b"}],
+        [{"type": "a.Transformer", "path": "a\ud800"}],
+    ],
+)
 def test_modules_that_are_none(rows, golden, tmp_path):
-    """A `modules.json` without a list of modules raises an error."""
+    """A `modules.json` without a list of modules and paths raises an error."""
     home = sentence_folder(tmp_path, golden)
     (home / "modules.json").write_text(json.dumps(rows))
     refuse(tmp_path, home, "must be a list of modules")

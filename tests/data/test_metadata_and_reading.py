@@ -201,6 +201,7 @@ def test_metadata_errors(data_dir, tmp_path):
         ("bytes", 31),
         ("bytes", "32"),
         ("file", "a\0b"),
+        ("file", "a\ud800"),
         ("file", None),
     ],
 )
@@ -219,6 +220,17 @@ def test_damaged_values_of_metadata(tmp_path, name, value):
             part[name] = value
     path.write_text(json.dumps(values))
     with pytest.raises(InputError, match="`metadata.json` is damaged"):
+        read_metadata(str(tmp_path))
+
+
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_a_file_that_is_listed_twice(tmp_path, split):
+    """No file may be listed twice, neither in one split nor in both."""
+    first, second = (metadata.RecordFile(n, 2, 32) for n in "ab")
+    splits = {"train": (first, second), "eval": ()}
+    splits[split] += (second,)
+    metadata.Metadata(0, 0, 0, "", splits).write(str(tmp_path))
+    with pytest.raises(InputError, match=r"names a file twice: b\)"):
         read_metadata(str(tmp_path))
 
 

@@ -173,7 +173,13 @@ def test_what_is_a_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "state", [{}, {"_data_files": 3}, {"_data_files": [{}]}]
+    "state",
+    [
+        {},
+        {"_data_files": 3},
+        *({"_data_files": [f]} for f in ({}, "a", {"filename": 3})),
+        *({"_data_files": [{"filename": n}]} for n in ("a\0b", "a\ud800")),
+    ],
 )
 def test_a_damaged_data_set(tmp_path, state):
     """The error for a damaged data set names the folder's `state.json`.

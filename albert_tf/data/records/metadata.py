@@ -28,6 +28,7 @@ import os
 import posixpath
 import typing
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -135,7 +136,7 @@ def _entry(values: dict) -> RecordFile:
     entry = _typed(RecordFile(**values))
     if entry.records * tfrecord.LEAST_BYTES > entry.bytes:
         raise ValueError(f"{entry.records} records in {entry.bytes} bytes")
-    if "\0" in entry.file:
+    if not files.is_name(entry.file):
         raise ValueError(f"`file` is {entry.file!r:.60}")
     return entry
 
@@ -154,6 +155,10 @@ def _legal(metadata: Metadata) -> Metadata:
 
     settings, statistics = metadata.settings, metadata.statistics
     metadata.masking_config()
+    names = [e.file for entries in metadata.splits.values() for e in entries]
+    twice = [name for name, n in Counter(names).items() if n > 1]
+    if twice:
+        raise ValueError(f"`splits` names a file twice: {twice[0]:.60}")
     seed, words = settings.get("random_seed", 0), metadata.task == WORDS
     labels, known = statistics.get(LABELS), statistics.get(BY_FREQUENCY, {})
     legal = {
