@@ -157,6 +157,24 @@ def test_fault_is_named_and_nothing_else_read(
     assert looked_at == {path}
 
 
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("split", [metadata.TRAIN, metadata.EVAL])
+@pytest.mark.parametrize("inside", ["ffff", "0a01", "0a021205", "0a051209ff"])
+def test_a_fault_inside_the_features(data_dir, split, inside):
+    """The error names the record even if TensorFlow's message does not.
+
+    The record is an `Example` whose field `features` is damaged.
+    """
+    content = bytes.fromhex(inside)
+    record = bytes([10, len(content)]) + content
+    path = first_file(data_dir, split)
+    rewrite(lambda r: [record])(path)
+    metadata = with_sizes(data_dir, read_metadata(data_dir))
+    with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
+        with checks.errors_explained(data_dir, metadata):
+            read_all(data_dir, metadata, split)
+
+
 @pytest.mark.parametrize("split", [metadata.TRAIN, metadata.EVAL])
 def test_vanished_file_is_named(data_dir, looked_at, split):
     """An error names a file that vanished while a run was reading it."""

@@ -26,6 +26,8 @@ CALLS_AT_ONCE = 64
 # Number of records to check in each split before a run. With fewer records, the
 # ids of a larger vocabulary might all be small by chance.
 FIRST = 16
+# TensorFlow's message about a record whose contents are not valid.
+UNPARSED = "Could not parse example input"
 # The number of values of each feature in a dynamic record.
 DYNAMIC_SIZES = {
     "token_ids": 1,
@@ -128,28 +130,42 @@ def check_files(data_dir: str, metadata: Metadata) -> None:
 def _explained(
     message: str, data_dir: str, metadata: Metadata
 ) -> InputError | None:
-    """Find the fault in the record file that a message names."""
+    """Find the fault in the record file that a message names.
+
+    TensorFlow's parser names no file if the contents of a record's `features`
+    cannot be parsed. The fault is then searched for in all files.
+    """
     paths = {entry_path(data_dir, e): (s, e) for s, e in metadata.entries()}
+
+    def fault_in(path: str) -> str:
+        split, entry = paths[path]
+        wrong = _file_fault(path, entry)
+        return wrong or _first_fault(path, metadata, split)
+
     path = max((p for p in paths if p in message), key=len, default=None)
-    if path is None:
-        return None
-    split, entry = paths[path]
-    fault = _file_fault(path, entry) or _first_fault(path, metadata, split)
-    said = message[message.index(path) :].splitlines()[0].rstrip("]")
-    return _refusal(fault or said)
+    if path is not None:
+        said = message[message.index(path) :].splitlines()[0].rstrip("]")
+        return _refusal(fault_in(path) or said)
+    if UNPARSED in message:
+        fault = next(filter(None, map(fault_in, paths)), "")
+        return _refusal(fault or f"{data_dir}: a record cannot be parsed")
+    return None
 
 
 @contextlib.contextmanager
 def errors_explained(data_dir: str, metadata: Metadata) -> Iterator[None]:
-    """Convert TensorFlow errors that name a record file to `InputError`.
+    """Convert TensorFlow errors about damaged records to `InputError`.
 
-    `input_pipeline` ensures that all errors from damaged records name their
-    file. Other errors, such as compiler errors, are raised unchanged, without
-    reading any record.
+    `input_pipeline` ensures that almost all of them name their file. Other
+    errors, such as compiler errors, are raised unchanged, without reading any
+    record.
     """
     try:
         yield
-    except tf.errors.OpError as error:
-        if fault := _explained(error.message, data_dir, metadata):
+    except (tf.errors.OpError, UnicodeDecodeError) as error:
+        # A message that quotes bytes becomes a UnicodeDecodeError.
+        is_text = isinstance(error, tf.errors.OpError)
+        message = error.message if is_text else error.object.decode("latin-1")
+        if fault := _explained(message, data_dir, metadata):
             raise fault from error
         raise
