@@ -95,6 +95,9 @@ def ask(signatures, record: bytes) -> None:
         x.key: tensor_pb2.TensorProto.FromString(x.value)
         for x in request.inputs
     }
+    due = signatures[name].structured_input_signature[1]
+    rule = f"the inputs of `{name}` must be {', '.join(sorted(due))}."
+    require(protos.keys() == due.keys(), rule, inputs=", ".join(sorted(protos)))
     values = {k: tf.constant(tf.make_ndarray(x)) for k, x in protos.items()}
     signatures[name](**values)
 

@@ -146,7 +146,10 @@ def test_files_of_an_export_are_replaced(rows, echo, write, tmp_path):
     ("record", "reason"),
     [
         (requests_of("answer", "text"), "no signature `answer`"),
-        (requests_of("classify", "question"), "request 1: "),
+        (requests_of("classify", "question"), "1: .*be text. .*=question"),
+        (requests_of("classify", ""), "request 1: .*be text. .*inputs="),
+        (requests_of("classify"), "request 1: .*be text. .*inputs="),
+        (requests_of("classify", "a", "text"), "1: .*text. .*inputs=a, text"),
         (b"\xff\xff no message", "request 1: "),
     ],
 )
@@ -166,5 +169,6 @@ def test_a_request_is_answered():
     def classify(text):
         found.append(text.numpy().tolist())
 
+    classify.structured_input_signature = (), {"text": None}
     ask({"classify": classify}, requests_of("classify", "text"))
     assert found == [[b"mine"]] and strings(["a"]).dtype == tf.string
