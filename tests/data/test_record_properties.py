@@ -231,7 +231,8 @@ ENTRIES = st.lists(
         texts(most=4, without="\0"),
         NUMBER,
         NUMBER,
-    )
+    ),
+    unique_by=lambda entry: entry.file,
 ).map(tuple)
 VALUE = st.none() | st.booleans() | NUMBER | NAME | st.floats(0, 1)
 METADATA = st.builds(
@@ -240,7 +241,11 @@ METADATA = st.builds(
     max_predictions_per_seq=NUMBER,
     vocab_size=NUMBER,
     tokenizer_fingerprint=NAME,
-    splits=st.dictionaries(st.sampled_from(["train", "eval"]), ENTRIES),
+    splits=ENTRIES.flatmap(
+        lambda entries: st.integers(0, len(entries)).map(
+            lambda held: {"train": entries[held:], "eval": entries[:held]}
+        )
+    ),
     settings=st.dictionaries(NAME, VALUE, max_size=3),
     statistics=st.dictionaries(NAME, st.lists(VALUE), max_size=3),
 )
