@@ -12,18 +12,30 @@ new test set; the submission for OCNLI is named after the training set.
 """
 
 import dataclasses
+import os
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.tasks.classification import (
+    LAYOUTS,
     Classification,
     MultiLabel,
     Regression,
     SentenceTask,
 )
+from albert_tf.tasks.conll import CLASSES, SCHEMES
 from albert_tf.tasks.embedding import Embedding
-from albert_tf.tasks.multiple_choice import MultipleChoice, ReaderSettings
-from albert_tf.tasks.question_answering import DEFAULTS, QuestionAnswering
+from albert_tf.tasks.metrics import METRICS
+from albert_tf.tasks.multiple_choice import (
+    READERS,
+    MultipleChoice,
+    ReaderSettings,
+)
+from albert_tf.tasks.question_answering import (
+    DEFAULTS,
+    SCORES,
+    QuestionAnswering,
+)
 from albert_tf.tasks.tables import Columns
 from albert_tf.tasks.task import TASK_FILE, Task, splits_of, typed
 from albert_tf.tasks.token_classification import TokenClassification
@@ -325,12 +337,37 @@ def task_of(description: dict) -> Task:
     return typed(KINDS[values.pop("kind")], values)
 
 
-def _complete(task: Task) -> Task:
-    """Return a task; raise an error if it lacks a setting of its kind."""
-    usual = vars(type(task).config)
+# {field of a task or of its reader's settings: its legal values}
+CHOICES = {
+    "layout": ("", *LAYOUTS),
+    "reader": tuple(READERS),
+    "scheme": ("", CLASSES, *SCHEMES),
+    "scoring": tuple(SCORES),
+}
+
+
+def _checked(task: Task) -> Task:
+    """Return a task; raise an error for values that its kind cannot have.
+
+    Fine-tuning writes submissions to its output folder; their names must not
+    lead out of it.
+    """
+    usual, values = vars(type(task).config), vars(task)
     for name, value in vars(task.config).items():
         if value is None and usual[name] is not None:
             raise ValueError(f"`{name}` is missing")
+    chosen = vars(task.layout) if isinstance(task, MultipleChoice) else values
+    for name in chosen.keys() & CHOICES.keys():
+        if chosen[name] not in CHOICES[name]:
+            raise ValueError(f"`{name}` is {chosen[name]!r:.60}")
+    if isinstance(task, SentenceTask) and not {*task.scores} <= METRICS.keys():
+        raise ValueError(f"`scores` are {task.scores!r:.60}")
+    if task.main_metric not in task.scores:
+        raise ValueError(f"`main_metric` is {task.main_metric!r:.60}")
+    submissions = values.get("submissions", {"": values.get("submission", "")})
+    for name in submissions.values():
+        if not files.is_name(name) or os.path.basename(name) != name:
+            raise ValueError(f"a submission is named {name!r:.60}")
     return task
 
 
@@ -339,7 +376,7 @@ def load_task(model_dir: str) -> Task:
     path = files.join(model_dir, TASK_FILE)
     values = files.read_json(path, "The description of the task")
     try:
-        return _complete(task_of(values))
+        return _checked(task_of(values))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{TASK_FILE} must be unchanged since fine-tuning wrote it: "

@@ -90,7 +90,11 @@ def _damage() -> tuple[type[Exception], ...]:
     """Return the errors that TensorFlow raises for a damaged checkpoint."""
     import tensorflow as tf
 
-    return tf.errors.OpError, ValueError, IndexError, RuntimeError
+    # A damaged size makes TensorFlow request more memory than there is.
+    return (
+        tf.errors.OpError,
+        *(ValueError, IndexError, RuntimeError, MemoryError),
+    )
 
 
 @contextlib.contextmanager

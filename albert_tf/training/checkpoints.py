@@ -119,7 +119,8 @@ def read_table(prefix: str) -> dict[str, list[int]]:
 
 def reader(prefix: str) -> Callable[[str], np.ndarray]:
     """Return a function that reads a variable from a checkpoint by name."""
-    stored = tf.train.load_checkpoint(prefix)
+    with damage_named(prefix):
+        stored = tf.train.load_checkpoint(prefix)
 
     def read(name: str) -> np.ndarray:
         with damage_named(prefix):

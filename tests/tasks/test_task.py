@@ -265,6 +265,35 @@ def test_a_field_of_another_type(tmp_path, name, changes):
         load_task(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("name", "changes", "field"),
+    [
+        ("squad-2.0", {"scoring": "squad3"}, "scoring"),
+        ("squad-2.0", {"main_metric": "accuracy"}, "main_metric"),
+        ("squad-2.0", {"submission": "../x.json"}, "submission"),
+        ("squad-2.0", {"submission": "/x.json"}, "submission"),
+        ("sst-2", {"submissions": {"": "../SST-2.tsv"}}, "submission"),
+        ("sst-2", {"layout": "wsc"}, "layout"),
+        ("sst-2", {"scores": ["accuracy", "recall"]}, "scores"),
+        ("sst-2", {"main_metric": ""}, "main_metric"),
+        ("conll2003", {"scheme": "BIX"}, "scheme"),
+        ("multiple_choice", {"layout": {"reader": "json"}}, "reader"),
+    ],
+)
+def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
+    """A name that is not among the legal ones raises an error.
+
+    So does a submission that would be written outside of the output folder.
+    """
+    find(name).save(str(tmp_path))
+    assert load_task(str(tmp_path)).name == find(name).name
+    path = tmp_path / "task.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | changes))
+    with pytest.raises(InputError, match=f"{field}.*task.json"):
+        load_task(str(tmp_path))
+
+
 def test_a_setting_that_a_kind_needs(tmp_path):
     """Only settings without a default may be absent from `task.json`."""
     task, path = WRITTEN["squad-2.0"], tmp_path / "task.json"

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
+from albert_tf.conversion.tf1 import open_checkpoint
 from albert_tf.training import checkpoint_files, checkpoints
 
 
@@ -60,6 +61,23 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
     assert "ckpt-3 is damaged" in warning and "ckpt-2 instead" in warning
     (folder / "ckpt-3.json").unlink()
     assert newest(folder) == 2
+
+
+def test_a_size_that_no_memory_holds(folder, capsys):
+    """A damaged size in an index is damage, not a lack of memory.
+
+    A footer of 48 bytes locates two blocks by their offsets and sizes (varints)
+    and ends with a fixed number.
+    """
+    path = folder / "ckpt-3.index"
+    content = path.read_bytes()
+    places = bytes([0, 8, 0, *[255] * 6, 127]).ljust(40, b"\0")  # 2**49 bytes
+    path.write_bytes(content[:-48] + places + content[-8:])
+    assert newest(folder) == 2
+    assert "ckpt-3 is damaged: " in capsys.readouterr().out
+    for read in (checkpoints.reader, checkpoints.read_table, open_checkpoint):
+        with pytest.raises(InputError, match="The checkpoint is damaged: "):
+            read(str(folder / "ckpt-3"))
 
 
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
