@@ -41,9 +41,11 @@ LITERT = {
 FORMATS = {  # {format: flags of the export}
     "saved_model": (),
     "xla": ("--jit_compile", "--fixed_length"),
+    "bfloat16": ("--precision=bfloat16",),
     **LITERT,
     "onnx": ("--to=onnx",),
 }
+CUT = ("saved_model", "bfloat16", "onnx")  # formats that accept short inputs
 TURNS = ("one", "many", "mixed", "bulk")
 HEAD = "format,MB,ratio,load s,p50 ms,32 /s,mix ms,64 /s,difference,accuracy"
 WORK = "work"  # first argument of the processes that measure one format
@@ -170,7 +172,7 @@ def make_work() -> Callable[[str], dict]:
     args = argparse.Namespace(**json.loads(sys.argv[2]))
     data, name = dict(np.load(args.inputs)), args.name
     start, call, texts = CALLS.get(name, saved_model_calls)(args)
-    asked = requests(data, cut=name in ("onnx", "saved_model"))
+    asked = requests(data, cut=name in CUT)
     call(asked["one"][0])
     loaded = time.monotonic() - start
     if texts:

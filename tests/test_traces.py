@@ -31,7 +31,7 @@ def changed(step, name, factor, machine=HERE):
 
 def test_the_recording_machine_compares_bits():
     """On the machine that recorded a trace, the smallest change is found."""
-    least = float(np.nextafter(np.float32(0.5), 1)) / 0.5
+    least = float(np.nextafter(np.float32(0.5), np.float32(1))) / 0.5
     found = comparison.first_difference(RECORDED, changed(3, "rate", least))
     assert found.startswith("step 4: rate is 0.5000000596")
     assert comparison.first_difference(RECORDED, RECORDED) is None

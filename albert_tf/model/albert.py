@@ -9,6 +9,8 @@ tokens.
 A `seed` (see `ops.py`) selects training; None selects inference.
 """
 
+import contextlib
+import functools
 import types
 from collections.abc import Mapping
 
@@ -21,6 +23,7 @@ from albert_tf.model.layers import (
     PLAIN,
     AlbertNetwork,
     ConfiguredLayer,
+    Weights,
     registered,
 )
 from albert_tf.model.ops import attention_products, dropout, flattened, fold_in
@@ -243,11 +246,20 @@ class AlbertEncoder(ConfiguredLayer):
         if self.loop != PLAIN and not return_all:
             return [self.looped(config, x, input_mask, seed, places)], []
         hidden_states, attention_probs = [], []
-        last = config.num_hidden_layers - 1
-        for i in range(config.num_hidden_layers):
-            blocks = self.layer_blocks(config, i)
-            asked = places if i == last else None
-            states, probs = self.layer(blocks, i, x, input_mask, seed, asked)
+        every = [
+            self.layer_blocks(config, i)
+            for i in range(config.num_hidden_layers)
+        ]
+        read = contextlib.nullcontext
+        if self.compute_dtype != "float32":
+            weights = Weights(dict.fromkeys(sum(sum(every, []), ())))
+            read = functools.partial(weights.read_as, *weights.tensors)
+        for i, blocks in enumerate(every):
+            asked = places if blocks is every[-1] else None
+            with read():
+                states, probs = self.layer(
+                    blocks, i, x, input_mask, seed, asked
+                )
             x = states[-1]
             hidden_states += states
             attention_probs += probs

@@ -5,8 +5,9 @@ compiles one layer instead of all layers. If the loop also rematerializes its
 layers, each additional layer needs memory for only one hidden state [B, T, H].
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -367,15 +368,45 @@ REMATERIALIZE = {"none": False, "layer": True}
 AUTO = "auto"  # depends on the kind of device
 
 
-def with_weights(layer: Layer, variables: Sequence[keras.Variable]) -> Callable:
-    """Return a layer as a pure function of (x, number, *weights)."""
+@custom_gradient
+def narrowed(wide: tf.Tensor, narrow: tf.Tensor) -> tf.Tensor:
+    """Return `narrow`, a cast of `wide`; the gradient is that of the cast."""
+    return tf.identity(narrow), lambda dy: (tf.cast(dy, wide.dtype), None)
 
-    def call(x, number, *weights):
-        values = list(zip(variables, weights, strict=True))
-        with keras.StatelessScope(state_mapping=values):
-            return layer(x, number)
 
-    return call
+class Weights:
+    """The weights of blocks, read and cast once for all layers.
+
+    Keras would cast the kernels again in each layer. As after such casts, the
+    layers' gradients are added in float32.
+
+    Attributes:
+      tensors: the weights, and the kernels once more in half precision.
+    """
+
+    def __init__(self, blocks: Iterable[keras.Layer]):
+        pairs = [(v, b.compute_dtype) for b in blocks for v in b.variables]
+        self._variables = [v for v, _ in pairs]
+        wide = [tf.convert_to_tensor(v.value) for v in self._variables]
+        narrow = {
+            i: tf.cast(x, dtype)
+            for i, (x, (_, dtype)) in enumerate(zip(wide, pairs, strict=True))
+            if x.dtype == tf.float32 != dtype and x.shape.rank > 1
+        }
+        self._kernels, self.tensors = list(narrow), (*wide, *narrow.values())
+
+    @contextlib.contextmanager
+    def read_as(self, *tensors: tf.Tensor) -> Iterator[None]:
+        """Let the blocks read these values of `tensors`."""
+        values = [*tensors[: len(self._variables)]]
+        kernels = tensors[len(self._variables) :]
+        for i, narrow in zip(self._kernels, kernels, strict=True):
+            values[i] = narrowed(values[i], narrow)
+        with keras.StatelessScope() as scope:
+            # The argument `state_mapping` would cast kernels back to float32.
+            for pair in zip(self._variables, values, strict=True):
+                scope.add_update(pair)
+            yield
 
 
 def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
@@ -389,8 +420,7 @@ def after(x: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
 def rematerialized(call: Callable) -> Callable:
     """Keep only a layer's input, and recompute the layer in the backward pass.
 
-    Args:
-      call: a function of (x, number, *weights) that reads no variables.
+    The layer is a function of (x, number, *weights) that reads no variables.
     """
 
     @custom_gradient
@@ -434,17 +464,18 @@ class EncoderLoop:
             dropout.
           x: hidden states [B, T, H].
           numbers: the numbers of the layers, which all call the same blocks.
-          blocks: the blocks that the layers call. Their weights are read once,
-            before the loop, because loops and recomputation compute gradients
-            only for tensors.
+          blocks: the blocks that the layers call. Loops and recomputation
+            compute gradients only for tensors, not for variables.
         """
-        variables = [v for block in blocks for v in block.variables]
-        call = with_weights(layer, variables)
-        if self.rematerialize:
-            call = rematerialized(call)
-        weights = [tf.convert_to_tensor(v.value) for v in variables]
+        weights = Weights(blocks)
+
+        def call(x, number, *tensors):
+            with weights.read_as(*tensors):
+                return layer(x, number)
+
+        pure = rematerialized(call) if self.rematerialize else call
         return LOOPS[self.form](
-            lambda x, number: call(x, number, *weights), x, numbers
+            lambda x, number: pure(x, number, *weights.tensors), x, numbers
         )
 
 

@@ -41,6 +41,14 @@ VARIABLES = (
 )
 
 
+# {format: legal values of `precision`}
+PRECISIONS = {
+    "saved_model": ("float32", "bfloat16"),
+    "litert": litert.PRECISIONS,
+    "onnx": ("float32",),
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
     """The model to export, the format and the destination."""
@@ -54,13 +62,14 @@ class ExportConfig:
         "saved_model",
         "Format to write: saved_model accepts raw strings; litert and onnx "
         "accept ids.",
-        choices=("saved_model", "litert", "onnx"),
+        choices=tuple(PRECISIONS),
     )
     precision: str = setting(
         "float32",
-        "Precision of a LiteRT file: dynamic_int8 has 8-bit weights; int8 also "
-        "has 8-bit activations.",
-        choices=litert.PRECISIONS,
+        "Precision. A SavedModel can compute in bfloat16, for devices that "
+        "support it. In a LiteRT file, dynamic_int8 has 8-bit weights, and "
+        "int8 also has 8-bit activations.",
+        choices=tuple(dict.fromkeys(sum(PRECISIONS.values(), ()))),
         group=DEVICES,
     )
     calibration_file: str | None = setting(
@@ -72,10 +81,10 @@ class ExportConfig:
 
     def __post_init__(self):
         validate(self)
+        legal = PRECISIONS[self.to]
         require(
-            self.precision == "float32" or self.to == "litert",
-            "`precision` must be float32 unless to=litert.",
-            to=self.to,
+            self.precision in legal,
+            f"`precision` must be {' or '.join(legal)} for to={self.to}.",
             precision=self.precision,
         )
         require(
@@ -247,7 +256,9 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         serving = litert.fixed(serving)
     if config.to != "saved_model":
         serving = dataclasses.replace(serving, ids_only=True)
-    server = load_server(config.model_dir, serving)
+    server = exact = load_server(config.model_dir, serving)
+    if config.precision == "bfloat16":
+        server = load_server(config.model_dir, serving, "mixed_bfloat16")
     copied, changed = [], ""
     with files.atomic_folder(folder) as temporary, without_notes():
         form.write(server, config, temporary)
@@ -255,7 +266,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
             server.task.save(files.join(temporary, form.assets))
             finetuned = served_task(config.model_dir, serving)
             changed = changed_lengths(finetuned, server.task)
-        found = verify(server, temporary, config.to, config.precision)
+        found = verify(exact, temporary, config.to, config.precision)
         if config.to == "saved_model":
             copied = tensorflow_serving.write_files(server, temporary, folder)
         check_target(folder, config.to)  # files may have appeared meanwhile

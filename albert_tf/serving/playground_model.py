@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401  (registers the tokenizer's operations)
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
@@ -205,6 +204,9 @@ class ExportedModel:
     """
 
     def __init__(self, folder: str):
+        # Imported here because only graphs with strings need its operations.
+        import tensorflow_text  # noqa: F401
+
         rule = "`saved_model` must be a folder written by `albert_tf.export`"
         files.require_no_pattern("`saved_model`", folder)
         path = files.join(folder, "assets", CONFIG_FILE)

@@ -356,13 +356,15 @@ def pretrained_weights(model, model_dir: str) -> dict[str, tf.Variable]:
     return weights
 
 
-def load_pretrained(model_dir: str, serving: ServingConfig) -> ServedModel:
+def load_pretrained(
+    model_dir: str, serving: ServingConfig, policy: str
+) -> ServedModel:
     """Return the server of a pretrained model."""
     limit = serving.null_score_diff_threshold
     rule = "`null_score_diff_threshold` needs a question-answering model."
     require(limit is None, rule, null_score_diff_threshold=limit)
     config = AlbertConfig.from_model_dir(model_dir)
-    model = AlbertForPretraining(config, dtype="float32")
+    model = AlbertForPretraining(config, dtype=policy)
     usual = config.max_position_embeddings
     encoder = encoder_of(model.albert, model_dir, serving, usual)
     weights = pretrained_weights(model, model_dir)
@@ -375,26 +377,31 @@ def served_task(model_dir: str, serving: ServingConfig) -> Task:
     return load_task(model_dir).updated(null_score_diff_threshold=limit)
 
 
-def load_finetuned(model_dir: str, serving: ServingConfig) -> ServedModel:
+def load_finetuned(
+    model_dir: str, serving: ServingConfig, policy: str
+) -> ServedModel:
     """Return the server of a fine-tuned model."""
     config = AlbertConfig.from_model_dir(model_dir)
     task = served_task(model_dir, serving)
-    model = task.build_model(config, "float32")
+    model = task.build_model(config, policy)
     usual = task.config.max_seq_length
     encoder = encoder_of(model.albert, model_dir, serving, usual)
     checkpoints.restore_weights(model, model_dir)
     return task_server(encoder, model, task)
 
 
-def load_server(model_dir: str, serving: ServingConfig) -> ServedModel:
+def load_server(
+    model_dir: str, serving: ServingConfig, policy: str = "float32"
+) -> ServedModel:
     """Return the server of a model directory, with weights in float32.
 
     Args:
       model_dir: a model directory, pretrained or fine-tuned.
       serving: settings of the export.
+      policy: the Keras dtype policy; see `AlbertModel`.
 
     Raises:
       InputError: if the directory is incomplete or does not fit the settings.
     """
     load = load_finetuned if is_finetuned(model_dir) else load_pretrained
-    return load(model_dir, serving)
+    return load(model_dir, serving, policy)

@@ -286,13 +286,13 @@ class Encoder:
         With `places` [R, P], return only the vectors at these positions.
         """
         encoded = self._compiled(**inputs)
-        return {name: encoded[name] for name in ENCODED}
+        return {name: tf.cast(encoded[name], tf.float32) for name in ENCODED}
 
     def pooled(self, **inputs) -> Tensors:
         """Return only `pooled_output` [R, H], which needs less computation."""
         no_tokens = inputs["input_ids"][:, :0]
         encoded = self._compiled(**inputs, places=no_tokens)
-        return {"pooled_output": encoded["pooled_output"]}
+        return {"pooled_output": tf.cast(encoded["pooled_output"], tf.float32)}
 
     def embeddings(self, **inputs) -> Tensors:
         """Return vectors: `pooled` and `mean` [R, H], and `tokens` [R, T, H].
@@ -308,7 +308,7 @@ class Encoder:
     def attention(self, **inputs) -> Tensors:
         """Return the attention of every head of every layer [R, L, A, T, T]."""
         every = self.albert(**inputs, return_all=True)["attention_probs"]
-        return {"attention": tf.stack(every, axis=1)}
+        return {"attention": tf.cast(tf.stack(every, axis=1), tf.float32)}
 
     def ids(self, one_each: bool = True) -> list[tf.TensorSpec]:
         """Return the input specs of a function that accepts ids."""

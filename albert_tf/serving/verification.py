@@ -36,7 +36,11 @@ MASKED = "The small [MASK] lies behind the old house."
 # The largest difference allowed, as a share of the largest number in an output
 # or of 1, whichever is larger. Because 8-bit models lose precision, their limit
 # rejects only outputs that are unrelated to the outputs of the Python model.
-LIMITS = {"float32": 1e-3, "float16": 0.1, "dynamic_int8": 1.0, "int8": 1.0}
+LIMITS = {
+    "float32": 1e-3,
+    **{"bfloat16": 0.1, "float16": 0.1},
+    **{"dynamic_int8": 1.0, "int8": 1.0},
+}
 
 NONE = 1e5  # larger numbers mark a missing answer
 

@@ -158,7 +158,6 @@ def test_extras_install_what_they_are_named_for():
 OF_PACKAGES = {
     "albert_tf/data/builder/beam_runner.py",
     "albert_tf/data/records/piece_vectors.py",
-    "albert_tf/serving/playground_model.py",
     "albert_tf/serving/playground_page.py",
 }
 

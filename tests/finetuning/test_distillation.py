@@ -21,7 +21,7 @@ SHORT = TaskConfig(max_seq_length=16)
 
 def tagging(*labels):
     task = find("token_classification").updated(**vars(SHORT))
-    return dataclasses.replace(task, labels=labels, scheme="bio")
+    return dataclasses.replace(task, labels=labels, scheme="BIO")
 
 
 def choosing(number):

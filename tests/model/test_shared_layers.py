@@ -1,5 +1,6 @@
 """Each form of the encoder loop has the results of an unrolled loop."""
 
+import contextlib
 import dataclasses
 import functools
 
@@ -14,6 +15,7 @@ from albert_tf.model.layers import (
     ON_TPU,
     PLAIN,
     EncoderLoop,
+    Weights,
     encoder_loop,
     rematerialized,
 )
@@ -136,6 +138,46 @@ def test_weights_keep_float32_gradients_over_layers():
     name = "albert/encoder/ffn_0_0/intermediate/kernel"
     assert looped[name].dtype == tf.float32
     np.testing.assert_allclose(looped[name], unrolled[name], 1e-5, 1e-6)
+
+
+def mixed_step(layers):
+    """Return the number of casts in a step in bfloat16, and its results."""
+    config = goldens.variant("shared", num_hidden_layers=layers)
+    random = goldens.random_weights(config)
+    model = goldens.build(config, random, dtype="mixed_bfloat16")
+    weights = list(named_variables(model).values())
+    inputs = goldens.random_inputs(config).values()
+
+    @tf.function(autograph=False)
+    def step():
+        with tf.GradientTape() as tape:
+            out = model(*inputs)
+            loss = tf.reduce_sum(out["mlm_logits"] ** 2)
+            loss += tf.reduce_sum(out["sop_logits"][:, 0])
+        found = [tf.convert_to_tensor(g) for g in tape.gradient(loss, weights)]
+        return out["mlm_logits"], found
+
+    made = step.get_concrete_function()
+    casts = [
+        op
+        for op in made.graph.get_operations()
+        if op.type == "Cast" and op.outputs[0].dtype == tf.bfloat16
+    ]
+    return len(casts), tf.nest.map_structure(lambda x: x.numpy(), made())
+
+
+@pytest.mark.slow_after(2)
+def test_layers_share_the_casts_of_their_kernels(monkeypatch):
+    """In bfloat16, the six kernels are cast once, not in each layer.
+
+    The outputs and gradients have the same bits as after a cast in each layer.
+    """
+    once, found = mixed_step(layers=4)
+    unused = contextlib.nullcontext()
+    monkeypatch.setattr(Weights, "read_as", lambda self, *tensors: unused)
+    each, wanted = mixed_step(layers=4)
+    assert each - once == 4 * 6
+    tf.nest.map_structure(np.testing.assert_array_equal, found, wanted)
 
 
 def nodes(layers):

@@ -2,13 +2,19 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import tensorflow as tf
-from exporting import close, copied, server_of
+from exporting import close, copied, loaded, of_kind, server_of, written
 
 from albert_tf.base.errors import InputError
 from albert_tf.model.albert import AlbertForPretraining, AlbertModel
 from albert_tf.model.config import AlbertConfig
+from albert_tf.serving import verification
+from albert_tf.serving.export import ExportConfig
+from albert_tf.serving.server import load_server
+from albert_tf.serving.signatures import ServingConfig
+from albert_tf.text.packing import INPUTS
 from albert_tf.training import checkpoints
 
 
@@ -42,6 +48,78 @@ def test_bfloat16_models_are_served_in_float32(pretrained_dir, tmp_path):
     found = server.call("ids", ids, tf.ones_like(ids), tf.zeros_like(ids))
     wanted = plain(ids, tf.ones_like(ids), tf.zeros_like(ids))
     close(found["sequence_output"], wanted["sequence_output"])
+
+
+SLOW_KINDS = (
+    *("classification", "regression", "embedding", "multiple_choice"),
+    "token_classification",
+)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "pretrained",
+        "question_answering",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_KINDS),
+    ],
+)
+def test_models_are_served_in_bfloat16(kind, pretrained_dir, tmp_path):
+    """On request, models compute in bfloat16 and return float32."""
+    folder = pretrained_dir
+    if kind != "pretrained":
+        folder = tmp_path / "m"
+        of_kind(kind, folder, pretrained_dir)
+    check_bfloat16(folder)
+
+
+def test_onnx_files_are_in_float32():
+    """Only a SavedModel computes in bfloat16."""
+    for to, legal in (("onnx", "float32"), ("litert", "float32 or float16 or")):
+        with pytest.raises(InputError, match=f"{legal}.* for to={to}"):
+            ExportConfig("model", "out", to=to, precision="bfloat16")
+
+
+@pytest.mark.slow
+def test_an_export_computes_in_bfloat16(pretrained_dir, tmp_path):
+    """A SavedModel has the outputs of its server in bfloat16."""
+    out = written(pretrained_dir, tmp_path / "o", precision="bfloat16")
+    inputs = dict.fromkeys(INPUTS, tf.constant([[1, 1, 0]]))
+    found = loaded(out)["ids"](**inputs)["sequence_output"]
+    config = ServingConfig(max_seq_length=12)
+    servers = [
+        load_server(str(pretrained_dir), config, policy)
+        for policy in ("mixed_bfloat16", "float32")
+    ]
+    half, exact = (
+        server.call("ids", *inputs.values())["sequence_output"]
+        for server in servers
+    )
+    close(found, half)
+    assert np.abs(found - exact).max() > 1e-4
+
+
+def check_bfloat16(folder):
+    """Compare the signatures of a model with those in float32."""
+    config = ServingConfig(max_seq_length=12)
+    exact = load_server(str(folder), config)
+    server = load_server(str(folder), config, "mixed_bfloat16")
+    requests = verification.requests(exact)
+    for name in ("embed", "attention"):
+        specs = exact.signatures[name].inputs
+        requests[name] = {
+            spec.name: np.array([verification.TEXTS[spec.name]], object)
+            for spec in specs
+        }
+    for name, request in requests.items():
+        values = verification.tensors(request).values()
+        wanted = verification.arrays(exact.call(name, *values))
+        found = verification.arrays(server.call(name, *values))
+        assert {k: x.dtype for k, x in found.items()} == {
+            k: x.dtype for k, x in wanted.items()
+        }
+        shares = [x.share for x in verification.differences(found, wanted)]
+        assert 0 < max(shares) < 0.05
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,8 @@ def test_differences(found, size, share):
     [
         ("float32", 1e-3, True),
         ("float32", 2e-3, False),
+        ("bfloat16", 0.09, True),
+        ("bfloat16", 0.2, False),
         ("float16", 0.09, True),
         ("float16", 0.2, False),
         ("dynamic_int8", 0.9, True),
