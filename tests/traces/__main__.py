@@ -28,7 +28,7 @@ def compare(name: str, measured: comparison.Recorded) -> bool:
         return False
     recorded = comparison.read(name)
     exact = recorded.machine == measured.machine
-    near = f"losses within {comparison.TOLERANCE:.0%}, on another machine"
+    near = "within the tolerances for other machines"
     how = "equal to the bit" if exact else near
     difference = comparison.first_difference(recorded, measured)
     print(f"{name}: {difference or how}", flush=True)

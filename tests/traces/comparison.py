@@ -3,14 +3,16 @@
 On the kind of machine that recorded the trace (the same processor, TensorFlow,
 Keras and NumPy), a run must match to the bit. Other machines round sums in a
 different order, and training amplifies the differences from step to step. On
-such machines, every loss and rate must be within `TOLERANCE`, and every norm
-within `NORM_TOLERANCE`. Scores that count examples are compared only on the
+such machines, losses, gradient norms and learning rates must be close; after
+the first `EARLY` steps of fine-tuning, losses must be similar, and norms may
+differ. Scores that count examples are compared only on the
 same kind of machine, because a rounding error can decide between two
 predictions.
 """
 
 import dataclasses
 import json
+import math
 import platform
 from importlib import metadata
 from pathlib import Path
@@ -21,10 +23,13 @@ LIBRARIES = ("tensorflow", "keras", "numpy")
 # features.
 MODEL = ("vendor_id", "cpu family", "model", "cache size")
 FEATURES = ("sse4_2", "avx", "fma", "avx2", "avx512", "avx_vnni", "amx")
-# Relative differences. With two threads, narrow vectors and no oneDNN, losses
-# differed by at most 0.2%, and the gradient norms of a memorized task by 9%.
+EARLY = 20
+# Relative differences. Between an AMD and an Intel processor, the losses of
+# pretraining differed by less than 1%. Those of fine-tuning differed by up to
+# 5% after step 20, and single gradient norms by a factor of 2.5.
 TOLERANCE = 0.01
 NORM_TOLERANCE = 0.3
+LATE_TOLERANCE = 0.1
 
 
 def machine() -> dict[str, str]:
@@ -84,14 +89,14 @@ def read(name: str) -> Recorded:
     return Recorded(**head, rows=rows)
 
 
-def tolerance(name: str, exact: bool) -> float:
-    """Return the relative tolerance for a value."""
-    if exact:
-        return 0.0
-    return NORM_TOLERANCE if name == "gradient_norm" else TOLERANCE
+def tolerance(name: str, late: bool) -> float:
+    """Return the relative tolerance for a value on another machine."""
+    if name == "gradient_norm":
+        return math.inf if late else NORM_TOLERANCE
+    return LATE_TOLERANCE if late and name.endswith("loss") else TOLERANCE
 
 
-def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
+def unequal(expected: dict, found: dict, exact: bool, late: bool) -> list[str]:
     """Return a description of each value that differs beyond the tolerance."""
     return [
         f"{name} is {found.get(name)!r}, recorded {expected.get(name)!r}"
@@ -99,7 +104,7 @@ def unequal(expected: dict, found: dict, exact: bool) -> list[str]:
         if name not in expected
         or name not in found
         or not abs(found[name] - expected[name])
-        <= tolerance(name, exact) * abs(expected[name])
+        <= (0 if exact else tolerance(name, late)) * abs(expected[name])
     ]
 
 
@@ -110,13 +115,15 @@ def first_difference(recorded: Recorded, run: Recorded) -> str | None:
     machine, within the tolerances.
     """
     exact = run.machine == recorded.machine
+    tuned = "task_loss" in recorded.rows[0]
     if run.recipes != recorded.recipes:
         return f"stands for {run.recipes}, recorded for {recorded.recipes}"
     if len(run.rows) != len(recorded.rows):
         return f"{len(run.rows)} steps, recorded {len(recorded.rows)}"
     pairs = zip(recorded.rows, run.rows, strict=True)
     for step, (expected, found) in enumerate(pairs, 1):
-        if different := unequal(expected, found, exact):
+        late = tuned and step > EARLY
+        if different := unequal(expected, found, exact, late):
             return f"step {step}: {'; '.join(different)}"
     scores = recorded.evaluation, run.evaluation
     if not exact:
@@ -124,6 +131,6 @@ def first_difference(recorded: Recorded, run: Recorded) -> str | None:
             {name: x for name, x in part.items() if name.endswith("loss")}
             for part in scores
         )
-    if different := unequal(*scores, exact):
+    if different := unequal(*scores, exact, late=tuned):
         return f"evaluation: {'; '.join(different)}"
     return None

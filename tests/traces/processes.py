@@ -12,11 +12,14 @@ from pathlib import Path
 from traces import comparison
 
 # TensorFlow and its libraries read these variables on import. The partition of
-# sums depends on the number of threads and the vector width.
+# sums depends on the number of threads and the vector width. On processors with
+# AVX-512, TensorFlow would use oneDNN, which aborts if it must compute bfloat16
+# products with AVX2.
 ENVIRONMENT = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V4",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
     "TF_NUM_INTRAOP_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
 }
