@@ -66,9 +66,8 @@ class ExportConfig:
     )
     precision: str = setting(
         "float32",
-        "Precision. A SavedModel can compute in bfloat16, for devices that "
-        "support it. In a LiteRT file, dynamic_int8 has 8-bit weights, and "
-        "int8 also has 8-bit activations.",
+        "Precision of a SavedModel's matrix products, or of a LiteRT file: "
+        "dynamic_int8 has 8-bit weights; int8 also has 8-bit activations.",
         choices=tuple(dict.fromkeys(sum(PRECISIONS.values(), ()))),
         group=DEVICES,
     )

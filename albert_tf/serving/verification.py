@@ -38,8 +38,10 @@ MASKED = "The small [MASK] lies behind the old house."
 # rejects only outputs that are unrelated to the outputs of the Python model.
 LIMITS = {
     "float32": 1e-3,
-    **{"bfloat16": 0.1, "float16": 0.1},
-    **{"dynamic_int8": 1.0, "int8": 1.0},
+    "bfloat16": 0.1,
+    "float16": 0.1,
+    "dynamic_int8": 1.0,
+    "int8": 1.0,
 }
 
 NONE = 1e5  # larger numbers mark a missing answer

@@ -48,7 +48,7 @@ def words():
     """Return a tagging task and sentences; some words have several pieces."""
     task = find("token_classification")
     task = task.updated(max_seq_length=16)
-    task = dataclasses.replace(task, labels=("O", "B-X"), scheme="bio")
+    task = dataclasses.replace(task, labels=("O", "B-X"), scheme="BIO")
     tags = ("O", "B-X", "O")
     lines = ("she walks slowly", "zqx naïve café", "a the a", "1,000 a a")
     return task, [Sentence(tuple(x.split()), tags, "", 1) for x in lines]

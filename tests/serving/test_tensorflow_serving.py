@@ -49,6 +49,8 @@ def test_an_export_answers_its_own_requests(exported_dir, signatures):
             asked.append(name)
             return signatures[name](**inputs)
 
+        known = signatures[name].structured_input_signature
+        run.structured_input_signature = known
         return run
 
     watched = {name: watch(name) for name in signatures}
