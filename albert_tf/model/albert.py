@@ -252,7 +252,9 @@ class AlbertEncoder(ConfiguredLayer):
         ]
         read = contextlib.nullcontext
         if self.compute_dtype != "float32":
-            weights = Weights(dict.fromkeys(sum(sum(every, []), ())))
+            # A dict, unlike a set, keeps the order of the blocks.
+            used = {b: None for pairs in every for pair in pairs for b in pair}
+            weights = Weights(used)
             read = functools.partial(weights.read_as, *weights.tensors)
         for i, blocks in enumerate(every):
             asked = places if blocks is every[-1] else None

@@ -370,18 +370,18 @@ AUTO = "auto"  # depends on the kind of device
 
 @custom_gradient
 def narrowed(wide: tf.Tensor, narrow: tf.Tensor) -> tf.Tensor:
-    """Return `narrow`, a cast of `wide`; the gradient is that of the cast."""
+    """Return `narrow`, but pass its gradient to `wide`, its float32 source."""
     return tf.identity(narrow), lambda dy: (tf.cast(dy, wide.dtype), None)
 
 
 class Weights:
     """The weights of blocks, read and cast once for all layers.
 
-    Keras would cast the kernels again in each layer. As after such casts, the
-    layers' gradients are added in float32.
+    Keras would cast the kernels in every layer. The sum of the layers'
+    gradients is still computed in float32.
 
     Attributes:
-      tensors: the weights, and the kernels once more in half precision.
+      tensors: all weights in float32, then the kernels in half precision.
     """
 
     def __init__(self, blocks: Iterable[keras.Layer]):
@@ -397,7 +397,7 @@ class Weights:
 
     @contextlib.contextmanager
     def read_as(self, *tensors: tf.Tensor) -> Iterator[None]:
-        """Let the blocks read these values of `tensors`."""
+        """Replace the blocks' variables by tensors ordered like `tensors`."""
         values = [*tensors[: len(self._variables)]]
         kernels = tensors[len(self._variables) :]
         for i, narrow in zip(self._kernels, kernels, strict=True):

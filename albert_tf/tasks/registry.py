@@ -366,7 +366,8 @@ def _checked(task: Task) -> Task:
         raise ValueError(f"`main_metric` is {task.main_metric!r:.60}")
     submissions = values.get("submissions", {"": values.get("submission", "")})
     for name in submissions.values():
-        if not files.is_name(name) or os.path.basename(name) != name:
+        plain_name = files.is_name(name) and os.path.basename(name) == name
+        if not plain_name or name in (".", ".."):
             raise ValueError(f"a submission is named {name!r:.60}")
     return task
 

@@ -91,10 +91,8 @@ def _damage() -> tuple[type[Exception], ...]:
     import tensorflow as tf
 
     # A damaged size makes TensorFlow request more memory than there is.
-    return (
-        tf.errors.OpError,
-        *(ValueError, IndexError, RuntimeError, MemoryError),
-    )
+    builtin = ValueError, IndexError, RuntimeError, MemoryError
+    return tf.errors.OpError, *builtin
 
 
 @contextlib.contextmanager

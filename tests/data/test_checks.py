@@ -1,5 +1,6 @@
 """Errors name damaged records; records are searched only after an error."""
 
+import contextlib
 import dataclasses
 import re
 import threading
@@ -173,6 +174,22 @@ def test_a_fault_inside_the_features(data_dir, split, inside):
     with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
         with checks.errors_explained(data_dir, metadata):
             read_all(data_dir, metadata, split)
+
+
+def test_the_folder_with_the_fault_is_named(tmp_path):
+    """If a run reads several folders, the error names the damaged one."""
+    folders = [str(tmp_path / name) for name in ("first", "second")]
+    for folder in folders:
+        Path(folder).mkdir()
+        write_records(Path(folder))
+    path = first_file(folders[0], EVAL)
+    rewrite(lambda r: [bytes([10, 2, 255, 255])])(path)
+    known = [with_sizes(folder, read_metadata(folder)) for folder in folders]
+    with pytest.raises(InputError, match=re.escape(f"{path}, record 2")):
+        with contextlib.ExitStack() as stack:
+            for folder, found in zip(folders, known, strict=True):
+                stack.enter_context(checks.errors_explained(folder, found))
+            read_all(folders[0], known[0], EVAL)
 
 
 @pytest.mark.parametrize("split", [metadata.TRAIN, metadata.EVAL])

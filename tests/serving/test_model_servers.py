@@ -73,7 +73,7 @@ def test_models_are_served_in_bfloat16(kind, pretrained_dir, tmp_path):
     check_bfloat16(folder)
 
 
-def test_onnx_files_are_in_float32():
+def test_other_formats_do_not_compute_in_bfloat16():
     """Only a SavedModel computes in bfloat16."""
     for to, legal in (("onnx", "float32"), ("litert", "float32 or float16 or")):
         with pytest.raises(InputError, match=f"{legal}.* for to={to}"):
@@ -84,7 +84,8 @@ def test_onnx_files_are_in_float32():
 def test_an_export_computes_in_bfloat16(pretrained_dir, tmp_path):
     """A SavedModel has the outputs of its server in bfloat16."""
     out = written(pretrained_dir, tmp_path / "o", precision="bfloat16")
-    inputs = dict.fromkeys(INPUTS, tf.constant([[1, 1, 0]]))
+    values = map(tf.constant, ([[2, 9, 0]], [[1, 1, 0]], [[0, 1, 0]]))
+    inputs = dict(zip(INPUTS, values, strict=True))
     found = loaded(out)["ids"](**inputs)["sequence_output"]
     config = ServingConfig(max_seq_length=12)
     servers = [

@@ -272,6 +272,7 @@ def test_a_field_of_another_type(tmp_path, name, changes):
         ("squad-2.0", {"main_metric": "accuracy"}, "main_metric"),
         ("squad-2.0", {"submission": "../x.json"}, "submission"),
         ("squad-2.0", {"submission": "/x.json"}, "submission"),
+        ("squad-2.0", {"submission": ".."}, "submission"),
         ("sst-2", {"submissions": {"": "../SST-2.tsv"}}, "submission"),
         ("sst-2", {"layout": "wsc"}, "layout"),
         ("sst-2", {"scores": ["accuracy", "recall"]}, "scores"),

@@ -5,9 +5,8 @@ Keras and NumPy), a run must match to the bit. Other machines round sums in a
 different order, and training amplifies the differences from step to step. On
 such machines, losses, gradient norms and learning rates must be close; after
 the first `EARLY` steps of fine-tuning, losses must be similar, and norms may
-differ. Scores that count examples are compared only on the
-same kind of machine, because a rounding error can decide between two
-predictions.
+differ. Scores that count examples are compared only on the same kind of
+machine, because a rounding error can decide between two predictions.
 """
 
 import dataclasses

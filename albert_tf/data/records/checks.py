@@ -147,8 +147,9 @@ def _explained(
         said = message[message.index(path) :].splitlines()[0].rstrip("]")
         return _refusal(fault_in(path) or said)
     if UNPARSED in message:
+        # If there is none, the record is in another folder of the run.
         fault = next(filter(None, map(fault_in, paths)), "")
-        return _refusal(fault or f"{data_dir}: a record cannot be parsed")
+        return _refusal(fault) if fault else None
     return None
 
 
