@@ -382,7 +382,7 @@ def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
     size, most = metadata.vocab_size, step.about["config"]["vocab_size"]
     rule = "`vocab_size` of the records must be at most the model's "
     require(size <= most, f"{rule}`vocab_size`, {most}.", vocab_size=size)
-    return metadata
+    return dataclasses.replace(metadata, vocab_size=size or most)
 
 
 def describe(step: StepFile) -> str:

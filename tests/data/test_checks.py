@@ -84,6 +84,10 @@ FAULTS = {
         rewrite(lambda r: [example(1, without=["input_mask"])]),
         ", record 2: `input_mask` has 0 values instead of 8",
     ),
+    "illegal id": (
+        rewrite(lambda r: [example(128)]),
+        ", record 2: `input_ids` contains 128, but values must be from 0 to 12",
+    ),
     "type": (rewrite(with_float_mask), ", record 2, Key: input_mask, "),
     "long": (
         rewrite(lambda r: [example(1, tokens=10)]),
@@ -251,7 +255,9 @@ def test_a_run_begins_with_a_check(data_dir, monkeypatch):
     # The first training records have ids up to 15, and held-out ones more.
     for size, place in ((15, "train.*contains 15"), (16, "eval.*contains 93")):
         smaller = dataclasses.replace(metadata, vocab_size=size)
-        with pytest.raises(InputError, match=f"{place}, but .* below {size}"):
+        with pytest.raises(
+            InputError, match=f"{place}, but .* from 0 to {size - 1}"
+        ):
             checks.check_files(data_dir, smaller)
     path = first_file(data_dir)
     with open(path, "rb+") as file:

@@ -1,10 +1,11 @@
 """Checks that records match their metadata."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
@@ -17,8 +18,9 @@ from albert_tf.data.records.metadata import (
     Metadata,
     RecordFile,
     entry_path,
-    id_limits,
+    legal,
     static_sizes,
+    value_limits,
 )
 
 # Remote storage has a high latency but handles many calls at once.
@@ -46,13 +48,45 @@ def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
     )
 
 
-def _wrong_static(feature, metadata: Metadata) -> str:
+def _wrong_values(name: str, values: Sequence, metadata: Metadata) -> str:
+    """Describe an illegal value of a feature; return "" if there is none."""
+    limit = value_limits(metadata)[name]
+    illegal = [x for x in (max(values), min(values)) if not legal(x, limit)]
+    legal_values = f"from 0 to {limit - 1}" if limit else "0 or greater"
+    return (
+        f"`{name}` contains {illegal[0]}, but values must be {legal_values}"
+        if illegal
+        else ""
+    )
+
+
+def _wrong_predictions(feature) -> str:
+    """Describe an illegal weight or a prediction at padding, if there is one.
+
+    Args:
+      feature: a static record whose integers are legal.
+    """
+    weights = np.array(feature["masked_lm_weights"])
+    if not np.all((weights >= 0) & np.isfinite(weights)):
+        return "`masked_lm_weights` contains an illegal weight"
+    places = np.array(feature["masked_lm_positions"])[weights > 0]
+    padded = places[np.array(feature["input_mask"])[places] == 0]
+    return (
+        f"position {padded[0]} is predicted but padded" if len(padded) else ""
+    )
+
+
+def _wrong_padded(feature, metadata: Metadata) -> str:
     """Describe the fault in a padded record; return "" if there is none."""
-    if wrong := _wrong_sizes(feature, static_sizes(metadata)):
+    sizes = static_sizes(metadata)
+    if wrong := _wrong_sizes(feature, sizes):
         return wrong
-    for name, size in id_limits(metadata).items():
-        if 0 < size <= (highest := max(feature[name])):
-            return f"`{name}` contains {highest}, but ids must be below {size}"
+    for name in value_limits(metadata):
+        if name in sizes:
+            if wrong := _wrong_values(name, feature[name], metadata):
+                return wrong
+    if "masked_lm_weights" in sizes:
+        return _wrong_predictions(feature)
     return ""
 
 
@@ -63,14 +97,20 @@ def _wrong_dynamic(feature, metadata: Metadata) -> str:
     tokens, room = sum(feature["segment_lengths"]), metadata.max_seq_length - 3
     if not 0 < tokens <= room:
         return f"`segment_lengths` sum to {tokens} instead of 1 to {room}"
+    dtype = id_type(metadata.vocab_size)
     bytes_due = {
-        "token_ids": tokens * id_type(metadata.vocab_size).itemsize,
+        "token_ids": tokens * dtype.itemsize,
         "word_starts": -(-tokens // 8),
     }
     for name, due in bytes_due.items():
         if (size := len(feature[name][0])) != due:
             return f"`{name}` is {size} bytes long for {tokens} tokens"
-    return ""
+    values = feature | {
+        "token_ids": np.frombuffer(feature["token_ids"][0], dtype)
+    }
+    names = "segment_lengths", "token_ids", "next_sentence_labels"
+    wrong = (_wrong_values(name, values[name], metadata) for name in names)
+    return next(filter(None, wrong), "")
 
 
 def _first_fault(
@@ -78,7 +118,7 @@ def _first_fault(
 ) -> str:
     """Describe the first fault in a file, or in its first `limit` records."""
     dynamic = metadata.form(split) == DYNAMIC
-    wrong_in = _wrong_dynamic if dynamic else _wrong_static
+    wrong_in = _wrong_dynamic if dynamic else _wrong_padded
     for number, record in enumerate(islice(tfrecord.read(path), limit)):
         try:
             feature = tfrecord.parse(record)

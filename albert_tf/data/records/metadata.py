@@ -30,6 +30,7 @@ import typing
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -199,18 +200,37 @@ def load_metadata(data_dir: str) -> Metadata:
         ) from None
 
 
-def id_limits(metadata: Metadata) -> dict[str, int]:
-    """Return {feature of ids: number of legal ids, or 0 if unknown}."""
+def value_limits(metadata: Metadata) -> dict[str, int]:
+    """Return {feature of integers: number of legal values, or 0 if unknown}.
+
+    Legal values start at 0. The features are those of all forms of records.
+    """
+    ids, tokens = metadata.vocab_size, metadata.max_seq_length
     if metadata.task == PHONEMES:
-        labels = metadata.statistics[LABELS]
-        return {"symbol_ids": metadata.vocab_size, "word_ids": labels}
-    return {"input_ids": metadata.vocab_size}
+        return {"symbol_ids": ids, "word_ids": metadata.statistics[LABELS]}
+    limits = dict.fromkeys(("token_ids", "input_ids", "masked_lm_ids"), ids)
+    flags = "input_mask", "segment_ids", "next_sentence_labels"
+    return (
+        limits
+        | dict.fromkeys(flags, 2)
+        | {"masked_lm_positions": tokens, "segment_lengths": tokens - 2}
+    )
+
+
+def legal(values: Any, limit: int) -> Any:
+    """Return whether integers are legal, as a boolean array or tensor.
+
+    Args:
+      values: an array or a tensor.
+      limit: the number of legal values, or 0 if unknown.
+    """
+    return (values >= 0) & ((values < limit) | (limit == 0))
 
 
 def static_sizes(metadata: Metadata) -> dict[str, int]:
     """Return the number of values of each feature in a padded record."""
     if metadata.task == PHONEMES:
-        return dict.fromkeys(id_limits(metadata), metadata.max_seq_length)
+        return dict.fromkeys(value_limits(metadata), metadata.max_seq_length)
     tokens = ("input_ids", "input_mask", "segment_ids")
     predictions = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     return (

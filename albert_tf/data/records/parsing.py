@@ -29,8 +29,9 @@ from albert_tf.data.phoneme_masking import mask_words
 from albert_tf.data.records.metadata import (
     PHONEMES,
     Metadata,
-    id_limits,
+    legal,
     static_sizes,
+    value_limits,
 )
 
 # Tag of `Example.features`, an example's only field: number 1,
@@ -88,6 +89,47 @@ def padded_features(metadata: Metadata) -> dict[str, tf.io.FixedLenFeature]:
     }
 
 
+def check_values(
+    batch: dict[str, tf.Tensor], names: tf.Tensor, metadata: Metadata
+) -> dict[str, tf.Tensor]:
+    """Return a batch; at run time, raise an error for illegal integers.
+
+    Without this check, GPUs and XLA would silently use other values.
+
+    Args:
+      batch: tensors [B, ...] as stored, before a cast could change them.
+      names: [B] string, see `parse_examples`.
+      metadata: defines the legal values.
+    """
+    checks = []
+    for name, limit in value_limits(metadata).items():
+        if name in batch:
+            sound = tf.reduce_all(legal(batch[name], limit), axis=1)
+            fault = f"`{name}` contains an illegal value"
+            checks.append(require_all(sound, names, fault))
+    with tf.control_dependencies(checks):
+        return {name: tf.identity(value) for name, value in batch.items()}
+
+
+def check_predictions(
+    batch: dict[str, tf.Tensor], names: tf.Tensor
+) -> tf.Operation | None:
+    """Raise an error at run time for illegal weights or predicted padding.
+
+    Args:
+      batch: static records with legal integers.
+      names: [B] string, see `parse_examples`.
+    """
+    weights = batch["masked_lm_weights"]
+    positive = (weights >= 0) & tf.math.is_finite(weights)
+    positions = batch["masked_lm_positions"]
+    seen = tf.gather(batch["input_mask"], positions, batch_dims=1) > 0
+    sound = tf.reduce_all(positive & (seen | (weights == 0)), axis=1)
+    return require_all(
+        sound, names, "padding is predicted, or a weight is illegal"
+    )
+
+
 def parse_static(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
@@ -102,10 +144,12 @@ def parse_static(
       masked_lm_ids, masked_lm_weights [B, P]; sentence_order_labels [B].
     """
     batch = parse_examples(names, serialized, padded_features(metadata))
-    batch = {
-        name: value if value.dtype == tf.float32 else tf.cast(value, tf.int32)
-        for name, value in batch.items()
-    }
+    batch = check_values(batch, names, metadata)
+    with tf.control_dependencies([check_predictions(batch, names)]):
+        batch = {
+            name: tf.cast(value, "float32" if "weights" in name else "int32")
+            for name, value in batch.items()
+        }
     labels = batch.pop("next_sentence_labels")  # [B, 1]
     return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
 
@@ -176,21 +220,27 @@ def parse_dynamic(
     room = metadata.max_seq_length - 3
     parsed = parse_examples(names, serialized, FEATURES)
     dtype = id_type(metadata.vocab_size)
-    sizes = tf.cast(parsed["segment_lengths"], tf.int32)
-    total = tf.reduce_sum(sizes, axis=1)
+    total = tf.reduce_sum(parsed["segment_lengths"], axis=1)
     length = tf.strings.length(parsed["token_ids"])
+    length = tf.cast(length, tf.int64)
     fits = (total <= room) & (length == total * dtype.itemsize)
     sound = require_all(fits, names, "its lengths contradict each other")
     with tf.control_dependencies([sound]):
-        sizes = tf.identity(sizes)
+        parsed = {name: tf.identity(value) for name, value in parsed.items()}
     ids = tf.io.decode_raw(
         parsed["token_ids"],
         tf.dtypes.as_dtype(dtype),
         fixed_length=room * dtype.itemsize,
     )
     starts = _unpack_bits(parsed["word_starts"], room)
-    labels = tf.cast(parsed["next_sentence_labels"][:, 0], tf.int32)
-    return tf.cast(ids, tf.int32), starts, sizes, labels
+    integers = {
+        "token_ids": tf.cast(ids, tf.int64),
+        "segment_lengths": parsed["segment_lengths"],
+        "next_sentence_labels": parsed["next_sentence_labels"],
+    }
+    integers = check_values(integers, names, metadata)
+    ids, sizes, labels = (tf.cast(x, tf.int32) for x in integers.values())
+    return ids, starts, sizes, labels[:, 0]
 
 
 def parse_phonemes(
@@ -198,12 +248,8 @@ def parse_phonemes(
 ) -> dict[str, tf.Tensor]:
     """Parse a batch of phoneme records: symbol_ids, word_ids int32 [B, T]."""
     batch = parse_examples(names, serialized, padded_features(metadata))
-    for name, limit in id_limits(metadata).items():
-        sound = tf.reduce_all(batch[name] < limit, axis=1)
-        fault = require_all(sound, names, f"`{name}` has an id >= {limit}")
-        with tf.control_dependencies([fault]):
-            batch[name] = tf.cast(batch[name], tf.int32)
-    return batch
+    batch = check_values(batch, names, metadata)
+    return {name: tf.cast(ids, tf.int32) for name, ids in batch.items()}
 
 
 # A function from positions in the stream, [B] int64, and from names and

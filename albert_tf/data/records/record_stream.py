@@ -20,7 +20,9 @@ from albert_tf.data.records.metadata import (
     TRAIN,
     Metadata,
     entry_path,
+    legal,
     static_sizes,
+    value_limits,
 )
 
 # Number of records that are shuffled together.
@@ -80,11 +82,24 @@ def _static_batch(features: Features, metadata: Metadata) -> dict:
     return {
         name: np.array(
             [feature[name] for feature in features],
-            np.float32 if name == "masked_lm_weights" else np.int32,
+            np.float32 if name == "masked_lm_weights" else np.int64,
         )
         for name in static_sizes(metadata)
         if name != "next_sentence_labels"
     }
+
+
+def _check(arrays: dict[str, np.ndarray], metadata: Metadata) -> None:
+    """Raise `ValueError` for illegal integers, or a prediction at padding."""
+    for name, limit in value_limits(metadata).items():
+        if name in arrays and not np.all(legal(arrays[name], limit)):
+            raise ValueError(f"`{name}` contains an illegal value")
+    seen = np.take_along_axis(
+        arrays["input_mask"], arrays["masked_lm_positions"], axis=1
+    )
+    weights = arrays["masked_lm_weights"]
+    if not np.all(np.where(seen, weights >= 0, weights == 0)):
+        raise ValueError("padding is predicted, or a weight is illegal")
 
 
 def _padded(rows: list[np.ndarray], room: int) -> np.ndarray:
@@ -103,7 +118,9 @@ def _dynamic_batch(
     ids = [np.frombuffer(f["token_ids"][0], dtype) for f in features]
     bits = [np.frombuffer(f["word_starts"][0], np.uint8) for f in features]
     starts = _padded([np.unpackbits(x)[:room] for x in bits], room) > 0
-    sizes = np.array([f["segment_lengths"] for f in features], np.int32)
+    sizes = np.array([f["segment_lengths"] for f in features], np.int64)
+    if not np.all(sizes >= 0):
+        raise ValueError("`segment_lengths` contains a negative number")
     ids = _padded(ids, room).astype(np.int32)
     arrays = mask(positions, ids, starts, sizes)
     return dict(zip(MASKED_NAMES, arrays, strict=True))
@@ -172,15 +189,17 @@ class RecordStream:
                     features, self.metadata, positions, self.mask
                 )
             labels = [f["next_sentence_labels"][0] for f in features]
+            labels = np.array(labels, np.int64)
+            _check(batch | {"next_sentence_labels": labels}, self.metadata)
         except (ValueError, IndexError) as error:
             raise InputError(
                 f"The records must match their metadata: {error}; make or copy "
                 f"them again. Received: data_dir={self.data_dir}"
             ) from None
-        return batch | {
-            "sentence_order_labels": np.array(labels, np.int32),
-            "example_weights": np.ones(len(records), np.float32),
-        }
+        batch["sentence_order_labels"] = labels
+        batch["example_weights"] = np.ones(len(records))
+        types = {"f": np.float32, "i": np.int32}
+        return {n: x.astype(types[x.dtype.kind]) for n, x in batch.items()}
 
     def held_out(self, batch_size: int) -> Iterator[dict]:
         """Yield the held-out batches once; zeros pad the last batch."""

@@ -155,12 +155,14 @@ def read(data_dir: str, config: AlbertConfig, trains: bool) -> Folders:
     """
     folders = {f: read_metadata(f) for f in phases.folders(data_dir)}
     for folder, metadata in folders.items():
-        # Released records do not name a vocabulary, so they must use the
-        # model's vocabulary.
-        size = metadata.vocab_size or config.vocab_size
-        checks.check_files(
-            folder, dataclasses.replace(metadata, vocab_size=size)
-        )
+        if not metadata.vocab_size:
+            # Released records do not name a vocabulary, so they must use the
+            # model's vocabulary.
+            metadata = dataclasses.replace(
+                metadata, vocab_size=config.vocab_size
+            )
+            folders[folder] = metadata
+        checks.check_files(folder, metadata)
         check_records(config, metadata)
         if metadata.masking(TRAIN) == DYNAMIC:
             vocabulary_beside(folder, metadata)

@@ -1,0 +1,150 @@
+"""Records with illegal values raise errors in all readers.
+
+A GPU, or a graph compiled by XLA, would silently use other values.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_records import SLOTS, TOKENS, serialized
+
+from albert_tf.base.errors import InputError
+from albert_tf.data.masking import DYNAMIC, STATIC
+from albert_tf.data.records import checks, parsing, tfrecord
+from albert_tf.data.records.metadata import LABELS, PHONEMES, Metadata
+from albert_tf.data.records.record_stream import RecordStream
+
+VOCAB, WORDS = 60, 7
+STATIC_RECORD = {
+    "input_ids": [2, 59, 4, 5, 3, 0, 0, 0],
+    "input_mask": [1, 1, 1, 1, 1, 0, 0, 0],
+    "segment_ids": [0, 0, 0, 1, 1, 0, 0, 0],
+    "masked_lm_positions": [4, 0],
+    "masked_lm_ids": [59, 0],
+    "masked_lm_weights": [1.0, 0.0],
+    "next_sentence_labels": [1],
+}
+DYNAMIC_RECORD = {
+    "token_ids": [np.array([59, 0, 5], np.uint16).tobytes()],
+    "word_starts": [b"\xe0"],
+    "segment_lengths": [1, 2],
+    "next_sentence_labels": [1],
+}
+PHONEME_RECORD = {
+    "symbol_ids": [16, 59, 0, 1, 2, 3, 16, 0],
+    "word_ids": [0, 6, 6, 2, 2, 2, 0, 0],
+}
+# {form: (record, function that parses it, function that describes a fault)}
+FORMS = {
+    STATIC: (STATIC_RECORD, parsing.parse_static, checks._wrong_padded),
+    DYNAMIC: (DYNAMIC_RECORD, parsing.parse_dynamic, checks._wrong_dynamic),
+    PHONEMES: (PHONEME_RECORD, parsing.parse_phonemes, checks._wrong_padded),
+}
+
+
+def metadata_of(form, **changes):
+    """Return the metadata of records of a form."""
+    settings = {
+        STATIC: {},
+        DYNAMIC: {"masking": DYNAMIC},
+        PHONEMES: {"task": PHONEMES},
+    }
+    values = {
+        "max_seq_length": TOKENS,
+        "max_predictions_per_seq": SLOTS,
+        "vocab_size": VOCAB,
+        "tokenizer_fingerprint": "",
+        "splits": {},
+        "settings": settings[form],
+        "statistics": {LABELS: WORDS},
+    }
+    return Metadata(**values | changes)
+
+
+def errors_of(form, record, metadata):
+    """Return what each reader reports about a record; "" if it is legal."""
+    legal, parse, describe = FORMS[form]
+    record = serialized(**record)
+    errors = [describe(tfrecord.parse(record), metadata)]
+    names = tf.constant(["legal", "file, record 9"])
+    batch = tf.constant([serialized(**legal), record])
+    try:
+        tf.function(lambda n, x: parse(n, x, metadata))(names, batch)
+    except tf.errors.InvalidArgumentError as error:
+        assert "file, record 9: " in str(error) and "legal:" not in str(error)
+        errors.append(str(error))
+    else:
+        errors.append("")
+    if form == STATIC:  # dynamic records need a folder with a tokenizer
+        stream = RecordStream("folder", metadata, seed=0)
+        try:
+            stream.batch([record])
+        except InputError as error:
+            errors.append(str(error))
+        else:
+            errors.append("")
+    return errors
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_legal_values(form):
+    """The largest legal values, and unused slots, raise no error."""
+    assert not any(errors_of(form, FORMS[form][0], metadata_of(form)))
+
+
+@pytest.mark.parametrize(
+    "form, name, limit",
+    [
+        (STATIC, "input_ids", VOCAB),
+        (STATIC, "input_mask", 2),
+        (STATIC, "segment_ids", 2),
+        (STATIC, "masked_lm_positions", TOKENS),
+        (STATIC, "masked_lm_ids", VOCAB),
+        (STATIC, "next_sentence_labels", 2),
+        (DYNAMIC, "next_sentence_labels", 2),
+        (PHONEMES, "symbol_ids", VOCAB),
+        (PHONEMES, "word_ids", WORDS),
+    ],
+)
+def test_illegal_integers(form, name, limit):
+    """Negative, too large and overflowing integers are errors everywhere."""
+    record = FORMS[form][0]
+    for value in -1, limit, 2**32 + 1:
+        wrong = record | {name: [*record[name][:-1], value]}
+        for error in errors_of(form, wrong, metadata_of(form)):
+            assert f"`{name}`" in error or "bounds" in error
+
+
+def test_illegal_tokens_and_lengths():
+    """Dynamic records need legal ids, and lengths of at least 0."""
+    ids = {"token_ids": [np.array([1, 60, 5], np.uint16).tobytes()]}
+    for error in errors_of(DYNAMIC, DYNAMIC_RECORD | ids, metadata_of(DYNAMIC)):
+        assert "`token_ids`" in error
+    lengths = {"segment_lengths": [4, -1]}
+    wrong = DYNAMIC_RECORD | lengths
+    for error in errors_of(DYNAMIC, wrong, metadata_of(DYNAMIC)):
+        assert "`segment_lengths`" in error
+
+
+def test_predictions_need_tokens_and_legal_weights():
+    """Predicted padding, and weights that are negative or NaN, are errors."""
+    for changes in (
+        {"masked_lm_positions": [5, 0]},
+        {"masked_lm_weights": [-1.0, 0.0]},
+        {"masked_lm_weights": [1.0, float("nan")]},
+    ):
+        wrong = STATIC_RECORD | changes
+        for error in errors_of(STATIC, wrong, metadata_of(STATIC)):
+            assert "padd" in error or "weight" in error
+    unused = STATIC_RECORD | {"masked_lm_positions": [4, 7]}
+    assert not any(errors_of(STATIC, unused, metadata_of(STATIC)))
+
+
+def test_unknown_vocabulary():
+    """Without a known vocabulary, any id of at least 0 is legal."""
+    unknown = metadata_of(STATIC, vocab_size=0)
+    large = STATIC_RECORD | {"input_ids": [10**6] * TOKENS}
+    assert not any(errors_of(STATIC, large, unknown))
+    negative = STATIC_RECORD | {"input_ids": [-1] * TOKENS}
+    for error in errors_of(STATIC, negative, unknown):
+        assert "`input_ids`" in error or "bounds" in error
