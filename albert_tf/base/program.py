@@ -140,9 +140,8 @@ def run(
 ) -> None:
     """Run a script's `main` under absl; print a user error in one line.
 
-    A user error ends the program with status 1. User errors include files that
-    cannot be read or written, and standard input that is not UTF-8. A second
-    Ctrl-C ends the program immediately.
+    User errors, such as unreadable files or standard input that is not UTF-8,
+    end the program with status 1. A second Ctrl-C ends it immediately.
 
     Args:
       main: the program, which reads the flags.

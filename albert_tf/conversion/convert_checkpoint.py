@@ -238,13 +238,12 @@ def convert(
                 f"full? Received: output={output}"
             ) from None
         lines = describe_source(source)
-    left_out = len(source.tensors) - count
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
-    without_heads = to == "sentence_transformers" or source.symbols
-    if left_out:
+    if left_out := len(source.tensors) - count:
+        without_heads = to == "sentence_transformers" or source.symbols
+        heads = " or of heads" if without_heads else ""
         lines.append(
-            f"warning: {left_out} tensors of the optimizer"
-            f"{' or of heads' * bool(without_heads)} are omitted, "
+            f"warning: {left_out} tensors of the optimizer{heads} are omitted, "
             f"because a {to} folder cannot store them"
         )
     return lines

@@ -71,14 +71,12 @@ class TaskModel(NetworkModel):
         Args:
           path: as for `albert_tf.load`, or a fine-tuned model directory.
           labels: the classes, in order. Default: the model's own classes.
-          max_length: maximum number of tokens in an input. Default: the task's
-            value.
+          max_length: maximum number of tokens. Default: the task's value.
           new_head: whether to replace a fine-tuned model's head.
           num_labels: the number of classes, if they have no names.
           lora_rank: the rank of low-rank matrices (LoRA), which the encoder
             learns instead of its weights.
-          added_pieces: texts that become pieces of the vocabulary, such as
-            `[E1]`, each with a row in the embedding table.
+          added_pieces: texts to add to the vocabulary as pieces, like `[E1]`.
           **settings: options listed in the class's docstring; fields of
             `TaskConfig`, such as `classifier_dropout`; names of columns, such
             as `text_column`; `hidden_dropout_prob` and
@@ -337,15 +335,13 @@ class TaskModel(NetworkModel):
         """Train, and return the `History`; see `keras.Model.fit`.
 
         Args:
-          x: texts, or a tuple of columns if the task has several columns. If
-            `y` is None, `x` can also be (texts, labels), a `tf.data.Dataset` of
-            such tuples, or a file, frame or data set with columns. Batches of
-            ids are also accepted.
+          x: texts, or a tuple of columns if the task has several; batches of
+            ids; or, without `y`, (texts, labels), a `tf.data.Dataset` of such
+            tuples, or a file, frame or data set with columns.
           y: labels.
           batch_size: number of examples per step, 32 by default.
           epochs: number of passes over the data.
-          validation_split: share of the examples to evaluate on, from the end
-            of the data.
+          validation_split: share of the data, from its end, to evaluate on.
           validation_data: data to evaluate on instead, in the form of `x`.
           shuffle: whether to reshuffle for each epoch.
           class_weight: {class index or name: weight}. The default weight is 1.

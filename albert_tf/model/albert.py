@@ -327,15 +327,13 @@ class AlbertModel(AlbertNetwork):
           seed: see the module docstring.
           return_all: whether to return the outputs of every block.
           layers: number of layers to run; None means all.
-          places: int32 [B, P], the positions at which to compute outputs; the
-            last block computes only these positions and [CLS]. None means all
-            positions, P = T.
+          places: int32 [B, P], the positions that the last block computes, in
+            addition to [CLS]. None means all positions, P = T.
 
         Returns:
           A dict of `sequence_output` [B, P, H] and `pooled_output` [B, H]. With
-          `return_all`, the dict also contains `embedding_output` (see
-          `AlbertEmbeddings`) and two lists with an entry for every inner
-          block: `hidden_states` [B, T, H] and `attention_probs` [B, A, T, T].
+          `return_all`, also `embedding_output` (see `AlbertEmbeddings`) and for
+          each block `hidden_states` [B, T, H], `attention_probs` [B, A, T, T].
         """
         embedding_output, x = self.embeddings(
             input_ids, segment_ids, seed=fold_in(seed, 0)

@@ -51,6 +51,16 @@ def _device_variable(value: tf.Tensor) -> tf.Variable:
     )
 
 
+def no_steps(names: int) -> StepSums:
+    """Return the sums of zero steps, for reports with `names` names."""
+    return StepSums(
+        tf.zeros([2, names]),
+        tf.zeros([]),
+        tf.constant(-1, tf.int64),
+        tf.constant(0, tf.int64),
+    )
+
+
 def summed_steps(
     strategy: tf.distribute.Strategy,
     replica_step: Callable,
@@ -69,12 +79,7 @@ def summed_steps(
       iterations: the number of updates so far.
       names: the number of names in a report.
     """
-    nothing = StepSums(
-        tf.zeros([2, names]),
-        tf.zeros([]),
-        tf.constant(-1, tf.int64),
-        tf.constant(0, tf.int64),
-    )
+    nothing = no_steps(names)
     with strategy.scope():
         sums = StepSums(*map(_device_variable, nothing))
 

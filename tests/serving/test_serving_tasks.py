@@ -44,6 +44,30 @@ def texts_of(predictions):
     return [[answer.text for answer in p.best] for p in predictions]
 
 
+def assert_answers(row, prediction, context, threshold):
+    """Assert that the served answers to a question equal a prediction."""
+    # The served answers may repeat a text.
+    texts = list(dict.fromkeys(x.decode() for x in row["answers"]))
+    shared = min(len(texts), len(prediction.best))
+    assert texts[:shared] == [a.text for a in prediction.best[:shared]]
+    best = prediction.best[0]
+    assert row["answers"][0].decode() == best.text
+    if best.text:
+        assert (row["starts"][0], row["ends"][0]) == best.place
+        close(row["scores"][0], best.score, 1e-4)
+        weights = np.exp(row["scores"] - row["scores"][0])
+        close(row["probabilities"], weights / weights.sum())
+    begin, end = row["byte_starts"][0], row["byte_ends"][0]
+    assert context.encode()[begin:end].decode() == best.text
+    odds = prediction.null_odds
+    close(row["null_odds"], odds, 1e-4 + 1e-6 * abs(odds))
+    answer = "" if odds > threshold else best.text
+    assert row["answer"].decode() == answer
+    unreal = row["scores"] <= 2 * NO_ANSWER
+    for name in ("starts", "ends", "probabilities"):
+        assert not row[name][unreal].any()
+
+
 @pytest.mark.parametrize(
     "head", ["simple", pytest.param("beam", marks=pytest.mark.slow)]
 )
@@ -69,27 +93,8 @@ def test_answers_equal_the_task_in_python(pretrained_dir, tmp_path, head):
     found = served(question=strings(QUESTIONS), context=strings(CONTEXTS))
     found = {k: v.numpy() for k, v in found.items()}
     for i, prediction in enumerate(wanted):
-        # The served answers may repeat a text.
-        texts = list(dict.fromkeys(x.decode() for x in found["answers"][i]))
-        shared = min(len(texts), len(prediction.best))
-        assert texts[:shared] == [a.text for a in prediction.best[:shared]]
-        best = prediction.best[0]
-        assert found["answers"][i, 0].decode() == best.text
-        if best.text:
-            place = found["starts"][i, 0], found["ends"][i, 0]
-            assert place == best.place
-            close(found["scores"][i, 0], best.score, 1e-4)
-            weights = np.exp(found["scores"][i] - found["scores"][i, 0])
-            close(found["probabilities"][i], weights / weights.sum())
-        begin, end = found["byte_starts"][i, 0], found["byte_ends"][i, 0]
-        assert CONTEXTS[i].encode()[begin:end].decode() == best.text
-        odds = prediction.null_odds
-        close(found["null_odds"][i], odds, 1e-4 + 1e-6 * abs(odds))
-        answer = "" if odds > threshold else best.text
-        assert found["answer"][i].decode() == answer
-        unreal = found["scores"][i] <= 2 * NO_ANSWER
-        for name in ("starts", "ends", "probabilities"):
-            assert not found[name][i][unreal].any()
+        row = {name: values[i] for name, values in found.items()}
+        assert_answers(row, prediction, CONTEXTS[i], threshold)
     none = served(question=strings([]), context=strings([]))
     assert all(value.shape[0] == 0 for value in none.values())
     # A batch of two questions has more rows than questions.
