@@ -15,7 +15,6 @@ import posixpath
 import re
 import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from glob import escape
 from glob import glob as local_glob
@@ -139,8 +138,19 @@ def names(path: str) -> list[str]:
     return sorted(name.rstrip("/") for name in entries)
 
 
+def without_slash(folder: str) -> str:
+    """Return a folder's path without slashes at its end; `/` stays."""
+    return folder.rstrip("/") or folder[:1]
+
+
 def is_free(path: str) -> bool:
-    """Return whether a path does not exist or is an empty folder."""
+    """Return whether a path does not exist or is an empty folder.
+
+    The empty path is not free, because the system takes it for the current
+    folder.
+    """
+    if not path:
+        return False
     return not exists(path) or (is_folder(path) and not names(path))
 
 
@@ -209,67 +219,6 @@ def atomic_path(path: str) -> Iterator[str]:
         with contextlib.suppress(OSError):
             remove(temporary)
         raise
-
-
-def _upload(folder: str, path: str) -> None:
-    """Replace the contents of a folder with the contents of a local folder.
-
-    All new files are copied under temporary names before old files are removed.
-    """
-    whole: dict[str, str] = {}  # {temporary name: name}
-    try:
-        for place, _, file_names in os.walk(folder):
-            there = path + place.removeprefix(folder)
-            make_folder(there)
-            for name in file_names:
-                temporary = unfinished(join(there, name))
-                whole[temporary] = join(there, name)
-                copy(join(place, name), temporary)
-    except BaseException:
-        for temporary in filter(exists, whole):
-            remove(temporary)
-        raise
-    for place, _, file_names in list(walk(path)):
-        old = {join(place, name) for name in file_names}
-        for name in old - {*whole, *whole.values()}:
-            remove(name)
-    for name in {*names(path)} - {*os.listdir(folder)}:
-        if is_folder(join(path, name)):
-            remove_folder(join(path, name))
-    for temporary, name in whole.items():
-        rename(temporary, name)
-
-
-@contextlib.contextmanager
-def atomic_folder(path: str) -> Iterator[str]:
-    """Yield a temporary folder that replaces `path` if the block succeeds.
-
-    The temporary folder is local, and is copied if it cannot be renamed to
-    `path`. Stores such as `gs://` cannot rename a folder atomically, and not
-    every library can write to them. A mount point, such as a container's
-    volume, cannot be replaced; neither can a folder whose parent is not
-    writable.
-    """
-    parent = os.path.dirname(os.path.realpath(path))
-    fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
-    if is_remote(path) or fixed or os.path.ismount(path):
-        with tempfile.TemporaryDirectory() as temporary:
-            yield temporary
-            _upload(temporary, path.rstrip("/"))
-        return
-    path = os.path.realpath(path)
-    temporary, old = unfinished(path), unfinished(f"{path}.old")
-    try:
-        make_folder(temporary)
-        yield temporary
-        if exists(path):
-            rename(path, old)
-        rename(temporary, path)
-    finally:
-        if exists(temporary):
-            remove_folder(temporary)
-    if exists(old):
-        remove_folder(old)
 
 
 @contextlib.contextmanager

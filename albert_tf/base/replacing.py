@@ -1,7 +1,9 @@
-"""Before replacing a folder, check that our programs wrote all its files."""
+"""Replacing a folder atomically, if our programs wrote all its files."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -27,13 +29,13 @@ class Contents(NamedTuple):
     needed: frozenset[str]
     patterns: tuple[str, ...]
 
-    def foreign(self, paths: list[str]) -> list[str]:
-        """Return the paths that the program did not write.
+    def is_complete(self, folder: str) -> bool:
+        """Return whether a folder contains all needed files."""
+        needed = (files.join(folder, name) for name in self.needed)
+        return all(map(files.exists, needed))
 
-        If a needed file is missing, return all paths.
-        """
-        if not self.needed <= {*paths}:
-            return paths
+    def foreign(self, paths: list[str]) -> list[str]:
+        """Return the paths that the program did not write."""
         return [
             path
             for path in paths
@@ -71,8 +73,84 @@ def check_replaceable(
     if files.is_free(folder):
         return
     require(files.is_folder(folder), rule, **{name: folder})
-    paths = paths_in(folder)
-    foreign = min((form.foreign(paths) for form in forms), key=len)
+    complete = [form for form in forms if form.is_complete(folder)]
+    # Other folders can be large, so only their names are listed.
+    paths = paths_in(folder) if complete else files.names(folder)
+    foreign = min((x.foreign(paths) for x in complete), key=len, default=paths)
     more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
     received = f"{folder} with {', '.join(foreign[:3])}{more}"
     require(not foreign, rule, **{name: received})
+
+
+def _upload(folder: str, path: str) -> None:
+    """Replace the contents of a folder with the contents of a local folder.
+
+    All new files are copied under temporary names before old files are removed.
+    """
+    whole: dict[str, str] = {}  # {temporary name: name}
+    try:
+        for place, _, file_names in os.walk(folder):
+            there = path + place.removeprefix(folder)
+            files.make_folder(there)
+            for name in file_names:
+                temporary = files.unfinished(files.join(there, name))
+                whole[temporary] = files.join(there, name)
+                files.copy(files.join(place, name), temporary)
+    except BaseException:
+        for temporary in filter(files.exists, whole):
+            files.remove(temporary)
+        raise
+    for place, _, file_names in list(files.walk(path)):
+        old = {files.join(place, name) for name in file_names}
+        for name in old - {*whole, *whole.values()}:
+            files.remove(name)
+    for name in {*files.names(path)} - {*os.listdir(folder)}:
+        if files.is_folder(files.join(path, name)):
+            files.remove_folder(files.join(path, name))
+    for temporary, name in whole.items():
+        files.rename(temporary, name)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
+    """Yield a temporary folder that becomes `path` if the block succeeds.
+
+    The temporary folder is local, and is copied if it cannot be renamed to
+    `path`. Stores such as `gs://` cannot rename a folder atomically, and not
+    every library can write to them. A mount point, such as a container's
+    volume, cannot be replaced; neither can a folder whose parent is not
+    writable. The current folder keeps its identity for the programs in it.
+
+    Args:
+      path: the folder.
+      replace: whether to replace a folder that contains files. The caller
+        checks these files.
+
+    Raises:
+      InputError: if `path` is not new or empty, before or after the block.
+    """
+    rule = "The folder must be new or empty; its files were left unchanged."
+    require(replace or files.is_free(path), rule, folder=path)
+    parent = os.path.dirname(os.path.realpath(path))
+    fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
+    fixed = fixed or files.is_inside(os.getcwd(), path) or os.path.ismount(path)
+    if files.is_remote(path) or fixed:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield temporary
+            require(replace or files.is_free(path), rule, folder=path)
+            _upload(temporary, files.without_slash(path))
+        return
+    path = os.path.realpath(path)
+    temporary, old = files.unfinished(path), files.unfinished(f"{path}.old")
+    try:
+        files.make_folder(temporary)
+        yield temporary
+        require(replace or files.is_free(path), rule, folder=path)
+        if files.exists(path):
+            files.rename(path, old)
+        files.rename(temporary, path)
+    finally:
+        if files.exists(temporary):
+            files.remove_folder(temporary)
+    if files.exists(old):
+        files.remove_folder(old)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
+from albert_tf.base.replacing import atomic_folder
 from albert_tf.base.settings import TASK, Validated, setting
 from albert_tf.conversion import huggingface, plbert, tf1
 from albert_tf.conversion.huggingface_heads import (
@@ -224,7 +225,7 @@ def convert(
         to=to,
     )
     reading = Reading(**how)
-    with files.atomic_folder(output) as temporary:
+    with atomic_folder(output) as temporary:
         source = open_source(input, reading)
         _check(source, to, reading.pairs)
         if half_precision:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from albert_tf.base import files, program, settings
 from albert_tf.base.console import format_table
 from albert_tf.base.errors import require
+from albert_tf.base.replacing import atomic_folder
 from albert_tf.base.settings import (
     FLAG_FILE,
     MODEL,
@@ -312,7 +313,7 @@ def stages(
 def write(config: ShrinkConfig, data: DataConfig, model: Model) -> None:
     """Write the directory of the smaller model."""
     source = config.model_dir
-    with files.atomic_folder(config.output_dir) as folder:
+    with atomic_folder(config.output_dir) as folder:
         model.config.save(folder)
         if tokenizer := tokenizer_in(source):
             tokenizer.save(folder)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -13,7 +14,11 @@ import tensorflow as tf
 from albert_tf.base import files
 from albert_tf.base.errors import InputError, require
 from albert_tf.base.program import command
-from albert_tf.base.replacing import Contents, check_replaceable
+from albert_tf.base.replacing import (
+    Contents,
+    atomic_folder,
+    check_replaceable,
+)
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.sources import (
     Reading,
@@ -125,6 +130,11 @@ def open_model(
     return with_added_pieces(source, added_pieces) if added_pieces else source
 
 
+def is_path(path: Any) -> bool:
+    """Return whether an argument is a path, and not empty."""
+    return isinstance(path, str | os.PathLike) and bool(str(path))
+
+
 def write_model_dir(
     path: str,
     config: AlbertConfig,
@@ -134,13 +144,14 @@ def write_model_dir(
     overwrite: bool,
 ) -> None:
     """Write a model directory atomically; replace the old one if requested."""
-    path = str(path).rstrip("/")
+    require(is_path(path), "`path` must name a folder.", path=path)
+    path = files.without_slash(str(path))
     rule = "`path` must be a new or empty folder; `overwrite=True` replaces a "
     rule += "model directory that contains no other files."
     if overwrite:
         check_replaceable("path", path, [WRITTEN], rule)
     require(overwrite or files.is_free(path), rule, path=path)
-    with files.atomic_folder(path) as temporary:
+    with atomic_folder(path, overwrite) as temporary:
         config.save(temporary)
         if tokenizer:
             tokenizer.save(temporary)
@@ -308,6 +319,8 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
           **serving: fields of `ServingConfig` and of `ExportConfig`, such as
             `precision`.
         """
+        rule = "`export_dir` must name a folder."
+        require(is_path(filepath), rule, export_dir=filepath)
         with tempfile.TemporaryDirectory() as folder:
             model_dir = files.join(folder, "model")
             self.save(model_dir)

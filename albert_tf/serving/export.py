@@ -11,7 +11,11 @@ import tensorflow as tf
 
 from albert_tf.base import files, program
 from albert_tf.base.errors import InputError, require
-from albert_tf.base.replacing import Contents, check_replaceable
+from albert_tf.base.replacing import (
+    Contents,
+    atomic_folder,
+    check_replaceable,
+)
 from albert_tf.base.settings import (
     DEVICES,
     MODEL_DIR,
@@ -249,7 +253,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
         to=config.to,
         jit_compile=serving.jit_compile,
     )
-    folder, form = config.export_dir.rstrip("/"), FORMATS[config.to]
+    folder, form = files.without_slash(config.export_dir), FORMATS[config.to]
     check_target(folder, config.to)
     if config.to == "litert":
         serving = litert.fixed(serving)
@@ -259,7 +263,7 @@ def export_model(config: ExportConfig, serving: ServingConfig) -> None:
     if config.precision == "bfloat16":
         server = load_server(config.model_dir, serving, "mixed_bfloat16")
     copied, changed = [], ""
-    with files.atomic_folder(folder) as temporary, without_notes():
+    with atomic_folder(folder, replace=True) as temporary, without_notes():
         form.write(server, config, temporary)
         if server.task:
             server.task.save(files.join(temporary, form.assets))

@@ -1,7 +1,6 @@
 """Local file operations give the same results as those of TensorFlow."""
 
 import os
-import shutil
 import subprocess
 import sys
 from unittest import mock
@@ -296,104 +295,6 @@ def test_a_file_is_written_whole_or_not_at_all(folder, name):
     assert (folder / "a.txt").read_text() == "a.txt"
     files.write_bytes(f"{folder}/{name}", b"whole")
     assert (folder / name).read_bytes() == b"whole"
-
-
-def test_a_folder_replaces_another(folder):
-    """The old folder is removed only when the new one is complete."""
-    path = folder / "sub"
-    with pytest.raises(RuntimeError):
-        with files.atomic_folder(str(path)) as temporary:
-            files.write_bytes(f"{temporary}/new", b"")
-            raise RuntimeError
-    assert [p.name for p in path.iterdir()] == ["c.txt"]
-    with files.atomic_folder(str(path)) as temporary:
-        files.write_bytes(f"{temporary}/new", b"")
-    assert [p.name for p in path.iterdir()] == ["new"]
-    assert os.path.dirname(temporary) == str(folder)  # renamed, not copied
-    assert not list(folder.glob("sub.*"))
-
-
-def test_a_folder_takes_nothing_of_a_killed_process(folder):
-    """Files of a killed process are not used, even if its process ID recurs."""
-    for kind in ("tmp", "old"):
-        stale = folder / f"sub.{kind}{os.getpid()}"
-        stale.mkdir()
-        (stale / "stale").write_text("")
-    with files.atomic_folder(str(folder / "sub")) as temporary:
-        files.write_bytes(f"{temporary}/new", b"")
-    assert files.names(str(folder / "sub")) == ["new"]
-
-
-@pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
-def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
-    """A folder can be replaced if its path ends in a slash or is a link.
-
-    The content of the link's target is replaced, and the link remains.
-    """
-    (folder / "link").symlink_to(folder / "sub")
-    with files.atomic_folder(f"{folder}/{path}") as temporary:
-        files.write_bytes(f"{temporary}/new", b"")
-    assert files.names(f"{folder}/{path}") == ["new"]
-    assert (folder / "link").is_symlink()
-    assert not [n for n in files.names(folder) if ".tmp" in n or ".old" in n]
-
-
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("path.ismount", lambda path: path.endswith("sub")),
-        ("access", lambda path, mode: False),
-    ],
-)
-def test_a_folder_that_cannot_be_renamed_is_filled(
-    name, answer, folder, monkeypatch
-):
-    """A folder that cannot be renamed, such as a mount, is not replaced.
-
-    The new files are copied into the folder instead.
-    """
-    path = str(folder / "sub")
-
-    def rename(name, to):
-        assert path not in (name, to), "Device or resource busy"
-        os.rename(name, to)
-
-    monkeypatch.setattr(f"os.{name}", answer)
-    monkeypatch.setattr(os, "replace", rename)
-    with files.atomic_folder(path) as temporary:
-        files.write_text(f"{temporary}/new/a", "")
-    assert files.names(path) == ["new"] and files.names(f"{path}/new") == ["a"]
-
-
-def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
-    """If the disk fills up while new files are copied, all old files remain.
-
-    If all files are copied, the old files are removed.
-    """
-    path, copied = folder / "sub", []
-    (path / "inner").mkdir()
-    (path / "inner" / "old").write_text("old")
-    before = sorted(x for x in path.rglob("*"))
-
-    def copy(name, to):
-        if copied:
-            raise OSError("No space left on device")
-        copied.append(shutil.copyfile(name, to))
-
-    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
-    monkeypatch.setattr(files, "copy", copy)
-    with pytest.raises(OSError, match="No space"):
-        with files.atomic_folder(str(path)) as temporary:
-            files.write_text(f"{temporary}/c.txt", "new")
-            files.write_text(f"{temporary}/inner/new", "new")
-    assert copied and sorted(x for x in path.rglob("*")) == before
-    assert (path / "c.txt").read_text() == "c"
-    monkeypatch.undo()
-    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
-    with files.atomic_folder(str(path)) as temporary:
-        files.write_text(f"{temporary}/c.txt", "new")
-    assert [x.name for x in path.rglob("*")] == ["c.txt"]
-    assert (path / "c.txt").read_text() == "new"
 
 
 def test_glob_says_what_is_wrong(folder):

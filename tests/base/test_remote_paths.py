@@ -11,6 +11,7 @@ from tiny_corpus import ROOT
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
+from albert_tf.base.replacing import atomic_folder
 
 
 @pytest.mark.parametrize(
@@ -66,10 +67,10 @@ def test_a_remote_folder_is_made_on_the_disk(scheme, tmp_path):
     path = scheme.format(tmp_path / "made")
     files.write_text(f"{path}/old", "old")
     with pytest.raises(RuntimeError):
-        with files.atomic_folder(path):
+        with atomic_folder(path, replace=True):
             raise RuntimeError
     assert files.names(path) == ["old"]
-    with files.atomic_folder(path) as folder:
+    with atomic_folder(path, replace=True) as folder:
         assert not files.is_remote(folder)
         files.write_text(files.join(folder, "a"), "1")
         files.write_text(files.join(folder, "b", "c"), "2")

@@ -1,11 +1,17 @@
-"""A folder may be replaced only if programs wrote all of its files."""
+"""Folders are replaced atomically, if programs wrote all of their files."""
 
 import os
+import shutil
 
 import pytest
 
+from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.base.replacing import Contents, check_replaceable
+from albert_tf.base.replacing import (
+    Contents,
+    atomic_folder,
+    check_replaceable,
+)
 
 FORMS = (
     Contents(frozenset({"state"}), ("state", "ckpt-[0-9]*.json")),
@@ -81,3 +87,154 @@ def test_few_of_many_are_listed(tmp_path):
     folder = write(tmp_path, "state", *"vwxyz")
     with pytest.raises(InputError, match="with v, w, x and 2 more$"):
         check(folder)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a subfolder that contains a file."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.txt").write_text("c")
+    return tmp_path
+
+
+def test_a_folder_replaces_another(folder):
+    """The old folder is removed only when the new one is complete."""
+    path = folder / "sub"
+    with pytest.raises(RuntimeError):
+        with atomic_folder(str(path), True) as temporary:
+            files.write_bytes(f"{temporary}/new", b"")
+            raise RuntimeError
+    assert [p.name for p in path.iterdir()] == ["c.txt"]
+    with atomic_folder(str(path), True) as temporary:
+        files.write_bytes(f"{temporary}/new", b"")
+    assert [p.name for p in path.iterdir()] == ["new"]
+    assert os.path.dirname(temporary) == str(folder)  # renamed, not copied
+    assert not list(folder.glob("sub.*"))
+
+
+def test_a_folder_takes_nothing_of_a_killed_process(folder):
+    """Files of a killed process are not used, even if its process ID recurs."""
+    for kind in ("tmp", "old"):
+        stale = folder / f"sub.{kind}{os.getpid()}"
+        stale.mkdir()
+        (stale / "stale").write_text("")
+    with atomic_folder(str(folder / "sub"), True) as temporary:
+        files.write_bytes(f"{temporary}/new", b"")
+    assert files.names(str(folder / "sub")) == ["new"]
+
+
+@pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])
+def test_a_folder_may_end_in_a_slash_or_be_a_link(folder, path):
+    """A folder can be replaced if its path ends in a slash or is a link.
+
+    The content of the link's target is replaced, and the link remains.
+    """
+    (folder / "link").symlink_to(folder / "sub")
+    with atomic_folder(f"{folder}/{path}", True) as temporary:
+        files.write_bytes(f"{temporary}/new", b"")
+    assert files.names(f"{folder}/{path}") == ["new"]
+    assert (folder / "link").is_symlink()
+    assert not [n for n in files.names(folder) if ".tmp" in n or ".old" in n]
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("path.ismount", lambda path: path.endswith("sub")),
+        ("access", lambda path, mode: False),
+    ],
+)
+def test_a_folder_that_cannot_be_renamed_is_filled(
+    name, answer, folder, monkeypatch
+):
+    """A folder that cannot be renamed, such as a mount, is not replaced.
+
+    The new files are copied into the folder instead.
+    """
+    path = str(folder / "sub")
+
+    def rename(name, to):
+        assert path not in (name, to), "Device or resource busy"
+        os.rename(name, to)
+
+    monkeypatch.setattr(f"os.{name}", answer)
+    monkeypatch.setattr(os, "replace", rename)
+    with atomic_folder(path, True) as temporary:
+        files.write_text(f"{temporary}/new/a", "")
+    assert files.names(path) == ["new"] and files.names(f"{path}/new") == ["a"]
+
+
+def test_nothing_goes_before_a_filled_folder_is_whole(folder, monkeypatch):
+    """If the disk fills up while new files are copied, all old files remain.
+
+    If all files are copied, the old files are removed.
+    """
+    path, copied = folder / "sub", []
+    (path / "inner").mkdir()
+    (path / "inner" / "old").write_text("old")
+    before = sorted(x for x in path.rglob("*"))
+
+    def copy(name, to):
+        if copied:
+            raise OSError("No space left on device")
+        copied.append(shutil.copyfile(name, to))
+
+    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
+    monkeypatch.setattr(files, "copy", copy)
+    with pytest.raises(OSError, match="No space"):
+        with atomic_folder(str(path), True) as temporary:
+            files.write_text(f"{temporary}/c.txt", "new")
+            files.write_text(f"{temporary}/inner/new", "new")
+    assert copied and sorted(x for x in path.rglob("*")) == before
+    assert (path / "c.txt").read_text() == "c"
+    monkeypatch.undo()
+    monkeypatch.setattr("os.path.ismount", lambda place: place == str(path))
+    with atomic_folder(str(path), True) as temporary:
+        files.write_text(f"{temporary}/c.txt", "new")
+    assert [x.name for x in path.rglob("*")] == ["c.txt"]
+    assert (path / "c.txt").read_text() == "new"
+
+
+@pytest.mark.parametrize("path", ["", ".", "sub", "sub/..", "/", "//"])
+def test_files_are_never_replaced_unasked(folder, path, monkeypatch):
+    """Without `replace`, no folder with files is touched.
+
+    The empty path, which the system takes for the current folder, is an error.
+    """
+    monkeypatch.chdir(folder)
+    with pytest.raises(InputError, match="new or empty"):
+        with atomic_folder(path):
+            pytest.fail("the block must not run")
+    assert files.names(str(folder)) == ["sub"]
+    assert files.names(str(folder / "sub")) == ["c.txt"]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_files_that_appear_meanwhile_stay(folder, inside, monkeypatch):
+    """If files appear in the folder while the block runs, they are kept."""
+    path = folder / "new"
+    path.mkdir()
+    if inside:
+        monkeypatch.chdir(path)
+    with pytest.raises(InputError, match="new or empty"):
+        with atomic_folder(str(path)) as temporary:
+            files.write_text(f"{temporary}/ours", "")
+            (path / "theirs").write_text("")
+    assert files.names(str(path)) == ["theirs"]
+    assert files.names(str(folder)) == ["new", "sub"]
+
+
+def test_the_current_folder_is_filled(folder, monkeypatch):
+    """A new model in the current folder leaves programs in that folder."""
+    path = folder / "new"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    with atomic_folder(".") as temporary:
+        files.write_text(f"{temporary}/a/b", "ours")
+    assert os.listdir() == ["a"] and os.path.samefile(".", path)
+
+
+@pytest.mark.parametrize("path", ["/", "//", "a/", "a//", "a"])
+def test_the_root_keeps_its_slash(path):
+    """Slashes at the end are removed, but `/` remains the root."""
+    assert files.without_slash(path) == ("/" if path[0] == "/" else "a")

@@ -83,6 +83,23 @@ def test_nothing_but_a_model_is_replaced(pretrained_dir, tmp_path, name):
     assert {*folder.rglob("*")} == there
 
 
+@pytest.mark.parametrize("path", ["", "/", ".", None, "..", "sub/../"])
+@pytest.mark.parametrize("overwrite", [None, True])
+def test_no_folder_with_files_is_lost(
+    pretrained_dir, tmp_path, monkeypatch, path, overwrite
+):
+    """Odd paths never replace the current folder, or a folder around it."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "thesis.txt").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    model = albert_tf.load(pretrained_dir)
+    with pytest.raises(InputError, match="`path`"):
+        model.save(path, overwrite=overwrite)
+    with pytest.raises(InputError, match="`export_dir`"):
+        model.export(path)
+    assert {x.name for x in tmp_path.iterdir()} == {"sub", "thesis.txt"}
+
+
 def test_a_file_is_not_replaced_by_a_model(pretrained_dir, tmp_path):
     """A model replaces neither a file nor a folder without weights."""
     model = albert_tf.load(pretrained_dir)
