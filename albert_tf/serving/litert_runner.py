@@ -35,6 +35,7 @@ class Runner:
     Attributes:
       task: the task of a fine-tuned model, or None.
       fields: the names and types of a query's values.
+      is_pair: whether a query needs two texts.
       outputs: {name: shape} of the model's outputs.
 
     Args:
@@ -72,11 +73,12 @@ class Runner:
             name: tuple(map(int, x["shape"]))
             for name, x in self._run.get_output_details().items()
         }
-        self.task, self.fields = None, Task.fields
+        self.task, self.fields, self.is_pair = None, Task.fields, False
         if is_finetuned(folder):
             task = load_task(folder)
             self.task = task.updated(max_seq_length=self.length)
             self.fields = self.task.fields
+            self.is_pair = self.task.is_pair
         self._check_task(folder)
 
     def _check_task(self, folder: str) -> None:
@@ -207,11 +209,18 @@ class RunnerConfig(Validated):
     top_k: int = variant(TOP_K)
 
 
-def fields_of(line: str, fields: dict[str, type]) -> dict:
+def fields_of(
+    line: str, fields: dict[str, type], is_pair: bool = False
+) -> dict:
     """Return the fields of a query, which is a JSON object or plain text.
 
     A line that begins like an object, or that has too many nested levels, is
     not treated as plain text.
+
+    Args:
+      line: the query.
+      fields: the names and types of the model's fields.
+      is_pair: whether the model requires a second text.
     """
     rule = f"A query must have at most {MOST_CHARACTERS:,} characters."
     require(len(line) <= MOST_CHARACTERS, rule, characters=len(line))
@@ -225,7 +234,8 @@ def fields_of(line: str, fields: dict[str, type]) -> dict:
         values = None
     if not isinstance(values, dict):
         values = {"text": line} if "text" in fields else {}
-    values = {"text_pair": ""} | values
+    if not is_pair:
+        values = {"text_pair": ""} | values
     legal = all(
         isinstance(values.get(name), kind) for name, kind in fields.items()
     )
@@ -244,7 +254,8 @@ def answers(config: RunnerConfig) -> Iterator[dict]:
     runner = Runner(config.model, available())
     lines = (line.rstrip("\n") for line in sys.stdin)
     for line in lines if config.text is None else [config.text]:
-        yield runner.answer(fields_of(line, runner.fields), config.top_k)
+        query = fields_of(line, runner.fields, runner.is_pair)
+        yield runner.answer(query, config.top_k)
 
 
 @program.command(RunnerConfig)

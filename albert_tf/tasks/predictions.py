@@ -3,14 +3,16 @@
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf.base import files
+from albert_tf.base.errors import require
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.task import Task
+from albert_tf.text.packing import is_column
 from albert_tf.text.tokenizers import Tokenizer
 
 
@@ -20,6 +22,27 @@ class Prediction:
 
     label: Any  # in the same form as in the examples
     probabilities: np.ndarray  # [C]; empty if the label is a number
+
+
+def check_query(query: Any, task: Task, name: str) -> None:
+    """Raise `InputError` unless a query has a task's fields.
+
+    Args:
+      query: the query.
+      task: the task that answers it.
+      name: the query's name in error messages.
+    """
+    optional = set() if task.is_pair else {"text_pair"}
+    required = [field for field in task.fields if field not in optional]
+    legal = (
+        isinstance(query, Mapping)
+        and {*required} <= {*query} <= {*task.fields}
+        # `Task.example` checks lists.
+        and all(isinstance(query[x], str) for x in query if x != "choices")
+    )
+    names = ", ".join(f"`{field}`" for field in required)
+    rule = f"A query must be a dict with {names}, and with texts as values."
+    require(legal, rule, **{name: repr(query)[:200]})
 
 
 class Predictor:
@@ -50,8 +73,17 @@ class Predictor:
         Args:
           queries: one dict {field: value} per query; see `Task.fields`.
           top: the maximum number of answers to a question.
+
+        Raises:
+          InputError: if a query lacks a field, or has other fields or values.
         """
         task = self.task.for_queries()
+        rule = "`queries` must be a list of dicts."
+        require(is_column(queries), rule, queries=repr(queries)[:60])
+        for number, query in enumerate(queries):
+            check_query(query, task, f"queries[{number}]")
+        if not len(queries):
+            return []
         predictor = Predictor(task, self.tokenizer, self.run)
         examples = [task.example(**query) for query in queries]
         pairs = zip(queries, predictor.predictions(examples), strict=True)

@@ -385,6 +385,17 @@ def test_a_plain_text_is_a_query():
         litert_runner.fields_of("x" * 99, fields)
 
 
+def test_a_model_of_pairs_needs_two_texts():
+    """A missing second text is an error; a text that is empty is not."""
+    fields = KINDS["regression"].fields
+    for line in ("a good film", '{"text": "a good film"}'):
+        with pytest.raises(InputError, match="text, text_pair"):
+            litert_runner.fields_of(line, fields, is_pair=True)
+    line = '{"text": "a", "text_pair": ""}'
+    found = litert_runner.fields_of(line, fields, is_pair=True)
+    assert found == {"text": "a", "text_pair": ""}
+
+
 def test_the_length_of_a_query_is_limited():
     """A query has at most 200,000 characters, as text or as JSON."""
     fields = KINDS["regression"].fields

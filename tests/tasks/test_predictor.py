@@ -94,3 +94,46 @@ def test_a_second_text_needs_a_task_of_pairs(words):
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="accepts pairs.*text_pair=b"):
         predictor([{"text": "a", "text_pair": "b"}])
+
+
+QUESTION = {"question": "a", "context": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("sst-2", {}),
+        ("sst-2", {"txt": "a"}),
+        ("sst-2", {"text": "a", "label": "b"}),
+        ("sst-2", {"text": None}),
+        ("sst-2", {"text": 3}),
+        ("sst-2", {"text": ["a"]}),
+        ("sst-2", "text"),
+        ("sst-2", None),
+        ("rte", {"text": "a"}),
+        ("rte", {"text": "a", "text_pair": None}),
+        ("squad-2.0", {"question": "a"}),
+        ("squad-2.0", QUESTION | {"context": 3.5}),
+        ("multiple_choice", QUESTION),
+        ("multiple_choice", QUESTION | {"choices": "ab"}),
+        ("multiple_choice", QUESTION | {"choices": [None]}),
+        ("token_classification", {"text": ["a", "b"]}),
+    ],
+)
+def test_other_fields_and_values_are_errors(words, name, query):
+    """A query with missing, unknown or illegal fields raises an error."""
+    predictor = Predictor(find(name), words, None)
+    good = {"text": "a", "text_pair": "b"} if name == "rte" else {"text": "a"}
+    good = good if "text" in predictor.task.fields else query
+    queries = [good, query]
+    with pytest.raises(InputError, match="queries|choices"):
+        predictor(queries)
+
+
+@pytest.mark.parametrize("queries", ["a", {"text": "a"}, None, 3])
+def test_queries_are_a_list(words, queries):
+    """One query outside a list is an error, and no queries have no answers."""
+    predictor = Predictor(find("sst-2"), words, None)
+    with pytest.raises(InputError, match="list of dicts"):
+        predictor(queries)
+    assert predictor([]) == []
