@@ -60,7 +60,13 @@ FOREIGN = (
     (0, codecs.BOM_UTF32_BE, *FROM_UTF_32),
     (0, codecs.BOM_UTF16_LE, *FROM_UTF_16),  # a prefix of UTF-32's mark
     (0, codecs.BOM_UTF16_BE, *FROM_UTF_16),
-    (0, b"PK\x03\x04", "a zip archive or an office document", "unzip FILE"),
+    (
+        0,
+        b"PK\x03\x04",
+        "a zip archive, or an office document (save a workbook as CSV UTF-8 "
+        "with commas, a document as text)",
+        "unzip FILE",
+    ),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x FILE"),
     (0, b"Rar!\x1a\x07", "a rar archive", "unrar x FILE"),
     (0, b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -d FILE NEW"),

@@ -59,8 +59,12 @@ def _decoded(source: Source, path: str, bad: Handler) -> Lines:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            message = f"{path}:{number}: the text must be UTF-8"
-            bad_bytes = BadData(f"{message}. Received: byte {error.start}")
+            message = (
+                f"{path}:{number}: the text must be UTF-8; convert a file "
+            )
+            message += "of Windows with `iconv -f CP1252 -t UTF-8 FILE > NEW`. "
+            wrong = f"byte 0x{line[error.start]:02x} at {error.start}"
+            bad_bytes = BadData(f"{message}Received: {wrong}")
             text = bad(bad_bytes, line)
         if text is not None:
             text = text.removeprefix("\ufeff") if number == 1 else text

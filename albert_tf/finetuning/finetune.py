@@ -28,6 +28,7 @@ from albert_tf.finetuning.finetuning_setup import (
 )
 from albert_tf.finetuning.finetuning_trainer import (
     KeepThreshold,
+    check_something_left,
     create_output_dir,
     make_batches,
     make_trainer,
@@ -68,7 +69,7 @@ def train(
     evaluator = TaskEvaluator(trainer.evaluator, job.task, by_length)
     keep = KeepThreshold(s.training.eval_steps, job.best_metric, evaluator)
     over = run_training(
-        s, trainer, batches, lambda: evaluator.metrics(job.eval), keep
+        s, trainer, batches, lambda: evaluator.metrics(job.eval), keep, job
     )
     return trainer.evaluator if over else None
 
@@ -89,6 +90,7 @@ def train_in_output_dir(
 
     def claim():
         nonlocal job
+        check_something_left(s, job)
         job = create_output_dir(s.run, job)
         s.write_flags()
 

@@ -24,6 +24,7 @@ from albert_tf.base.settings import (
     validate,
     variant,
 )
+from albert_tf.finetuning.data_notes import notes
 from albert_tf.finetuning.recipe import RecipeConfig
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.features import Features
@@ -394,6 +395,8 @@ class Job:
                 f"{split.features.full_rows()} of them fill or exceed "
                 f"{length} tokens"
             )
+            found = notes(self.task, split.features, self.tokenizer)
+            lines += [f"    {line}" for line in found]
         return "\n".join(lines)
 
 

@@ -287,12 +287,59 @@ class KeepThreshold(KeepBest):
         save_threshold(run.output_dir, self.evaluator)
 
 
+# {part of a job: effect of other examples on a run that resumes}
+PART_CHANGES = {
+    "train": "training continues with other examples",
+    "eval": "`best` compares evaluations of different examples",
+}
+
+
+def example_facts(*jobs: Job) -> dict[str, RunFact]:
+    """Return {name: fact} about the examples, to compare when a run resumes."""
+    facts = {}
+    for part, change in PART_CHANGES.items():
+        for job in jobs:
+            for split in getattr(job, part):
+                checksum = split.features.data_checksum()
+                value = f"{len(split.examples)} examples, {checksum:08x}"
+                name = f"{split.name} data of {job.task.name}"
+                facts[name] = RunFact(value, change)
+    return facts
+
+
+def check_something_left(s: Settings, *jobs: Job) -> None:
+    """Raise an error if other examples would not be trained on.
+
+    The checkpoint of a complete run stays as it is, so its model card and its
+    flags must not name other examples.
+    """
+    paths = checkpoint_files.listed(s.run.output_dir)
+    intact = (
+        path
+        for path in paths
+        if not checkpoint_files.fault(path, checkpoint_files.read_facts)
+    )
+    last = next(intact, None)
+    if not last or checkpoint_files.number(last) < s.training.num_train_steps:
+        return
+    earlier = checkpoint_files.read_facts(last)
+    for name, fact in example_facts(*jobs).items():
+        require(
+            fact.change != PART_CHANGES["train"]
+            or earlier.get(name, fact.value) == fact.value,
+            "`output_dir` contains a complete run on other training examples; "
+            "choose another folder, or more steps.",
+            output_dir=s.run.output_dir,
+        )
+
+
 def run_training(
     s: Settings,
     trainer: FinetuningTrainer,
     batches: Callable,
     evaluate: Callable[[], dict[str, float]],
     keep: KeepBest,
+    *jobs: Job,
 ) -> bool:
     """Train; return whether the run is complete.
 
@@ -305,8 +352,10 @@ def run_training(
       batches: see `Trainer.iterator`.
       evaluate: see `Evaluate`; not called without `do_eval`.
       keep: the hook that saves the best weights.
+      *jobs: the tasks, with their examples.
     """
-    run, every = Run(trainer, s.run.output_dir), s.training.eval_steps
+    every = s.training.eval_steps
+    run = Run(trainer, s.run.output_dir, example_facts(*jobs))
     hooks = standard(s.training, None, *s.hooks)
     if s.run.do_eval:
         follow = EarlyStopping(every, s.recipe, keep.metric)

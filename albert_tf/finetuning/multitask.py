@@ -24,6 +24,7 @@ from albert_tf.finetuning.finetuning_setup import (
 )
 from albert_tf.finetuning.finetuning_trainer import (
     FinetuningTrainer,
+    check_something_left,
     create_output_dir,
     make_batches,
     make_trainer,
@@ -314,6 +315,7 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
         output_dir=output_dir,
         task=",".join(jobs),
     )
+    check_something_left(s, *jobs.values())
     checkpoints.create_model_dir(output_dir, first.config)
     first.tokenizer.save(output_dir)
     jobs = {
@@ -349,7 +351,12 @@ def train(
     batches = mixed_batches(jobs, sizes, s, strategy)
     keep = KeepBest(s.training.eval_steps, BEST_METRIC)
     over = run_training(
-        s, trainer, batches, lambda: all_metrics(jobs, evaluators), keep
+        s,
+        trainer,
+        batches,
+        lambda: all_metrics(jobs, evaluators),
+        keep,
+        *jobs,
     )
     return finish(s, jobs, evaluators, trainer) if over else None
 

@@ -20,7 +20,7 @@ from albert_tf.library.training_metrics import (
     has_spare_axis,
     without_spare_axis,
 )
-from albert_tf.library.user_data import is_encoded
+from albert_tf.library.user_data import is_encoded, labels_of_ids
 from albert_tf.tasks.classification import SentenceTask
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.predictions import Predictor
@@ -137,8 +137,10 @@ class TaskModel(NetworkModel):
           y: labels; None if `x` contains the labels or if there are no labels.
           part: "train", "eval" or "predict".
         """
-        rule = "`y` must be given, unless `x` is a table or a "
-        rule += "`tf.data.Dataset` with labels."
+        rule = (
+            "`y` must be given, unless `x` is a table or a `tf.data.Dataset` "
+        )
+        rule += "with labels, which `from_generator` makes from a generator."
         named = y is None and user_data.is_source(x)
         known = self.task.unlabeled or y is not None or named
         require(part == "predict" or known, f"{rule} Received: none")
@@ -234,7 +236,9 @@ class TaskModel(NetworkModel):
     def _arguments(self, x, y, weights, size, part, shuffle=False) -> dict:
         """Return the data as arguments of Keras's own `fit` or `evaluate`."""
         if is_encoded(x):
-            y = without_spare_axis(self.task.head, y)
+            y = without_spare_axis(self.task.head, labels_of_ids(y, self.task))
+            if isinstance(weights, list):
+                weights = np.array(weights)
             more = {"y": y, "sample_weight": weights, "batch_size": size}
             more = {k: v for k, v in more.items() if v is not None}
             return {"x": self.encoded(x)} | more
@@ -438,7 +442,7 @@ class TaskModel(NetworkModel):
         size = examples_at_once(batch_size)
 
         def run(features: Features) -> dict[str, np.ndarray]:
-            return self._outputs(features, size, **kwargs)
+            return self._outputs(features, size, **{"verbose": 0} | kwargs)
 
         return Predictor(task or self.task, self.need_tokenizer(), run)
 

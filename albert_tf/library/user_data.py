@@ -123,7 +123,11 @@ def is_source(x: Any) -> bool:
 
 
 def is_lone(x: Any, more: Sequence) -> bool:
-    """Return whether `x` is a single text to predict, not a path to a table.
+    """Return whether `x` is a single text to make a prediction for.
+
+    Otherwise, `x` may be the path of a table: a word that ends like a table's
+    name, or an existing path. A single name without slashes or an ending is a
+    text, whatever the current folder contains.
 
     Args:
       x: a text or anything else.
@@ -133,10 +137,14 @@ def is_lone(x: Any, more: Sequence) -> bool:
         return False
     if more:
         return True
+    is_word, is_link = len(x.split()) == 1, files.is_remote(x)
+    if is_link and not is_word:
+        return True
     if ending_of(x) in {*FORMATS, *ENDINGS}:
-        return False
-    has_link = files.is_remote(x) and len(x.split()) > 1
-    return has_link or not files.exists(x)
+        return not (is_word or files.exists(x))
+    if x.startswith(("http://", "https://")) or "/" not in x.strip("/"):
+        return True
+    return not files.exists(x)
 
 
 def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
@@ -159,6 +167,8 @@ def table_of(x: Any, y: Any, columns: TableColumns) -> Any:
         table[columns.label] = listed(y, "y")
     sizes = {name: len(values) for name, values in table.items()}
     rule = "There must be as many labels as texts, and at least one of each."
+    if y is None:
+        rule = "All columns must have the same number of texts, at least one."
     require(
         len(set(sizes.values())) == 1 and all(sizes.values()), rule, **sizes
     )
@@ -226,6 +236,31 @@ def is_encoded(x: Any) -> bool:
     x = x[0] if isinstance(x, tuple) and x else x
     is_batch = isinstance(x, Mapping) and "input_ids" in x
     return is_batch or isinstance(x, keras.utils.PyDataset)
+
+
+def labels_of_ids(y: Any, task: Task) -> Any:
+    """Return the labels of batches of ids in a form that Keras accepts.
+
+    Lists become arrays, and class names become class numbers.
+
+    Raises:
+      InputError: for a class that the task does not have.
+    """
+    if not isinstance(y, list | tuple | np.ndarray):
+        return y
+    y = np.asarray(y)
+    if task.kind != "classification" or y.ndim != 1:
+        return y
+    if y.dtype.kind in "OSU":
+        rows = enumerate(listed(y, "y"))
+        texts = [(str(label_text(x, "`y`")), f"`y`, row {i}") for i, x in rows]
+        names = [class_named(text, task.labels, where) for text, where in texts]
+        return np.array([task.labels.index(name) for name in names])
+    classes = len(task.labels)
+    known = y.dtype.kind not in "iu" or np.all((y >= 0) & (y < classes))
+    rule = f"Class numbers must be from 0 to {classes - 1}."
+    require(known, rule, y=repr(y)[:60])
+    return y
 
 
 def in_batches(

@@ -150,6 +150,16 @@ class Features:
                 crc = zlib.crc32(np.asarray(array).tobytes(), crc)
         return crc
 
+    def data_checksum(self) -> int:
+        """Return a checksum of the texts and labels, without a teacher's."""
+        arrays = [self.tokens, self.row_splits, self.second_starts]
+        for named in self.arrays, self.token_arrays:
+            arrays += [named["labels"]] if "labels" in named else []
+        crc = 0
+        for array in arrays:
+            crc = zlib.crc32(np.ascontiguousarray(array).tobytes(), crc)
+        return crc
+
     def full_rows(self) -> int:
         """Return the number of full rows, which may have been truncated."""
         return int(np.sum(self.lengths >= self.max_seq_length))

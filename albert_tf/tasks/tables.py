@@ -116,14 +116,15 @@ def cell_items(text: str, where: str) -> list | str:
 
 # Numbers as text, and JSON booleans, which mean 0 and 1.
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+BEGINS_AS_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?(?!\w)")
 FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 def class_named(text: str, labels: Sequence[str], where: str) -> str:
     """Return the class that a label identifies by name, or by number from 0.
 
-    If any class name is a number, all numbers count as names, so classes cannot
-    be confused.
+    If any class name begins with a number, as "5" and "5 stars" do, all numbers
+    count as names, so classes cannot be confused.
 
     Args:
       text: the label, from `label_text`.
@@ -138,8 +139,8 @@ def class_named(text: str, labels: Sequence[str], where: str) -> str:
         if number in labels:
             return number
     rule = f"{where}: the label must be one of {shown(labels)}"
-    if any(map(NUMBER.fullmatch, labels)):
-        rule += "; if class names are numbers, every number counts as a name"
+    if any(map(BEGINS_AS_NUMBER.match, labels)):
+        rule += "; if class names begin with numbers, every number is a name"
     elif number and number.isdecimal() and int(number) < len(labels):
         return labels[int(number)]
     else:

@@ -52,12 +52,13 @@ def with_pieces(
     taken = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     names = []
     for piece in pieces:
+        require(piece.strip(), "A piece to add must not be blank.", piece=piece)
         name = piece if control else text_of_piece(tokenizer, piece)
         rule = "A piece to add must be one word without punctuation: "
         rule += "WordPiece splits any other text."
         require(name, rule, piece=repr(piece))
         rule = "A piece to add must not be in the vocabulary."
-        require(name not in taken, rule, piece=repr(piece))
+        require(not {name, piece} & taken, rule, piece=repr(piece))
         taken.add(name)
         names.append(name)
     if tokenizer.kind == "wordpiece":

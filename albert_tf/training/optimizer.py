@@ -354,6 +354,11 @@ class Optimizer(keras.optimizers.Optimizer):
         """Create the variables' slots, initialized to zero."""
         if self.built:
             return
+        is_float8 = any(
+            getattr(v, "overwrite_with_gradient", False) for v in variables
+        )
+        rule = "Float8 layers need one of Keras's optimizers, such as `adam`."
+        require(not is_float8, rule, optimizer=type(self).__name__)
         super().build(variables)
         self.names = list(names) or [v.path for v in variables]
         self.m, self.v = self.add_optimizer_variables(variables, ("m", "v"))
@@ -406,8 +411,12 @@ class Optimizer(keras.optimizers.Optimizer):
         if trainable_variables is not None:
             self.build(list(trainable_variables))
         targets = list(map(_native, self._trainable_variables))
+        rule = "The model's variables have changed; call `compile` again."
+        require(len(grads) == len(targets), rule, variables=len(grads))
         whole = [
-            tf.zeros_like(w) if g is None else tf.convert_to_tensor(g)
+            tf.zeros_like(w, tf.float32)
+            if g is None
+            else tf.cast(tf.convert_to_tensor(g), tf.float32)
             for g, w in zip(grads, targets, strict=True)
         ]
         gradients, norm = self.reduce(whole)
@@ -442,7 +451,10 @@ class Optimizer(keras.optimizers.Optimizer):
             new_w, new_m, new_v = rule(
                 *values, rate, t, spared, self.config, self.compiled
             )
-            return tf.group(w.assign(new_w), m.assign(new_m), v.assign(new_v))
+            pairs = (w, new_w), (m, new_m), (v, new_v)
+            return tf.group(
+                *(old.assign(tf.cast(new, old.dtype)) for old, new in pairs)
+            )
 
         if healthy is None:
             return assign()

@@ -301,6 +301,29 @@ def test_a_finished_run_is_not_repeated(
     assert f"eval accuracy = {metrics['eval']['accuracy']:.6g}\n" in told
 
 
+def test_a_finished_run_does_not_claim_other_examples(
+    copy, pretrained, opinions, capsys
+):
+    """After a complete run, other training examples are an error.
+
+    The card and the flags still describe the examples that were used. Other
+    examples for evaluation lead to a note.
+    """
+    how = {"model_dir": pretrained, "output_dir": str(copy), "do_train": True}
+    before = {p.name: p.read_bytes() for p in copy.iterdir() if p.is_file()}
+    others = opinions | {"train_file": opinions["predict_file"]}
+    assert "other training examples" in refusal(**how, **others)
+    after = {p.name: p.read_bytes() for p in copy.iterdir() if p.is_file()}
+    assert after == before
+    capsys.readouterr()
+    others = opinions | {"eval_file": opinions["predict_file"]}
+    run(**how, do_eval=True, **others)
+    told = capsys.readouterr().out
+    assert "Note: eval data of classification was 53 examples" in told
+    assert "`best` compares evaluations of different examples" in told
+    assert "Note: train data" not in told
+
+
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("init", ["model_dir", "random"])
 @eagerly()

@@ -14,6 +14,7 @@ TEXTS = ["a good film", "a bad film"]
 ONE, SPLIT = {"sample_weight": [1]}, {"validation_split": 0.99}
 STREAM = tf.data.Dataset.from_tensor_slices((TEXTS, list(LABELS)))
 NUMBERS = tf.data.Dataset.range(2)
+IDS = {"input_ids": np.array([[2, 5, 3], [2, 6, 3]], np.int32)}
 ENTROPY = keras.losses.SparseCategoricalCrossentropy()
 
 
@@ -35,6 +36,11 @@ def untrained(model, path):
     ("action", "message"),
     [
         (of("fit", TEXTS, ["bad"]), "as many labels as texts"),
+        (of("predict", []), "the same number of texts, at least one"),
+        (of("fit", iter([(TEXTS, LABELS)])), "`from_generator` makes"),
+        (of("fit", IDS, [0, 2]), "must be from 0 to 1"),
+        (of("fit", IDS, np.array([-1, 0])), "must be from 0 to 1"),
+        (of("fit", IDS, ["bad", "x"]), "row 1: the label must be one of bad,"),
         (of("fit", [1, 2], LABELS), "must be a list of strings"),
         (of("fit", TEXTS, ["bad", "x"]), "must be one of bad, good"),
         (of("fit", TEXTS, [0, 2]), "or a number below 2"),
@@ -45,7 +51,7 @@ def untrained(model, path):
         (of("fit", NUMBERS, **SPLIT), "pass `validation_data` along"),
         (of("predict", TEXTS, TEXTS), "must be a list of strings"),
         (of("predict", TEXTS, batch_size=-1), "`batch_size` must"),
-        (of("predict"), "at least one of each"),
+        (of("predict"), "texts, at least one"),
         (of("predict", np.array("film")), "must be a list of str"),
         (of("predict", "film.tsv"), "must be a list of texts, or"),
         (of("predict", TEXTS, steps=1), "not accept `steps`"),

@@ -240,3 +240,25 @@ def test_probabilities_have_a_name(model):
     np.testing.assert_array_equal(found, wanted)
     ids = model.tokenizer(TEXTS, PAIRS, max_length=16)
     np.testing.assert_allclose(model.predict_proba(ids), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [1, 0],
+        ["good", "bad"],
+        (True, False),
+        np.array(["good", "bad"]),
+        np.array(["good", 0], object),
+        [b"good", b"bad"],
+    ],
+)
+def test_labels_of_ids_have_many_forms(shallow, labels):
+    """Labels of ids may be lists, names or numbers, as labels of texts may."""
+    model = Classifier.load(shallow, ["bad", "good"])
+    model.compile(run_eagerly=True)
+    ids = model.tokenizer(TEXTS[:2])
+    weights = [1.0, 3.0]
+    wanted = model.evaluate(ids, np.array([1, 0]), sample_weight=weights)
+    found = model.evaluate(ids, labels, sample_weight=weights)
+    assert found == wanted != model.evaluate(ids, labels)

@@ -76,16 +76,23 @@ def test_sources_are_told_from_texts(tmp_path):
         assert user_data.width_of(texts) == width
 
 
-def test_a_lone_text_is_told_from_a_path(tmp_path):
+def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
     """A string is a path if the file exists or the name ends like a table's.
 
-    If there are other columns, every string is a text.
+    Words and sentences are texts, even if a file has the same name. If there
+    are other columns, every string is a text.
     """
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "a film"
-    path.touch()
-    for text in ("a film", "file:///nowhere/a", f"file://{path} and more"):
+    for name in ("a film", "film", "the data.csv"):
+        (tmp_path / name).touch()
+    links = "https://t.co/a", "https://t.co/a.csv it is"
+    words = "a film", "film", "", ".", "/", "..", "and/or", "I opened data.csv"
+    missing = "file:///nowhere/a", f"file://{path} and more"
+    for text in (*links, *words, *missing):
         assert user_data.is_lone(text, ())
-    for source in (str(path), f"file://{tmp_path}", "a.tsv", "b.jsonl.gz"):
+    names = "a.tsv", "b.jsonl.gz", "the data.csv", "./film"
+    for source in (str(path), f"file://{tmp_path}", *names):
         assert not user_data.is_lone(source, ())
         assert user_data.is_lone(source, ["b"])
     assert not user_data.is_lone(["a"], ()) and not user_data.is_lone([], ["b"])

@@ -212,8 +212,12 @@ def test_words_that_lack_a_tag(tmp_path):
         (("a", "b"), -1, "or a number below 2"),
         (("a", "b"), 0.5, "or a number below 2"),
         (("a", "b"), "c", "or a number below 2"),
-        (("1", "2"), 0, "every number counts as a name. .*label='0'"),
-        (("0.5", "1.5"), 1, "names are numbers"),
+        (("1", "2"), 0, "every number is a name. .*label='0'"),
+        (("0.5", "1.5"), 1, "begin with numbers"),
+        (("1 star", "2 stars"), 1, "begin with numbers"),
+        (("1,0", "2,0"), "1", "begin with numbers"),
+        (("1*", "2*"), 1.0, "begin with numbers"),
+        (("2d", "3d"), 1, "3d"),
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):

@@ -55,6 +55,8 @@ def test_control_pieces_are_in_no_text():
     ("make", "pieces", "message"),
     [
         (english, ["[cls]"], "must not be in the vocabulary"),
+        (english, ["[MASK]"], "must not be in the vocabulary"),
+        (english, [" "], "must not be blank"),
         (english, ["new", "NEW"], "must not be in the vocabulary.*'NEW'"),
         (chinese, ["[E1]"], "one word without punctuation.*E1"),
         (chinese, ["two words"], "one word"),

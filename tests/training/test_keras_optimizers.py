@@ -171,3 +171,41 @@ def test_files_of_earlier_releases_load():
     assert Lamb.from_config(config | {"decay_placement": "update"})
     with pytest.raises(InputError, match="decay_placement=decoupled"):
         Lamb.from_config(config | {"decay_placement": "decoupled"})
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_variables_of_other_types(rule, dtype):
+    """Variables of other types change as float32 variables do, to rounding."""
+    rng = np.random.default_rng(5)
+    shapes = {"kernel": (3, 4), "bias": (5,)}
+    values = {n: rng.normal(size=s) for n, s in shapes.items()}
+    gradients = [rng.normal(size=s) for s in shapes.values()]
+    results = []
+    for name in ("float32", dtype):
+        layer = keras.layers.Layer(dtype=name)
+        for key, value in values.items():
+            own = "float32" if key == "bias" else name
+            layer.add_weight(shape=value.shape, name=key, dtype=own)
+            layer.weights[-1].assign(value)
+        optimizer = RULES[rule](0.1)
+        types = [v.dtype for v in layer.weights]
+        typed = [tf.cast(g, t) for g, t in zip(gradients, types, strict=True)]
+        optimizer.apply(typed, layer.trainable_variables)
+        assert [v.dtype for v in layer.weights] == types
+        results.append([tf.cast(v, tf.float32) for v in layer.weights])
+    for old, new in zip(*results, strict=True):
+        np.testing.assert_allclose(new, old, atol=0.02)
+    assert np.abs(results[1][0] - values["kernel"]).max() > 0.05
+
+
+def test_variables_that_cannot_be_updated():
+    """Float8 variables, and variables that changed later, raise errors."""
+    layer = layer_with({"kernel": np.ones([2, 2], "f4")})
+    optimizer = AdamW(0.1)
+    optimizer.build(layer.trainable_variables)
+    with pytest.raises(InputError, match="call `compile` again"):
+        optimizer.apply([tf.ones([2, 2])] * 2, layer.trainable_variables * 2)
+    layer.weights[0].overwrite_with_gradient = True
+    with pytest.raises(InputError, match="Keras's optimizers.*AdamW"):
+        AdamW(0.1).build(layer.trainable_variables)

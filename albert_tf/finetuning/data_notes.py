@@ -1,0 +1,96 @@
+"""Notes on the examples of a split: labels and texts that may be mistakes."""
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.task import Task
+from albert_tf.text.tokenizers import Tokenizer
+
+MOST_SHOWN = 10  # labels
+# Numbers of examples per class below which classes may be numbers of rows.
+FEWEST_PER_CLASS = 1.5
+UNKNOWN_SHARE = 0.05  # of the tokens
+SEPARATORS = ";|/"  # in cells with several classes, besides the comma
+
+
+def label_counts(task: Task, features: Features) -> dict[str, int]:
+    """Return {label: number of examples}; {} if examples have no classes."""
+    labels = getattr(task, "labels", ())
+    values = features.arrays.get("labels")
+    if not labels or values is None or values.dtype.kind not in "iub":
+        return {}
+    if values.ndim == 1:
+        counts = np.bincount(values, minlength=len(labels))
+    elif values.shape[1:] == (len(labels),):
+        counts = values.sum(axis=0)
+    else:
+        return {}
+    return dict(zip(labels, counts.tolist(), strict=True))
+
+
+def looks(label: str) -> str:
+    """Return a form that is equal for labels that people may confuse."""
+    text = " ".join(unicodedata.normalize("NFKC", label).casefold().split())
+    try:
+        return f"{float(text.replace(',', '.')):g}"
+    except ValueError:
+        return text
+
+
+def labels_alike(labels: Sequence[str]) -> list[list[str]]:
+    """Return groups of labels that differ only in case, spaces or format."""
+    groups = defaultdict(list)
+    for label in labels:
+        groups[looks(label)].append(label)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
+    """Return the number of examples of each class, and notes on the classes."""
+    ranked = sorted(counts, key=lambda label: -counts[label])
+    shown = [f"{label!r} {counts[label]:,}" for label in ranked[:MOST_SHOWN]]
+    more = len(ranked) - MOST_SHOWN
+    end = f" and {more:,} more classes" if more > 0 else ""
+    lines = [f"classes: {', '.join(shown)}{end}"]
+    for group in labels_alike(ranked)[:3]:
+        names = ", ".join(map(repr, group))
+        lines.append(f"Note: these classes may be one: {names}")
+    joined = [x for x in ranked if any(sign in x for sign in SEPARATORS)]
+    if task.kind == "multilabel" and joined:
+        lines.append(
+            "Note: only commas, or lists, separate the classes of a cell; "
+            f"{joined[0]!r} is one class"
+        )
+    examples = sum(counts.values())
+    if len(counts) > MOST_SHOWN and examples < FEWEST_PER_CLASS * len(counts):
+        lines.append(
+            f"Note: {len(counts):,} classes for {examples:,} examples; is "
+            "`label_column` the column of the labels?"
+        )
+    return lines
+
+
+def text_notes(features: Features, tokenizer: Tokenizer) -> list[str]:
+    """Return notes on empty texts and on unknown pieces."""
+    lines = []
+    empty = int(np.sum(features.lengths <= 2))  # [CLS] and [SEP]
+    if empty:
+        lines.append(f"Note: {empty:,} examples have no text")
+    unknown = float(np.mean(features.tokens == tokenizer.unk_id))
+    if unknown > UNKNOWN_SHARE:
+        lines.append(
+            f"Note: {unknown:.0%} of the tokens are unknown to the model's "
+            "vocabulary; is it for this language?"
+        )
+    return lines
+
+
+def notes(task: Task, features: Features, tokenizer: Tokenizer) -> list[str]:
+    """Return all lines on the examples of a split."""
+    counts = label_counts(task, features)
+    lines = label_notes(task, counts) if any(counts.values()) else []
+    return [*lines, *text_notes(features, tokenizer)]

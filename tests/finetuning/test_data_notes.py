@@ -1,0 +1,109 @@
+"""Notes before training name labels and texts that look like mistakes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from albert_tf.finetuning.data_notes import (
+    label_counts,
+    labels_alike,
+    notes,
+)
+from albert_tf.tasks.features import Features
+from albert_tf.tasks.registry import find
+
+
+def features(lengths, **arrays):
+    """Return rows of the given lengths, with ids of ordinary pieces."""
+    return Features(
+        tokens=np.full(sum(lengths), 9, np.int32),
+        row_splits=np.concatenate([[0], np.cumsum(lengths)]),
+        second_starts=np.array(lengths, np.int32),
+        arrays={name: np.array(values) for name, values in arrays.items()},
+        pad_id=0,
+        max_seq_length=16,
+    )
+
+
+def task_with(labels, kind="classification"):
+    return dataclasses.replace(find(kind), labels=tuple(labels))
+
+
+def test_classes_are_counted(words):
+    """The classes are listed from the most to the least frequent one."""
+    task = task_with(["bad", "good", "so so"])
+    lines = notes(task, features([5, 4, 5, 6], labels=[1, 0, 1, 1]), words)
+    assert lines == ["classes: 'good' 3, 'bad' 1, 'so so' 0"]
+    sets = task_with(["a", "b"], "multilabel")
+    rows = features([5, 4, 5], labels=[[1, 1], [0, 1], [0, 1]])
+    assert label_counts(sets, rows) == {"a": 1, "b": 3}
+
+
+def test_ten_classes_are_listed(words):
+    """At most ten classes are listed."""
+    task = task_with(f"class{i}" for i in range(12))
+    labels = [i for i in range(12) for _ in range(20 - i)]
+    (line,) = notes(task, features([4] * len(labels), labels=labels), words)
+    assert line.startswith("classes: 'class0' 20, 'class1' 19")
+    assert line.endswith("'class9' 11 and 2 more classes")
+
+
+@pytest.mark.parametrize(
+    ("labels", "alike"),
+    [
+        (["Sehr gut", "sehr gut", "schlecht"], [["Sehr gut", "sehr gut"]]),
+        (["a\u00a0b", "a b", "ab"], [["a\u00a0b", "a b"]]),
+        (["1", "1.0", "2"], [["1", "1.0"]]),
+        (["1,5", "1.50", "15"], [["1,5", "1.50"]]),
+        (["B-PER", "I-PER", "O"], []),
+        (["nan", "inf", "1", "10"], []),
+    ],
+)
+def test_classes_that_look_alike(labels, alike):
+    """Classes that differ in case, spaces or number format are grouped."""
+    assert labels_alike(labels) == alike
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "numbers", "note"),
+    [
+        ("classification", ["a", "A"], [0, 1], "may be one: 'a', 'A'"),
+        ("multilabel", ["a;b", "c"], [[1, 0], [0, 1]], "'a;b' is one class"),
+        ("multilabel", ["a|b", "c"], [[1, 0], [0, 1]], "'a|b' is one class"),
+        ("classification", ["a;b", "c"], [0, 1], ""),
+        (
+            "classification",
+            [f"row{i}" for i in range(12)],
+            range(12),
+            "12 classes for 12 examples",
+        ),
+    ],
+)
+def test_suspicious_classes(words, kind, labels, numbers, note):
+    """A note names classes that are probably one class, many, or none."""
+    numbers = list(numbers)
+    rows = features([4] * len(numbers), labels=numbers)
+    _, *found = notes(task_with(labels, kind), rows, words)
+    assert bool(found) == bool(note) and note in " ".join(found)
+
+
+def test_suspicious_texts(words):
+    """A note states the number of empty texts, and the unknown share."""
+    task = task_with([])
+    rows = features([2, 2, 8])
+    assert notes(task, rows, words) == ["Note: 2 examples have no text"]
+    rows = features([10, 10])
+    rows.tokens[:1] = words.unk_id
+    assert notes(task, rows, words) == []
+    rows.tokens[:3] = words.unk_id
+    (line,) = notes(task, rows, words)
+    assert line.startswith("Note: 15% of the tokens are unknown")
+
+
+def test_other_labels_are_not_counted(words):
+    """Numbers, positions, tags and missing labels have no classes."""
+    assert not notes(find("regression"), features([4], labels=[0.5]), words)
+    task = task_with(["O", "B-A"], "token_classification")
+    assert not notes(task, features([4], labels=[[0, 1, 1]]), words)
+    assert not notes(task_with(["a", "b"]), features([4]), words)
