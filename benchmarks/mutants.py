@@ -193,7 +193,7 @@ def select(path: Path, line: int, covering: Covering) -> list[str]:
 
 
 def copy_commit(root: Path, folder: Path) -> None:
-    """Clone the last commit to a folder, and change to this folder."""
+    """Clone the repository into a missing folder, and change to it."""
     if not folder.exists():
         subprocess.run(["git", "clone", "-q", root, folder], check=True)
     os.chdir(folder)

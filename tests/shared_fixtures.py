@@ -123,7 +123,7 @@ house houses street streets music played player playing night""".split()
 
 @pytest.fixture(scope="session")
 def tokenizer_dir(tmp_path_factory):
-    """Return a folder with a SentencePiece vocabulary of random sentences."""
+    """Return a folder with a vocabulary trained on random sentences."""
     folder = tmp_path_factory.mktemp("tokenizer")
     rng = np.random.default_rng(0)
     syllables = [c + v for c in "bcdfghklmnprstvw" for v in "aeiou"]

@@ -135,9 +135,9 @@ def task_in(
 ) -> Task:
     """Return the task that a `config.json` describes.
 
-    The file does not specify whether questions may be unanswerable. This
-    function assumes that questions may be unanswerable. With `task=squad-1.1`,
-    the model answers every question.
+    The file does not specify whether questions may be unanswerable; this
+    function assumes that they may. If the user passes `task=squad-1.1`, the
+    model answers every question.
 
     Args:
       values: the config.

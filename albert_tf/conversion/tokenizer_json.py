@@ -73,7 +73,11 @@ def text_rules(config: TextConfig) -> list[dict]:
 
 
 def scored(proto, config: TextConfig) -> list[list]:
-    """Return [piece, score] pairs with the scores that SentencePiece uses."""
+    """Return [piece, score] pairs with SentencePiece's scores.
+
+    The scores of pieces that our tokenizer never returns are so low that these
+    pieces are never chosen.
+    """
     best = max(p.score for p in proto.pieces if p.type == NORMAL)
     split = config.digit_comma != "none"
 

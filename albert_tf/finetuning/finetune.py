@@ -85,7 +85,7 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Lock the output directory; return the job, and the result of `train`."""
+    """Train with the output directory locked; return the job and the result."""
     s = s.planned(len(job.training_split.features))
 
     def claim():

@@ -94,9 +94,11 @@ class FinetuningTrainer(Trainer):
     # Adversarial training.
 
     def _micro_gradients(self, batch: Batch, divisors: dict, seed):
-        """Add the gradients at adversarial word embeddings.
+        """Return the gradients of the loss plus an adversarial loss.
 
-        The loss is L(e) + L(e + r) with constant r and the same dropout.
+        The sum is L(e) + L(e + r), where e are the word embeddings and r is the
+        adversarial perturbation, treated as constant. Both terms use the same
+        dropout masks.
         """
         epsilon = self.recipe.fgm_epsilon
         if not epsilon:

@@ -18,10 +18,10 @@ QUANTIZED = ("int8", "int4", "float8")
 
 
 def add_low_rank(albert: AlbertModel, rank: int) -> None:
-    """Add low-rank matrices to an encoder, and freeze its other weights.
+    """Add low-rank matrices to an encoder; freeze all other weights but biases.
 
     The matrices are added to attention and feed-forward layers, whose biases
-    stay trainable; embeddings, layer norms and the pooler are frozen.
+    stay trainable. Embeddings, layer norms and the pooler are frozen.
     """
     rank = as_type("lora_rank", rank, int)
     require(rank >= 1, "`lora_rank` must be at least 1.", lora_rank=rank)

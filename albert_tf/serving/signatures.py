@@ -119,7 +119,7 @@ def byte_bounds(strings: tf.Tensor) -> tf.RaggedTensor:
 def cut(
     strings: tf.Tensor, bounds: tf.RaggedTensor, rows, starts, ends
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cut substrings by offsets in characters.
+    """Extract substrings at character offsets.
 
     Args:
       strings: [B].

@@ -203,7 +203,7 @@ class SentenceTask(Task):
         return Example("", text, text_pair, None)
 
     def answer(self, query, prediction, top):
-        """Return each label with its probability, in descending order."""
+        """Return {label: probability}, in descending order of probability."""
         shares = prediction.probabilities.tolist()
         pairs = zip(self.labels, shares, strict=True)
         return dict(sorted(pairs, key=lambda pair: -pair[1]))

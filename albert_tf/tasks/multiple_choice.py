@@ -147,7 +147,7 @@ def row_example(
 def read_table(
     layout: ReaderSettings, part: str, path: str
 ) -> Iterator[Choices]:
-    """Yield the examples of a .jsonl, .tsv or .csv file."""
+    """Yield the examples in a .jsonl, .tsv or .csv file."""
     for number, row in enumerate(read_rows(path, layout.columns)):
         yield row_example(layout, part, row, number)
 

@@ -292,7 +292,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def read(self, part: str, path: str) -> Sequence[Any]:
-        """Return the examples of a file.
+        """Return the examples in a file or folder.
 
         Args:
           part: "train", "eval" or "predict"; "predict" needs no labels.

@@ -304,7 +304,7 @@ class Run:
         }
 
     def evaluated(self) -> dict:
-        """Return the state, in which averages, if any, replace the weights."""
+        """Return the state with averages, if any, in place of the weights."""
         averages = self.file.about["averages"].items()
         return self.state | {name: self.state[mean] for name, mean in averages}
 

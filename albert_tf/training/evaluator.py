@@ -47,7 +47,7 @@ class Objective(Protocol):
     metrics: tuple[str, ...]
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return each term's float32 weight, which depends only on labels."""
+        """Return each term's float32 weight, computed from the batch alone."""
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
         """Return ({term: weighted sum of losses}, {metric: (sum, weight)})."""

@@ -25,7 +25,7 @@ _LAST_SHARE = re.compile(r":[0-9.]+$")
 
 
 class Scheduled(NamedTuple):
-    """A value of a schedule, and the share of the run at which it ends."""
+    """A value of a schedule, and the fraction of the run at which it ends."""
 
     value: Any
     until: float

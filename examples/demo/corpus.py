@@ -79,7 +79,7 @@ def package_folder(package: str) -> str | None:
 
 
 def package_documents(package: str) -> Iterator[Document]:
-    """Yield a package's documents in fixed file order, without its tests."""
+    """Yield the documents of a package, except its tests, in a fixed order."""
     root = package_folder(package)
     for folder, folders, names in os.walk(root) if root else ():
         folders[:] = sorted(set(folders) - SKIPPED_FOLDERS)

@@ -113,7 +113,7 @@ def test_a_folder_replaces_another(folder):
 
 
 def test_a_folder_takes_nothing_of_a_killed_process(folder):
-    """Files of a killed process are not used, even if its process ID recurs."""
+    """Files left by a killed process are not used, even if its ID is reused."""
     for kind in ("tmp", "old"):
         stale = folder / f"sub.{kind}{os.getpid()}"
         stale.mkdir()

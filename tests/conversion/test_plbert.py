@@ -196,7 +196,7 @@ def test_symbols_are_those_of_pl_bert_or_listed(tmp_path):
 
 
 def test_files_of_pl_bert_are_recognized(tmp_path):
-    """A folder is PL-BERT's only if it has `config.yml` and a `step_N.t7`."""
+    """A folder counts as PL-BERT's only with `config.yml` and a `step_N.t7`."""
     (tmp_path / ORIGINAL).write_text(PUBLISHED)
     assert not plbert.is_folder(str(tmp_path))
     refuse(tmp_path, tmp_path, "PL-BERT's config.yml")

@@ -221,7 +221,7 @@ def test_splits_without_an_equivalent(rules, named, kept):
 
 
 def test_spaces_as_pieces_are_named(tmp_path):
-    """A warning states that only the source encodes repeated spaces."""
+    """A warning: only the source encodes trailing and repeated spaces."""
     content = of_transformers(vocabularies.english())
     folder = write(tmp_path, content | {"pre_tokenizer": METASPACE})
     assert read_tokenizer(folder)[1] == [

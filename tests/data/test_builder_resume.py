@@ -132,7 +132,7 @@ def test_shares_of_masks_are_the_same_again(corpus, tmp_path):
 
 
 def test_two_builds_at_once(corpus, tmp_path, monkeypatch):
-    """A second build in a folder fails and changes nothing there."""
+    """A build fails and changes nothing if another build uses its folder."""
     output, scratch = tmp_path / "out", {"scratch_dir": str(tmp_path)}
 
     def run_again(*_):

@@ -29,7 +29,7 @@ def test_features_without_values():
 
 
 def test_values_that_are_not_packed():
-    """Integers that are stored one by one, not packed, are read, too."""
+    """Integers stored one by one, instead of packed, are also read."""
     # Example.features.feature{"a": {int64_list: [1, 2]}}, where each value
     # has a tag.
     values = b"\x08\x01\x08\x02"

@@ -271,7 +271,7 @@ def test_masks_are_the_recorded_ones(name, seed, settings):
 
 
 def splitmix64(state):
-    """Return SplitMix64's next number for a Python int, as published."""
+    """Return SplitMix64's output for a state; callers add the increment."""
     state &= 2**64 - 1
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) % 2**64

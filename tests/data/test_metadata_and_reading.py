@@ -97,7 +97,7 @@ def test_one_reader_keeps_its_order(data_dir, monkeypatch):
 
 @pytest.mark.slow
 def test_readers_share_each_epoch(data_dir):
-    """In each epoch, each record is read by one of three readers.
+    """In each epoch, exactly one of three readers reads each record.
 
     A reader may start at any position.
     """

@@ -1,4 +1,4 @@
-"""Parts, shards and files of records equal results computed by hand."""
+"""The parts, shards and files of records equal those computed by hand."""
 
 import dataclasses
 import hashlib

@@ -100,7 +100,7 @@ def test_records_give_back_their_text(masking, corpus, tmp_path):
 
 
 def test_only_so_much_text_is_read(corpus, tmp_path, monkeypatch):
-    """Reading stops with the record that reaches the limit of tokens."""
+    """Reading stops after the record that reaches the token limit."""
     build.run(*settings(corpus, tmp_path / "out"))
     metadata = read_metadata(str(tmp_path / "out"))
     monkeypatch.setattr(piece_vectors, "MOST_TOKENS", 100)

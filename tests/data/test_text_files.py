@@ -240,7 +240,7 @@ def test_json_lines(tmp_path, monkeypatch, block_bytes, name):
 )
 @pytest.mark.parametrize("block_bytes", [20, 1 << 20])
 def test_bad_json_is_located(tmp_path, monkeypatch, line, message, block_bytes):
-    """An error for a bad object states file and line, for any block size."""
+    """For any block size, the error for a bad object names file and line."""
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block_bytes)
     good = '{"text": "a b c"}\n\n{"text": "d"}\n'
     path = write(tmp_path / "x.jsonl", good + line + "\n" + good)
@@ -395,6 +395,6 @@ def test_language_codes_are_taken(name):
     "klingon English e zh_CN xx jp cz-cz deu eng en- en_us".split(),
 )
 def test_what_is_no_language_code_is_refused(name):
-    """An unknown code is rejected; the library would treat it as English."""
+    """An unsupported code is rejected; sentencex would assume English."""
     with pytest.raises(InputError, match=f"`split_sentences`.*{name}$"):
         ReadingConfig(split_sentences=name)

@@ -75,7 +75,7 @@ def test_a_task_has_a_part_of_each_batch(bucketing, group, monkeypatch):
 
 @pytest.mark.slow
 def test_cut_batches_train_to_the_same_weights(shallow, opinions, tmp_path):
-    """Training on shorter batches results in equal weights, up to rounding."""
+    """Batches with less padding lead to the same weights, up to rounding."""
     values = {k: opinions[k] for k in ("task", "train_file")}
     values |= {"model_dir": shallow, "num_train_steps": 10}
     values |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

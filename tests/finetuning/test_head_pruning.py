@@ -78,7 +78,7 @@ class Direction:
 
 
 def oracle_losses(table, config, inputs):
-    """Return the objective of every example, as NumPy computes it."""
+    """Return the objective of every example, computed with the NumPy model."""
     rows = zip(*list(inputs.values())[:3], strict=True)
     return np.array(
         [albert_numpy.encode(table, config, *r)[-1] @ DIRECTION for r in rows]

@@ -124,7 +124,7 @@ def test_columns_have_names_in_files_alone(tmp_path):
 
 
 def test_metrics_that_examples_lack_are_named():
-    """Official metrics that cannot be computed for examples raise an error."""
+    """Requesting a metric that the examples do not allow is an error."""
     task = fake(score=lambda examples, predictions: {"mrr": predictions})
     task.fitted = lambda examples: task
 

@@ -64,7 +64,7 @@ def test_a_setting_of_another_type_is_refused(shallow, settings, message):
 
 
 def test_classes_without_names_are_counted(shallow, finished):
-    """New classes are named by their indices; fine-tuned models keep names."""
+    """New classes are named by indices; fine-tuned models keep their names."""
     for cls in (Classifier, Tagger):
         assert cls.load(shallow, num_labels=2).task.labels == ("0", "1")
     assert Classifier.load(finished[0], num_labels=2).task.labels == LABELS

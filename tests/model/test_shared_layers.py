@@ -51,7 +51,10 @@ def results(config, loop, dtype="float32", jit=False, eager=False):
 
 
 def check(variant, loop, tolerance=2e-6, **kwargs):
-    """Assert that a form agrees with the unrolled loop; errors are relative."""
+    """Assert that a form agrees with the unrolled loop.
+
+    Tolerances are relative to the largest logit or gradient.
+    """
     config = goldens.variant(variant, **DROPOUT)
     logits, gradients = results(config, PLAIN, **kwargs)
     ours, found = results(config, loop, **kwargs)

@@ -180,9 +180,9 @@ def test_a_bad_export_is_not_left_behind(
     ],
 )
 def test_differences(found, size, share):
-    """Differences are relative to the largest value or to 1, if 1 is larger.
+    """A share is relative to the largest absolute value, or to 1 if larger.
 
-    NaN always differs.
+    NaN is an infinite difference.
     """
     wanted = np.array([1.0, -2.0], np.float32)
     got = verification.difference("x", np.array(found, np.float32), wanted)

@@ -144,7 +144,7 @@ def test_how_vectors_are_made():
 def test_which_texts_must_differ():
     """Unrated pairs and triplets in a batch must have different texts.
 
-    The losses of triplets and rated pairs do not depend on the batch.
+    Triplets and rated pairs have a useful loss even alone in a batch.
     """
     for texts, score, apart, alone in (
         (("a",), None, None, False),

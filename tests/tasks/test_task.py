@@ -296,7 +296,7 @@ def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
 
 
 def test_a_setting_that_a_kind_needs(tmp_path):
-    """Only settings without a default may be absent from `task.json`."""
+    """In `task.json`, only settings without a default may be null."""
     task, path = WRITTEN["squad-2.0"], tmp_path / "task.json"
     for name in ("null_score_diff_threshold", "pooling", "doc_stride"):
         config = task["config"] | {name: None}

@@ -84,7 +84,10 @@ def test_marks(text, marks, nonspacing):
 
 
 def test_punctuation():
-    """Punctuation includes all ASCII symbols, but no symbols beyond ASCII."""
+    """Punctuation includes all ASCII symbols.
+
+    Beyond ASCII, it includes only Unicode's categories of punctuation.
+    """
     found = filter(is_punctuation, map(chr, range(256)))
     assert "".join(found) == "".join(sorted(string.punctuation)) + "¡§«¶·»¿"
     assert [*map(is_punctuation, "—「€▁中")] == [True, True] + [False] * 3

@@ -1,7 +1,7 @@
-"""A `TPUStrategy` for imaginary TPUs; it can only trace functions.
+"""A `TPUStrategy` for simulated TPUs; it can only trace functions.
 
 Variables are real. Each replica's variables are on a logical CPU; if there are
-more replicas than CPUs, replicas share a CPU.
+more replicas than CPUs, replicas share CPUs.
 """
 
 import contextlib

@@ -287,7 +287,7 @@ def test_a_budget_counts_what_is_due():
 
 @pytest.mark.parametrize("left", [49, 50])
 def test_nothing_is_due_shortly_before_the_end(left):
-    """With a budget, no action is due in the last half interval of a run.
+    """With a budget, no action is due in the last half interval before the end.
 
     At the end itself, all actions are due.
     """

@@ -267,7 +267,7 @@ def test_the_variables_of_the_first_replica_are_copied(four, monkeypatch):
 
 
 def test_processes_decide_together(monkeypatch):
-    """A flag or an error of one process affects all processes."""
+    """A flag set or an error raised in one process affects all processes."""
     answers = []
     monkeypatch.setattr(distribution, "of_processes", lambda *_: answers)
     for answers[:], said in (([0, 0], False), ([0, 1], True), ([1, 0], True)):

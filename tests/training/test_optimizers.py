@@ -1,4 +1,4 @@
-"""LAMB, AdamW and schedules equal NumPy's results and recorded values."""
+"""Results of LAMB, AdamW and schedules equal those of NumPy and the release."""
 
 import functools
 import json

@@ -99,10 +99,10 @@ def interrupted_run(folder, number, times=1, fails=False):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops(unbroken, tmp_path, capfd, number):
-    """After a signal, the run saves, prints a message and can be resumed.
+    """After SIGTERM, the run saves, prints a message and can be resumed.
 
-    The first Ctrl-C has the same effect, and raises `KeyboardInterrupt` at the
-    end.
+    The first Ctrl-C has the same effect, and also raises `KeyboardInterrupt` at
+    the end.
     """
     before, interrupt = handlers(), number == signal.SIGINT
     none = contextlib.nullcontext()
@@ -296,9 +296,10 @@ def test_a_stop_after_the_end_is_the_end(tmp_path):
 
 @pytest.mark.slow
 def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
-    """A run that resumes on two replicas prints a note.
+    """A run that resumes with another number of replicas prints a note.
 
-    The final weights differ only by rounding.
+    Its final weights differ from those of an uninterrupted run only by
+    rounding.
     """
     copied(unbroken[0], tmp_path, 14)
     found = tiny.values(go(make_run(tmp_path, replicas=2)))

@@ -124,7 +124,7 @@ def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
-    """Encode lines; a word begins where the kind of character changes."""
+    """Encode lines, and find where words begin by the Unicode rule."""
     ids, sizes, _ = _encode(tokenizer, lines)
     marked, first, last = (table[ids] for table in _kinds(tokenizer))
     marked[_first_tokens(sizes)] = True

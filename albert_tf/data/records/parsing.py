@@ -273,7 +273,7 @@ MASKED = {
 
 
 def dynamic_reader(data_dir: str, metadata: Metadata, seed: int) -> Reader:
-    """Return a reader of dynamic records, with the tensors of `parse_static`.
+    """Return a reader of dynamic records; its batches are as in `parse_static`.
 
     Args:
       data_dir: the folder of the records and their tokenizer.
