@@ -356,7 +356,7 @@ def train(
         batches,
         lambda: all_metrics(jobs, evaluators),
         keep,
-        *jobs,
+        *jobs.values(),
     )
     return finish(s, jobs, evaluators, trainer) if over else None
 

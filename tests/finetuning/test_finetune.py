@@ -318,7 +318,7 @@ def test_a_finished_run_does_not_claim_other_examples(
     capsys.readouterr()
     others = opinions | {"eval_file": opinions["predict_file"]}
     run(**how, do_eval=True, **others)
-    told = capsys.readouterr().out
+    told = capsys.readouterr().err
     assert "Note: eval data of classification was 53 examples" in told
     assert "`best` compares evaluations of different examples" in told
     assert "Note: train data" not in told

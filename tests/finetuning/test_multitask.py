@@ -238,8 +238,8 @@ def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
     """The mean metric selects the best model; a stopped run has no metrics."""
     trainer, found = mock.Mock(), []
 
-    def run_training(s, trainer, batches, evaluate, keep):
-        found.extend([trainer, batches, keep.metric])
+    def run_training(s, trainer, batches, evaluate, keep, *jobs):
+        found.extend([trainer, batches, keep.metric, *jobs])
         return over
 
     monkeypatch.setattr(multitask, "make_trainer", lambda *_: trainer)
@@ -250,7 +250,7 @@ def test_a_stopped_run_of_several_tasks_has_no_metrics(over, monkeypatch):
     job = Job(TASKS["sst-2"], tiny.CONFIG, None, (), (), ())
     metrics = multitask.train(s, {"sst-2": job}, [1.0], [16], ONE_DEVICE)
     assert metrics == ("metrics" if over else None)
-    assert found == [trainer, "batches", "mean"]
+    assert found == [trainer, "batches", "mean", job]
 
 
 def test_what_a_run_of_several_tasks_leaves(tmp_path, monkeypatch):
