@@ -340,8 +340,10 @@ class MultiLabel(ClassTask):
         chosen = []
         for name, text in zip(self.columns.label, texts, strict=True):
             rule = f"{where}: label column {name} must be 0 or 1."
-            require(text in FLAGS, f"{rule} Received: {text!r}")
-            chosen += [name] * FLAGS[text]
+            # pandas writes True and 1.0.
+            flag = FLAGS.get(text.casefold().removesuffix(".0"))
+            require(flag is not None, f"{rule} Received: {text!r}")
+            chosen += [name] * flag
         return tuple(chosen)
 
     def read(self, part, path):

@@ -184,13 +184,15 @@ def test_sets_in_columns_of_0_and_1(tmp_path):
     The error for an invalid cell states the file and the line.
     """
     path = tiny_tasks.write_tsv(
-        tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 0), ("b", 1, 1)
+        tmp_path / "t.tsv",
+        ("text", "rude", "loud"),
+        *(("a", 1, 0), ("b", "True", "1.0"), ("c", "0.0", "FALSE")),
     )
     task = own("multilabel", label_column=("rude", "loud"))
     examples = task.read("train", path)
     task = task.fitted(examples)
     assert task.labels == ("rude", "loud")
-    assert [e.label for e in examples] == [("rude",), ("rude", "loud")]
+    assert [e.label for e in examples] == [("rude",), ("rude", "loud"), ()]
     tiny_tasks.write_tsv(
         tmp_path / "t.tsv", ("text", "rude", "loud"), ("a", 1, 2)
     )
