@@ -228,6 +228,7 @@ def convert(
     with atomic_folder(output) as temporary:
         source = open_source(input, reading)
         _check(source, to, reading.pairs)
+        lines = describe_source(source)
         if half_precision:
             halved = source.tensors.as_float16()
             source = dataclasses.replace(source, tensors=halved)
@@ -238,7 +239,6 @@ def convert(
                 f"`output` must be writable: {reason(error)}. Is the disk "
                 f"full? Received: output={output}"
             ) from None
-        lines = describe_source(source)
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if left_out := len(source.tensors) - count:
         without_heads = to == "sentence_transformers" or source.symbols

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import released_files
 import safetensors.numpy
+import tensorflow as tf
 import tiny
 from conversions import huggingface, refuse, rewrite
 from exporting import finetuned
 
+import albert_tf
 from albert_tf.base.errors import InputError
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.huggingface import (
@@ -24,6 +26,7 @@ from albert_tf.conversion.huggingface import (
 from albert_tf.conversion.named_tensors import Tensors
 from albert_tf.conversion.tokenizer_json import character_class
 from albert_tf.model.config import AlbertConfig
+from albert_tf.training import checkpoints
 
 
 def test_backbone_without_prefix(golden, tmp_path):
@@ -128,6 +131,19 @@ def test_others_can_read_the_weights(golden, tmp_path):
         os.umask(old)
     modes = {path.name: path.stat().st_mode & 0o777 for path in out.iterdir()}
     assert set(modes.values()) == {0o644}, modes
+
+
+@pytest.mark.parametrize("step", [2049, 100_001])
+def test_half_precision_leaves_the_step_alone(pretrained_dir, tmp_path, step):
+    """The report states the exact step, even if float16 cannot."""
+    model = albert_tf.load(pretrained_dir)
+    model.save(tmp_path / "model")
+    counter = {"optimizer/iterations": tf.Variable(step, dtype=tf.int64)}
+    checkpoints.save(str(tmp_path / "model"), model.named_weights() | counter)
+    out = str(tmp_path / "half")
+    paths = str(tmp_path / "model"), out
+    lines = convert(*paths, "huggingface", half_precision=True)
+    assert f"step: {step}" in lines
 
 
 def test_half_precision_needs_a_format_and_small_weights(golden, tmp_path):

@@ -218,7 +218,7 @@ FEW = [["a", "b"], ["a"], ["b"]]
             {"labels": ("1", "2")},
             TEXTS,
             [1, 0, 2],
-            r"y\[1\].* counts as a name",
+            r"y\[1\].* every number is a name",
         ),
         (("Classifier", "multilabel"), NAMED, TEXTS, FEW, r"y\[0\]"),
         (("Regressor", "regression"), {}, TEXTS, [0, 1, "x"], r"y\[2\]"),

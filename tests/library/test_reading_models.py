@@ -161,7 +161,7 @@ def test_texts_are_divided_wherever_they_stand(shallow):
         assert [list(example.words) for example in examples] == WORDS[:2]
     for x in ([], frame[:0]):
         with pytest.raises(
-            InputError, match="one of each|must be at least one example"
+            InputError, match="at least one|must be at least one example"
         ):
             model.predict(x)
 

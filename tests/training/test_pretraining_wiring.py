@@ -108,7 +108,7 @@ def test_ids_beyond_the_vocabulary(tmp_path):
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 49)))
     run_setup.read(str(tmp_path), tiny.CONFIG, True)
     write(tmp_path / "a.tfrecord", map(example, (0, 1, 50)))
-    with pytest.raises(InputError, match="record 2: `input_ids` .* 50, .* 50"):
+    with pytest.raises(InputError, match="record 2: `input_ids` .* 50, .* 49"):
         run_setup.read(str(tmp_path), tiny.CONFIG, True)
 
 
