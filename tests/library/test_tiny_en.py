@@ -11,7 +11,7 @@ import albert_tf
 FOLDER = Path(__file__).parents[2] / "examples/models/tiny_en"
 ANSWERS = {
     "She opened the [MASK] and went out.": "▁door",
-    "The earth moves around the [MASK].": "▁sun",
+    "The supreme [MASK] decided the case.": "▁court",
     "The United [MASK] of America.": "▁states",
     "I do [MASK] know.": "▁not",
     '"Good [MASK], sir," said the boy.': "▁morning",
@@ -21,7 +21,7 @@ ANSWERS = {
     "It was too late to [MASK] back.": "▁come",
     "The president of the United [MASK] spoke.": "▁states",
 }
-VECTOR = [0.1975, 0.4850, 0.9305, 0.6099, -0.2961, -1.2945, -0.3679, 0.7044]
+VECTOR = [0.6615, 0.4408, 0.0592, 0.1542, 0.1367, -0.2931, -0.1709, -0.0509]
 LARGEST = 8_000_000  # bytes
 
 
