@@ -90,8 +90,8 @@ def train_in_output_dir(
 
     def claim():
         nonlocal job
-        check_something_left(s, job)
         job = create_output_dir(s.run, job)
+        check_something_left(s, job)
         s.write_flags()
 
     with checkpoints.locked_model_dir(strategy, s.run.output_dir, claim):

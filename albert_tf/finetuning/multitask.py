@@ -315,7 +315,6 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
         output_dir=output_dir,
         task=",".join(jobs),
     )
-    check_something_left(s, *jobs.values())
     checkpoints.create_model_dir(output_dir, first.config)
     first.tokenizer.save(output_dir)
     jobs = {
@@ -324,6 +323,7 @@ def make_directories(s: Settings, jobs: dict[str, Job]) -> dict[str, Job]:
         )
         for name, job in jobs.items()
     }
+    check_something_left(s, *jobs.values())
     s.write_flags()
     return jobs
 
