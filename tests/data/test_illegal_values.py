@@ -132,6 +132,7 @@ def test_predictions_need_tokens_and_legal_weights():
         {"masked_lm_positions": [5, 0]},
         {"masked_lm_weights": [-1.0, 0.0]},
         {"masked_lm_weights": [1.0, float("nan")]},
+        {"masked_lm_weights": [float("inf"), 0.0]},
     ):
         wrong = STATIC_RECORD | changes
         for error in errors_of(STATIC, wrong, metadata_of(STATIC)):

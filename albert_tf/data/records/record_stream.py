@@ -98,7 +98,8 @@ def _check(arrays: dict[str, np.ndarray], metadata: Metadata) -> None:
         arrays["input_mask"], arrays["masked_lm_positions"], axis=1
     )
     weights = arrays["masked_lm_weights"]
-    if not np.all(np.where(seen, weights >= 0, weights == 0)):
+    positive = (weights >= 0) & np.isfinite(weights)
+    if not np.all(positive & ((seen > 0) | (weights == 0))):
         raise ValueError("padding is predicted, or a weight is illegal")
 
 
