@@ -77,9 +77,9 @@ def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
 def text_notes(features: Features, tokenizer: Tokenizer) -> list[str]:
     """Return notes on empty texts and on unknown pieces."""
     lines = []
-    empty = int(np.sum(features.lengths <= 2))  # [CLS] and [SEP]
+    empty = int(np.sum(features.second_starts <= 2))  # [CLS] and [SEP]
     if empty:
-        lines.append(f"Note: {empty:,} examples have no text")
+        lines.append(f"Note: in {empty:,} rows, the first text is empty")
     unknown = float(np.mean(features.tokens == tokenizer.unk_id))
     if unknown > UNKNOWN_SHARE:
         lines.append(

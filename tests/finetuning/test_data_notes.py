@@ -89,10 +89,14 @@ def test_suspicious_classes(words, kind, labels, numbers, note):
 
 
 def test_suspicious_texts(words):
-    """A note states the number of empty texts, and the unknown share."""
+    """A note states the number of empty first texts, and the unknown share."""
     task = task_with([])
     rows = features([2, 2, 8])
-    assert notes(task, rows, words) == ["Note: 2 examples have no text"]
+    empty = ["Note: in 2 rows, the first text is empty"]
+    assert notes(task, rows, words) == empty
+    rows = features([6, 3, 8])  # pairs, of which the second has no texts
+    rows.second_starts[:] = 2, 2, 5
+    assert notes(task, rows, words) == empty
     rows = features([10, 10])
     rows.tokens[:1] = words.unk_id
     assert notes(task, rows, words) == []
