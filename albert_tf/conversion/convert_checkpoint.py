@@ -228,17 +228,19 @@ def convert(
     with atomic_folder(output) as temporary:
         source = open_source(input, reading)
         _check(source, to, reading.pairs)
-        lines = describe_source(source)
+        output_source = source
         if half_precision:
             halved = source.tensors.as_float16()
-            source = dataclasses.replace(source, tensors=halved)
+            output_source = dataclasses.replace(source, tensors=halved)
         try:
-            count = TARGETS[to](temporary, source)
+            count = TARGETS[to](temporary, output_source)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:
             raise InputError(
                 f"`output` must be writable: {reason(error)}. Is the disk "
                 f"full? Received: output={output}"
             ) from None
+        # Writing may add warnings to the source.
+        lines = describe_source(source)
     lines.append(f"wrote: {output} ({to}, {count} tensors)")
     if left_out := len(source.tensors) - count:
         without_heads = to == "sentence_transformers" or source.symbols

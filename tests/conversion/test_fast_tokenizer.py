@@ -64,15 +64,18 @@ def test_settings_go_there_and_back(golden, tmp_path):
         assert load_tokenizer(back).fingerprint() == tokenizer.fingerprint()
 
 
-def test_another_kind_of_sentencepiece(golden, tmp_path):
-    """No `tokenizer.json` is written for a BPE model."""
+@pytest.mark.parametrize("half_precision", [False, True])
+def test_another_kind_of_sentencepiece(half_precision, golden, tmp_path):
+    """No `tokenizer.json` is written for a BPE model, and a warning says so."""
     source = release(tmp_path / "in", golden.config, golden.weights)
     (tmp_path / "text").write_text("the cat sat on the mat abc def\n" * 20)
     model = vocabularies.trained(
         vocab_size=50, input=str(tmp_path / "text"), model_type="bpe"
     )
     (tmp_path / "in" / "spiece.model").write_bytes(model)
-    lines = convert(source, str(tmp_path / "out"), "huggingface")
+    lines = convert(
+        source, str(tmp_path / "out"), "huggingface", half_precision
+    )
     assert any("cannot load the tokenizer" in line for line in lines)
     assert not (tmp_path / "out" / "tokenizer.json").exists()
 
