@@ -97,7 +97,7 @@ class FinetuningConfig:
     num_train_epochs: float = setting(
         3.0,
         "Passes over the data, unless `num_train_steps` is set.",
-        minimum=0.0,
+        minimum=1e-6,
         maximum=1e6,
         group=LENGTH,
     )
@@ -270,7 +270,14 @@ class Settings:
         require(legal, rule, random_seed=seed, num_seeds=number)
 
     def advise(self) -> None:
-        """Print advice on large first updates at a high learning rate."""
+        """Print notes on settings that may surprise."""
+        run = self.run
+        from_weights = run.do_train and run.init == "model_dir"
+        if from_weights and is_finetuned(run.model_dir):
+            print(
+                "Note: `model_dir` is fine-tuned; training starts from its "
+                "encoder, with a new task head"
+            )
         rate = self.optimizer.learning_rate
         short = self.optimizer.bias_correction or not self.run.do_train
         if rate >= HIGH_RATE and not short:

@@ -17,6 +17,7 @@ from albert_tf.base.settings import (
 from albert_tf.model.config import BLOCK, BLOCK_TYPES, AlbertConfig
 
 BALANCED = "balanced"
+TEMPERATURE, TEACHER_SHARE = 2.0, 0.5
 PARTS = ("embeddings", "encoder", "pooler")
 
 
@@ -93,10 +94,10 @@ class RecipeConfig:
         "model learns its outputs along with the labels.",
     )
     distillation_temperature: float = setting(
-        2.0, "Temperature of the logits in distillation.", minimum=0.01
+        TEMPERATURE, "Temperature of the logits in distillation.", minimum=0.01
     )
     distillation_weight: float = setting(
-        0.5,
+        TEACHER_SHARE,
         "Share of the teacher's outputs in the loss.",
         minimum=0.0,
         maximum=1.0,
@@ -119,6 +120,15 @@ class RecipeConfig:
             "one of them.",
             label_smoothing=self.label_smoothing,
             teacher=self.teacher,
+        )
+        require(
+            self.teacher
+            or self.distillation_temperature == TEMPERATURE
+            and self.distillation_weight == TEACHER_SHARE,
+            "`distillation_temperature` and `distillation_weight` need a "
+            "`teacher`.",
+            distillation_temperature=self.distillation_temperature,
+            distillation_weight=self.distillation_weight,
         )
         for name in self.freeze:
             require(

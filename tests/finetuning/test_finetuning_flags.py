@@ -87,6 +87,23 @@ def test_first_updates_that_are_long_are_noted(
 
 
 @pytest.mark.parametrize(
+    "changes, noted",
+    [
+        ({}, True),
+        ({"init": "random"}, False),
+        ({"do_train": False, "do_eval": True}, False),
+        ({"model_dir": "nothing"}, False),
+    ],
+)
+def test_a_new_head_is_noted(changes, noted, finished, tmp_path, capsys):
+    """Training that starts from a fine-tuned model prints a note."""
+    folders = {"output_dir": str(tmp_path), "model_dir": finished[0]}
+    values = {"data_dir": "sst", "task": "sst-2", "do_train": True} | folders
+    build(**values | changes).advise()
+    assert ("with a new task head" in capsys.readouterr().out) == noted
+
+
+@pytest.mark.parametrize(
     "values, named",
     [
         ({"freeze": ("top",)}, "freeze=top"),
@@ -96,6 +113,9 @@ def test_first_updates_that_are_long_are_noted(
         ({"plateau_patience": 2, "do_eval": True}, "schedule=corrected"),
         ({"label_smoothing": 0.1, "teacher": "t"}, "label_smoothing=0.1"),
         ({"teacher": "nowhere"}, "teacher=nowhere"),
+        ({"distillation_temperature": 3.0}, "temperature=3.0, distill"),
+        ({"distillation_weight": 0.4}, "distillation_weight=0.4"),
+        ({"num_train_epochs": 0.0}, "num_train_epochs=0.0"),
         ({"ensemble": ("a", "b")}, "ensemble=a,b"),
         ({"task_weights": ("1", "2")}, "task_weights"),
         ({"task": "regression", "label_smoothing": 0.1}, "label_smoothing"),
