@@ -228,12 +228,9 @@ def convert(
     with atomic_folder(output) as temporary:
         source = open_source(input, reading)
         _check(source, to, reading.pairs)
-        output_source = source
-        if half_precision:
-            halved = source.tensors.as_float16()
-            output_source = dataclasses.replace(source, tensors=halved)
+        written = source.as_float16() if half_precision else source
         try:
-            count = TARGETS[to](temporary, output_source)
+            count = TARGETS[to](temporary, written)
         except (tf.errors.OpError, safetensors.SafetensorError) as error:
             raise InputError(
                 f"`output` must be writable: {reason(error)}. Is the disk "

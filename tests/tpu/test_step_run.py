@@ -186,8 +186,7 @@ def test_a_run_saves_evaluates_and_describes_itself(
     make, programs, tmp_path, capsys, records
 ):
     """A run writes a model directory with averages, history and settings."""
-    settings = make()
-    result = run_step(**settings)
+    result = run_step(**make())
     folder = tmp_path / "model"
     rows = History.read(str(folder)).rows
     # The average is half of the weights after 3 or 5 steps.
