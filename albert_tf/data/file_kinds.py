@@ -2,7 +2,7 @@
 
 Every program that reads text or tables opens its files through this module,
 which decompresses them and detects their kind. An unsupported format raises an
-error that names the format.
+error that names the format, if it is known.
 """
 
 import bz2
@@ -89,7 +89,7 @@ ARRAY = re.compile(rb'\[\s*\{\s*"')
 
 
 class BadData(InputError):
-    """An error about a single unusable item, such as a row without text."""
+    """An error about one unusable item: a row without text, a damaged file."""
 
 
 class Refused(BadData):
@@ -221,7 +221,7 @@ class Source(NamedTuple):
     file: BinaryIO
     kind: str
     head: bytes  # the first bytes
-    damage: BadData | None = None  # raised when reading beyond `head`
+    damage: BadData | None = None  # the error beyond `head`, if any
 
     def fields(self) -> list[str]:
         """Return the distinct field names in the first JSON objects."""
@@ -242,10 +242,11 @@ def is_compressed(path: str) -> bool:
 
 
 def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
-    """Return the first bytes of a file, the rewound file, and any damage.
+    """Return a file's first bytes, the file rewound, and the error for damage.
 
-    If the file is damaged, the returned bytes precede the damage, and reading
-    beyond them raises the error.
+    The error is None if these bytes are undamaged. Otherwise, the bytes precede
+    the damage, and reading beyond them raises the error. If there are no such
+    bytes, the error is raised at once.
     """
     head, damage = b"", None
     try:
@@ -309,7 +310,7 @@ def is_utf8(data: bytes, whole: bool = True) -> bool:
 
 
 def _first_lines(head: bytes, whole: bool) -> list[bytes]:
-    """Return the first lines that are complete and not blank.
+    """Return the complete lines among the first `HEAD_LINES`, except blanks.
 
     Args:
       head: the first bytes of the file.
@@ -347,7 +348,7 @@ def _json_kind(head: bytes, whole: bool) -> str | None:
         return JSONL
     if not OBJECT.match(text):
         return None
-    if len(lines) < 2:  # invalid, or longer than the head
+    if len(lines) < 2:  # one object, invalid or longer than the head
         return JSONL
     goes_on = lines[0][-1:] in (b"{", b"[", b",")
     return JSON if goes_on and not _objects(lines[:1]) else None
@@ -378,9 +379,9 @@ def opened(path: str) -> Iterator[Source]:
     """Open a text file, a table or standard input for reading.
 
     Raises:
-      InputError: if the file is neither text nor a table, or its compression
-        needs a library that is not installed.
-      BadData: if the file is damaged; reading the file may raise it too.
+      InputError: if the file is neither text nor a table, or if its compression
+        requires a library that is not installed.
+      BadData: if the file is damaged; reading `Source.file` may also raise it.
     """
     with raw(path) as packed_file:
         head, file, damage = _read_head(packed_file, path)
@@ -411,7 +412,8 @@ def require_lines(kind: str, path: str) -> None:
 def kind_of(path: str) -> str:
     """Return the kind of a file.
 
-    A pipe can be read only once, so only its name is examined.
+    A pipe can be read only once, so only its name is examined. The same applies
+    to a path that is not a file.
     """
     if not files.is_file(path) or files.is_stream(path):
         return ENDINGS.get(ending_of(path), TEXT)
@@ -420,7 +422,7 @@ def kind_of(path: str) -> str:
 
 
 def read_text(path: str, what: str) -> str:
-    """Return the decompressed text of a file without a byte-order mark.
+    """Return the decompressed text of a file, except its byte-order mark.
 
     Args:
       path: the file.

@@ -2,8 +2,8 @@
 
 Readers of dynamic records also mask the rows.
 
-Glossary: N tokens, n pairs, B batch, T tokens per example, P predictions, R =
-T - 3 room for A and B.
+Shapes: N tokens, n pairs, B batch size, T tokens per example, P prediction
+slots, R = T - 3 tokens of both segments. Elsewhere, A and B are the segments.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ class Pairs:
         return Pairs(*map(np.concatenate, both))
 
     def paired(self) -> np.ndarray:
-        """Return whether each pair has a B, [n] bool."""
+        """Return whether each pair has a segment B, [n] bool."""
         return self.b_end > self.b_start
 
     def tokens(self) -> int:
@@ -118,7 +118,11 @@ def lay_out(
 
 
 def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
-    """Return the tokenizer or the symbol table stored with unmasked records."""
+    """Return the tokenizer or the symbol table stored with unmasked records.
+
+    Raises:
+      InputError: if the records were made with a different vocabulary.
+    """
     vocabulary = load_vocabulary(data_dir)
     require(
         vocabulary.fingerprint() == metadata.tokenizer_fingerprint
@@ -162,7 +166,7 @@ class Masker:
         starts: np.ndarray,
         sizes: np.ndarray,
     ) -> tuple[np.ndarray, ...]:
-        """Return the arrays of `MASKED_NAMES`, [B, T] and [B, P].
+        """Return the arrays of `MASKED_NAMES`: three [B, T], then three [B, P].
 
         Args:
           positions: [B], the positions of the examples in the stream.

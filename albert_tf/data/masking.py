@@ -4,9 +4,9 @@ The random numbers are hashes of a seed and of an example's position. They
 depend neither on the example's batch nor on the machine, so a resumed run draws
 the same masks as an uninterrupted run.
 
-Source: ALBERT paper, Section 3.1.
+Source: ALBERT paper, Section 4.1.
 
-Glossary: B instances, T tokens, N longest n-gram, P prediction slots.
+Shapes: B instances, T tokens, N longest n-gram, P prediction slots.
 """
 
 import dataclasses
@@ -69,7 +69,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return the end of the word that begins at each position, [B, T + 1]."""
+    """Return the exclusive end of a word begun at each position, [B, T + 1]."""
     batch, tokens = starts.shape
     boundary = np.where(
         starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
@@ -106,7 +106,7 @@ def visits(
       order: [B, T] word starts in the order to visit, padded with T.
       ngrams: [B, T], the n of the n-gram drawn at each visit, 1..N.
       left: [B], the number of tokens still to cover, which the caller reduces;
-        a row is finished when its number is 0.
+        a row is finished when its number is 0 or no word start is left.
     """
     tokens = order.shape[1]
     rows = np.arange(len(order))
@@ -129,7 +129,7 @@ def _follow(
     room: np.ndarray,
     longest: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Collect consecutive words, up to a barred word or as many as fit.
+    """Collect up to `wanted` consecutive words that fit and are not barred.
 
     Returns:
       The starts of the words, [n, N], padded with the first start; the end of
@@ -199,7 +199,7 @@ def choose_spans(
 
 
 # Shares of the masked tokens that become [MASK], stay unchanged, or become
-# random words (ALBERT paper, Section 4.1, after BERT).
+# random words (BERT paper, Section 3.1).
 RELEASED_SHARES = [0.8, 0.1, 0.1]
 
 # Whether records are masked when they are written or when they are read.
@@ -271,8 +271,8 @@ class MaskingConfig:
     def written(self) -> dict:
         """Return the settings for `metadata.json`, as JSON values.
 
-        The released shares are omitted, as in records from before the setting
-        existed.
+        The released shares are omitted, as in records that are older than the
+        setting.
         """
         values = dataclasses.asdict(self) | {"mask_same_random": self.shares}
         if self.shares == RELEASED_SHARES:
@@ -297,7 +297,7 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return steps [N - 1]; a draw that reaches n - 1 of them selects n."""
+        """Return thresholds [N - 1]; a draw that reaches n - 1 selects n."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 
@@ -324,8 +324,8 @@ class Instances:
     """A batch of unmasked examples."""
 
     input_ids: np.ndarray  # [B, T] int32
-    segment_ids: np.ndarray  # [B, T] bool, true in B and its [SEP]
-    maskable: np.ndarray  # [B, T] bool, true at the tokens of A and B
+    segment_ids: np.ndarray  # [B, T] bool, true in segment B and its [SEP]
+    maskable: np.ndarray  # [B, T] bool, true at the tokens of the segments
     starts: np.ndarray  # [B, T] bool, word starts, [CLS] and [SEP]
     lengths: np.ndarray  # [B] int64, including special tokens
     swapped: np.ndarray  # [B] bool
@@ -373,7 +373,7 @@ def replace(
     words: Words,
     shares: Sequence[float],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the replacements for masked tokens, and counts by kind.
+    """Return the replacements [n] for masked tokens, and `Masked.kinds`.
 
     Args:
       originals: [n] ids.
@@ -399,7 +399,7 @@ def choose_masked(
     config: MaskingConfig,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Choose spans with a random order of words and random n-gram lengths.
+    """Choose spans in a random order of words, with random n-gram lengths.
 
     For the result, see `choose_spans`.
 

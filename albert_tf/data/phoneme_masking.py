@@ -19,16 +19,16 @@ def mask_words(
     mask_id: int,
     draws: Draws,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mask whole words; return the new ids and the chosen positions, [B, T].
+    """Mask whole words; return the new ids, and which are predicted, [B, T].
 
     Random symbols are drawn from the words of the same example.
 
     Args:
-      ids: [B, T] symbols.
+      ids: [B, T] ids of symbols.
       labels: [B, T] labels of words; `SEPARATOR_LABEL` at separators and
         padding.
       config: the masking settings.
-      mask_id: the id of the mask.
+      mask_id: the id of the mask symbol.
       draws: the source of randomness.
     """
     positions, is_symbol = ids.shape[1], labels != SEPARATOR_LABEL

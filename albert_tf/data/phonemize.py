@@ -49,19 +49,20 @@ SYMBOLS = frozenset(MARKS.values())
 _MARK = re.escape("".join(MARKS))
 # Marks before a word, the word, and marks or apostrophes after it.
 _PARTS = re.compile(f"([{_MARK}]*)(.*?)([{_MARK}'’]*)")
-# Marks that need no space before the next word, and single hyphens.
+# {pattern: replacement}, for marks that may touch the adjacent words, and for
+# hyphens between spaces.
 _BETWEEN = {r"\.{3,}|…": " … ", r"-{2,}|—|(?<!\S)-(?!\S)": " — "}
 
 # {first part of a language code: {word: phonemes}}, for words that espeak-ng
-# reads as the name of a letter when they stand alone.
+# reads as names of letters when they stand alone.
 READINGS = {"en": {"a": "ɐ", "A": "ɐ"}}
 
-# A process clears its cache of words when the cache exceeds this size.
+# A process clears its cache when the cache contains more words than this.
 MOST_KNOWN = 1_000_000
 SHOWN = 10  # number of words without phonemes to print
 
 # A document's number consists of the number of its first block and, in this
-# many bits, the document's index in that block.
+# many low bits, the document's index in that block.
 DOCUMENT_BITS = 20
 
 # {choice of `word_boundaries`: function that cuts a sentence into words}
@@ -140,7 +141,7 @@ class PhonemizeConfig(text_formats.SentencesConfig):
 
 
 def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
-    """Return the {code: name} of voices with the same first part or name."""
+    """Return {code: name} of voices whose code or name is like `language`."""
     wanted = re.split(r"[\W_]", language.lower())[0]
     return {
         code: name
@@ -158,7 +159,7 @@ def require_language(language: str, voices: Mapping[str, str]) -> None:
 
     Args:
       language: the language code.
-      voices: {code: name} of the languages of espeak-ng.
+      voices: {code: name} of the languages that espeak-ng supports.
     """
     found = similar(language, voices)
     pairs = (found or voices).items()
@@ -187,7 +188,7 @@ def speaker(language: str) -> Callable[[list[str]], list[str]]:
     logging.getLogger("phonemizer").setLevel(logging.CRITICAL)
     espeak = EspeakBackend(
         language,
-        # espeak-ng reads the marks inside words and numbers itself.
+        # espeak-ng itself reads marks inside words and numbers.
         punctuation_marks=re.compile("(?!)"),
         with_stress=True,
         language_switch="remove-flags",
@@ -239,7 +240,7 @@ def _sentences(
 def convert_block(
     config: PhonemizeConfig, item: tuple[int, int, Block]
 ) -> tuple[Counter, Counter]:
-    """Write the rows of a block.
+    """Convert a block to phonemes, and write its rows to a file.
 
     Args:
       config: the settings.
@@ -247,7 +248,8 @@ def convert_block(
         document starts, and the block.
 
     Returns:
-      The counts of the text, and the count of each word without phonemes.
+      The counts of sentences, words and bad items, and the count of each word
+      without phonemes.
     """
     counts, silent, rows = Counter(), Counter(), []
     sentences = [*_sentences(config, *item, counts)]
@@ -288,7 +290,7 @@ def _items(
 
 
 def _run(config: PhonemizeConfig, paths: list[str]) -> tuple[Counter, Counter]:
-    """Convert all blocks; return the total counts of `convert_block`."""
+    """Convert unfinished blocks; return the sums of their counts."""
     counts, silent = Counter(), Counter()
     begin = last = time.monotonic()
     number = config.num_processes or processes.available()

@@ -115,7 +115,10 @@ def _without_last_blanks(cells: Cells) -> Cells:
 
 
 def delimiter_hint(names: Sequence[str]) -> str:
-    """Return a hint for errors if the only column name contains a delimiter."""
+    """Return a hint for errors if the only column name contains a delimiter.
+
+    Otherwise, return an empty string.
+    """
     if len(names) != 1 or not re.search("[;,|\t]", names[0]):
         return ""
     return "; the delimiter must be a comma in .csv and a tab in .tsv files"
@@ -144,7 +147,13 @@ def _named_rows(
 
 
 def header_names(where: str, values: list[str], header: bool) -> list[str]:
-    """Return the column names, given the first line of a file."""
+    """Return the column names, given the cells in the first line of a file.
+
+    Without a header, the names are 1, 2, 3, ...
+
+    Raises:
+      InputError: if a name in the header occurs twice.
+    """
     if not header:
         return [str(i + 1) for i in range(len(values))]
     names = [name.strip() for name in values]

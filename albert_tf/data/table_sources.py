@@ -1,11 +1,11 @@
 """Reading of tables from files, Hugging Face data sets and pandas frames.
 
-A source is a file (Parquet, CSV, TSV, JSON lines), a folder written by
+A source is a file (Parquet, Arrow, CSV, TSV or JSON lines), a folder written by
 `save_to_disk`, or an object in memory: a pandas DataFrame, a Dataset or
 IterableDataset of `datasets`, a pyarrow Table, a dict of columns or a list of
 dicts. Rows are numbered from 0, as in `frame.iloc[0]` and `dataset[0]`; in text
-files, a row's number is the number of its first line. Class labels of a data
-set are read as names.
+files, a row's number is the number of its first line, counted from 1. Class
+labels of a data set are read as names.
 """
 
 import contextlib
@@ -99,7 +99,11 @@ def is_table(source: Any) -> bool:
 
 
 def data_files(path: str) -> list[str]:
-    """Return the path itself, or the data files of a saved data set."""
+    """Return the path itself, or the data files of a saved data set.
+
+    Raises:
+      InputError: if the data set has splits, or its state is damaged.
+    """
     if not files.is_folder(path):
         return [path]
     splits = files.join(path, SPLITS_FILE)
@@ -377,10 +381,10 @@ def rows_of(
 ) -> Iterator[Row]:
     """Yield the rows of a source, with plain Python values.
 
-    Unnamed columns, as in a frame without a header, are named 0, 1, ...
+    Unnamed columns of a frame are named 0, 1, ...
 
     Args:
-      source: see the module docstring; files are read batch by batch.
+      source: see the module docstring; files are not read as a whole.
       column: the only column to read from a file; None reads all columns.
       bad: the handler of unreadable rows of text files; see `Handler`.
 
@@ -411,7 +415,8 @@ def texts_in(
       bad: the handler of rows without text.
 
     Raises:
-      InputError: if a cell has no text; the message locates the cell.
+      InputError: if the first row lacks the column or, unless `bad` skips the
+        row, if a cell contains no text; the message locates the row.
     """
     found = False
     for row in rows:

@@ -121,10 +121,11 @@ def _long_word(word: str) -> Iterator[str]:
 
 
 def cut(line: str) -> Iterator[str]:
-    """Cut a line into pieces that are short enough for the trainer.
+    """Cut a line into parts that are short enough for the trainer.
 
-    A line is cut between words, which the trainer separates anyway. A run
-    without spaces or punctuation is not cut.
+    A line is cut between words, which the trainer separates anyway, or after
+    punctuation. A run without spaces or punctuation is not cut, even if it is
+    too long.
     """
     if len(line) * 4 <= MAX_SENTENCE_BYTES:
         yield line
@@ -182,7 +183,7 @@ class Sentences:
 def _read_again(
     config: TrainTokenizerConfig,
 ) -> Iterator[TrainTokenizerConfig]:
-    """Yield settings whose text can be read twice, if `auto` requires it."""
+    """Yield settings whose text can be read twice, if `auto` requires this."""
     source = config.input_file
     once = isinstance(source, str) and text_blocks.has_pipes(source)
     if config.strip_accents != AUTO or not once:
@@ -234,6 +235,10 @@ def train(config: TrainTokenizerConfig, sentences: Sentences) -> bytes:
 
     Like the released model, the result includes the trainer's default
     normalization, `nmt_nfkc`.
+
+    Raises:
+      InputError: if training fails, for example because the vocabulary is too
+        large for the text.
     """
     model = io.BytesIO()
     try:

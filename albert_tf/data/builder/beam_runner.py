@@ -59,7 +59,7 @@ def _joined(digests: list[tuple[int, bytes]]) -> str:
 def _read(
     recipe: BuildSpec, item: tuple[int, str]
 ) -> Iterator[tuple[Place, Block]]:
-    """Yield the blocks of a file."""
+    """Yield the blocks of a file with their places."""
     number, path = item
     for place, block in enumerate(
         blocks(path, recipe.build.random_seed, recipe.reading)
@@ -113,7 +113,10 @@ class BeamRunner:
         return beam.Pipeline(options=PipelineOptions(self.options))
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
-        """Return the hash of the text, which workers write to a folder."""
+        """Return the hash of the text.
+
+        Workers compute it and write it to a temporary file in `folder`.
+        """
         files.make_folder(folder)
         path = files.unfinished(files.join(folder, "corpus"))
         pieces = build_folder.pieces(paths)
@@ -161,7 +164,7 @@ class BeamRunner:
     def _dealt(
         self, pipeline: beam.Pipeline, recipe: BuildSpec, paths: list[str]
     ):
-        """Return two collections: (shard, frame) pairs, and counts by block."""
+        """Return collections of (shard, (place, frame)), and of counts."""
         deal = beam.FlatMap(functools.partial(_deal, recipe))
         return (
             pipeline
@@ -173,7 +176,7 @@ class BeamRunner:
         )
 
     def _held_out(self, frames, recipe: BuildSpec, folder: str):
-        """Write the shards; choose and return the held-out text."""
+        """Write the shards; return a collection of one `HeldOut`, as a dict."""
         hold = functools.partial(hold_out, recipe.build.eval_fraction)
         shards = (
             frames

@@ -73,11 +73,11 @@ def character_kind(character: str) -> int:
 
 @functools.lru_cache(2)
 def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return whether each piece is marked, and two kinds of characters.
+    """Return arrays [V]: marked pieces, and kinds of first and last characters.
 
     A marked piece has the tokenizer's mark for the start of a word (in
-    WordPiece, no `##`), or has no text. The kinds are those of the piece's
-    first and last characters.
+    WordPiece, no `##`), or has no text. The last character is the last one that
+    is not `JOINED`.
     """
     first = np.full(tokenizer.vocab_size, ALONE, np.int8)
     last = first.copy()
@@ -97,9 +97,9 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _begins_sentence(piece: str, kind: str) -> bool:
     """Return whether a piece may begin a sentence.
 
-    A space must precede the piece. Any letter may begin a sentence in scripts
-    without spaces, such as Chinese, and with WordPiece, whose pieces do not
-    include spaces.
+    With SentencePiece, a space must precede the piece, except in scripts
+    without spaces, such as Chinese, in which any letter may begin a sentence.
+    With WordPiece, whose pieces do not include spaces, any letter may as well.
     """
     if kind == "sentencepiece" and piece.startswith(WORD_MARK):
         return piece != WORD_MARK
@@ -181,8 +181,8 @@ RULES: dict[str, Callable[[Tokenizer, Sequence[str]], Encoded]] = {
     "segmented": functools.partial(_encode_by_words, _spaced),
 }
 
-# The English rule does not suit a language if a larger share of its letters and
-# marks, or of the pieces in its text, begins a word only under this rule.
+# The English rule does not suit a text if a larger share of its letters and
+# marks, or of its pieces, begins a word under the English rule only.
 MANY_BEYOND = 0.01
 
 # {kind of vocabulary: the released code's rule}
@@ -212,7 +212,7 @@ def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
 
 
 def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
-    """Raise `InputError` if a rule does not work with the tokenizer."""
+    """Raise `InputError` if the tokenizer or an absent package bars a rule."""
     released = RELEASED[tokenizer.kind]
     require(
         rule == released or rule not in RELEASED.values(),

@@ -1,4 +1,4 @@
-"""Create TFRecords for pretraining from text, stage by stage."""
+"""Create TFRecords for pretraining from text or phonemes."""
 
 import contextlib
 import dataclasses
@@ -304,7 +304,7 @@ class Records:
 def _write_table(
     path: str, table: InMemoryTable, reading: ReadingConfig
 ) -> Counter:
-    """Write the texts of an in-memory table as JSON lines; count bad rows."""
+    """Write an in-memory table's texts as JSON lines; return bad-row counts."""
     skipped: Counter = Counter()
     bad = BadItems(reading.on_bad_text, skipped)
     with files.opened(path, "wb") as file:
@@ -325,8 +325,8 @@ def in_files(
 ) -> Iterator[tuple[BuildConfig, ReadingConfig, Counter]]:
     """Yield settings whose text is in files, and counts of skipped rows.
 
-    In-memory tables, standard input and pipes are copied to this build's own
-    folder while the block runs, because the text is read twice.
+    The text is read twice, so in-memory tables, standard input and pipes are
+    copied to a folder of this build, which is removed when the block ends.
     """
     source = config.input_file
     named = isinstance(source, str)

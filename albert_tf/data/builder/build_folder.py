@@ -47,7 +47,7 @@ class BuildFolder:
 
     Args:
       output_dir: the folder.
-      scratch_dir: the parent of `scratch`, if not `output_dir`.
+      scratch_dir: the parent of `scratch`; None means `output_dir`.
       identity: a dict that distinguishes this build from others; see
         `BuildSpec.identity`.
     """
@@ -89,7 +89,11 @@ class BuildFolder:
         return files.matches("*.tfrecord", self.output_dir)
 
     def claim(self) -> bool:
-        """Claim the folder; return whether the build is already complete."""
+        """Claim the folder; return whether the build is already complete.
+
+        Raises:
+          InputError: if the folder belongs to a different build.
+        """
         if files.exists(files.join(self.output_dir, METADATA_FILE)):
             metadata = load_metadata(self.output_dir)
             self._require_same(metadata.settings)
@@ -112,7 +116,7 @@ class BuildFolder:
         return False
 
     def _take_over(self) -> None:
-        """Reuse shards of a run that a bad item stopped; remove the others."""
+        """Reuse shards of a run that a bad item stopped; remove all others."""
         strict = self._scratch_of(self.identity | STRICT)
         local = not files.is_remote(strict)
         if local and files.exists(strict) and not files.exists(self.scratch):
@@ -130,7 +134,7 @@ class BuildFolder:
 
     @contextlib.contextmanager
     def given_up_if_refused(self) -> Iterator[None]:
-        """Remove all files of a build if the block rejects the text.
+        """Remove records and temporary files if the block rejects the text.
 
         Shards are kept if the error concerns a single item of the text.
         """
@@ -162,7 +166,7 @@ def pieces(paths: list[str]) -> list[tuple[str, int]]:
 
 
 def digest(path: str, place: int) -> bytes:
-    """Return the digest of a piece of a file."""
+    """Return the digest of the piece of a file at byte offset `place`."""
     hashed = hashlib.blake2b(
         place.to_bytes(8, "little"), digest_size=DIGEST_BYTES
     )

@@ -128,7 +128,7 @@ class BuildSpec:
     Attributes:
       build: the settings, with defaults filled in for `dupe_factor` and
         `num_shards`.
-      pairs, masking, reading: the user's settings.
+      pairs, masking, reading: the user's settings; `auto` is resolved.
       fingerprint, vocab_size: properties of the tokenizer in
         `build.output_dir`.
     """

@@ -7,10 +7,10 @@ but only a range of the last of these parts. A gap separates held-out text from
 the training text on either side.
 
 Workers measure shards independently. The sums over shards determine the border
-between documents; a second pass measures the parts of the document at the
-border and divides it.
+between documents. If a document must be divided, workers then measure its
+parts.
 
-Glossary: N tokens, D parts of documents.
+Glossary: N tokens, D parts of documents, V vocabulary.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
-    """Return the bucket of each document, which determines its split, [D]."""
+    """Return the bucket of each part's document, from the hash, [D] int64."""
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 
@@ -107,9 +107,9 @@ class Border(NamedTuple):
 
     Attributes:
       below: documents in hash buckets below this bucket are held out.
-      key: parts in bucket `below` with a lower key are held out too; -1 if
-        there are none.
-      tokens: the number of tokens to hold out from the part with this key.
+      key: parts in bucket `below` with a lower key are held out too; -1 if no
+        document is divided.
+      tokens: the number of tokens to hold out from each part with this key.
     """
 
     below: int

@@ -63,7 +63,7 @@ class LocalRunner:
         self.workers = workers
 
     def corpus_hash(self, paths: list[str], folder: str) -> str:
-        """Return the hash of the text in files; see `build_folder`."""
+        """Return the hash of the text; `folder` is not used."""
         return build_folder.corpus_hash(paths, self.workers.number)
 
     def deal(

@@ -1,11 +1,12 @@
 """Create pairs for the next-sentence task: does B follow A?
 
 Unlike the prediction of masked words or of sentence order, the task teaches a
-small model to compare two texts. In half of the pairs, B is inserted from
-another document. Only the text may reveal the label, so
+small model to compare two texts. In half of the pairs, B is exchanged for the B
+of another pair, usually of another document. Only the text may reveal the
+label, so
 
-- an inserted B has the length of the B that it replaces, and ends like any B;
-- before the exchange, some B are replaced with an excerpt of their own A. If
+- the new B has the length of the old B, and ends like any B;
+- before the exchange, some Bs are replaced with an excerpt of their own A. If
   such a B remains, the words that it shares with A reveal the label, and the
   neighbors of these words reveal the masked words. If such a B is exchanged,
   the new B is an excerpt of a different A.
@@ -60,7 +61,7 @@ def partners(kinds: np.ndarray, documents: np.ndarray) -> np.ndarray:
 
 
 def repeat(made: Pairs, room: int, rng: np.random.Generator) -> np.ndarray:
-    """Replace some B, in place, with excerpts of their A; return which, [n]."""
+    """Replace some Bs in place with excerpts of their A; return which, [n]."""
     size = made.a_end - made.a_start
     length = np.minimum(size, room - size)
     begin = rng.integers(made.a_start, made.a_end - length + 1)
@@ -86,8 +87,8 @@ def make_pairs(
     """Create next-sentence pairs; for the arguments, see `pairs.make_pairs`.
 
     A fair coin decides whether to insert a B from another pair; the label is
-    the result. A pair is dropped if no other B has the same length; examples
-    without B are unchanged.
+    the result. A pair is dropped if no other B has the same length and origin
+    (excerpt or not); examples without B are unchanged.
     """
     made, counts = pairs.make_pairs(documents, breaks, config, rng)
     if not len(made):

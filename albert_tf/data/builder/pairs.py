@@ -1,12 +1,13 @@
 """Cut documents into segment pairs for the sentence-order task.
 
-A chunk contains as many whole sentences of one document as fit. The chunk is
-cut into A and B at a random sentence boundary, and a fair coin decides whether
-to swap the two segments. Only the text may reveal which segment came first, so
+A chunk consists of consecutive whole sentences of one document, up to a target
+length. The chunk is cut into A and B at a random sentence boundary, and a fair
+coin decides whether to swap the two segments. Only the text may reveal which
+segment came first, so
 
 - no sentence is cut, inside a pair or at its outer ends, because the two halves
   of a sentence would be separated if and only if the segments are swapped;
-- a fair coin decides from which end of the text to pack chunks, because a
+- a fair coin decides from which end of a text to pack chunks, because a
   sentence that does not fit begins the next chunk and tends to be long.
 
 Glossary: N tokens, S sentences, n pairs; T tokens per example.

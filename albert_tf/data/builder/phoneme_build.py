@@ -37,8 +37,8 @@ from albert_tf.text.symbols import OTHER_LABEL, SEPARATOR_LABEL, SymbolTable
 
 # Increased whenever the same settings and rows would produce other records.
 PHONEME_BUILDER_VERSION = 1
-# Settings on which phoneme records depend, and all settings that phonemes share
-# with words.
+# Settings on which phoneme records depend, and all settings that this builder
+# uses.
 IDENTITY = """task eval_fraction random_seed max_seq_length masked_lm_prob
 mask_same_random symbols num_words""".split()
 SHARED = {*IDENTITY, "input_file", "output_dir", "num_processes", "scratch_dir"}
@@ -180,10 +180,10 @@ def table_of(config: PhonemesConfig, counts: Counts) -> SymbolTable:
 def lay_out(
     part: Part, table: SymbolTable, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the symbols and labels of as few examples as possible, [B, T].
+    """Return the ids and labels of a part, in as few examples as fit, [B, T].
 
     Unknown symbols are omitted, as are words without known symbols. Words that
-    do not fit into an example are truncated.
+    do not fit into an example are truncated. `room` is T.
     """
     ids, labels = table.ids, table.labels
     spelt = [[ids[s] for s in word if s in ids] for word in part[0]]
@@ -386,7 +386,7 @@ def row_paths(source: str, output_dir: str) -> list[str]:
 def build(
     build: BuildConfig, config: PhonemesConfig, settings: dict
 ) -> Metadata:
-    """Build the phoneme records of files of rows; return their metadata.
+    """Build phoneme records from files of rows; return their metadata.
 
     Args:
       build, config: the settings.

@@ -1,15 +1,16 @@
 """Pairs and masked words as in the released code, including its bugs.
 
-A document has one target length. Sentences are added to a chunk until it
-reaches or exceeds that length; tokens are then removed from random ends of its
-longer segment; a chunk of one sentence receives a random document as B and
-label 1. Source: google-research/albert `create_instances_from_document` and
-`truncate_seq_pair`.
+Each part of a document has one target length. Sentences are added to a chunk
+until it reaches or exceeds that length. A chunk of one sentence receives
+sentences of a random document as B, and label 1. Tokens are removed from random
+ends of the longer segment until both segments fit. Source:
+google-research/albert `create_instances_from_document` and `truncate_seq_pair`.
 
 For masking, the words of A and B form one row without special tokens, so words
-and n-grams may cross [SEP]. An n-gram is shortened only to fit the budget, and
-is skipped if the result contains a masked word; a length is drawn even for an
-n-gram that begins at a masked word. Source: `create_masked_lm_predictions`.
+and n-grams may cross [SEP]. An n-gram is shortened only to fit the budget or at
+the end of the row, and is skipped if the result contains a masked word; a
+length is drawn even for an n-gram that begins at a masked word. Source:
+`create_masked_lm_predictions`.
 
 Glossary: S sentences, D parts of documents, n pairs; B instances, T tokens.
 """

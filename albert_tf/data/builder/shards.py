@@ -1,5 +1,8 @@
 """Store tokenized documents in shards on a local disk.
 
+A shard is a sequence of frames. A frame contains the parts of documents in one
+block of text that belong to the shard.
+
 Shards only grow. `progress.json` stores the position in the text, and the sizes
 of the shards, at the last flush. After an interruption, shards are truncated to
 these sizes and reading resumes from that position; if a shard is shorter than

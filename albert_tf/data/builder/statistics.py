@@ -177,8 +177,8 @@ MUCH_TRUNCATED = 0.05
 UNEVEN = 0.02
 CHANCE = 4.0  # standard deviations
 
-# With fewer held-out records, the loss is a poor estimate. If so many records
-# need a larger share of the text, the text is better used for training.
+# With fewer held-out records, the loss is a poor estimate. If that many records
+# require a larger share of the text, the text is better used for training.
 FEW_HELD_OUT = 100
 MUCH_HELD_OUT = 0.2
 

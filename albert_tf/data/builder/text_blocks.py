@@ -50,7 +50,7 @@ def document_hash(lines: list[str], seed: int) -> int:
 
 
 def _inside_line(data: bytes) -> int:
-    """Return where to cut a line: after a space or before a character."""
+    """Return where to cut a line: at its last space, or at its last character."""
     end = data.rfind(b" ") + 1
     if end:
         return end
@@ -215,7 +215,10 @@ def _raw_blocks(layout: str, pieces: Iterator[bytes]) -> Iterator:
 
 
 def _lines_not_utf8(data: bytes) -> tuple[int, int]:
-    """Return the numbers of lines that are not UTF-8 and of non-blank lines."""
+    """Return the number of lines that are not UTF-8, and of all lines.
+
+    Blank lines are not counted if a line is not UTF-8.
+    """
     if file_kinds.is_utf8(data):
         return 0, data.count(b"\n") + (not data.endswith(b"\n"))
     lines = [line for line in data.split(b"\n") if line.strip()]

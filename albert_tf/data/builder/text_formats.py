@@ -311,7 +311,8 @@ def layout_of(kind: str, input_format: str | None, path: str) -> str:
 LANGUAGE = re.compile("[a-z]{2,3}(-[a-z0-9]+)*", re.IGNORECASE)
 
 
-# All two-letter codes, and the three-letter codes with a two-letter equivalent.
+# All two-letter codes, and common three-letter codes with a two-letter
+# equivalent.
 ISO_639_1 = frozenset(
     """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce
     ch co cr cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy
@@ -390,7 +391,10 @@ class ReadingConfig(SentencesConfig):
 
 
 def split_sentences(lines: list[str], language: str | None) -> Iterator[str]:
-    """Yield the stripped, non-blank sentences in lines."""
+    """Yield the sentences in stripped, non-blank lines.
+
+    If `language` is None, each line is one sentence.
+    """
     if language is None:
         yield from lines
         return

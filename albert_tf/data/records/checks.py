@@ -170,7 +170,7 @@ def check_files(data_dir: str, metadata: Metadata) -> None:
 def _explained(
     message: str, data_dir: str, metadata: Metadata
 ) -> InputError | None:
-    """Find the fault in the record file that a message names.
+    """Return the error for the file that a message names, or None if unknown.
 
     TensorFlow's parser names no file if the contents of a record's `features`
     cannot be parsed. The fault is then searched for in all files.

@@ -143,8 +143,8 @@ def _share(
 
     Each epoch orders the files differently and assigns each reader an equal
     share of the row; a reader reads only the files in its share, and shuffles
-    them. The example at a position thus depends only on the seed, the position
-    and the number of readers, and a run can resume anywhere.
+    their records. The example at a position thus depends only on the seed, the
+    position and the number of readers, and a run can resume anywhere.
     """
     rule = "`data_dir` must contain a training record for each host."
     require(total >= num_shards, rule, records=total, hosts=num_shards)
@@ -227,9 +227,8 @@ def eval_batches(
 ) -> tf.data.Dataset:
     """Return the held-out examples once, in order; see `parsing`.
 
-    Phonemes are masked here, in the same way each time.
-
-    Zeros pad the last batch; `example_weights` [B] is 1 for examples and 0 for
+    Phonemes are masked here, in the same way each time. Zeros pad the last
+    batch; `example_weights` [B] is 1 for examples and 0 for
     padding.
     """
 

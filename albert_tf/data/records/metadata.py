@@ -16,7 +16,7 @@ Held-out records are always static, so that their masks stay the same.
 
 Phoneme records, including held-out records, are padded and unmasked. They
 contain `symbol_ids` and `word_ids`, the label of the word at each position. The
-masks of a held-out record depend only on the record's position.
+masks of a held-out record depend only on its position and the builder's seed.
 
 Glossary: T tokens, P predictions.
 """

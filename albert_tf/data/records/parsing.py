@@ -6,7 +6,8 @@ the GIL when the interpreter shuts down never returns; if its pipeline is then
 destroyed, the process hangs. The interpreter therefore waits for such calls at
 exit.
 
-Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
+Shapes: B batch size, T tokens, P predictions, R = T - 3 tokens of both
+segments.
 """
 
 import atexit
@@ -154,7 +155,8 @@ def parse_static(
     return batch | {"sentence_order_labels": tf.squeeze(labels, 1)}
 
 
-# After this many seconds without a call, a pipeline's buffers must be full.
+# After this many seconds without a call, a pipeline's buffers are assumed to be
+# full.
 QUIET_SECONDS = 0.1
 
 

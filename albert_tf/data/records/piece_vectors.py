@@ -105,7 +105,7 @@ def piece_vectors(
     vectors = np.zeros([vocab_size, width], np.float32)
     vectors[:, : len(values)] = left * np.sqrt(values)
     size = np.sqrt(np.mean(vectors**2, axis=1, keepdims=True))
-    # A piece in the middle of a text has a neighbor at each position.
+    # An occurrence in the middle of a text has 2 * DISTANCE neighbors.
     seen = counts.sum(axis=1) >= 2 * DISTANCE * FEWEST
     known = seen[:, None] & (size > 1e-6)
     return np.divide(vectors, size, np.zeros_like(vectors), where=known)

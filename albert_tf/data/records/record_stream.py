@@ -3,7 +3,8 @@
 The examples, their order and their masks are the same as for a single reader of
 `input_pipeline`.
 
-Glossary: B batch, T tokens, P predictions, R = T - 3 room for A and B.
+Shapes: B batch size, T tokens, P predictions, R = T - 3 tokens of both
+segments.
 """
 
 import itertools
@@ -179,6 +180,9 @@ class RecordStream:
           records: [B] serialized examples.
           place: the first record's position in the stream, or None for held-out
             records.
+
+        Raises:
+          InputError: if the records do not match their metadata.
         """
         try:
             features = [tfrecord.parse(record) for record in records]

@@ -331,7 +331,7 @@ def encode_unmasked(instances: Instances, id_type: np.dtype) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A record without padding; each segment ends with [SEP].
+    """A record without padding; each segment of words ends with [SEP].
 
     Attributes:
       input_ids: [n] int64, with masks applied. Dynamic records have no special
@@ -340,8 +340,9 @@ class Example:
       positions: [m], the positions of the masked tokens.
       labels: [m], the original ids of the masked tokens.
       swapped: the sentence-order label.
-      slots: the number of prediction slots; 0 for a dynamic record.
-      length: the number of tokens including padding; n for a dynamic record.
+      slots: the number of prediction slots; 0 for an unmasked record.
+      length: the number of tokens including padding (dynamic and phoneme
+        records: n).
     """
 
     input_ids: np.ndarray
