@@ -1,4 +1,4 @@
-"""File access with atomic writes, on local disks and on `gs://`.
+"""File access with atomic writes, on local disks and in remote storage.
 
 Local paths use the standard library. Paths with `://` use TensorFlow, which is
 imported when the first such path is used; code that only accesses local files
@@ -64,7 +64,7 @@ def is_file(path: str) -> bool:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path can be read only once: standard input or a pipe."""
+    """Return whether a path can be read only once: `-`, a pipe or a device."""
     if path == STANDARD_INPUT:
         return True
     local = not is_remote(path) and os.path.exists(path)

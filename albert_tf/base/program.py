@@ -173,7 +173,8 @@ def run(
     # Escape names that the console cannot print.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    # The programs print their output; TensorFlow's lower log levels are noise.
+    # The programs print their output; lower log levels, as of TensorFlow, are
+    # noise.
     logging.set_verbosity(logging.WARNING)
     try:
         with interrupts.seen_at_once(_end_at_second_interrupt()):
@@ -347,7 +348,7 @@ class Program:
         return self._configs(values | lists)
 
     def set_by_user(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return {"set_by_user": settings}, or {} unless `tells` is set."""
+        """Return {"set_by_user": settings}, or {} if `tells` is false."""
         settings = (self.aliases.get(name, name) for name in names)
         return {"set_by_user": frozenset(settings)} if self.tells else {}
 

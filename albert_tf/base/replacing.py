@@ -119,7 +119,8 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     `path`. Stores such as `gs://` cannot rename a folder atomically, and not
     every library can write to them. A mount point, such as a container's
     volume, cannot be replaced; neither can a folder whose parent is not
-    writable. The current folder keeps its identity for the programs in it.
+    writable. The current folder is not replaced either, because programs that
+    run in it would lose it.
 
     Args:
       path: the folder.

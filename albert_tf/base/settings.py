@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
     return plain(value.numpy()) if hasattr(value, "numpy") else value
 
 
-# Headings of `--help`, in order. Each heading names a purpose of the user.
+# Headings of `--help`, in order. Each heading names the purpose of its flags.
 GROUPS = (
     FILES := "Inputs and outputs",
     ACTIONS := "What to do",
@@ -83,7 +83,7 @@ def setting(
         switch that also accepts words, True and False come first.
       minimum: the smallest legal number (inclusive).
       maximum: the largest legal number (inclusive).
-      required: whether the flag must be set on the command line.
+      required: whether the user must set a value.
       change: the effect of a new value on the rest of a resumed run; empty if
         the weights stay the same.
       convert: a function (name of the setting, value from Python code) ->

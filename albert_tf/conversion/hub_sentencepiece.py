@@ -149,7 +149,7 @@ def _crosses(piece: str, where: Callable[[str], bool], each: bool) -> bool:
 
 
 class SentencePieceReader:
-    """Builder of a SentencePiece model from a Hugging Face folder's files."""
+    """A builder of a SentencePiece model from a Hugging Face folder."""
 
     def __init__(self, hub: HubFiles, path: str | None):
         self.hub = hub

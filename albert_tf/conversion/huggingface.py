@@ -292,7 +292,7 @@ def _without_identity(
 
 
 def _as_float32(tensors: Tensors, path: str) -> Tensors:
-    """Convert the tensors to float32, which is lossless."""
+    """Convert the tensors to float32, which is lossless for shorter floats."""
 
     def read(name: str) -> np.ndarray:
         try:

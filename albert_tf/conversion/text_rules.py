@@ -30,7 +30,7 @@ except ImportError:  # Python 3.10
 
 
 MOST_TEXTS = 20_000  # maximum number of texts that one pattern can match
-MOST_SOURCES = 400  # maximum number of source texts of one text
+MOST_SOURCES = 400  # maximum number of texts that become the same text
 # A pattern made up of these parts can only collapse or strip white space.
 OF_SPACES = re.compile(
     r"(?:\\[sAzZtnr]|\[ (?:\\s)?\]|[ ^$+*?|()\t\r\n]|\{\d*,?\d*\})*"
@@ -245,8 +245,8 @@ def _compositions() -> Iterator[str]:
         if len(parts) > 1:
             yield parts
             if len(parts) > 2:
-                # The same sequence with its beginning composed, and with two of
-                # its marks reordered.
+                # The same sequence with its beginning composed, with its marks
+                # reversed, and with its last mark composed.
                 yield unicodedata.normalize("NFC", parts[:-1]) + parts[-1]
                 yield parts[0] + parts[:0:-1]
                 first = unicodedata.normalize("NFC", parts[0] + parts[-1])
@@ -271,7 +271,10 @@ def sequences(rule: dict) -> list[str]:
 
 
 def _sources(texts: list[str], before: dict[str, str]) -> set[str]:
-    """Return the texts, and all texts that earlier rules turn into them."""
+    """Return the texts, and the texts that earlier rules turn into them.
+
+    The latter are omitted for a text if there would be too many.
+    """
     wanted, same = set("".join(texts)), {}
     for character, becomes in before.items():
         if becomes in wanted and becomes != character:

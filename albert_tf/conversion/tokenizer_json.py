@@ -93,7 +93,7 @@ def scored(proto, config: TextConfig) -> list[list]:
 
 
 def unigram(tokenizer: Tokenizer) -> dict | None:
-    """Return the rules of a SentencePiece model, or None for a BPE model."""
+    """Return a SentencePiece model's rules, or None if it is not unigram."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.content)
     spec = proto.normalizer_spec
     if proto.trainer_spec.model_type != UNIGRAM:
@@ -195,7 +195,7 @@ def special_pieces(tokenizer: Tokenizer) -> list[dict]:
 
 
 def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
-    """Return the content of `tokenizer.json`, or None for a BPE model."""
+    """Return the content of `tokenizer.json`, or None; see `unigram`."""
     makers = {"sentencepiece": unigram, "wordpiece": wordpiece}
     rules = makers[tokenizer.kind](tokenizer)
     if rules is None:

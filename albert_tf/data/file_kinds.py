@@ -89,7 +89,7 @@ ARRAY = re.compile(rb'\[\s*\{\s*"')
 
 
 class BadData(InputError):
-    """An error about one unusable item: a row without text, a damaged file."""
+    """An error about one unusable item, such as a row or a damaged file."""
 
 
 class Refused(BadData):
@@ -242,7 +242,7 @@ def is_compressed(path: str) -> bool:
 
 
 def _read_head(file: Any, path: str) -> tuple[bytes, Any, BadData | None]:
-    """Return a file's first bytes, the file rewound, and the error for damage.
+    """Return a file's first bytes, the rewound file, and the error for damage.
 
     The error is None if these bytes are undamaged. Otherwise, the bytes precede
     the damage, and reading beyond them raises the error. If there are no such
@@ -323,7 +323,7 @@ def _first_lines(head: bytes, whole: bool) -> list[bytes]:
 
 
 def _objects(lines: list[bytes]) -> list[dict]:
-    """Return the JSON objects among the lines."""
+    """Return the parsed lines that are JSON objects; ignore other lines."""
     found = []
     for line in lines:
         with contextlib.suppress(ValueError):

@@ -69,7 +69,7 @@ def word_starts(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
 
 
 def word_ends(starts: np.ndarray, maskable: np.ndarray) -> np.ndarray:
-    """Return the exclusive end of a word begun at each position, [B, T + 1]."""
+    """Return the exclusive end of the word at each position, [B, T + 1]."""
     batch, tokens = starts.shape
     boundary = np.where(
         starts | ~maskable, np.arange(tokens, dtype=np.int32), np.int32(tokens)
@@ -156,7 +156,7 @@ def choose_spans(
     longest: int,
     released: bool = False,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the covered tokens, and the counts of n-grams by length.
+    """Choose n-grams to mask, up to the requested number of tokens.
 
     Args:
       order: [B, T] word starts in the order to visit, padded with T.
@@ -358,7 +358,7 @@ def budgets(lengths: np.ndarray, config: MaskingConfig, slots: int):
 def draw_ngrams(
     shape: tuple[int, int], config: MaskingConfig, draws: Draws
 ) -> np.ndarray:
-    """Draw the n-gram length for each visit, [B, T] int8 in 1..N."""
+    """Draw an n-gram length for each visited word, [B, T] int8 in 1..N."""
     uniform = draws.uniform(shape[1])
     ngrams = np.ones(shape, np.int8)
     for step in config.ngram_steps():

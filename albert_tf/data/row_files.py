@@ -62,7 +62,7 @@ def _decoded(source: Source, path: str, bad: Handler) -> Lines:
             message = (
                 f"{path}:{number}: the text must be UTF-8; convert a file "
             )
-            message += "of Windows with `iconv -f CP1252 -t UTF-8 FILE > NEW`. "
+            message += "from Windows with `iconv -f CP1252 -t UTF-8 FILE > NEW`. "
             wrong = f"byte 0x{line[error.start]:02x} at {error.start}"
             bad_bytes = BadData(f"{message}Received: {wrong}")
             text = bad(bad_bytes, line)

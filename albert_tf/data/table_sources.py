@@ -191,7 +191,7 @@ def _arrow(path: str) -> Iterator[None]:
 
 
 def _schema_and_batches(source: Source) -> tuple[Any, Callable]:
-    """Return the schema of an open file, and a function columns -> batches."""
+    """Return an open file's schema, and a function from columns to batches."""
     import pyarrow.parquet
 
     file = source.file

@@ -46,8 +46,8 @@ def with_pieces(
       control: whether the pieces, like `[CLS]`, never match text.
 
     Raises:
-      InputError: if the vocabulary already contains one of the pieces, or if
-        WordPiece would never match one of them.
+      InputError: if a piece is blank or already in the vocabulary, or if
+        WordPiece would never match it.
     """
     taken = set(tokenizer.pieces(range(tokenizer.vocab_size)))
     names = []

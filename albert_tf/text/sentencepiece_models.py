@@ -273,9 +273,14 @@ def digit_comma_splits(
 def expansion_table(
     splits: dict[int, list[Span]], vocab_size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Convert splits to int32 ragged values and int64 row splits [V + 1].
+    """Return the ids that replace each id, as values and row splits.
 
-    Row i contains the ids that replace id i, usually i itself.
+    Row i contains the ids that replace id i, usually i itself. The values are
+    int32, and the row splits are int64 [V + 1].
+
+    Args:
+      splits: as returned by `digit_comma_splits`.
+      vocab_size: V.
     """
     rows = [
         [id for id, _, _ in splits[i]] if i in splits else [i]

@@ -71,7 +71,7 @@ class SymbolTable(Vocabulary):
         return {x: i for i, x in enumerate(self.words) if i > OTHER_LABEL}
 
     def with_words(self, words: Iterable[str]) -> "SymbolTable":
-        """Return a copy of the table in which labels from 2 mean `words`."""
+        """Return a copy in which the labels 2, 3, ... stand for `words`."""
         return dataclasses.replace(self, words=(*FIRST_WORDS, *words))
 
     def fingerprint(self) -> str:

@@ -133,7 +133,7 @@ class Tokenizer(Vocabulary):
 
     @abc.abstractmethod
     def _compile(self) -> bytes:
-        """Compile `with_rules`."""
+        """Compile and return `with_rules`."""
 
     def _rules_hash(self, rules: bytes) -> bytes:
         """Return a hash of `with_rules` and of all that determines it."""
@@ -268,7 +268,7 @@ class Tokenizer(Vocabulary):
         return tokenizer_in(folder)
 
     def save(self, model_dir: str) -> None:
-        """Write the vocabulary and `tokenizer.json` to a model directory."""
+        """Write the tokenizer's files to a model directory."""
         self.check_claim(model_dir)
         files.make_folder(model_dir)
         files.write_bytes(files.join(model_dir, self.file_name), self.content)

@@ -28,7 +28,7 @@ from albert_tf.text.sentencepiece_models import charsmap_of
 # A word with more characters becomes one unknown piece.
 MAX_WORD_CHARACTERS = 200
 
-# The cache of words is cleared when it reaches this size.
+# The cache is cleared when it contains this many words.
 MAX_CACHED_WORDS = 200_000
 
 # This character replaces NUL, which no map can contain; cleaning drops both.
@@ -157,7 +157,8 @@ def rules_model(pieces: tuple[str, ...], config: TextConfig) -> bytes:
     """Return a SentencePiece character model that separates words.
 
     The model's pieces are a space and the characters of a vocabulary. The
-    joined pieces of a text equal the result of `separated`.
+    joined pieces of a text equal the result of `separated`, except that
+    `OTHER_IDEOGRAPH` replaces ideographs that are not in the vocabulary.
     """
     known = {" ", *"".join(pieces)}
     every = changing_characters()

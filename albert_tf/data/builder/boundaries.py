@@ -28,7 +28,8 @@ Encoded = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 # Kinds of characters for the Unicode rule. A run of LETTERS (and digits) is one
 # word, and so is a run of KATAKANA. An ALONE character is a word by itself; a
-# JOINED character belongs to the character before it.
+# JOINED character belongs to the character before it. Words begin only at the
+# borders of pieces, so a piece is never cut.
 ALONE, LETTERS, KATAKANA, JOINED = range(4)
 
 # Scripts without spaces between words, identified by the first word of the
@@ -212,7 +213,10 @@ def chosen(rule: str | None, tokenizer: Tokenizer) -> str | None:
 
 
 def check_word_rule(rule: str | None, tokenizer: Tokenizer) -> None:
-    """Raise `InputError` if the tokenizer or an absent package bars a rule."""
+    """Raise `InputError` if a word rule cannot be used.
+
+    The rule must suit the tokenizer, and the rule's package must be installed.
+    """
     released = RELEASED[tokenizer.kind]
     require(
         rule == released or rule not in RELEASED.values(),

@@ -103,7 +103,7 @@ def make_recipe(
     reading: ReadingConfig,
     paths: list[str],
 ) -> BuildSpec:
-    """Return a build's recipe; raise `InputError` if settings conflict."""
+    """Return the `BuildSpec`; raise `InputError` if settings conflict."""
     rule = boundaries.chosen(reading.word_boundaries, tokenizer)
     reading = dataclasses.replace(reading, word_boundaries=rule)
     boundaries.check_word_rule(rule, tokenizer)

@@ -76,7 +76,7 @@ NOTHING = ShardTotals(np.zeros(BUCKETS, np.int64), np.int64(0), {}, Counter())
 
 
 def measure(recipe: BuildSpec, item: tuple[int, str]) -> ShardTotals:
-    """Measure a shard; `item` is its number and path."""
+    """Return the totals of a shard; `item` is its number and path."""
     number, path = item
     documents = read_shard(path, recipe.id_type)
     if documents is None:
@@ -197,7 +197,7 @@ def _divisible(documents: Documents) -> np.ndarray:
 def measure_parts(
     recipe: BuildSpec, item: tuple[int, str], held_out: HeldOut
 ) -> PartsOfShard | None:
-    """Measure a shard's parts at the border; return None if none are needed."""
+    """Return a shard's parts at the border, or None if they are not needed."""
     number, path = item
     documents = read_shard(path, recipe.id_type) if held_out.wanted else None
     if documents is None:

@@ -2,8 +2,8 @@
 
 Rows are read twice, file by file: first to count symbols and words, then to
 write records. An interrupted build continues with the files that are not
-finished. Text is held out in whole parts, at least one; a part consists of
-consecutive words of one document.
+finished. Text is held out in whole parts, at least one unless `eval_fraction`
+is 0. A part consists of consecutive words of one document.
 
 Shapes: B examples, T positions.
 """
@@ -180,10 +180,11 @@ def table_of(config: PhonemesConfig, counts: Counts) -> SymbolTable:
 def lay_out(
     part: Part, table: SymbolTable, room: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids and labels of a part, in as few examples as fit, [B, T].
+    """Return a part's ids and labels, in as few examples as possible.
 
-    Unknown symbols are omitted, as are words without known symbols. Words that
-    do not fit into an example are truncated. `room` is T.
+    Both are [B, T], where T is `room`. Unknown symbols are omitted, as are
+    words without known symbols. Words that do not fit into an example are
+    truncated.
     """
     ids, labels = table.ids, table.labels
     spelt = [[ids[s] for s in word if s in ids] for word in part[0]]

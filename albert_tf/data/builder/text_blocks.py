@@ -50,7 +50,7 @@ def document_hash(lines: list[str], seed: int) -> int:
 
 
 def _inside_line(data: bytes) -> int:
-    """Return where to cut a line: at its last space, or at its last character."""
+    """Return where to cut a line: at its last space or its last character."""
     end = data.rfind(b" ") + 1
     if end:
         return end

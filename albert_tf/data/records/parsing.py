@@ -248,7 +248,7 @@ def parse_dynamic(
 def parse_phonemes(
     names: tf.Tensor, serialized: tf.Tensor, metadata: Metadata
 ) -> dict[str, tf.Tensor]:
-    """Parse a batch of phoneme records: symbol_ids, word_ids int32 [B, T]."""
+    """Parse phoneme records; return symbol_ids and word_ids, int32 [B, T]."""
     batch = parse_examples(names, serialized, padded_features(metadata))
     batch = check_values(batch, names, metadata)
     return {name: tf.cast(ids, tf.int32) for name, ids in batch.items()}
