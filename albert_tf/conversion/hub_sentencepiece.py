@@ -98,7 +98,12 @@ def plain_settings(rules: list[dict], pieces: str) -> dict | None:
 
 
 def keeps_spaces(content: dict, rules: list[dict]) -> bool:
-    """Return whether rules preserve trailing or repeated spaces."""
+    """Return whether a tokenizer preserves trailing or repeated spaces.
+
+    Args:
+      content: the content of `tokenizer.json`.
+      rules: the rules of its normalizer.
+    """
     splits = flat(content.get("pre_tokenizer"))
     if any(rule["type"] == "WhitespaceSplit" for rule in splits):
         return False
@@ -330,7 +335,10 @@ class SentencePieceReader:
                 piece.type, piece.score = NORMAL, scores[piece.piece]
 
     def tokenizer(self, rows: int | None) -> Tokenizer:
-        """Return the tokenizer that the files describe."""
+        """Return the tokenizer that the files describe.
+
+        For `rows`, see `hub_tokenizer.read_tokenizer`.
+        """
         pieces = self.proto.pieces
         config = self.text_config()
         for row in self.hub.content.get("added_tokens", ()):

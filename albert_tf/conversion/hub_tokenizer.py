@@ -34,7 +34,13 @@ CHINESE = "tokenize_chinese_chars"  # in `tokenizer_config.json`
 def wordpiece_tokenizer(
     hub: HubFiles, path: str | None, rows: int | None
 ) -> Tokenizer:
-    """Return the WordPiece tokenizer that a folder's files describe."""
+    """Return the WordPiece tokenizer that a folder's files describe.
+
+    Args:
+      hub: the files; differences from the source are added to it.
+      path: the vocabulary, or None if only `tokenizer.json` contains it.
+      rows: see `read_tokenizer`.
+    """
     content = files.read_bytes(path) if path else b""
     lines = vocabulary_lines(content) if path else []
     ids = hub.model.get("vocab", {})

@@ -145,7 +145,7 @@ def from_layout(
     source: str,
     head: dict[str, StoredTensor] | None = None,
 ) -> Tensors:
-    """Return a file's tensors under our names, or report all differences.
+    """Return a file's tensors under our names; an error lists all differences.
 
     Args:
       tensors: the tensors in the file.

@@ -212,7 +212,11 @@ def renamed(hub: HubFiles, pieces: list[str], kind: str) -> dict[str, str]:
 
 
 def fitting(hub: HubFiles, added: list[Added], rows: int | None) -> list[Added]:
-    """Return the added pieces that have a row in the embedding table."""
+    """Return the added pieces that have a row in the embedding table.
+
+    Omitted pieces are recorded as a difference. If `rows` is None, the number
+    of rows is unlimited.
+    """
     if rows is None:
         return added
     beyond = [piece.piece for piece in added if piece.id >= rows]

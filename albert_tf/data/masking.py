@@ -297,7 +297,7 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def ngram_steps(self) -> np.ndarray:
-        """Return thresholds [N - 1]; a draw that reaches n - 1 selects n."""
+        """Return bounds [N - 1]; a draw reaching n - 1 of them selects n."""
         return np.cumsum(self.ngram_probabilities())[:-1].astype(np.float32)
 
 

@@ -141,7 +141,10 @@ class PhonemizeConfig(text_formats.SentencesConfig):
 
 
 def similar(language: str, voices: Mapping[str, str]) -> dict[str, str]:
-    """Return {code: name} of voices whose code or name is like `language`."""
+    """Return {code: name} of voices whose code or name fits a language code.
+
+    Only the first part of the code is compared.
+    """
     wanted = re.split(r"[\W_]", language.lower())[0]
     return {
         code: name

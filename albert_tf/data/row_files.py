@@ -60,9 +60,9 @@ def _decoded(source: Source, path: str, bad: Handler) -> Lines:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             message = (
-                f"{path}:{number}: the text must be UTF-8; convert a file "
+                f"{path}:{number}: the text must be UTF-8; convert a file from "
             )
-            message += "from Windows with `iconv -f CP1252 -t UTF-8 FILE > NEW`. "
+            message += "Windows with `iconv -f CP1252 -t UTF-8 FILE > NEW`. "
             wrong = f"byte 0x{line[error.start]:02x} at {error.start}"
             bad_bytes = BadData(f"{message}Received: {wrong}")
             text = bad(bad_bytes, line)

@@ -304,7 +304,7 @@ class Records:
 def _write_table(
     path: str, table: InMemoryTable, reading: ReadingConfig
 ) -> Counter:
-    """Write an in-memory table's texts as JSON lines; return bad-row counts."""
+    """Write a table's texts as JSON lines; return the counts of bad rows."""
     skipped: Counter = Counter()
     bad = BadItems(reading.on_bad_text, skipped)
     with files.opened(path, "wb") as file:

@@ -43,7 +43,7 @@ FEWEST_WORDS, FEWEST_SENTENCES, SHORT_SENTENCE = 64, 5, 32
 
 
 def buckets(hashes: np.ndarray) -> np.ndarray:
-    """Return the bucket of each part's document, from the hash, [D] int64."""
+    """Return the hash bucket of each part's document, [D] int64."""
     return (hashes >> np.uint64(64 - BUCKET_BITS)).astype(np.int64)
 
 

@@ -5,6 +5,8 @@ and the tokenizer files. Records of the released code have no `metadata.json`;
 the metadata are then derived from the records.
 
 `metadata` reads or derives the metadata, `checks` compares them with the
-records, `input_pipeline` batches the records, and `tfrecord` encodes and
-decodes single records. `metadata` and `tfrecord` do not need TensorFlow.
+records, and `tfrecord` encodes and decodes single records. `input_pipeline`
+shuffles and batches records, which `parsing` parses and masks; `record_stream`
+produces the same batches with NumPy. `metadata`, `tfrecord` and `record_stream`
+do not need TensorFlow.
 """

@@ -228,8 +228,7 @@ def eval_batches(
     """Return the held-out examples once, in order; see `parsing`.
 
     Phonemes are masked here, in the same way each time. Zeros pad the last
-    batch; `example_weights` [B] is 1 for examples and 0 for
-    padding.
+    batch; `example_weights` [B] is 1 for examples and 0 for padding.
     """
 
     def pad(batch):
