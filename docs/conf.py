@@ -1,4 +1,4 @@
-"""The site: `make docs` builds it from these pages and from the code."""
+"""Settings of the site, which `make docs` builds from pages and code."""
 
 import pathlib
 import sys
@@ -22,10 +22,10 @@ templates_path: list[str] = []
 exclude_patterns = ["conf.py"]
 
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 4  # a code host's anchors
+myst_heading_anchors = 4  # anchors as on a code host
 nb_merge_streams = True
-nb_execution_mode = "off"  # the outputs are those in the file
-nb_ipywidgets_js: dict = {}  # would come from a network
+nb_execution_mode = "off"  # show the stored outputs
+nb_ipywidgets_js: dict = {}  # the default loads scripts from a host
 
 toc_object_entries_show_parents = "hide"
 default_role = "code"  # one backtick, as in the docstrings

@@ -1,4 +1,4 @@
-"""Sphinx events that generate the reference pages from the code."""
+"""Handlers of Sphinx events, which generate and check the site's pages."""
 
 import dataclasses
 import importlib
@@ -89,7 +89,7 @@ def flag_page(command: str, place: str) -> str:
 
 
 def program_entry(name: str, function) -> str:
-    """Return a function's documentation, with its keywords as flags."""
+    """Return the documentation of a program's function, linked to its flags."""
     command = f"albert-{name.replace('_', '-')}"
     said, _, rest = inspect.getdoc(function).partition("\n\nArgs:")
     returned = rest.partition("Returns:\n")[2]
@@ -156,7 +156,7 @@ def reference_page() -> str:
 
 
 def write_generated_pages(app) -> None:
-    """Write the flags of every program and the public names; copy notebooks."""
+    """Write pages on flags and public names; copy other pages and notebooks."""
     shutil.rmtree(GENERATED, ignore_errors=True)
     (GENERATED / "flags").mkdir(parents=True)
     for command, place in program_modules().items():

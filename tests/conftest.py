@@ -3,7 +3,7 @@
 import pytest
 from slow_cases import pytest_collection_modifyitems  # noqa: F401
 
-# A folder's conftest.py may import it first.
+# Required because a folder's conftest.py may import the module first.
 pytest.register_assert_rewrite("shared_fixtures")
 
 

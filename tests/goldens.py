@@ -1,4 +1,4 @@
-"""Values recorded from google-research/albert at b772393, and random models.
+"""Values recorded from google-research/albert (b772393), and random models.
 
 The files `testdata/released/gN.npz` contain a config, weights, inputs, outputs
 and gradients of the released code; `g1_train.npz` contains weights after 1 and

@@ -4,7 +4,7 @@ from pathlib import Path
 
 try:
     import tomllib
-except ModuleNotFoundError:  # on Python 3.10, pytest installs it
+except ModuleNotFoundError:  # on Python 3.10, pytest installs tomli
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]

@@ -43,8 +43,8 @@ with program.quiet_start():
     from albert_tf.text.tokenizers import load_tokenizer
     from albert_tf.training import checkpoints, history
 
-# Imported objects are permanent, and tracing creates many long-lived ones. This
-# saves a tenth of the time, which the collector would spend on them.
+# Imported objects are permanent, and tracing creates many long-lived objects.
+# The garbage collector would spend a tenth of the tests' time on them.
 gc.freeze()
 gc.set_threshold(20_000, 10, 10)
 
@@ -56,7 +56,7 @@ tf.config.set_logical_device_configuration(
 
 
 # A shell makes background jobs ignore interrupts. The processes that tests
-# interrupt would inherit that.
+# interrupt would inherit this setting.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

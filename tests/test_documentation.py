@@ -71,7 +71,7 @@ EPOCHS = 1
 
 
 class SmallerPage(Document):
-    """A page that is read line by line with small settings."""
+    """A page in which `smaller` has replaced the settings."""
 
     def __init__(self, text: str, path: str):
         super().__init__(smaller(text), path)

@@ -108,7 +108,7 @@ def test_a_path_with_a_null_character_names_no_checkpoint(tmp_path):
 
 
 def test_damaged_character_maps_are_refused():
-    """A character map with an offset beyond the map's end raises an error."""
+    """A character map that refers beyond its own end raises an error."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(
         vocabularies.sentencepiece_model()
     )
@@ -141,7 +141,7 @@ def test_pieces_that_end_the_process_are_refused(piece):
 
 
 def test_a_changed_vocabulary_is_noticed(tmp_path):
-    """A changed vocabulary raises an error, even if it is still valid."""
+    """A changed vocabulary raises an error unless its checksum is removed."""
     tiny_tasks.make_tokenizer(tmp_path).save(str(tmp_path))
     path = tmp_path / "vocab.txt"
     path.write_text(path.read_text().replace("film", "fylm"))

@@ -155,7 +155,7 @@ def test_decorated_functions_keep_their_names():
     assert hidden == set()
 
 
-# They record the progress of a run.
+# Dataclasses that record the progress of a run.
 MUTABLE = {"Pace", "Clock", "BudgetClock", "Window"}
 
 

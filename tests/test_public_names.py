@@ -63,7 +63,10 @@ def test_a_command_does_not_hide_a_name(monkeypatch):
 
 
 def test_the_import_alone_does_nothing():
-    """`import albert_tf` sets no variables and does not import TensorFlow."""
+    """`import albert_tf` changes no environment variable.
+
+    It imports neither TensorFlow nor Keras nor NumPy.
+    """
     program = (
         "import os, sys; before = dict(os.environ); import albert_tf;"
         "assert dict(os.environ) == before;"

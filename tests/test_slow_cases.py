@@ -1,4 +1,4 @@
-"""The default suite runs the first cases of tests; `make slow` runs others."""
+"""The quick tests run a test's first cases; `make slow` runs the others."""
 
 import pytest
 

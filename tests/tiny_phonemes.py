@@ -27,7 +27,7 @@ def spell(word):
 
 
 def make_rows(documents=30, seed=0):
-    """Return rows of documents with several sentences each."""
+    """Return rows of documents; each row is one of up to seven sentences."""
     rng = np.random.default_rng(seed)
     words = ["".join(rng.choice([*LETTERS], n)) for n in rng.integers(1, 7, 60)]
     rows = []

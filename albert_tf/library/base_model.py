@@ -54,7 +54,11 @@ WRITTEN = Contents(
 
 
 def restore(model: Source, variables: dict[str, tf.Variable]) -> None:
-    """Assign a model's weights to variables; report all differences, if any."""
+    """Assign the weights of a model on disk to variables.
+
+    Raises:
+      InputError: if names or shapes differ; the error lists all differences.
+    """
     wanted = {name: v.shape.as_list() for name, v in variables.items()}
     tensors = model.tensors.where(lambda name: name in wanted)
     differences = checkpoints.explain_differences(wanted, tensors.shapes)
@@ -131,7 +135,7 @@ def open_model(
 
 
 def is_path(path: Any) -> bool:
-    """Return whether an argument is a path, and not empty."""
+    """Return whether an argument is a nonempty path."""
     return isinstance(path, str | os.PathLike) and bool(str(path))
 
 
@@ -171,7 +175,10 @@ def check_length(max_length: int | None, config: AlbertConfig) -> int | None:
 
 
 class ForeignName:
-    """An attribute whose error suggests this package's name for it."""
+    """Another library's name for a method, such as `from_pretrained`.
+
+    Access raises an `AttributeError` that suggests this package's name.
+    """
 
     def __init__(self, name: str):
         self.here = name
@@ -198,7 +205,7 @@ def has_text(x: Any) -> bool:
 
 
 def of_ids(name: str) -> Callable:
-    """Wrap a method of `keras.Model` so that texts raise a short error."""
+    """Wrap a method of `keras.Model` to reject texts with a short error."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
@@ -286,8 +293,8 @@ class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
     def save(self, filepath, overwrite: bool | None = None, **kwargs) -> None:
         """Write a `.keras` file or, under any other name, a model directory.
 
-        `finetune.py`, the exporter and the converter read such a directory.
-        Low-rank matrices (LoRA) are merged into the kernels.
+        `finetune.py`, the exporter and the converter read model directories. In
+        a model directory, low-rank matrices (LoRA) are merged into the kernels.
 
         Args:
           filepath: the file or directory to write.

@@ -34,7 +34,7 @@ def add_low_rank(albert: AlbertModel, rank: int) -> None:
 
 
 def layer_changes(model: keras.Model) -> dict[str, dict[str, Any]]:
-    """Return {layer number: changes of the layer}, for `change_layers`."""
+    """Return {layer number: changes to the layer}, for `change_layers`."""
     changes = {}
     for number, layer in enumerate(model._flatten_layers()):
         change, mode = {}, getattr(layer, "quantization_mode", None)

@@ -92,7 +92,12 @@ class EmbedConfig:
 
 
 def check_layer(c: EmbedConfig, config: AlbertConfig) -> int:
-    """Return the layer's number, counted from 0; reject an invalid number."""
+    """Return the layer's number, counted from 0.
+
+    Raises:
+      InputError: if the model has no such layer, or fewer positions than
+        `max_seq_length`.
+    """
     layers = config.num_hidden_layers * config.inner_group_num
     layer = c.layer + layers + 1 if c.layer < 0 else c.layer
     rule = f"`layer` must be from 0 to {layers}, or negative."
@@ -153,7 +158,7 @@ def vectors_of(chunk: Features, batch_size: int, step: Callable) -> np.ndarray:
 
 @contextlib.contextmanager
 def array_file(path: str, shape: tuple) -> Iterator[Callable]:
-    """Yield a function that appends rows to an `.npy` file of a fixed shape."""
+    """Create a float32 `.npy` file, and yield a function that writes rows."""
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     files.make_folder(os.path.dirname(path) or ".")
     with files.atomic_path(path) as temporary:
@@ -163,7 +168,7 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 
 
 def completed(c: EmbedConfig, config: AlbertConfig) -> EmbedConfig:
-    """Return the settings with a pooling and a length that suit the model."""
+    """Replace a missing pooling and length with the model's defaults."""
     pooling, length = "mean", min(128, config.max_position_embeddings)
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)

@@ -23,12 +23,16 @@ LOOK_AHEAD = 100  # number of batches to search for the examples of one batch
 def for_keras(
     batch: dict[str, tf.Tensor], weights: tf.Tensor | None, keep: tuple = ()
 ) -> tuple:
-    """Split a task's batch into (inputs, labels, weights).
+    """Split a task's batch into the tuple that Keras expects.
 
     Args:
       batch: a batch from `batcher`.
       weights: weights of the examples [B], or None.
       keep: names of labels and weights that are also model inputs.
+
+    Returns:
+      (inputs, labels, weights), (inputs, labels) or (inputs,). If there are
+      weights but no labels, the labels are None.
     """
     of_loss = {LABELS, WEIGHTS}.difference(keep)
     inputs = {k: v for k, v in batch.items() if k not in of_loss}
@@ -92,9 +96,9 @@ def without_repeats(
 
 
 def shuffled_apart(apart: Sequence[Sequence[str]], size: int):
-    """Return the result of `without_repeats` for examples in random order.
+    """Return a data set of batches from `without_repeats`, in random order.
 
-    The order follows from NumPy's global seed.
+    Each pass has a new order, which depends on NumPy's global seed.
     """
 
     def generate() -> Iterator[np.ndarray]:
@@ -121,9 +125,11 @@ def batches_in_memory(
       batch_size: B; the last batch may be smaller.
       bucketed: whether T is the length of the batch's longest row.
       weights: weights of the rows, or None.
-      shuffle: whether to shuffle, with TensorFlow's global seed.
+      shuffle: whether to shuffle, with the global seed of TensorFlow or, if
+        `apart` is given, of NumPy.
       keep: see `for_keras`.
-      apart: the texts of each example; no text repeats in a shuffled batch.
+      apart: the texts of each example, which must not repeat in a shuffled
+        batch; None allows repeats.
     """
     make, number = batcher(features, int(bucketed)), len(features)
     weighted = None if weights is None else tf.constant(weights)

@@ -1,6 +1,7 @@
 """The library's models, one for each kind of answer.
 
-Shapes: B batch, C classes or choices, H hidden width, N examples.
+Shapes: B batch, C classes, choices or predicted numbers, H hidden width, N
+examples.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ class Classifier(ClassModel):
     options = ("pairs", "multilabel")
 
     def classify(self, *x, **kwargs) -> list:
-        """Return each example's label, or a tuple of its labels."""
+        """Return each example's label, or a tuple of labels if `multilabel`."""
         return self._answered(
             lambda found: [p.label for p in found], *x, **kwargs
         )
@@ -115,8 +116,8 @@ class Tagger(TaskModel):
     """A model that tags every word of a text.
 
     A text is a string or a list of words. In a `tf.data.Dataset` without tags,
-    a list of strings is a batch of texts if any string contains a space;
-    otherwise, the list contains the words of one text.
+    the lists of strings are batches of texts if any string in the data set
+    contains a space; otherwise, each list contains the words of one text.
 
     `predict` returns the tags of each text's words; `words_and_tags` returns
     words with their tags.

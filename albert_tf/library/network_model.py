@@ -86,7 +86,7 @@ class NetworkModel(ModelWithTokenizer):
         return self.network.albert
 
     def _freeze_unread(self) -> None:
-        """Freeze layers without gradients; Keras would warn about them."""
+        """Freeze an unused pooler: Keras would warn of missing gradients."""
         if not self.network.reads_pooled:
             self.albert.pooler.trainable = False
 

@@ -171,12 +171,14 @@ class Albert(ModelWithTokenizer):
         """Return the most probable pieces for every `[MASK]`.
 
         Args:
-          texts: one text or several.
+          texts: one text or several; each must contain a mask among its first
+            `max_length` tokens. Later masks are not filled.
           top_k: number of pieces for each mask.
 
         Returns:
-          For each mask in the text, a list of `top_k` `Filling` tuples, the
-          most probable first; for several texts, a list of such results.
+          A list that contains, for each mask, a list of `top_k` `Filling`
+          tuples, the most probable first; for several texts, a list of such
+          results.
         """
         top_k = as_type("top_k", top_k, int)
         require(top_k >= 1, "`top_k` must be at least 1.", top_k=top_k)

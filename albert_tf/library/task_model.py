@@ -109,7 +109,7 @@ class TaskModel(NetworkModel):
     # Data.
 
     def unpacked(self, x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Return (texts, labels, weights); `x` may be a tuple of all three."""
+        """Return (texts, labels, weights); `x` may be a tuple of them."""
         if y is not None or not isinstance(x, tuple):
             return x, y, weights
         nested = x and isinstance(x[0], tuple | dict)
@@ -347,7 +347,7 @@ class TaskModel(NetworkModel):
           epochs: number of passes over the data.
           validation_split: share of the data, from its end, to evaluate on.
           validation_data: data to evaluate on instead, in the form of `x`.
-          shuffle: whether to reshuffle for each epoch.
+          shuffle: whether to reshuffle data in memory for each epoch.
           class_weight: {class index or name: weight}. The default weight is 1.
           sample_weight: one weight per example.
           **kwargs: passed to `keras.Model.fit`.

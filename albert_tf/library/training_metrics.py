@@ -105,7 +105,7 @@ class OfficialMetric(keras.metrics.Metric):
 
 
 def function_of(thing: Any) -> tuple[Callable | None, dict]:
-    """Return the function of a Keras loss or metric, and its settings."""
+    """Return the Keras function of a loss or metric, or None, and settings."""
     given = {}
     if isinstance(thing, functools.partial):
         thing, given = thing.func, thing.keywords
@@ -128,7 +128,8 @@ def is_of_keras(thing: Any) -> bool:
 def takes_probabilities(thing: Any) -> bool:
     """Return whether a Keras loss or metric expects probabilities.
 
-    This is the case if `from_logits` is False or the threshold is not 0.
+    This is the case for the functions in `OF_PROBABILITIES`, and otherwise if
+    `from_logits` is False or, without this setting, if a threshold is not 0.
     """
     function, settings = function_of(thing)
     if function:
@@ -154,8 +155,8 @@ def label_form(thing: Any) -> str:
     """Return the form of labels that a Keras loss or metric expects.
 
     Returns:
-      "rows" of 0 or 1 for each class, "binary" for one decision, or "numbers"
-      for class indices.
+      "rows" for a 0 or 1 for each class, "binary" for a single 0 or 1, or
+      "numbers" for class indices.
     """
     name = getattr(function_of(thing)[0], "__name__", "")
     if "categorical" in name and "sparse" not in name:

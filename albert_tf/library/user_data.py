@@ -112,7 +112,7 @@ def width_of(x: Any) -> int:
 
 
 def is_source(x: Any) -> bool:
-    """Return whether `x` is a path, a frame or a data set with columns."""
+    """Return whether `x` is a path, or a table with named columns."""
     if isinstance(x, str | os.PathLike | Mapping | InMemoryTable):
         return True
     if isinstance(x, Sequence):
@@ -125,7 +125,7 @@ def is_source(x: Any) -> bool:
 def is_lone(x: Any, more: Sequence) -> bool:
     """Return whether `x` is a single text to make a prediction for.
 
-    Otherwise, `x` may be the path of a table: a word that ends like a table's
+    A string may instead be the path of a table: a word that ends like a table's
     name, or an existing path. A single name without slashes or an ending is a
     text, whatever the current folder contains.
 

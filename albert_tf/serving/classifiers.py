@@ -107,7 +107,7 @@ def texts(encoder: Encoder, compute, task: Task) -> Signature:
 
 
 def class_names(task: Task, outputs: Tensors) -> Tensors:
-    """Return the names of all classes [B, C], and the predicted classes.
+    """Return `labels`, the names of all classes [B, C], and the prediction.
 
     If a text has one class, `label` [B] is the most probable class. If a text
     may have several classes, `chosen` [B, C] marks the predicted classes.

@@ -1,8 +1,8 @@
 """Signatures for entities in a text, with a tag for every word.
 
-Text is split into words: runs of letters and digits, single punctuation marks
-and single ideographs. Shapes: B texts, W words per text, E entities per text, R
-rows (windows over a text), T tokens, C tags.
+Text is split into words: single punctuation marks, single ideographs, and runs
+of other characters without white space. Shapes: B texts, W words per text, E
+entities per text, R rows (windows over a text), T tokens, C tags.
 """
 
 from typing import NamedTuple

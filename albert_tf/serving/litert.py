@@ -22,7 +22,7 @@ from albert_tf.tasks.features import Features
 
 
 def text_features(server: ServedModel, path: str) -> Features:
-    """Return the non-empty lines of a plain text file as inputs."""
+    """Return the features of the nonblank lines in a plain text file."""
     lines = file_kinds.read_text(path, "`calibration_file`").splitlines()
     texts = [line for line in lines if line.strip()]
     require(texts, f"`calibration_file` must contain text. Received: {path}")
@@ -70,7 +70,7 @@ def require_quantizer(precision: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hide warnings and progress bars, even one that cannot be disabled."""
+    """Hide warnings and all output to stderr, such as progress bars."""
     with (
         contextlib.redirect_stderr(io.StringIO()),
         warnings.catch_warnings(),
@@ -92,8 +92,8 @@ def quantized(
 ) -> bytes:
     """Quantize the weights and matrix products of a float32 file to 8 bits.
 
-    The final product returns float32. Its weights have a single scale, as
-    tables require, because the masked-word head shares the embedding table.
+    The final matrix product returns float32. Its weights have a single scale,
+    as tables require, because the masked-word head shares the embedding table.
 
     Args:
       content: the file.

@@ -136,8 +136,12 @@ class Runner:
     def _pretrained(self, text: str, pair: str, top_k: int) -> dict:
         """Return pieces for a text's masks, or a pair's probability of order.
 
-        If the model lacks the required head, return vectors, as the signature
-        `tf_example` does.
+        A model without a masked-word head returns vectors for a text, as the
+        signature `tf_example` does; a model without heads also returns vectors
+        for a pair.
+
+        Raises:
+          InputError: for a pair, if the only head is for masked words.
         """
         if self.masks and not pair:
             return {"fill_mask": self.fill_mask(text, top_k)}
@@ -170,7 +174,7 @@ class Runner:
     def scores(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        """Return {name: [N, ...]} for any number of texts or pairs."""
+        """Return the outputs {name: [N, ...]} for N texts or text pairs."""
         both = [x for x in (texts, pairs) if x is not None]
         return self.run(self.packed(*map(self.tokenizer.encode_batch, both)))
 

@@ -48,7 +48,7 @@ def marked(text: str, spans) -> dict:
 
 
 def fill_mask(row: Row, text: str) -> dict:
-    """Return the most probable pieces for each mask."""
+    """Return {piece: probability} for the best pieces of each mask."""
     require(
         MASK in text, f"The text must contain {MASK} for each word to fill in."
     )

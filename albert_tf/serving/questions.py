@@ -92,7 +92,7 @@ class Answers:
     def _candidates(
         self, asked: QuestionRows, width: tf.Tensor, outputs: Tensors
     ):
-        """Return the candidates' scores, and their offsets in the context."""
+        """Return the scores of candidates and their offsets, all [R, S]."""
         _, spanned, windows, position = asked
         begins = placed(windows.is_best, position, width)
         every = tf.ones_like(windows.is_best.values)

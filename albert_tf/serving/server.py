@@ -43,7 +43,7 @@ class ServedModel:
       number_inputs: the inputs of `numbers`.
       numbers: a function that maps ids [B, T] to outputs, for formats without
         strings.
-      task: a fine-tuned model's task.
+      task: a fine-tuned model's task, or None.
     """
 
     encoder: Encoder

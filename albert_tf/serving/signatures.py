@@ -49,7 +49,10 @@ class Windows(NamedTuple):
 
 
 def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
-    """Return windows of at most `size` [B] tokens over ids [B, N]."""
+    """Return windows of at most `size` [B] tokens over ids [B, N].
+
+    A text's windows start every `stride` tokens.
+    """
     number = ids.row_lengths()
     more = tf.maximum(number - size, 0)
     counts = 1 + (more + stride - 1) // stride
@@ -63,7 +66,8 @@ def make_windows(ids: tf.RaggedTensor, size: tf.Tensor, stride: int) -> Windows:
     within = tf.ragged.range(length).values
     lengths = tf.repeat(length, length)
     context = tf.minimum(within, lengths - 1 - within)
-    # Among windows with equal context, prefer the longest, then the first.
+    # As in `best_windows`, 100 tokens of length count as one token of context,
+    # and the first of equally good windows wins.
     rows = tf.cast(places.value_rowids(), tf.int64)
     score = (context * 100 + lengths) * (1 << 32) - rows
     total = tf.cast(tf.size(ids.values), tf.int64)
@@ -78,7 +82,13 @@ def two_part_rows(
     b: tf.RaggedTensor,
     length: int | None,
 ) -> dict[str, tf.Tensor]:
-    """Return rows `[CLS] a [SEP] b [SEP]` [R, T]; b may be empty."""
+    """Return rows `[CLS] a [SEP] b [SEP]` [R, T].
+
+    Args:
+      tokenizer: the tokenizer, for the ids of special tokens.
+      a, b: ragged ids [R, N]; rows of `b` may be empty.
+      length: T, or None for the length of the longest row.
+    """
     rows = a.nrows()
 
     def column(id: int) -> tf.RaggedTensor:

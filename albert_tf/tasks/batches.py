@@ -18,7 +18,10 @@ POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return a step for rounding lengths up to at most 16 different lengths."""
+    """Return the number, a multiple of 8, to whose multiples lengths round up.
+
+    At most `MOST_LENGTHS` different lengths result.
+    """
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 
 

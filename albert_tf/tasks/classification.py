@@ -175,7 +175,7 @@ class SentenceTask(Task):
 
     @abc.abstractmethod
     def targets(self, labels: list) -> np.ndarray:
-        """Return the labels of N examples as numbers."""
+        """Return the labels of N examples as numbers, [N] or [N, C]."""
 
     def features(self, examples, tokenizer):
         first = tokenizer.encode_batch([e.text for e in examples])

@@ -175,7 +175,7 @@ def sentences_of(lines: list[Line]) -> list[list[Line]]:
 
 
 def have_ids(sentences: list[list[Line]]) -> bool:
-    """Return whether the first of several columns contains word numbers."""
+    """Return whether the first of three or more columns has word numbers."""
     for sentence in sentences:
         if min(len(line.cells) for line in sentence) < 3:
             return False
@@ -372,10 +372,11 @@ def find_scheme(tags: Iterable[str]) -> str:
 
 
 def all_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return all classes in order.
+    """Return the classes that the tags of a data set require, in order.
 
-    If tags mark entities, `O` comes first, followed by the tags of each type. A
-    type has all prefixes of its family, even prefixes that do not occur.
+    If tags mark entities, `O` comes first, followed by the tags of each type
+    and by any tags without a type. A type has all prefixes of its family, even
+    prefixes that do not occur.
     """
     tags = {*tags}
     if find_scheme(tags) == CLASSES:

@@ -17,6 +17,9 @@ from albert_tf.text.tokenizers import Tokenizer
 def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
     """Return a (start, length) pair for each window over `number` tokens.
 
+    Windows have at most `size` tokens. Each window starts `stride` tokens after
+    the previous window, but at most at its end.
+
     Source: `convert_examples_to_features` of the released `squad_utils.py`.
     """
     windows = []
@@ -34,8 +37,8 @@ def best_windows(number: int, windows: list[tuple[int, int]]) -> np.ndarray:
     """Return the window in which each token has the most context, [number].
 
     A token's context is the smaller of the numbers of tokens to its left and to
-    its right in the window. If windows tie, the longest window wins; of equally
-    long windows, the first wins.
+    its right in the window, plus 0.01 times the window's length, as in the
+    released `squad_utils.py`. If windows tie, the first wins.
     """
     best, row_of = np.full(number, -np.inf), np.zeros(number, np.int64)
     for row, (start, length) in enumerate(windows):
@@ -140,7 +143,7 @@ class Features:
         return dict(zip(INPUTS, arrays, strict=True))
 
     def fingerprint(self) -> int:
-        """Return a checksum of all arrays."""
+        """Return a checksum of all fields."""
         crc = 0
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -151,7 +154,7 @@ class Features:
         return crc
 
     def data_checksum(self) -> int:
-        """Return a checksum of the texts and labels, without a teacher's."""
+        """Return a checksum of the tokens and labels only."""
         arrays = [self.tokens, self.row_splits, self.second_starts]
         for named in self.arrays, self.token_arrays:
             arrays += [named["labels"]] if "labels" in named else []

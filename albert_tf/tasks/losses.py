@@ -89,7 +89,7 @@ class Head(abc.ABC):
         return self.label_counts(batch)
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the weight of a batch's loss: the sum of loss weights."""
+        """Return {"task": the sum of the examples' loss weights}."""
         return {"task": tf.reduce_sum(self.loss_weights(batch))}
 
     def measured_outputs(self, model, batch: Batch) -> Outputs:
@@ -323,7 +323,8 @@ class EmbeddingHead(Head):
     """A head for vectors whose cosine is high for matching texts.
 
     Without scores, the loss is the cross entropy of choosing a text's match
-    from the matches and negatives of all rows in a replica's micro-batch.
+    from the matches and negatives of all rows in a replica's micro-batch. With
+    scores, it is the squared difference between cosine and score.
     """
 
     metrics, smooths, averages = (), False, False

@@ -44,7 +44,11 @@ def binary_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def macro_f1(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the mean F1 score of classes, without unused class numbers."""
+    """Return the mean F1 score of classes.
+
+    For numbers [N], only classes in use count; for sets [N, C], an unused class
+    has an F1 score of 0.
+    """
     sets = labels, predictions
     sets = class_sets(*sets) if np.ndim(labels) == 1 else sets
     return float(f1_of_classes(*sets).mean())

@@ -5,7 +5,7 @@ the good sentence. To compute a sentence's pseudo-log-likelihood, mask one piece
 at a time, and add the log probabilities of the masked pieces (Salazar et al.,
 2020, arXiv 1910.14659).
 
-Shapes: R rows, T tokens.
+Shapes: N sentences, R rows, T tokens.
 """
 
 import dataclasses
@@ -204,7 +204,7 @@ def load_scorer(model_dir: str) -> Scorer:
 
 
 def accuracy(right: Sequence[bool]) -> dict:
-    """Return the share of correct answers, and its Wilson interval."""
+    """Return the share of True, its 95% Wilson interval, and the count."""
     n, share = len(right), float(np.mean(right))
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     middle = share + z**2 / (2 * n)

@@ -55,7 +55,11 @@ def with_choice(question: str, choice: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """A context, a question about it, and the possible answers."""
+    """A context, a question about it, and the possible answers.
+
+    Attributes:
+      label: the index of the correct answer, or None if it is unknown.
+    """
 
     id: str
     context: str
@@ -90,8 +94,7 @@ RACE_COLUMNS = Columns(text="article", format=JSONL)
 def parse_choice(value: Any, number: int, part: str, where: str) -> int | None:
     """Return the index of the choice that a letter or a number from 0 names.
 
-    If the label is missing, return None for prediction; otherwise, raise an
-    error.
+    A missing label is an error, except in prediction, where the result is None.
     """
     text = label_text(value, where)
     if require_label(text, part, where, value) is None:
@@ -147,12 +150,12 @@ def row_example(
 def read_table(
     layout: ReaderSettings, part: str, path: str
 ) -> Iterator[Choices]:
-    """Yield the examples in a .jsonl, .tsv or .csv file."""
+    """Yield the examples in a table."""
     for number, row in enumerate(read_rows(path, layout.columns)):
         yield row_example(layout, part, row, number)
 
 
-# One RACE question per row, as on the hub.
+# One RACE question per row, as on the Hugging Face Hub.
 HUB = ReaderSettings(
     columns=Columns("article", "question", ("answer",)),
     choice_columns=("options",),
@@ -165,7 +168,7 @@ def read_race(
     """Yield the questions in a RACE folder, or in a file from such a folder.
 
     A row contains either an article with all its questions, or a single
-    question in the columns of the hub or of `layout`.
+    question in the columns of `HUB` or of `layout`.
     """
     names = {"": [path]}
     if files.is_folder(path):

@@ -1,4 +1,4 @@
-"""Predicted labels, answers that any engine can compute, and output files."""
+"""Predicted labels, a predictor for models in any engine, and output files."""
 
 import dataclasses
 import json

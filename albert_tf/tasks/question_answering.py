@@ -231,7 +231,7 @@ class QuestionAnswering(Task):
         )
 
     def fitted_lengths(self, config, given):
-        """Return lengths that reserve a quarter of a row for the question."""
+        """Return lengths that give a question at most a quarter of a row."""
         length, query = config.max_seq_length, config.max_query_length
         if "max_query_length" not in given:
             query = min(query, max(1, length // 4))
@@ -323,7 +323,7 @@ class QuestionAnswering(Task):
         return self.config.answer_head == "simple"
 
     def threshold(self, examples, predictions) -> float | None:
-        """Return the null odds above which a question has no answer."""
+        """Return the null odds above which there is no answer, if any."""
         if not self.impossible:
             return None
         if self.config.null_score_diff_threshold is not None:

@@ -267,7 +267,7 @@ SQUAD = (
 
 
 def race(name: str, *levels: str) -> MultipleChoice:
-    """Return the entry of some levels of RACE, in the released folders."""
+    """Return the entry of a task that reads some levels of RACE."""
     return MultipleChoice(
         name=name,
         folder="RACE",
@@ -347,10 +347,10 @@ CHOICES = {
 
 
 def _checked(task: Task) -> Task:
-    """Return a task; raise an error for values that its kind cannot have.
+    """Return a task; raise `ValueError` if its kind cannot have its values.
 
-    Fine-tuning writes submissions to its output folder; their names must not
-    lead out of it.
+    Fine-tuning writes submissions to its output folder, so the name of a
+    submission must not contain a path.
     """
     usual, values = vars(type(task).config), vars(task)
     for name, value in vars(task.config).items():

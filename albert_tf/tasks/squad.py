@@ -28,8 +28,8 @@ class Question:
       context: the text that contains the answers.
       answers: the texts of all answers, () if there are none, or None if
         unknown.
-      span: start and end of the first answer that occurs in the context, or
-        (0, 0) if no answer occurs.
+      span: start and end, in characters, of the first answer that occurs in the
+        context, or (0, 0) if no answer occurs.
     """
 
     id: str
@@ -164,10 +164,10 @@ def entries(path: str) -> Iterator[Entry]:
 
 
 class Reader:
-    """A reader that counts the misplaced and missing answers in one file.
+    """A reader of one file, which counts its misplaced and missing answers.
 
     Args:
-      path: the file.
+      path: the file or table.
       part: "train", "eval" or "predict"; only training needs answer positions,
         and "predict" needs no answers.
       impossible: whether a question may have no answer.

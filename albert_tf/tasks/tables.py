@@ -330,7 +330,8 @@ class Columns:
     Attributes:
       text: the (first) sentence.
       text_pair: the second sentence.
-      label: the label, or several columns of 0 and 1 for `multilabel`.
+      label: the label, or several columns: of 0 and 1 for `multilabel`, of
+        numbers for `regression`.
       id: the example's name; without this column, examples are numbered from 0.
       header: whether the first line names the columns; otherwise their names
         are 1, 2, 3, ... JSON lines do not use this attribute.

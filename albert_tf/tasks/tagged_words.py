@@ -20,7 +20,7 @@ from albert_tf.text.wordpiece import (
     split_punctuation,
 )
 
-WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # in tables on the hub
+WORDS_COLUMN, TAGS_COLUMN = "tokens", "ner_tags"  # Hugging Face Hub
 SENTENCE_NAMES = {"sentence #", "sentence_id", "sent_id"}  # in lower case
 # Usual column names in files and tables, in lower case.
 WORD_NAMES = {
@@ -68,8 +68,8 @@ def is_word(character: str) -> bool:
 def words_of(text: str) -> list[tuple[int, int]]:
     """Return the start and end of each word in a text.
 
-    A word is a run of letters and digits, or a single punctuation mark or
-    ideograph.
+    A word is a single punctuation mark or ideograph, or a run of other
+    characters without white space.
     """
     return [
         (run.start() + start, run.start() + end)

@@ -318,7 +318,7 @@ class Task(abc.ABC):
         return dataclasses.replace(self, config=trained.config, **learned)
 
     def fitted(self, examples: Sequence[Any]) -> "Task":
-        """Return the task with the labels of the training examples."""
+        """Return the task with labels etc. from the training examples."""
         return self
 
     def evaluated_on(self, examples: Sequence[Any]) -> "Task":
@@ -326,7 +326,7 @@ class Task(abc.ABC):
         return self
 
     def learns_alone(self, examples: Sequence[Any]) -> bool:
-        """Return whether an example's loss is independent of its batch."""
+        """Return whether an example alone in a batch has a useful loss."""
         return True
 
     @abc.abstractmethod
@@ -396,7 +396,7 @@ class Task(abc.ABC):
         """Convert a query to an example without a label."""
 
     def value(self, prediction: Any) -> Any:
-        """Return the value that Keras's `predict` returns for an example."""
+        """Return the value that `TaskModel.predict` returns for an example."""
         return prediction.probabilities
 
     @abc.abstractmethod
@@ -408,7 +408,7 @@ class Task(abc.ABC):
     # The model directory.
 
     def description(self) -> dict:
-        """Return the content of `task.json`; `typed` is the inverse."""
+        """Return the content of `task.json`; `task_of` is the inverse."""
         return {"kind": self.kind, **dataclasses.asdict(self)}
 
     def identity(self) -> dict:

@@ -1,4 +1,4 @@
-"""Classification of words by tags, for instance to mark entities.
+"""Tagging of words, for instance to mark entities.
 
 A word is represented by its first piece. A long sentence is split into several
 overlapping rows; a word's tag comes from the row in which the word has the most

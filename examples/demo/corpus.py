@@ -49,8 +49,8 @@ UNLABELLED = ("tensorflow/python/keras/", "tensorflow/python/layers/")
 # {split: maximum number of examples per label}; documents fill the splits in
 # this order.
 ROOM = {"test": 375, "dev": 250, "train": 2000}
-# Number of training examples to keep, drawn from all documents. Pretraining
-# helps most if there are few labeled examples.
+# Number of training examples to keep, drawn from all training documents.
+# Pretraining helps most if there are few labeled examples.
 TRAINING_EXAMPLES = 1000
 MAX_SENTENCES, MIN_WORDS, MAX_WORDS = 3, 8, 60  # of a passage
 # A document with more passages would fill a held-out split by itself.
@@ -97,8 +97,8 @@ def letters(text: str) -> str:
 def without_repeats(everything: Iterable[Document]) -> Iterator[Document]:
     """Yield documents without sentences that occurred before.
 
-    Two sentences are equal if their `letters` are equal. A document with only
-    one remaining sentence is dropped.
+    Two sentences are equal if their `letters` are equal. A document with
+    fewer than two remaining sentences is dropped.
     """
     seen: set[str] = set()
     for document in everything:
@@ -140,7 +140,10 @@ def label_of(document: Document) -> str | None:
 
 
 def passages(document: Document) -> list[str]:
-    """Cut a document into masked passages of 1 to `MAX_SENTENCES` sentences."""
+    """Cut a document into masked passages of 1 to `MAX_SENTENCES` sentences.
+
+    Passages with too few or too many words are dropped.
+    """
     cut, left = [], list(document.sentences)
     while left:
         size = MAX_SENTENCES
