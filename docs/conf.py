@@ -25,7 +25,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4  # anchors as on a code host
 nb_merge_streams = True
 nb_execution_mode = "off"  # show the stored outputs
-nb_ipywidgets_js: dict = {}  # the default loads scripts from a host
+nb_ipywidgets_js: dict = {}  # the default loads a script from the web
 
 toc_object_entries_show_parents = "hide"
 default_role = "code"  # one backtick, as in the docstrings

@@ -89,7 +89,7 @@ def flag_page(command: str, place: str) -> str:
 
 
 def program_entry(name: str, function) -> str:
-    """Return the documentation of a program's function, linked to its flags."""
+    """Return the reference entry of a program, with a link to its flags."""
     command = f"albert-{name.replace('_', '-')}"
     said, _, rest = inspect.getdoc(function).partition("\n\nArgs:")
     returned = rest.partition("Returns:\n")[2]
@@ -156,7 +156,7 @@ def reference_page() -> str:
 
 
 def write_generated_pages(app) -> None:
-    """Write pages on flags and public names; copy other pages and notebooks."""
+    """Write pages on flags and names; copy other pages and the notebooks."""
     shutil.rmtree(GENERATED, ignore_errors=True)
     (GENERATED / "flags").mkdir(parents=True)
     for command, place in program_modules().items():

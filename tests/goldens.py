@@ -1,6 +1,7 @@
-"""Values recorded from google-research/albert (b772393), and random models.
+"""Values recorded from the released code, and random models.
 
-The files `testdata/released/gN.npz` contain a config, weights, inputs, outputs
+The released code is google-research/albert at commit b772393. The files
+`testdata/released/gN.npz` contain a config, weights, inputs, outputs
 and gradients of the released code; `g1_train.npz` contains weights after 1 and
 3 training steps of that code. Names are the released names.
 """

@@ -70,8 +70,8 @@ def programs() -> Iterator[tuple[Program, str]]:
 def rows() -> list[tuple[str, ...]]:
     """Return a row for each setting.
 
-    If a setting's default or description differs between commands, it has
-    several rows.
+    A setting has several rows if its type, its default, its legal values or
+    whether it is required differs between commands.
     """
     found = defaultdict(list)
     for program, name in programs():

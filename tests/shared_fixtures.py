@@ -239,7 +239,7 @@ def opinions(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished(pretrained, opinions, tmp_path_factory):
-    """Return the output directory and the metrics of a complete run."""
+    """Return the output directory and metrics of a whole fine-tuning run."""
 
     def train(path):
         metrics = tiny_runs.run(

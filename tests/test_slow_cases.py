@@ -22,7 +22,7 @@ def test_unmarked(case): pass
 
 @pytest.mark.parametrize("marks, number", [("not slow", 7), ("slow", 5)])
 def test_every_case_runs_in_one_suite(pytester, marks, number):
-    """Each case runs in one suite only; an unmarked test runs by default."""
+    """Each case is either quick or slow; unmarked tests are quick."""
     pytester.makepyfile(TESTS)
     options = ["-p", "slow_cases", "-p", "no:cacheprovider", "-m", marks]
     pytester.runpytest(*options).assert_outcomes(

@@ -22,7 +22,7 @@ def make_run(output_dir, **kwargs):
 
 
 def go(started, *hooks, evaluate=None, batches=tiny.train_batches):
-    """Train with the usual hooks, and with others; return the trainer."""
+    """Train with the usual and additional hooks; return the trainer."""
     trainer = started.trainer
     every = trainer.training.eval_steps
     evaluator = trainer.evaluator

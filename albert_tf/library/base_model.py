@@ -220,7 +220,7 @@ def of_ids(name: str) -> Callable:
 
 
 class ModelWithTokenizer(TakesIds, KeepsTokenizer, keras.Model):
-    """A Keras model with a tokenizer, saved together in one folder.
+    """A Keras model with a tokenizer, both of which are saved together.
 
     Attributes:
       config: the architecture.

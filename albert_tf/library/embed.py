@@ -2,7 +2,7 @@
 
 [CLS] and [SEP] count as tokens of a text, also in the mean over its tokens.
 
-Shapes: B batch, T tokens, H width.
+Shapes: N texts, B batch, T tokens, H width.
 """
 
 import contextlib
@@ -168,7 +168,10 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
 
 
 def completed(c: EmbedConfig, config: AlbertConfig) -> EmbedConfig:
-    """Replace a missing pooling and length with the model's defaults."""
+    """Return the settings with defaults for the pooling and the length.
+
+    The defaults depend on the model.
+    """
     pooling, length = "mean", min(128, config.max_position_embeddings)
     if is_finetuned(c.model_dir):
         task = load_task(c.model_dir)

@@ -33,7 +33,7 @@ class Classifier(ClassModel):
     options = ("pairs", "multilabel")
 
     def classify(self, *x, **kwargs) -> list:
-        """Return each example's label, or a tuple of labels if `multilabel`."""
+        """Return each example's label, or a tuple of its labels."""
         return self._answered(
             lambda found: [p.label for p in found], *x, **kwargs
         )
@@ -64,7 +64,7 @@ class Regressor(TaskModel):
 
 @registered
 class Embedder(TaskModel):
-    """A model that computes a unit vector for each text.
+    """A model that computes a vector, by default of length 1, for each text.
 
     The cosine between two vectors measures how similar their texts are.
 

@@ -70,7 +70,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
     Strings, or both members of pairs, have the shape [B] or [B, 1]. The result
     is {name: int32 [B, T]}, or {name: int32 [T]} for a single string.
 
-    Call it with lists, map it over a `tf.data.Dataset`, before or after
+    Call the layer with lists, map it over a `tf.data.Dataset`, before or after
     `batch`, or apply it to `keras.Input((), dtype="string")`. `.keras` files
     include the vocabulary.
 

@@ -105,7 +105,10 @@ class OfficialMetric(keras.metrics.Metric):
 
 
 def function_of(thing: Any) -> tuple[Callable | None, dict]:
-    """Return the Keras function of a loss or metric, or None, and settings."""
+    """Return the function of a Keras loss or metric, and its settings.
+
+    The function is None if it is not one of Keras's functions.
+    """
     given = {}
     if isinstance(thing, functools.partial):
         thing, given = thing.func, thing.keywords

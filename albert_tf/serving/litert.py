@@ -207,7 +207,7 @@ def convert(server: ServedModel, config) -> bytes:
     is_int8 = precision == "int8"
     if "int8" in precision:
         require_quantizer(precision)
-    # With "dynamic_int8", only tables have ranges, and any ids calibrate them.
+    # With "dynamic_int8", only embedding tables need ranges; any ids suffice.
     examples = [{spec.name: np.zeros(spec.shape, np.int32) for spec in specs}]
     if is_int8:
         examples = examples_of(server, config.calibration_file)

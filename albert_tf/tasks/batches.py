@@ -18,9 +18,9 @@ POOL_BATCHES = 64  # number of batches whose examples are sorted together
 
 
 def length_step(max_seq_length: int) -> int:
-    """Return the number, a multiple of 8, to whose multiples lengths round up.
+    """Return the step, a multiple of 8, for rounding up lengths.
 
-    At most `MOST_LENGTHS` different lengths result.
+    At most `MOST_LENGTHS` different lengths remain.
     """
     return 8 * math.ceil(max_seq_length / (8 * MOST_LENGTHS))
 

@@ -18,7 +18,7 @@ def make_windows(number: int, size: int, stride: int) -> list[tuple[int, int]]:
     """Return a (start, length) pair for each window over `number` tokens.
 
     Windows have at most `size` tokens. Each window starts `stride` tokens after
-    the previous window, but at most at its end.
+    the start of the previous window, or at its end if that is closer.
 
     Source: `convert_examples_to_features` of the released `squad_utils.py`.
     """

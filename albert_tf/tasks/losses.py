@@ -324,7 +324,8 @@ class EmbeddingHead(Head):
 
     Without scores, the loss is the cross entropy of choosing a text's match
     from the matches and negatives of all rows in a replica's micro-batch. With
-    scores, it is the squared difference between cosine and score.
+    scores, it is the squared difference between the cosine and the scaled
+    score.
     """
 
     metrics, smooths, averages = (), False, False

@@ -204,7 +204,10 @@ def load_scorer(model_dir: str) -> Scorer:
 
 
 def accuracy(right: Sequence[bool]) -> dict:
-    """Return the share of True, its 95% Wilson interval, and the count."""
+    """Return the `accuracy`, its Wilson interval, and the number of `pairs`.
+
+    The interval is from `low` to `high`, at the level `CONFIDENCE`.
+    """
     n, share = len(right), float(np.mean(right))
     z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     middle = share + z**2 / (2 * n)

@@ -323,7 +323,10 @@ class QuestionAnswering(Task):
         return self.config.answer_head == "simple"
 
     def threshold(self, examples, predictions) -> float | None:
-        """Return the null odds above which there is no answer, if any."""
+        """Return the null odds above which a question has no answer.
+
+        The result is None if every question has an answer.
+        """
         if not self.impossible:
             return None
         if self.config.null_score_diff_threshold is not None:

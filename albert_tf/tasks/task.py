@@ -318,7 +318,10 @@ class Task(abc.ABC):
         return dataclasses.replace(self, config=trained.config, **learned)
 
     def fitted(self, examples: Sequence[Any]) -> "Task":
-        """Return the task with labels etc. from the training examples."""
+        """Return the task with the fields that training examples determine.
+
+        For example, these fields may be the labels.
+        """
         return self
 
     def evaluated_on(self, examples: Sequence[Any]) -> "Task":

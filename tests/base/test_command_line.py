@@ -81,7 +81,7 @@ def test_keywords_become_what_flags_would_be(tmp_path):
     ],
 )
 def test_a_switch_may_take_a_word(word, value):
-    """A setting of True, False or `auto` accepts each as a flag and a keyword.
+    """A setting can be True, False or `auto`, as a flag and as a keyword.
 
     Other keyword values raise an error.
     """

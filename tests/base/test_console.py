@@ -19,9 +19,8 @@ def clock(monkeypatch):
 def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
     """A log gets a line every 20 seconds, with an estimate of the time left.
 
-    The estimate follows from the pace of this process; steps that an
-    interrupted process made before do not count. The last step always gets a
-    line.
+    The estimate follows from the pace of this process; steps that an earlier,
+    interrupted process made do not count. The last step always gets a line.
     """
     progress = Progress(10, done=2)
     clock[0] += 19.5
@@ -42,7 +41,7 @@ def test_a_log_has_a_line_every_twenty_seconds(clock, capsys):
 
 
 def test_a_job_without_steps_has_a_line(clock, capsys):
-    """Before a step ends, each step is assumed to take the elapsed time."""
+    """Until a step ends, each step is assumed to take the elapsed time."""
     progress = Progress(5)
     clock[0] += 30
     progress.advance(0, "wait")
@@ -75,7 +74,7 @@ def test_a_terminal_has_a_bar(clock, monkeypatch, capsys):
 
 
 def test_the_first_column_of_a_table_is_on_the_left():
-    """The first column is aligned at the left, the others at the right.
+    """The first column is left-aligned, and the others are right-aligned.
 
     Lines have no trailing spaces.
     """

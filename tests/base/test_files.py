@@ -81,7 +81,7 @@ def test_what_stands_at_a_path(folder, name):
 
 @pytest.mark.parametrize("name", ["", "a", "\u00e4 b", "\udcff", "x" * 999])
 def test_names_of_files(name):
-    """A string can be a file name unless the operating system rejects it.
+    """A file name is a string without nulls that can be encoded as bytes.
 
     Python turns bytes that are not UTF-8 into characters such as U+DCFF.
     """

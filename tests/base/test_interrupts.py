@@ -57,7 +57,7 @@ def test_an_earlier_block_is_back_after_an_inner_one(handled):
     assert signal.set_wakeup_fd(-1) == -1
 
 
-# A program that Python code cannot interrupt.
+# A program that runs C code, which Python cannot interrupt.
 STUCK = """
 import hashlib
 from albert_tf.base import program
@@ -69,7 +69,7 @@ program.run(main)
 
 
 def test_a_second_interrupt_ends_a_program_at_once():
-    """A second Ctrl-C ends a program in C++ code with exit status 130."""
+    """A second Ctrl-C ends a program in C code with exit status 130."""
     program = subprocess.Popen(
         [sys.executable, "-c", STUCK],
         stdout=subprocess.PIPE,
@@ -77,7 +77,7 @@ def test_a_second_interrupt_ends_a_program_at_once():
         text=True,
     )
     assert program.stdout.readline() == "ready\n"
-    # Wait until it runs C++; before that, one interrupt would end it.
+    # Wait until it runs C code; before that, one interrupt would end it.
     time.sleep(1)
     program.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -12,7 +12,7 @@ import types
 known = {}
 saving = types.SimpleNamespace(get_custom_objects=lambda: known)
 """
-FIND = "importlib.util.find_spec('keras')"  # Keras is optional
+FIND = "importlib.util.find_spec('keras')"  # does not import Keras
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ from albert_tf.training.history import Scalars, draw_curves
 from albert_tf.training.hooks import Draw
 from albert_tf.training.pretraining import informed_start
 
-# Packages that the base install may lack, and others that only they need.
+# Packages that the base installation may lack, and packages that only these
+# packages need.
 ALL = (*packages.SOURCES, "tensorboard", "jinja2", "pandas", "datasets")
 
 
@@ -154,7 +155,8 @@ def test_extras_install_what_they_are_named_for():
     assert set(named) - listed == {"beam", "convert", "phonemes"}
 
 
-# Modules that need a package; other modules import them only on use.
+# Modules that need an optional package. Other modules import these modules only
+# inside functions.
 OF_PACKAGES = {
     "albert_tf/data/builder/beam_runner.py",
     "albert_tf/data/records/piece_vectors.py",
@@ -195,7 +197,7 @@ def test_the_core_works_without_them(
     """The core commands work without optional packages.
 
     The commands build records, train two steps, fine-tune, predict and export
-    ids. The error for an export that takes strings names tensorflow-text.
+    ids. The error for an export that accepts strings names tensorflow-text.
     """
     block(monkeypatch, *ALL)
     words = (tokenizer_dir / "corpus.txt").read_text("utf-8").split()

@@ -45,7 +45,7 @@ def test_an_unreachable_path_is_the_users_mistake(touch):
 def test_a_permission_may_be_denied_while_reading(tmp_path, monkeypatch):
     """The error of a failed read names TensorFlow's exception.
 
-    TensorFlow's message may be empty.
+    The exception's own message may be empty.
     """
     path = tmp_path / "a"
     path.write_bytes(b"abc\ndef\n")

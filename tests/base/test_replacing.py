@@ -83,7 +83,7 @@ def test_a_link_to_a_folder_is_foreign(tmp_path):
 
 
 def test_few_of_many_are_listed(tmp_path):
-    """The error lists three foreign paths and the number of other ones."""
+    """The error lists three foreign paths and counts the others."""
     folder = write(tmp_path, "state", *"vwxyz")
     with pytest.raises(InputError, match="with v, w, x and 2 more$"):
         check(folder)
@@ -225,7 +225,7 @@ def test_files_that_appear_meanwhile_stay(folder, inside, monkeypatch):
 
 
 def test_the_current_folder_is_filled(folder, monkeypatch):
-    """A new model in the current folder leaves programs in that folder."""
+    """Filling the current folder does not replace the folder itself."""
     path = folder / "new"
     path.mkdir()
     monkeypatch.chdir(path)

@@ -1,4 +1,4 @@
-"""Conversions in either direction are exact."""
+"""Conversions between formats are exact in both directions."""
 
 import json
 import os
@@ -202,9 +202,10 @@ def test_a_full_disk_is_said(to, golden, tmp_path):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("rule", ["lamb", "adam"])
 def test_albert_zh_first_release(tmp_path, rule):
-    """albert_zh's first release is recognized by its names and norm.
+    """albert_zh's first release is recognized by the names of its variables.
 
-    Its LAMB optimizer names the slots `lamb_m` and `lamb_v`.
+    In its config, the embedding norm then has the hidden width. The release's
+    LAMB optimizer names the slots `lamb_m` and `lamb_v`.
     """
     config = goldens.variant("norm at H")
     table = with_slots(zh_table(config), (f"{rule}_m", f"{rule}_v"))

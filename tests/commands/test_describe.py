@@ -14,7 +14,8 @@ from albert_tf.model.config import AlbertConfig, forward_flops
 
 MODELS = goldens.FOLDER.parents[2] / "configs" / "models"
 
-# Parameters of the backbones with poolers; KerasHub's presets agree.
+# Parameters of the backbone with its pooler, as in KerasHub's presets, and of
+# the model with its heads.
 BACKBONES = {
     "base": (11_683_584, 11_813_810),
     "large": (17_683_968, 17_847_474),

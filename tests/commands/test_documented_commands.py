@@ -16,8 +16,8 @@ PAGES = [
     if "generated" not in path.parts
 ]
 
-# Parses each command with its program's flags and creates its settings, whose
-# checks run first in the program; then it stops.
+# Parses each command with its program's flags and creates its settings, which
+# checks the flags. The programs themselves do not run.
 SCRIPT = """
 import importlib, json, sys
 from absl import flags
@@ -51,7 +51,7 @@ print("\\n" + json.dumps(found))
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:
-    """Return (module, arguments) for each of our programs in code blocks."""
+    """Return (module, arguments) for each command that runs our programs."""
     found = []
     for block in re.finditer(r"^```\w*\n(.*?)^```", text, re.M | re.S):
         for line in block[1].replace("\\\n", " ").splitlines():

@@ -1,4 +1,4 @@
-"""Exports: their files, loading them, and the folders they may replace."""
+"""The files of exports, how they load, and which folders they replace."""
 
 import json
 import logging
@@ -350,7 +350,7 @@ def test_a_full_disk_is_said(pretrained_dir, tmp_path, monkeypatch):
 
 
 def test_a_model_directory_must_be_whole(tmp_path):
-    """The error names a folder without a config, and nothing is written."""
+    """If the config is missing, the error names it, and nothing is written."""
     with pytest.raises(InputError, match="albert_config.json"):
         written(tmp_path, tmp_path / "out")
     assert os.listdir(tmp_path) == []

@@ -102,7 +102,7 @@ def test_a_record_of_one_segment(folder, capsys):
 
 
 def test_a_record_without_masks(folder, capsys):
-    """A record without masks is shown with the special tokens between segments.
+    """A record without masks is shown with special tokens around its segments.
 
     A space precedes every segment, even one that begins inside a word.
     """

@@ -68,7 +68,7 @@ def test_of_several_folders_the_last_is_compiled(config_file, tmp_path):
 
 
 def test_a_plan_is_what_the_flags_say(config_file):
-    """The lines of a plan state slice, batch size, precision and loop.
+    """The lines of a plan state the slice, batch size, precision and loop.
 
     The batch size is divided into replicas and micro-batches; the loop is that
     of the encoder.
@@ -121,7 +121,7 @@ def test_an_unknown_slice_is_one_error(config_file):
 
 @pytest.mark.slow
 def test_the_whole_check_of_a_tiny_model(config_file):
-    """The command compiles a tiny model and prints the available memory."""
+    """The command compiles a tiny model and prints the memory that it needs."""
     for package in VERSIONS:
         pytest.importorskip(package)
     result = programs.run(

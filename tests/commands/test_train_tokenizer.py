@@ -80,7 +80,7 @@ def test_same_settings_give_the_same_vocabulary(corpus, tmp_path, monkeypatch):
 
 
 def test_too_large_vocabulary(corpus, tmp_path):
-    """The error for a too large vocabulary states the largest possible size."""
+    """If a vocabulary is too large, the error states the maximum size."""
     output = tmp_path / "out"
     with pytest.raises(InputError) as error:
         make_vocabulary(config(corpus, output, vocab_size=5000))
@@ -93,7 +93,7 @@ def test_too_large_vocabulary(corpus, tmp_path):
 
 
 def test_too_small_vocabulary(corpus, tmp_path):
-    """The error for a too small vocabulary states the least possible size."""
+    """If a vocabulary is too small, the error states the minimum size."""
     with pytest.raises(InputError, match="at least [3-9][0-9]"):
         make_vocabulary(config(corpus, tmp_path, vocab_size=20))
 
@@ -193,7 +193,7 @@ def test_long_lines_are_cut(corpus, tmp_path):
 def test_text_without_spaces_is_cut(line):
     """A line without spaces is cut into parts that the trainer can read.
 
-    Joined, the parts are the line.
+    Apart from spaces, the joined parts equal the line.
     """
     pieces = list(cut(line.strip()))
     assert len(pieces) > 1

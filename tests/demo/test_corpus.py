@@ -85,7 +85,7 @@ def test_packages_are_read_without_import(tmp_path, monkeypatch):
     ],
 )
 def test_names_of_libraries_are_masked(text, masked):
-    """A neutral word replaces each library name; other words stay."""
+    """A neutral word replaces each name of a library or of an array type."""
     assert corpus.mask_libraries(text) == masked
 
 
@@ -105,7 +105,7 @@ def test_old_copies_of_keras_have_no_label():
 
 
 def test_passages_are_whole_sentences_within_the_limit():
-    """Passages have one to three whole sentences and up to 60 words."""
+    """Passages have one to three whole sentences and 8 to 60 words."""
     ten, forty, seventy, five = (" ".join(["a"] * n) for n in (10, 40, 70, 5))
     sentences = (ten, ten, ten, ten, forty, forty, seventy, five)
     found = corpus.passages(Document("a", sentences))
@@ -115,7 +115,10 @@ def test_passages_are_whole_sentences_within_the_limit():
 
 
 def test_task_is_balanced_and_splits_documents(four_libraries):
-    """Labels are equally frequent; splits share neither documents nor texts."""
+    """Labels are equally frequent in test and dev, and nearly so in train.
+
+    Splits share neither documents nor texts.
+    """
     splits = corpus.task(four_libraries, np.random.default_rng(0))
     documents, texts = {}, {}
     for split, examples in splits.items():
@@ -188,7 +191,7 @@ def test_a_machine_without_docstrings_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_corpus_of_this_machine(tmp_path, monkeypatch):
-    """The installed packages yield a million words without library names.
+    """The installed packages yield over a million words, and a masked task.
 
     Reading is deterministic. Because reading takes minutes, only one package is
     read twice.

@@ -49,7 +49,7 @@ for pid in (os.getppid(), os.getpid()):
 
 
 def test_a_step_has_time_to_save_at_an_interrupt(script, tmp_path):
-    """After an interrupt, a step may finish; the next run repeats the step."""
+    """After an interrupt, a step has time to save; the next run repeats it."""
     (tmp_path / script).write_text(SAVES)
     with pytest.raises(KeyboardInterrupt):
         pipeline.run_step(str(tmp_path), "write", [script])

@@ -19,7 +19,7 @@ with program.quiet_start():
 
 
 def show(outcome: trials.Outcome, seed: str) -> None:
-    """Print an outcome that needs attention."""
+    """Print an outcome, with the seed that repeats it."""
     what = f"{outcome.file}, {outcome.how}, {outcome.seconds:.1f} s"
     print(f"{outcome.kind}: --seed={seed!r} ({what})")
     print(f"{outcome.note}\n", flush=True)

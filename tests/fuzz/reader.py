@@ -29,7 +29,7 @@ class Reader:
       targets: {pattern of file names to damage: {name: mutator}}.
       read: a function that reads a folder in which the named file is damaged.
       refusals: exceptions that another library documents for its format.
-      quick: whether the default suite includes the reader, with fixed seeds.
+      quick: whether the quick tests include the reader, with fixed seeds.
     """
 
     make: Callable[[pathlib.Path], None]

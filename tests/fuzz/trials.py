@@ -103,7 +103,7 @@ def trial(reader: Reader, valid: pathlib.Path, seed: str) -> Outcome:
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / "in"
         shutil.copytree(valid, folder, copy_function=os.link)
-        for name in reader.names(folder):  # not to change the linked files
+        for name in reader.names(folder):  # linked files must not change
             content = (folder / name).read_bytes()
             (folder / name).unlink()
             (folder / name).write_bytes(content)

@@ -206,8 +206,8 @@ def _requests(folder):
 def _read_requests(folder, name):
     """Read queries of one kind of task, which depends on the file's length.
 
-    The limit of time is for one query, so no more text is read than the longest
-    query may have.
+    The time limit is for one query, so the text that is read is no longer than
+    the longest valid query.
     """
     text = (folder / name).read_bytes().decode("utf-8", "surrogateescape")
     kind = [*KINDS.values()][len(text) % len(KINDS)]

@@ -242,7 +242,7 @@ def _sentence_transformer(folder):
 
 
 def _classifier(folder):
-    """Write a hub folder with a head and an HDF5 file of weights."""
+    """Write a Hugging Face folder whose weights are in an HDF5 file."""
     _hub(folder, model_dir)
     tensors = safetensors.numpy.load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()

@@ -53,7 +53,7 @@ def machine() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Recorded:
-    """The measurements of a run, and the machine of the run.
+    """The measurements of a run, and the machine on which it ran.
 
     Attributes:
       machine: see `machine`.

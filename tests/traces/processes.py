@@ -1,7 +1,7 @@
-"""Functions that the processes of runs call.
+"""Functions for the processes that perform runs, and their environment.
 
-This module sets TensorFlow's environment, and must be imported before
-TensorFlow.
+This module does not import TensorFlow, because `ENVIRONMENT` must be set before
+the import.
 """
 
 import contextlib

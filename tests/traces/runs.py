@@ -1,4 +1,4 @@
-"""Traced runs of the recipes in `configs/pretraining` and kinds of tasks.
+"""Traced runs of the recipes in `configs/pretraining` and of kinds of tasks.
 
 A run takes 100 steps with a small model and records the losses and gradient
 norm of every step. Recipes that are equal after reduction share a run. Runs use
@@ -204,7 +204,7 @@ def pretrain(
 
 
 def pretrain_on_phonemes(folder: Path) -> Trace:
-    """Pretrain on rows of the text in which each letter is a phoneme."""
+    """Pretrain on rows of the text in which each character is a phoneme."""
     lines = texts.write_text(folder).read_text().splitlines()
     words = [line.split() for line in lines]
     rows = [{"words": x, "phonemes": x, "document": 0} for x in words if x]

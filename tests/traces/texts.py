@@ -76,7 +76,7 @@ class Rows:
         }
 
     def multilabel(self) -> dict:
-        """Draw a text about two topics, and the names of the topics."""
+        """Draw a text about one or two topics, and the names of the topics."""
         topics = [self.topic(), self.topic()]
         text = " ".join(map(self.text, topics))
         names = sorted({f"topic{topic}" for topic in topics})
