@@ -65,9 +65,9 @@ class EmbedConfig:
     )
     layer: int = setting(
         -1,
-        "Layer that outputs the vectors: 0 is the embedding, with its own "
-        "width, and 1 is the first layer; negative numbers count from the last "
-        "layer.",
+        "Layer that outputs the vectors: 0 is the embedding, which may have a "
+        "width of its own, and 1 is the first layer; negative numbers count "
+        "from the last layer.",
         means="the last",
     )
     max_seq_length: int | None = variant(

@@ -30,6 +30,7 @@ from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records.metadata import (
     EVAL,
     TRAIN,
+    WORDS,
     Metadata,
     read_metadata,
 )
@@ -374,6 +375,8 @@ class Run:
 def records_of(config: RunStepConfig, step: StepFile) -> Metadata:
     """Return the metadata of the training records, after checking it."""
     metadata = read_metadata(config.data_dir)
+    rule = "`data_dir` must contain records of --task=words."
+    require(metadata.task == WORDS, rule, data_dir=config.data_dir)
     if config.masked_lm_prob:
         kind = metadata.masking(TRAIN)
         rule = "`masked_lm_prob` needs records of --masking=dynamic."

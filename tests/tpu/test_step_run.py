@@ -384,10 +384,10 @@ def test_records_must_fit_the_step(make, slots, tokens, said):
         np.testing.assert_array_equal(value, batch[name], strict=True)
 
 
-def test_masks_and_vocabulary_must_suit_the_step(tmp_path, records):
-    """Only dynamic records may have another mask rate.
+def test_records_must_suit_the_step(tmp_path, records):
+    """A step trains on words, and all ids must be in the model's vocabulary.
 
-    All ids must be in the model's vocabulary.
+    Only dynamic records may have another mask rate.
     """
     folder = tmp_path / "dynamic"
     folder.mkdir()
@@ -407,6 +407,13 @@ def test_masks_and_vocabulary_must_suit_the_step(tmp_path, records):
     static = RunStepConfig(data_dir=str(records), masked_lm_prob=0.3, **paths)
     with pytest.raises(InputError, match=f"data_dir={records}, static$"):
         records_of(static, step)
+    phonemes = {"task": "phonemes", "masking": "dynamic"}
+    labels = {"word_labels": 4, "by_frequency": {"masked_symbol_accuracy": 0.1}}
+    Metadata(64, 9, 50, "", {"train": (), "eval": ()}, phonemes, labels).write(
+        str(folder)
+    )
+    with pytest.raises(InputError, match=f"task=words.*data_dir={folder}$"):
+        records_of(config, step)
 
 
 def test_what_is_no_step_file_is_one_error(make, tmp_path):
