@@ -21,11 +21,6 @@ from albert_tf.text.symbols import load_vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 
 
-def id_type(vocab_size: int) -> np.dtype:
-    """Return the data type of ids in dynamic records."""
-    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<i4")
-
-
 @dataclasses.dataclass(frozen=True)
 class Pairs:
     """Segment pairs as ranges of the documents' tokens; each field is [n]."""
@@ -134,13 +129,6 @@ def vocabulary_beside(data_dir: str, metadata: Metadata) -> Vocabulary:
         data_dir=f"{data_dir} with a different vocabulary",
     )
     return vocabulary
-
-
-# The names of the arrays that `Masker` returns.
-MASKED_NAMES = (
-    *("input_ids", "input_mask", "segment_ids"),
-    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
-)
 
 
 class Masker:

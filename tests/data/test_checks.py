@@ -12,6 +12,7 @@ import tensorflow as tf
 from tiny_records import COUNTS, example, first_file, write, write_records
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import (
     checks,
     input_pipeline,
@@ -19,6 +20,7 @@ from albert_tf.data.records import (
     tfrecord,
 )
 from albert_tf.data.records.metadata import EVAL, read_metadata
+from albert_tf.data.records.record_rules import record_fault
 
 
 @pytest.fixture
@@ -307,12 +309,12 @@ def test_faults_of_dynamic_records(changes, fault):
         "next_sentence_labels": [0],
     }
     described = metadata.Metadata(16, 1, 1 << 16, "", {})
-    found = checks._wrong_dynamic(feature | changes, described)
+    found = record_fault(feature | changes, described, DYNAMIC)
     assert fault in found and bool(fault) == bool(found)
     eight = {"segment_lengths": [8, 0], "token_ids": [b"ab" * 8]}
-    assert not checks._wrong_dynamic(feature | eight, described)
+    assert not record_fault(feature | eight, described, DYNAMIC)
     nine = {"segment_lengths": [8, 1], "token_ids": [b"ab" * 9]}
-    assert "1 bytes" in checks._wrong_dynamic(feature | nine, described)
+    assert "1 bytes" in record_fault(feature | nine, described, DYNAMIC)
 
 
 def test_the_file_with_the_longest_name_is_meant(tmp_path):

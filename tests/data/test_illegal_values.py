@@ -10,8 +10,9 @@ from tiny_records import SLOTS, TOKENS, serialized
 
 from albert_tf.base.errors import InputError
 from albert_tf.data.masking import DYNAMIC, STATIC
-from albert_tf.data.records import checks, parsing, tfrecord
+from albert_tf.data.records import parsing, tfrecord
 from albert_tf.data.records.metadata import LABELS, PHONEMES, Metadata
+from albert_tf.data.records.record_rules import record_fault
 from albert_tf.data.records.record_stream import RecordStream
 
 VOCAB, WORDS = 60, 7
@@ -34,11 +35,11 @@ PHONEME_RECORD = {
     "symbol_ids": [16, 59, 0, 1, 2, 3, 16, 0],
     "word_ids": [0, 6, 6, 2, 2, 2, 0, 0],
 }
-# {form: (record, function that parses it, function that describes a fault)}
+# {form: (record, function that parses it)}
 FORMS = {
-    STATIC: (STATIC_RECORD, parsing.parse_static, checks._wrong_padded),
-    DYNAMIC: (DYNAMIC_RECORD, parsing.parse_dynamic, checks._wrong_dynamic),
-    PHONEMES: (PHONEME_RECORD, parsing.parse_phonemes, checks._wrong_padded),
+    STATIC: (STATIC_RECORD, parsing.parse_static),
+    DYNAMIC: (DYNAMIC_RECORD, parsing.parse_dynamic),
+    PHONEMES: (PHONEME_RECORD, parsing.parse_phonemes),
 }
 
 
@@ -63,15 +64,15 @@ def metadata_of(form, **changes):
 
 def errors_of(form, record, metadata):
     """Return what each reader reports about a record; "" if it is legal."""
-    legal, parse, describe = FORMS[form]
+    legal, parse = FORMS[form]
     record = serialized(**record)
-    errors = [describe(tfrecord.parse(record), metadata)]
+    errors = [record_fault(tfrecord.parse(record), metadata, form)]
     names = tf.constant(["legal", "file, record 9"])
     batch = tf.constant([serialized(**legal), record])
     try:
         tf.function(lambda n, x: parse(n, x, metadata))(names, batch)
     except tf.errors.InvalidArgumentError as error:
-        assert "file, record 9: " in str(error) and "legal:" not in str(error)
+        assert "file, record 9" in str(error) and "legal:" not in str(error)
         errors.append(str(error))
     else:
         errors.append("")
@@ -139,6 +140,24 @@ def test_predictions_need_tokens_and_legal_weights():
             assert "padd" in error or "weight" in error
     unused = STATIC_RECORD | {"masked_lm_positions": [4, 7]}
     assert not any(errors_of(STATIC, unused, metadata_of(STATIC)))
+
+
+@pytest.mark.parametrize(
+    "form, name, values",
+    [
+        (STATIC, "input_ids", [1.0] * TOKENS),
+        (STATIC, "masked_lm_weights", [1] * SLOTS),
+        (STATIC, "next_sentence_labels", [b"1"]),
+        (DYNAMIC, "token_ids", [1]),
+        (DYNAMIC, "segment_lengths", [1.0, 2.0]),
+        (PHONEMES, "word_ids", [b"0"] * TOKENS),
+    ],
+)
+def test_illegal_types(form, name, values):
+    """Values of a wrong type are errors in all readers."""
+    wrong = FORMS[form][0] | {name: values}
+    for error in errors_of(form, wrong, metadata_of(form)):
+        assert name in error
 
 
 def test_unknown_vocabulary():

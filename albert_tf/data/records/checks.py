@@ -1,27 +1,22 @@
 """Checks that records match their metadata."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
 from albert_tf.base.errors import InputError
-from albert_tf.data.layout import id_type
-from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     METADATA_FILE,
     Metadata,
     RecordFile,
     entry_path,
-    legal,
-    static_sizes,
-    value_limits,
 )
+from albert_tf.data.records.record_rules import record_fault
 
 # Remote storage has a high latency but handles many calls at once.
 CALLS_AT_ONCE = 64
@@ -30,101 +25,19 @@ CALLS_AT_ONCE = 64
 FIRST = 16
 # TensorFlow's message about a record whose contents are not valid.
 UNPARSED = "Could not parse example input"
-# The number of values of each feature in a dynamic record.
-DYNAMIC_SIZES = {
-    "token_ids": 1,
-    "word_starts": 1,
-    "segment_lengths": 2,
-    "next_sentence_labels": 1,
-}
-
-
-def _wrong_sizes(feature, sizes: dict[str, int]) -> str:
-    """Describe features of a record that have the wrong number of values."""
-    return "; ".join(
-        f"`{name}` has {len(feature[name])} values instead of {size}"
-        for name, size in sizes.items()
-        if len(feature[name]) != size
-    )
-
-
-def _wrong_values(name: str, values: Sequence, metadata: Metadata) -> str:
-    """Describe an illegal value of a feature; return "" if there is none."""
-    limit = value_limits(metadata)[name]
-    illegal = [x for x in (max(values), min(values)) if not legal(x, limit)]
-    legal_values = f"from 0 to {limit - 1}" if limit else "0 or greater"
-    return (
-        f"`{name}` contains {illegal[0]}, but values must be {legal_values}"
-        if illegal
-        else ""
-    )
-
-
-def _wrong_predictions(feature) -> str:
-    """Describe an illegal weight or a prediction at padding, if there is one.
-
-    Args:
-      feature: a static record whose integers are legal.
-    """
-    weights = np.array(feature["masked_lm_weights"])
-    if not np.all((weights >= 0) & np.isfinite(weights)):
-        return "`masked_lm_weights` contains an illegal weight"
-    places = np.array(feature["masked_lm_positions"])[weights > 0]
-    padded = places[np.array(feature["input_mask"])[places] == 0]
-    return (
-        f"position {padded[0]} is predicted but padded" if len(padded) else ""
-    )
-
-
-def _wrong_padded(feature, metadata: Metadata) -> str:
-    """Describe the fault in a padded record; return "" if there is none."""
-    sizes = static_sizes(metadata)
-    if wrong := _wrong_sizes(feature, sizes):
-        return wrong
-    for name in value_limits(metadata):
-        if name in sizes:
-            if wrong := _wrong_values(name, feature[name], metadata):
-                return wrong
-    if "masked_lm_weights" in sizes:
-        return _wrong_predictions(feature)
-    return ""
-
-
-def _wrong_dynamic(feature, metadata: Metadata) -> str:
-    """Describe the fault in a dynamic record; return "" if there is none."""
-    if wrong := _wrong_sizes(feature, DYNAMIC_SIZES):
-        return wrong
-    tokens, room = sum(feature["segment_lengths"]), metadata.max_seq_length - 3
-    if not 0 < tokens <= room:
-        return f"`segment_lengths` sum to {tokens} instead of 1 to {room}"
-    dtype = id_type(metadata.vocab_size)
-    bytes_due = {
-        "token_ids": tokens * dtype.itemsize,
-        "word_starts": -(-tokens // 8),
-    }
-    for name, due in bytes_due.items():
-        if (size := len(feature[name][0])) != due:
-            return f"`{name}` is {size} bytes long for {tokens} tokens"
-    values = feature | {
-        "token_ids": np.frombuffer(feature["token_ids"][0], dtype)
-    }
-    names = "segment_lengths", "token_ids", "next_sentence_labels"
-    wrong = (_wrong_values(name, values[name], metadata) for name in names)
-    return next(filter(None, wrong), "")
 
 
 def _first_fault(
     path: str, metadata: Metadata, split: str, limit: int | None = None
 ) -> str:
     """Describe the first fault in a file, or in its first `limit` records."""
-    dynamic = metadata.form(split) == DYNAMIC
-    wrong_in = _wrong_dynamic if dynamic else _wrong_padded
+    form = metadata.form(split)
     for number, record in enumerate(islice(tfrecord.read(path), limit)):
         try:
             feature = tfrecord.parse(record)
         except ValueError:
             return f"{path}, record {number} is not a tf.train.Example"
-        if wrong := wrong_in(feature, metadata):
+        if wrong := record_fault(feature, metadata, form):
             return f"{path}, record {number}: {wrong}"
     return ""
 

@@ -30,7 +30,6 @@ import typing
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -45,6 +44,11 @@ VERSION = 1
 TRAIN, EVAL = "train", "eval"
 # The tasks: what the records are made of.
 WORDS, PHONEMES = TASKS = ("words", "phonemes")
+# The features of static records, besides `next_sentence_labels`.
+MASKED_NAMES = (
+    *("input_ids", "input_mask", "segment_ids"),
+    *("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"),
+)
 # Statistics of phonemes: the number of labels, and the metrics of a model that
 # predicts by frequency alone.
 LABELS, BY_FREQUENCY = "word_labels", "by_frequency"
@@ -200,46 +204,6 @@ def load_metadata(data_dir: str) -> Metadata:
         ) from None
 
 
-def value_limits(metadata: Metadata) -> dict[str, int]:
-    """Return {feature of integers: number of legal values, or 0 if unknown}.
-
-    Legal values start at 0. The features are those of all forms of records.
-    """
-    ids, tokens = metadata.vocab_size, metadata.max_seq_length
-    if metadata.task == PHONEMES:
-        return {"symbol_ids": ids, "word_ids": metadata.statistics[LABELS]}
-    limits = dict.fromkeys(("token_ids", "input_ids", "masked_lm_ids"), ids)
-    flags = "input_mask", "segment_ids", "next_sentence_labels"
-    return (
-        limits
-        | dict.fromkeys(flags, 2)
-        | {"masked_lm_positions": tokens, "segment_lengths": tokens - 2}
-    )
-
-
-def legal(values: Any, limit: int) -> Any:
-    """Return whether integers are legal, as a boolean array or tensor.
-
-    Args:
-      values: an array or a tensor.
-      limit: the number of legal values, or 0 if unknown.
-    """
-    return (values >= 0) & ((values < limit) | (limit == 0))
-
-
-def static_sizes(metadata: Metadata) -> dict[str, int]:
-    """Return the number of values of each feature in a padded record."""
-    if metadata.task == PHONEMES:
-        return dict.fromkeys(value_limits(metadata), metadata.max_seq_length)
-    tokens = ("input_ids", "input_mask", "segment_ids")
-    predictions = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-    return (
-        dict.fromkeys(tokens, metadata.max_seq_length)
-        | dict.fromkeys(predictions, metadata.max_predictions_per_seq)
-        | {"next_sentence_labels": 1}
-    )
-
-
 def paths_of(data_dir: str, metadata: Metadata, split: str) -> list[str]:
     """Return the paths of a split's files; the split must have records."""
     require(
@@ -284,7 +248,7 @@ def _lengths(path: str) -> tuple[int, int]:
         "metadata.json and tokenizer.",
         file=path,
     )
-    missing = sorted(static_sizes(Metadata(0, 0, 0, "", {})).keys() - feature)
+    missing = sorted({*MASKED_NAMES, "next_sentence_labels"} - feature.keys())
     require(
         not missing,
         "Pretraining records must be examples with the features of the "

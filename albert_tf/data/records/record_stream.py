@@ -13,17 +13,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from albert_tf.base.errors import InputError
-from albert_tf.data.layout import MASKED_NAMES, Masker, id_type
+from albert_tf.data.layout import Masker
 from albert_tf.data.masking import DYNAMIC
 from albert_tf.data.records import tfrecord
 from albert_tf.data.records.metadata import (
     EVAL,
+    MASKED_NAMES,
     TRAIN,
     Metadata,
     entry_path,
-    legal,
+)
+from albert_tf.data.records.record_rules import (
+    id_type,
+    record_fault,
     static_sizes,
-    value_limits,
 )
 
 # Number of records that are shuffled together.
@@ -90,20 +93,6 @@ def _static_batch(features: Features, metadata: Metadata) -> dict:
     }
 
 
-def _check(arrays: dict[str, np.ndarray], metadata: Metadata) -> None:
-    """Raise `ValueError` for illegal integers, or a prediction at padding."""
-    for name, limit in value_limits(metadata).items():
-        if name in arrays and not np.all(legal(arrays[name], limit)):
-            raise ValueError(f"`{name}` contains an illegal value")
-    seen = np.take_along_axis(
-        arrays["input_mask"], arrays["masked_lm_positions"], axis=1
-    )
-    weights = arrays["masked_lm_weights"]
-    positive = (weights >= 0) & np.isfinite(weights)
-    if not np.all(positive & ((seen > 0) | (weights == 0))):
-        raise ValueError("padding is predicted, or a weight is illegal")
-
-
 def _padded(rows: list[np.ndarray], room: int) -> np.ndarray:
     """Return rows of different lengths as one array [B, room]."""
     result = np.zeros([len(rows), room], rows[0].dtype)
@@ -121,8 +110,6 @@ def _dynamic_batch(
     bits = [np.frombuffer(f["word_starts"][0], np.uint8) for f in features]
     starts = _padded([np.unpackbits(x)[:room] for x in bits], room) > 0
     sizes = np.array([f["segment_lengths"] for f in features], np.int64)
-    if not np.all(sizes >= 0):
-        raise ValueError("`segment_lengths` contains a negative number")
     ids = _padded(ids, room).astype(np.int32)
     arrays = mask(positions, ids, starts, sizes)
     return dict(zip(MASKED_NAMES, arrays, strict=True))
@@ -173,6 +160,20 @@ class RecordStream:
         for place in itertools.count(start, batch_size):
             yield list(itertools.islice(records, batch_size)), place
 
+    def _parsed(self, record: bytes, form: str) -> dict[str, Sequence]:
+        """Return the features of a record, which must match the metadata."""
+        try:
+            feature = tfrecord.parse(record)
+            fault = record_fault(feature, self.metadata, form)
+        except ValueError as error:
+            fault = str(error)
+        if fault:
+            raise InputError(
+                f"The records must match their metadata: {fault}; make or copy "
+                f"them again. Received: data_dir={self.data_dir}"
+            )
+        return feature
+
     def batch(self, records: list[bytes], place: int | None = None) -> dict:
         """Return the arrays of records; see `input_pipeline.train_batches`.
 
@@ -184,24 +185,17 @@ class RecordStream:
         Raises:
           InputError: if the records do not match their metadata.
         """
-        try:
-            features = [tfrecord.parse(record) for record in records]
-            if place is None or not self.mask:
-                batch = _static_batch(features, self.metadata)
-            else:
-                positions = place + np.arange(len(records))
-                batch = _dynamic_batch(
-                    features, self.metadata, positions, self.mask
-                )
-            labels = [f["next_sentence_labels"][0] for f in features]
-            labels = np.array(labels, np.int64)
-            _check(batch | {"next_sentence_labels": labels}, self.metadata)
-        except (ValueError, IndexError) as error:
-            raise InputError(
-                f"The records must match their metadata: {error}; make or copy "
-                f"them again. Received: data_dir={self.data_dir}"
-            ) from None
-        batch["sentence_order_labels"] = labels
+        form = self.metadata.form(EVAL if place is None else TRAIN)
+        features = [self._parsed(record, form) for record in records]
+        if form == DYNAMIC:
+            positions = place + np.arange(len(records))
+            batch = _dynamic_batch(
+                features, self.metadata, positions, self.mask
+            )
+        else:
+            batch = _static_batch(features, self.metadata)
+        labels = [f["next_sentence_labels"][0] for f in features]
+        batch["sentence_order_labels"] = np.array(labels)
         batch["example_weights"] = np.ones(len(records))
         types = {"f": np.float32, "i": np.int32}
         return {n: x.astype(types[x.dtype.kind]) for n, x in batch.items()}
