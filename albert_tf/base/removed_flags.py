@@ -1,4 +1,7 @@
-"""Flags of earlier releases, which old flagfiles and commands may contain."""
+"""Flags of earlier releases and of google-research/albert.
+
+Old flagfiles and commands may contain them.
+"""
 
 from collections.abc import Container, Iterable
 from typing import NamedTuple
@@ -7,7 +10,7 @@ from albert_tf.base.errors import InputError
 
 
 class Removed(NamedTuple):
-    """A flag that no longer exists.
+    """A flag that does not exist, or no longer.
 
     Attributes:
       advice: the current behavior, and the replacement of the flag.
@@ -57,6 +60,68 @@ REMOVED = {
     ),
 }
 
+_TOKENIZER = Removed(
+    "the tokenizer is in the model directory; `convert_checkpoint` copies it"
+)
+_NO_FEATURES = Removed(
+    "each run converts its examples itself, so omit the flag"
+)
+_RECORDS = Removed(
+    "the metadata.json of the records contains it; omit the flag"
+)
+_FALSE, _TRUE = ("false", "False", "0"), ("true", "True", "1")
+
+# {flag of google-research/albert that some program does not have: its entry}
+RELEASED = {
+    "albert_config_file": Removed(
+        "the config is in the model directory; `convert_checkpoint` copies it"
+    ),
+    "albert_hub_module_handle": Removed(
+        "use --model_dir with a checkpoint that `convert_checkpoint` wrote"
+    ),
+    "cached_dir": _NO_FEATURES,
+    "do_lower_case": _TOKENIZER,
+    "export_dir": Removed("run `python -m albert_tf.export` after training"),
+    "high_only": Removed("use --task=race-high", _FALSE),
+    "init_checkpoint": Removed(
+        "use --model_dir with a checkpoint that `convert_checkpoint` wrote"
+    ),
+    "init_from_group0": Removed(
+        "groups that a checkpoint lacks start from another group", _FALSE
+    ),
+    "input_file": Removed(
+        "use --data_dir for records, or --train_file for examples"
+    ),
+    "input_file_mode": Removed("text files are UTF-8", ("r",)),
+    "iterations_per_loop": Removed("use --steps_per_loop, or omit the flag"),
+    "masked_lm_budget": Removed(
+        "make the records with --masking=dynamic", ("0", "0.0")
+    ),
+    "master": Removed("use --tpu_name", ("",)),
+    "max_eval_steps": Removed(
+        "all held-out records are evaluated; omit the flag"
+    ),
+    "max_predictions_per_seq": _RECORDS,
+    "max_seq_length": _RECORDS,
+    "middle_only": Removed("use --task=race-middle", _FALSE),
+    "num_keep_checkpoint": Removed("use --keep_checkpoint_max"),
+    "num_tpu_cores": Removed("all cores are used; omit the flag"),
+    "output_file": Removed("use --output_dir, which names a folder"),
+    "predict_batch_size": Removed("use --eval_batch_size"),
+    "predict_feature_file": _NO_FEATURES,
+    "predict_feature_left_file": _NO_FEATURES,
+    "spm_model_file": _TOKENIZER,
+    "threshold_to_export": Removed(
+        "run `python -m albert_tf.export` after training", ("nan",)
+    ),
+    "train_feature_file": _NO_FEATURES,
+    "use_einsum": Removed("all layers use einsum or matmul", (*_TRUE, *_FALSE)),
+    "use_tpu": Removed("a TPU is used if --tpu_name is set", _FALSE),
+    "vocab_file": _TOKENIZER,
+}
+
+ABSENT = REMOVED | RELEASED
+
 # Arguments of earlier releases, and their current forms.
 RENAMED = {
     "--initial_weights=released": "--initial_weights=random",
@@ -65,9 +130,21 @@ RENAMED = {
 
 
 def gone(name: str, value: object) -> InputError:
-    """Return the error for a flag in `REMOVED`, with advice."""
-    said = f"`{name}` was removed: {REMOVED[name].advice}."
+    """Return the error for a flag in `ABSENT`, with advice."""
+    released = "is a flag of google-research/albert"
+    why = "was removed" if name in REMOVED else released
+    said = f"`{name}` {why}: {ABSENT[name].advice}."
     return InputError(f"{said} Received: {name}={value}")
+
+
+def _parts(argument: str) -> tuple[str, str]:
+    """Return the name and the value of a flag; `--noNAME` is false."""
+    name, equals, value = argument.lstrip("-").partition("=")
+    positive = name.removeprefix("no")
+    if name not in ABSENT and positive in ABSENT:
+        return positive, "false"
+    is_switch = name in ABSENT and "false" in ABSENT[name].same
+    return name, "true" if is_switch and not equals else value
 
 
 def without_removed(
@@ -75,19 +152,22 @@ def without_removed(
 ) -> list[str]:
     """Drop removed flags that change nothing; raise `InputError` for others.
 
-    Renamed values receive their current names.
+    Renamed values receive their current names. The error names all flags that
+    must go.
 
     Args:
       arguments: command-line arguments, with the lines of flagfiles.
       known: names of the program's own flags, which are never dropped.
     """
-    kept = []
+    kept, faults = [], []
     for argument in arguments:
         argument = RENAMED.get(argument, argument)
-        name, _, value = argument.lstrip("-").partition("=")
-        removed = argument.startswith("-") and name not in known
-        if not removed or name not in REMOVED:
+        name, value = _parts(argument)
+        absent = argument.startswith("-") and name not in known
+        if not absent or name not in ABSENT:
             kept.append(argument)
-        elif value not in REMOVED[name].same:
-            raise gone(name, value)
+        elif value not in ABSENT[name].same:
+            faults.append(str(gone(name, value)))
+    if faults:
+        raise InputError("\n".join(faults))
     return kept

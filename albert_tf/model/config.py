@@ -263,22 +263,34 @@ class AlbertConfig:
         return cls.from_dict(values, source=path)
 
     @classmethod
-    def from_model_dir(cls, model_dir: str) -> "AlbertConfig":
+    def from_model_dir(
+        cls, model_dir: str, setting: str = "model_dir"
+    ) -> "AlbertConfig":
         """Read a model directory's config.
 
-        Error messages explain how to create a model directory.
+        Error messages name the setting, and explain how to create a model
+        directory.
         """
-        path = files.join(model_dir, CONFIG_FILE)
+        path, named = files.join(model_dir, CONFIG_FILE), {setting: model_dir}
+        command = (
+            "`python -m albert_tf.convert_checkpoint "
+            f"--input={model_dir} --output=NEW --to=model_dir`"
+        )
+        require(
+            not files.exists(f"{model_dir}.index"),
+            "A model directory must be a folder, not the prefix of a "
+            f"checkpoint; {command} creates one.",
+            **named,
+        )
         rule = "A model directory must be an existing folder."
-        require(files.is_folder(model_dir), rule, model_dir=model_dir)
+        require(files.is_folder(model_dir), rule, **named)
         names = files.names(model_dir)
         require(
             CONFIG_FILE in names and RELEASED_FILE not in names,
             f"A model directory must contain {CONFIG_FILE} and checkpoints of "
-            "this project; `python -m albert_tf.convert_checkpoint "
-            f"--input={model_dir} --output=NEW --to=model_dir` creates one "
-            "from a Hugging Face folder or a TensorFlow 1 release.",
-            model_dir=model_dir,
+            f"this project; {command} creates one from a Hugging Face folder "
+            "or a TensorFlow 1 release.",
+            **named,
         )
         return cls.from_json_file(path)
 

@@ -1,6 +1,7 @@
-"""Old `run.flags` files work, or an error names the removed flag."""
+"""Old `run.flags` files and commands work, or an error names the flag."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,16 @@ import pytest
 import test_command_line
 
 from albert_tf.base.errors import InputError
-from albert_tf.base.removed_flags import REMOVED, RENAMED, without_removed
+from albert_tf.base.removed_flags import (
+    ABSENT,
+    RELEASED,
+    REMOVED,
+    RENAMED,
+    without_removed,
+)
+from albert_tf.data.builder.build import create_pretraining_data
+from albert_tf.finetuning.finetune import finetune
+from albert_tf.training.pretraining.pretrain import pretrain
 from albert_tf.training.pretraining.pretraining_settings import (
     PretrainingConfig,
 )
@@ -54,7 +64,7 @@ def test_a_removed_flag_that_changed_nothing_is_left_out(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(name, value) for name, flag in REMOVED.items() for value in flag.same],
+    [(name, value) for name, flag in ABSENT.items() for value in flag.same],
 )
 def test_values_that_are_now_derived_are_left_out(name, value):
     """A removed flag is ignored if its value is the one that is now derived."""
@@ -74,6 +84,33 @@ def test_flags_of_the_program_itself_stay(name):
         without_removed(arguments, ())
     with pytest.raises(InputError, match=f"`{name}` was removed"):
         without_removed([f"-{name}", "x"], ())
+
+
+def test_all_released_flags_are_named_at_once():
+    """One error has the advice for every flag of the released programs."""
+    old = ["--init_checkpoint=m", "--nodo_lower_case", "--use_tpu", "--x=1"]
+    with pytest.raises(InputError) as caught:
+        without_removed(old, ["x"])
+    assert str(caught.value).splitlines() == [
+        f"`{name}` is a flag of google-research/albert: "
+        f"{RELEASED[name].advice}. Received: {name}={value}"
+        for name, value in (
+            ("init_checkpoint", "m"),
+            ("do_lower_case", "false"),
+            ("use_tpu", "true"),
+        )
+    ]
+    same = ["--nouse_tpu", "--use_tpu=False", "--use_einsum", "--master="]
+    assert without_removed([*same, "--x=1"], ["x"]) == ["--x=1"]
+    assert without_removed(["--use_tpu=true"], ["use_tpu"])
+
+
+def test_advice_names_flags_that_exist():
+    """Advice for flags of the released programs names only existing flags."""
+    programs = (create_pretraining_data, finetune, pretrain)
+    fields = {name for x in programs for name in x.program.fields()}
+    for entry in RELEASED.values():
+        assert set(re.findall(r"--(\w+)", entry.advice)) <= fields
 
 
 def test_renamed_values_keep_their_meaning():

@@ -93,6 +93,15 @@ def test_a_folder_that_is_not_there_is_told_so(tmp_path):
         AlbertConfig.from_model_dir(f"{tmp_path}/gone")
 
 
+def test_a_prefix_is_no_model_directory(tmp_path):
+    """The error for a checkpoint's prefix names the converter and the flag."""
+    (tmp_path / "model.ckpt-best.index").touch()
+    prefix = f"{tmp_path}/model.ckpt-best"
+    message = f"--input={prefix} .*Received: init_checkpoint={prefix}$"
+    with pytest.raises(InputError, match=message):
+        AlbertConfig.from_model_dir(prefix, "init_checkpoint")
+
+
 def test_pruned_heads_are_written_and_others_not(tmp_path):
     """A config file states the head size only if the size is not H / A."""
     AlbertConfig().save(str(tmp_path / "whole"))

@@ -249,7 +249,7 @@ def check_warm_start(
         init_checkpoint=f"{model_dir} ({TOKENIZER_FILE}: {bool(known)})",
     )
     if model_dir:
-        source = AlbertConfig.from_model_dir(model_dir)
+        source = AlbertConfig.from_model_dir(model_dir, "init_checkpoint")
         check_source(source, target, state)
         require(
             state != RUN or source == target,
