@@ -172,6 +172,11 @@ def make_folder(path: str) -> None:
     except (FileExistsError, NotADirectoryError):
         rule = "An output folder must not have the path of a file. Received: "
         raise InputError(f"{rule}{path}") from None
+    except (FileNotFoundError, PermissionError) as error:
+        raise InputError(
+            f"An output folder must be in a writable folder: {error.strerror}. "
+            f"Received: {path}"
+        ) from None
 
 
 def rename(path: str, to: str) -> None:

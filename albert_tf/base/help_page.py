@@ -12,7 +12,8 @@ VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT", tuple: "A,B,..."}
 NUMBER_OR_WORD = (float, str)
 
 MORE = (
-    "--flagfile=FILE reads flags from a file, one per line. --helpfull also "
+    "--flagfile=FILE reads flags from a file, one per line, without quotes; "
+    "a line that begins with # is a comment. --helpfull also "
     "prints the flags of absl and TensorFlow."
 )
 

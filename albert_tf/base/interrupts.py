@@ -11,8 +11,10 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 STATUS = 130  # exit status of a program ended by Ctrl-C
+TERMINATED = 143  # exit status of a program ended by SIGTERM
 
 
 def end() -> None:
@@ -24,6 +26,29 @@ def end() -> None:
 def in_main_thread() -> bool:
     """Return whether this is the main thread, which handles all signals."""
     return threading.current_thread() is threading.main_thread()
+
+
+def _exit(number: int, frame: object) -> NoReturn:
+    raise SystemExit(TERMINATED)
+
+
+@contextlib.contextmanager
+def cleaning_up() -> Iterator[None]:
+    """While the block runs, make SIGTERM raise `SystemExit`.
+
+    By default, SIGTERM ends a process without running its `finally` blocks. A
+    handler that the process has set stays in place.
+    """
+    default = in_main_thread() and (
+        signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    )
+    if default:
+        signal.signal(signal.SIGTERM, _exit)
+    try:
+        yield
+    finally:
+        if default:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

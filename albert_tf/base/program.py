@@ -113,6 +113,7 @@ def _end_at_second_interrupt() -> Callable[[int], None]:
     return see
 
 
+BYTE_ORDER_MARK = "\ufeff"  # at the beginning of some files from Windows
 # Flags that print our own help page: absl would group flags by module, which
 # does not help users.
 HELP = {"--help", "-help", "--helpshort", "-helpshort", "-?"}
@@ -125,6 +126,11 @@ def _parse(argv: Sequence[str], page: str = "") -> list[str]:
         sys.exit()
     try:
         read = FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
+        read = [
+            line.removeprefix(BYTE_ORDER_MARK)
+            for line in read
+            if not re.match(f"{BYTE_ORDER_MARK}(#|//|$)", line)
+        ]
         argv = [argv[0], *without_removed(read, FLAGS)]
     except flags.Error:
         pass  # absl finds and prints the same error

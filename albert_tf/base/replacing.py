@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from albert_tf.base import files
+from albert_tf.base import files, interrupts
 from albert_tf.base.errors import require
 
 
@@ -136,22 +136,29 @@ def atomic_folder(path: str, replace: bool = False) -> Iterator[str]:
     fixed = os.path.isdir(path) and not os.access(parent, os.W_OK)
     fixed = fixed or files.is_inside(os.getcwd(), path) or os.path.ismount(path)
     if files.is_remote(path) or fixed:
-        with tempfile.TemporaryDirectory() as temporary:
+        with (
+            interrupts.cleaning_up(),
+            tempfile.TemporaryDirectory() as temporary,
+        ):
             yield temporary
             require(replace or files.is_free(path), rule, folder=path)
             _upload(temporary, files.without_slash(path))
         return
     path = os.path.realpath(path)
+    files.make_folder(parent)
+    writable = os.access(parent, os.W_OK)
+    require(writable, "A new folder's parent must be writable.", folder=path)
     temporary, old = files.unfinished(path), files.unfinished(f"{path}.old")
-    try:
-        files.make_folder(temporary)
-        yield temporary
-        require(replace or files.is_free(path), rule, folder=path)
-        if files.exists(path):
-            files.rename(path, old)
-        files.rename(temporary, path)
-    finally:
-        if files.exists(temporary):
-            files.remove_folder(temporary)
+    with interrupts.cleaning_up():
+        try:
+            files.make_folder(temporary)
+            yield temporary
+            require(replace or files.is_free(path), rule, folder=path)
+            if files.exists(path):
+                files.rename(path, old)
+            files.rename(temporary, path)
+        finally:
+            if files.exists(temporary):
+                files.remove_folder(temporary)
     if files.exists(old):
         files.remove_folder(old)

@@ -360,6 +360,11 @@ def _checked(task: Task) -> Task:
     for name in chosen.keys() & CHOICES.keys():
         if chosen[name] not in CHOICES[name]:
             raise ValueError(f"`{name}` is {chosen[name]!r:.60}")
+    labels = values.get("labels", ())
+    few = task.has_classes and len(labels) < task.fewest_labels
+    if few or len({*labels}) < len(labels):
+        raise ValueError(f"`labels` are {labels!r:.60}")
+    "".join(labels).encode()  # an error for lone surrogates
     if isinstance(task, SentenceTask) and not {*task.scores} <= METRICS.keys():
         raise ValueError(f"`scores` are {task.scores!r:.60}")
     if task.main_metric not in task.scores:

@@ -285,10 +285,10 @@ def texts_cell(row: Row, column: str, flag: str) -> tuple[str, ...]:
 
 
 def text_cell(row: Row, column: str, flag: str) -> str:
-    """Return the text in a cell; join the items of a list with spaces."""
+    """Return the text in a cell; join a list of texts with spaces."""
     value = cell(row, column, flag)
-    if isinstance(value, list):
-        return " ".join(map(str, value))
+    if isinstance(value, list) and all(isinstance(x, str) for x in value):
+        return " ".join(value)
     if not isinstance(value, str):
         raise InputError(
             f"{row.where}: column {column} must contain text. "

@@ -97,10 +97,15 @@ def _damage() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def damage_named(prefix: str) -> Iterator[None]:
-    """Convert TensorFlow's errors about a damaged checkpoint to `Damaged`."""
+    """Convert TensorFlow's errors about a damaged checkpoint to `Damaged`.
+
+    A file without read permission raises another `InputError`.
+    """
     try:
         yield
     except _damage() as error:
+        legal = "Permission denied" not in str(error)
+        require(legal, "A checkpoint must be readable.", checkpoint=prefix)
         raise Damaged(
             f"The checkpoint is damaged: {reason(error)}. Received: {prefix}"
         ) from error

@@ -283,6 +283,23 @@ def test_the_signature_has_the_settings():
     assert parameters["model_dir"].default is inspect.Parameter.empty
 
 
+@pytest.mark.parametrize(
+    "first", ["--text=b", "# text\n--text=b", "\n--text=b"]
+)
+def test_a_flagfile_may_begin_with_a_byte_order_mark(tmp_path, first):
+    """Some Windows editors write it."""
+    path = tmp_path / "run.flags"
+    path.write_text(f"{first}\n", "utf-8-sig")
+    words = [sys.executable, "-c", SCRIPT, "--model_dir=m"]
+    ended = subprocess.run(
+        [*words, f"--flagfile={path}"],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parent,
+    )
+    assert "text='b'" in ended.stdout and not ended.stderr
+
+
 def test_a_setting_has_one_home():
     """Two settings classes of a program must not declare the same name."""
     with pytest.raises(InputError, match="declared once.*`model_dir`"):

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 
 import pytest
 
@@ -121,6 +122,41 @@ def test_a_folder_takes_nothing_of_a_killed_process(folder):
     with atomic_folder(str(folder / "sub"), True) as temporary:
         files.write_bytes(f"{temporary}/new", b"")
     assert files.names(str(folder / "sub")) == ["new"]
+
+
+def test_nothing_is_left_after_sigterm(folder):
+    """SIGTERM removes the temporary folder and keeps the old folder."""
+    earlier = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            with atomic_folder(str(folder / "sub"), True) as temporary:
+                files.write_bytes(f"{temporary}/new", b"")
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert ended.value.code == 143
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    assert files.names(str(folder / "sub")) == ["c.txt"]
+    assert not list(folder.glob("sub.*"))
+
+
+def test_a_place_that_cannot_be_written(folder, monkeypatch):
+    """The error for a place without permission names the user's path."""
+    (folder / "file").write_text("")
+    with pytest.raises(InputError, match=f"path of a file.*: {folder}/file$"):
+        with atomic_folder(f"{folder}/file/new"):
+            pass
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match=f"folder={folder}/new$"):
+        with atomic_folder(f"{folder}/new"):
+            pass
+
+    def makedirs(path, exist_ok):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "makedirs", makedirs)
+    with pytest.raises(InputError, match="Permission denied. Received: /x/y$"):
+        files.make_folder("/x/y")
 
 
 @pytest.mark.parametrize("path", ["sub/", "new/", "link", "link/"])

@@ -8,8 +8,9 @@ import pytest
 import tiny_tasks
 
 from albert_tf.base.errors import InputError
+from albert_tf.data.row_files import Row
 from albert_tf.tasks.registry import find
-from albert_tf.tasks.tables import Columns, read_rows
+from albert_tf.tasks.tables import Columns, read_rows, text_cell
 from albert_tf.tasks.task import read_splits, with_settings
 from albert_tf.tasks.task_config import DataConfig
 
@@ -180,3 +181,13 @@ def test_what_a_table_is(tmp_path, name, pack):
 def test_files_that_are_no_table(tmp_path, name, text, message):
     """The error names the format, or the damage, of a file that is no table."""
     assert message in refusal(tmp_path, name, text)
+
+
+@pytest.mark.parametrize("value", [["a", 1], ["a", None], [["a"]], 5, None])
+def test_a_text_cell_contains_text(value):
+    """Only a text, or a list of texts, can be the text of an example."""
+    row = Row("f.jsonl:3", {"text": value})
+    with pytest.raises(InputError, match="f.jsonl:3: column text must contain"):
+        text_cell(row, "text", "text_column")
+    listed = Row("f", {"text": ["a", "b c"]})
+    assert text_cell(listed, "text", "text_column") == "a b c"

@@ -207,10 +207,17 @@ def test_the_metric_of_the_best_checkpoint_can_be_chosen():
     assert task.predict_columns == find("mrpc").predict_columns
 
 
+def with_labels(task):
+    """Return a task with labels if fine-tuning would find them in the data."""
+    if not task.has_classes or task.labels:
+        return task
+    return dataclasses.replace(task, labels=("no", "yes"))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_task_json_holds_the_whole_task(tmp_path, name):
     """A task that is read from its `task.json` equals the original."""
-    task = find(name).updated(max_seq_length=400)
+    task = with_labels(find(name).updated(max_seq_length=400))
     task.save(str(tmp_path))
     assert load_task(str(tmp_path)) == task
     assert task.config.temperature == find(name).config.temperature
@@ -279,14 +286,18 @@ def test_a_field_of_another_type(tmp_path, name, changes):
         ("sst-2", {"main_metric": ""}, "main_metric"),
         ("conll2003", {"scheme": "BIX"}, "scheme"),
         ("multiple_choice", {"layout": {"reader": "json"}}, "reader"),
+        ("sst-2", {"labels": []}, "labels"),
+        ("mnli", {"labels": ["a", "b", "a"]}, "labels"),
+        ("conll2003", {"labels": ["O", "\ud800"]}, "UnicodeEncodeError"),
     ],
 )
 def test_a_value_that_a_kind_cannot_have(tmp_path, name, changes, field):
     """A name that is not among the legal ones raises an error.
 
-    So does a submission that would be written outside of the output folder.
+    So do labels that a model cannot have, and a submission that would be
+    written outside of the output folder.
     """
-    find(name).save(str(tmp_path))
+    with_labels(find(name)).save(str(tmp_path))
     assert load_task(str(tmp_path)).name == find(name).name
     path = tmp_path / "task.json"
     values = json.loads(path.read_text())

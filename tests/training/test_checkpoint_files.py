@@ -63,6 +63,18 @@ def test_a_damaged_checkpoint_is_skipped_and_named(
     assert newest(folder) == 2
 
 
+def test_a_checkpoint_without_read_permission_is_not_damaged(folder):
+    """The error does not advise to remove it, and no older one is used."""
+
+    def read(prefix):
+        with checkpoint_files.damage_named(prefix):
+            message = f"{prefix}.index; Permission denied"
+            raise tf.errors.UnknownError(None, None, message)
+
+    with pytest.raises(InputError, match="readable. Received: .*ckpt-3$"):
+        checkpoint_files.latest(str(folder), read)
+
+
 def test_a_size_that_no_memory_holds(folder, capsys):
     """A damaged size in an index is damage, not a lack of memory.
 
