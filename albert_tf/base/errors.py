@@ -28,6 +28,17 @@ def require(condition: object, rule: str, /, **received: object) -> None:
         raise InputError(f"{rule} Received: {values}" if values else rule)
 
 
+def first_line(error: BaseException, text: str | None = None) -> str:
+    """Return the first line of an error's text, or its type without a text.
+
+    Args:
+      error: the error.
+      text: the error's text, if `str(error)` is not.
+    """
+    lines = (str(error) if text is None else text).splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
 def near(name: str, legal: Iterable[str]) -> str:
     """Return "; did you mean ...?" if a legal name is close, otherwise "."."""
     found = difflib.get_close_matches(name, list(legal), 1, 0.5)

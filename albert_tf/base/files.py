@@ -367,6 +367,13 @@ def read_json_object(path: str, what: str) -> dict:
     return values
 
 
+def read_if_there(folder: str, name: str) -> dict:
+    """Return the object in a folder's JSON file, or {} if it is missing."""
+    path = join(folder, name)
+    there = folder and exists(path)
+    return read_json_object(path, f"`{name}`") if there else {}
+
+
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 
 
 class RemoteError(InputError, OSError):
@@ -25,7 +25,7 @@ def _gfile(path: str) -> Iterator[Any]:
         yield tf.io.gfile
     except tf.errors.OpError as error:
         # Some of these errors have no message; others fill a page.
-        reason = (error.message.splitlines() or [type(error).__name__])[0]
+        reason = first_line(error, error.message)
         raise RemoteError(
             f"A remote path must exist, be reachable and grant access: "
             f"{reason}. Received: {path}"

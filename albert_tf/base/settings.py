@@ -160,11 +160,12 @@ TOP_K = setting(
     "each question.",
     minimum=1,
 )
+LARGEST_SEED = 2**31 - 1
 RANDOM_SEED = setting(
     12345,
     "Seed for all random numbers.",
     minimum=0,
-    maximum=2**31 - 1,
+    maximum=LARGEST_SEED,
     group=REPRODUCING,
 )
 COMPAT_FLAG = setting(

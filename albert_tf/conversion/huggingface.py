@@ -17,7 +17,7 @@ import safetensors
 import safetensors.numpy
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.packages import is_installed, need
 from albert_tf.conversion import tokenizer_json
 from albert_tf.conversion.huggingface_heads import WITHOUT_POOLER
@@ -159,7 +159,7 @@ def _damage_named(kind: str, path: str) -> Iterator[None]:
     except InputError:
         raise
     except DAMAGE as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         rule = f"The weights must be a complete {kind}: {reason}."
         raise InputError(f"{rule} Received: {path}") from None
 

@@ -9,7 +9,7 @@ import dataclasses
 from albert_tf.base import files
 from albert_tf.base.errors import require
 from albert_tf.conversion.tokenizer_files import length_of
-from albert_tf.conversion.tokenizer_json import TOKENIZER_CONFIG, read_if_there
+from albert_tf.conversion.tokenizer_json import TOKENIZER_CONFIG
 from albert_tf.conversion.variable_names import StoredTensor
 from albert_tf.model.config import AlbertConfig
 from albert_tf.tasks.classification import PAIR
@@ -174,7 +174,7 @@ def read_task(
     """
     architecture, task = values["architectures"][0], None
     if architecture not in PRETRAINED:
-        of_tokenizer = read_if_there(folder, TOKENIZER_CONFIG)
+        of_tokenizer = files.read_if_there(folder, TOKENIZER_CONFIG)
         limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
         task = task_in(values, limit, positions, pairs)
     if not is_finetuned(folder):
@@ -229,7 +229,7 @@ class Modules:
 
     def task(self, positions: int) -> Task:
         """Return the task that computes the same vectors."""
-        of_tokenizer = read_if_there(self.folder, TOKENIZER_CONFIG)
+        of_tokenizer = files.read_if_there(self.folder, TOKENIZER_CONFIG)
         limit = length_of(of_tokenizer, "model_max_length", TOKENIZER_CONFIG)
         limit = self.length or limit or positions
         return find("embedding").updated(
@@ -329,7 +329,7 @@ def read_modules(folder: str) -> Modules | None:
         "Normalize" in kinds,
         length_of(settings, "max_seq_length", encoder),
         bool(files.flag_in(settings, "do_lower_case", encoder)),
-        _prompt(read_if_there(folder, SETTINGS)),
+        _prompt(files.read_if_there(folder, SETTINGS)),
     )
 
 

@@ -12,7 +12,6 @@ from albert_tf.conversion.tokenizer_json import (
     ADDED_TOKENS,
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
-    read_if_there,
 )
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.tokenizers import TOKENIZERS
@@ -129,9 +128,9 @@ class HubFiles:
     @classmethod
     def of(cls, folder: str) -> "HubFiles":
         """Return the tokenizer files of a folder."""
-        settings = read_if_there(folder, SPECIAL_TOKENS)
-        settings |= read_if_there(folder, TOKENIZER_CONFIG)
-        content = read_if_there(folder, TOKENIZER_JSON)
+        settings = files.read_if_there(folder, SPECIAL_TOKENS)
+        settings |= files.read_if_there(folder, TOKENIZER_CONFIG)
+        content = files.read_if_there(folder, TOKENIZER_JSON)
         if "model" not in content and "type" in content:
             content = {}  # this package's own file in a model directory
         return cls(folder, content, settings)
@@ -167,7 +166,7 @@ class HubFiles:
     def added(self, size: int) -> list[Added]:
         """Return the pieces added to a vocabulary of a given size, by id."""
         found: dict[int, Added] = {}
-        listed = read_if_there(self.folder, ADDED_TOKENS)
+        listed = files.read_if_there(self.folder, ADDED_TOKENS)
         known = {self.name(role) for role in ROLES}
         for piece, id in listed.items():
             found[id] = Added(id, piece, piece in known)

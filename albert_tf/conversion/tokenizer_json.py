@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 
 from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.base import files
 from albert_tf.text.added_pieces import NORMAL, UNUSED, USER_DEFINED
 from albert_tf.text.normalization import TextConfig
 from albert_tf.text.sentencepiece_models import WORD_MARK
@@ -208,12 +207,6 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict | None:
         "post_processor": template(tokenizer),
         **rules,
     }
-
-
-def read_if_there(folder: str, name: str) -> dict:
-    """Return the content of a tokenizer's JSON file, or {} if it is missing."""
-    path, what = files.join(folder, name), f"`{name}`"
-    return files.read_json_object(path, what) if files.exists(path) else {}
 
 
 def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict:

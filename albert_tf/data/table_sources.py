@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.packages import need
 from albert_tf.base.remote_files import RemoteError
 from albert_tf.base.settings import plain
@@ -183,7 +183,7 @@ def _arrow(path: str) -> Iterator[None]:
         number = getattr(error, "errno", None)
         if isinstance(error, RemoteError) or number is not None:
             raise  # a disk or network error
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise BadData(
             "A table must be an undamaged file of its format: "
             f"{reason}. Received: {path}"

@@ -15,6 +15,7 @@ from albert_tf.base.settings import (
     DEVICES,
     DO_EVAL,
     DO_TRAIN,
+    LARGEST_SEED,
     LENGTH,
     MODEL,
     OPTIMIZER,
@@ -36,7 +37,7 @@ from albert_tf.training import distribution
 from albert_tf.training.distribution import DistributionConfig, with_dtype
 from albert_tf.training.optimizer import OptimizerConfig
 from albert_tf.training.run import Hook
-from albert_tf.training.training_config import LARGEST_SEED, TrainingConfig
+from albert_tf.training.training_config import TrainingConfig
 
 # Defaults that differ from the defaults of pretraining; `MEANS` explains None.
 DEFAULTS = {
@@ -57,7 +58,7 @@ MEANS = {
 
 
 def one_folder(*paths: str) -> bool:
-    """Return whether all paths, even if spelt differently, are one folder."""
+    """Return whether all paths, even if spelled differently, are one folder."""
     return len(set(map(os.path.realpath, paths))) == 1
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.model.config import CONFIG_FILE, AlbertConfig
 from albert_tf.tasks.conll import OUTSIDE
 
@@ -214,7 +214,7 @@ class ExportedModel:
         try:
             self._loaded = tf.saved_model.load(folder)
         except (OSError, ValueError, tf.errors.OpError) as error:
-            reason = (str(error).splitlines() or [""])[0]
+            reason = first_line(error)
             raise InputError(
                 f"{rule}: {reason}. Received: saved_model={folder}"
             ) from None
@@ -250,6 +250,6 @@ class ExportedModel:
         try:
             row = signature(**{k: tf.constant([v]) for k, v in values.items()})
         except tf.errors.InvalidArgumentError as error:
-            raise InputError(str(error).splitlines()[0]) from None
+            raise InputError(first_line(error)) from None
         row = {k: value.numpy()[0] for k, value in row.items()}
         return TOOLS[name](row, *texts.values(), *numbers)

@@ -12,7 +12,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.serving.playground_model import (
     MAX_ATTENTION_TOKENS,
     ExportedModel,
@@ -125,7 +125,7 @@ class Page(gr.Blocks):
         try:
             return await super().preprocess_data(*args, **kwargs)
         except (ValueError, TypeError, gr.Error) as error:
-            first = (str(error).splitlines() or [""])[0]
+            first = first_line(error)
             message = f"The values must fit the form: {first}"
             raise VisitorError(message) from None
 

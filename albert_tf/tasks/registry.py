@@ -76,7 +76,7 @@ def pair(first: str, second: str, label: str, **more) -> Columns:
 
 
 SENTENCES = pair("sentence1", "sentence2", "label", id="index")
-UNLABELLED = Columns("sentence", "", (), id="index")
+UNLABELED = Columns("sentence", "", (), id="index")
 
 GLUE = (
     glue(
@@ -84,13 +84,13 @@ GLUE = (
         Columns("4", "", ("2",), header=False),
         scores=("matthews", "accuracy"),
         folder="CoLA",
-        predict_columns=UNLABELLED,
+        predict_columns=UNLABELED,
         submissions={"": "CoLA.tsv"},
     ),
     glue(
         "sst-2",
         Columns("sentence", "", ("label",)),
-        predict_columns=UNLABELLED,
+        predict_columns=UNLABELED,
     ),
     glue(
         "mrpc",

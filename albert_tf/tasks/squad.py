@@ -9,6 +9,7 @@ import numpy as np
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
+from albert_tf.base.settings import plain
 from albert_tf.data import file_kinds
 from albert_tf.data.file_kinds import CSV, JSONL, TSV
 from albert_tf.data.table_sources import is_table
@@ -55,11 +56,6 @@ def find_answer(context: str, text: str, start: int) -> int | None:
 def is_cell(value: Any) -> bool:
     """Return whether a value is a text or a number other than NaN."""
     return isinstance(value, str | int | float) and value == value
-
-
-def plain(value: Any) -> Any:
-    """Convert an array to a list; return other values unchanged."""
-    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def from_json(text: str) -> Any:

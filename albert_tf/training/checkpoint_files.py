@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from albert_tf.base import files
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 
 NAME = "ckpt-"
 STATE_FILE = "checkpoint"
@@ -62,8 +62,7 @@ def number(prefix: str) -> int:
 
 def reason(error: Exception) -> str:
     """Return the first line of a TensorFlow error, without node names."""
-    line = (str(error).splitlines() or [type(error).__name__])[0]
-    return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", line)
+    return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", first_line(error))
 
 
 def write_about(prefix: str, about: dict) -> None:

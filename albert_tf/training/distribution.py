@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.settings import DEVICES, setting, validate
 from albert_tf.model.ops import freed_with_graph, is_tpu
 from albert_tf.training.training_config import TrainingConfig
@@ -86,7 +86,7 @@ def tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise InputError(
             f"`tpu_name` must name a reachable TPU: {reason}. "
             f"Received: tpu_name={config.tpu_name}"

@@ -66,13 +66,6 @@ def read_flags(model_dir: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def read_if_there(folder: str, name: str) -> dict:
-    """Read a JSON object from a folder; return {} if the file is missing."""
-    path = files.join(folder, name)
-    there = folder and files.exists(path)
-    return files.read_json_object(path, f"`{name}`") if there else {}
-
-
 def shape_of(config: dict) -> str:
     """Describe the sizes of an architecture in words."""
     names = {
@@ -93,7 +86,7 @@ def sources_of(flags: dict[str, str]) -> dict[str, str]:
         if flags.get(flag) not in (None, "", "None")
     }
     last = folders(flags.get("data_dir", ""))[-1]
-    metadata = read_if_there(last, "metadata.json")
+    metadata = files.read_if_there(last, "metadata.json")
     statistics = metadata.get("statistics", {})
     counts = [f"{statistics[k]:,} {k}" for k in COUNTED if k in statistics]
     return sources | ({"Text": ", ".join(counts)} if counts else {})
@@ -101,7 +94,7 @@ def sources_of(flags: dict[str, str]) -> dict[str, str]:
 
 def metrics_of(folder: str) -> dict[str, dict[str, float]]:
     """Return {split: metrics} of the last evaluation."""
-    measured = read_if_there(folder, "metrics.json")
+    measured = files.read_if_there(folder, "metrics.json")
     splits = {k: v for k, v in measured.items() if isinstance(v, dict)}
     if splits or not files.exists(files.join(folder, HISTORY_FILE)):
         return splits
@@ -199,9 +192,9 @@ def card(folder: str, source: str, form: str) -> str:
       form: the kind of folder, a value of `convert_checkpoint --to`.
     """
     name = os.path.basename(source.rstrip("/")) or "albert"
-    config = read_if_there(source, CONFIG_FILE)
-    config = config or read_if_there(folder, "config.json")
-    task = read_if_there(source, "task.json")
+    config = files.read_if_there(source, CONFIG_FILE)
+    config = config or files.read_if_there(folder, "config.json")
+    task = files.read_if_there(source, "task.json")
     spoken = source and files.exists(files.join(source, SYMBOLS_FILE))
     kind = task.get("kind", PHONEMES if spoken else "")
     path, flags = files.join(source, FLAG_FILE), ""

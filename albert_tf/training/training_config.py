@@ -14,7 +14,6 @@ from albert_tf.base.settings import (
 from albert_tf.model.layers import AUTO, LOOPS, REMATERIALIZE
 
 MOST_EXAMPLES = 2**20  # maximum number of examples in a batch
-LARGEST_SEED = 2**31 - 1
 
 # The effect on a resumed run if the same step is computed differently.
 ROUNDING = "the same run up to rounding, not bit for bit"
@@ -59,7 +58,7 @@ class TrainingConfig(Validated):
         "Examples per step, over all replicas.",
         minimum=1,
         maximum=MOST_EXAMPLES,
-        change="the data continue at example step x batch",
+        change="the data continue after the last example read",
         group=LENGTH,
     )
     gradient_accumulation_steps: int = setting(

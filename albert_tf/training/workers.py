@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
-from albert_tf.base.errors import InputError, require
+from albert_tf.base.errors import InputError, first_line, require
 from albert_tf.base.interrupts import in_main_thread
 
 CONNECT_SECONDS = 20.0
@@ -213,7 +213,7 @@ def multi_worker_strategy() -> tf.distribute.Strategy:
             "The workers of TF_CONFIG have started, but TensorFlow could not "
             f"connect them within {MEET_SECONDS} s. A worker may have ended in "
             "the meantime, or belong to an earlier run. Restart all workers. "
-            f"Received: {(error.message or str(error)).splitlines()[0]}"
+            f"Received: {first_line(error, error.message or str(error))}"
         ) from None
     except RuntimeError as error:
         raise InputError(

@@ -25,7 +25,7 @@ from fuzz.reader import (
 )
 
 import albert_tf
-from albert_tf.base import program
+from albert_tf.base import files, program
 from albert_tf.conversion import sources
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.conversion.describe import size_report
@@ -176,7 +176,7 @@ def _run_files(folder):
 
 def _read_run_files(folder, name):
     model_card.read_flags(str(folder))
-    model_card.read_if_there(str(folder), "metadata.json")
+    files.read_if_there(str(folder), "metadata.json")
     found = History.read(str(folder))
     found.last("eval")
     found.column("train", "loss")

@@ -32,7 +32,7 @@ def test_foreign_models_are_refused(tmp_path):
     ("error", "reason"),
     [
         (OSError("no graph\nat all"), "no graph"),
-        (ValueError(""), ""),
+        (ValueError(""), "ValueError"),
         (tf.errors.DataLossError(None, None, "a bad block"), "a bad block"),
     ],
 )

@@ -130,14 +130,14 @@ class Counts(NamedTuple):
 
     Attributes:
       symbols, words: the number of occurrences of each symbol and word.
-      spelt: the number of symbols in all occurrences of each word.
+      spelled: the number of symbols in all occurrences of each word.
       first: for each key, as a decimal string, the number of files in which it
         is the lowest.
     """
 
     symbols: Counter
     words: Counter
-    spelt: Counter
+    spelled: Counter
     first: Counter
 
 
@@ -159,7 +159,7 @@ def count(seed: int, job: tuple[str, str]) -> Counts:
         counts.symbols.update("".join(phonemes))
         counts.words.update(words)
         for word, symbols_of_word in zip(words, phonemes, strict=True):
-            counts.spelt[word] += len(symbols_of_word)
+            counts.spelled[word] += len(symbols_of_word)
     counts.first.update([] if lowest is None else [str(lowest)])
     files.write_json(counts_path, counts)
     return counts
@@ -187,9 +187,9 @@ def lay_out(
     truncated.
     """
     ids, labels = table.ids, table.labels
-    spelt = [[ids[s] for s in word if s in ids] for word in part[0]]
+    spelled = [[ids[s] for s in word if s in ids] for word in part[0]]
     each = [labels.get(word, OTHER_LABEL) for word in part[1]]
-    each = [(x[: room - 1], y) for x, y in zip(spelt, each, strict=True) if x]
+    each = [(x[: room - 1], y) for x, y in zip(spelled, each, strict=True) if x]
     space = table.symbols[table.separator]
     text = [i for x, _ in each for i in (*x, space)]
     words = [i for x, y in each for i in (*[y] * len(x), SEPARATOR_LABEL)]
@@ -282,8 +282,8 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
         {s: n for s, n in counts.symbols.items() if s not in table.ids}
     )
     own = sum(counts.words[word] for word in table.labels)
-    spelt = [counts.spelt[word] for word in table.labels]
-    others = counts.spelt.total() - sum(spelt)
+    spelled = [counts.spelled[word] for word in table.labels]
+    others = counts.spelled.total() - sum(spelled)
     return {
         "words": words,
         "different_words": len(counts.words),
@@ -295,7 +295,7 @@ def statistics_of(table: SymbolTable, counts: Counts) -> dict:
             f"{s} U+{ord(s):04X}": n for s, n in unknown.most_common(LISTED)
         },
         metadata.BY_FREQUENCY: by_frequency(
-            [counts.symbols[s] for s in table.ids], [words, others, *spelt]
+            [counts.symbols[s] for s in table.ids], [words, others, *spelled]
         ),
     }
 
