@@ -25,7 +25,7 @@ FILES = (
 # A pattern for names of checkpoint files; an unfinished write has a `_temp`
 # folder.
 _PART = re.compile(rf"{NAME}(\d+)(\.index|\.data-\d+-of-\d+|\.json|_temp/?)$")
-# A path in the `checkpoint` file, which lists the newest checkpoint first.
+# A pattern for paths in the `checkpoint` file; the first path is the newest.
 _LISTED = re.compile(r'^(?:all_)?model_checkpoint_paths?: "([^\0\n]*)"', re.M)
 
 _PREFIX, _SUFFIX = "variables/", "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -43,7 +43,7 @@ def is_variable(key: str) -> bool:
 
 
 def name_of(key: str) -> str:
-    """Return the name of the variable with a given key: invert `key_of`."""
+    """Return the name of the variable with a given key; see `key_of`."""
     escaped = key.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     meanings = {code: c for c, code in _ESCAPES.items()}
     return re.sub(r"\.[.S]", lambda match: meanings[match[0]], escaped)
@@ -61,7 +61,7 @@ def number(prefix: str) -> int:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of a TensorFlow error, without node names."""
+    """Return an error's first line, without TensorFlow's node and op names."""
     return re.sub(r"\{\{.*?\}\} ?| ?\[Op:\w+\]", "", first_line(error))
 
 
@@ -142,8 +142,9 @@ def _parts(directory: str) -> list[tuple[int, str, str]]:
 def listed(directory: str) -> list[str]:
     """Return the prefixes of a folder's checkpoints, newest first.
 
-    The folder's `checkpoint` file lists the checkpoints. If this list cannot be
-    read, the result contains all checkpoints that have a `.json` file.
+    The folder's `checkpoint` file lists the checkpoints; those after its
+    current checkpoint are ignored. If the file is missing or lists none, the
+    result contains all checkpoints that have a `.json` file.
     """
     files.require_no_pattern("The path of a model directory", directory)
     path = files.join(directory, STATE_FILE)
@@ -166,7 +167,7 @@ def listed(directory: str) -> list[str]:
 def latest(
     directory: str, read: Callable[[str], None] = read_all
 ) -> str | None:
-    """Return the newest intact checkpoint, or None if the folder has none.
+    """Return the newest intact checkpoint's prefix, or None if none is listed.
 
     A damaged checkpoint is skipped with a warning.
 
@@ -201,7 +202,7 @@ def remove(directory: str, step: int) -> None:
 
 
 def adopt(directory: str, step: int, keep: int) -> None:
-    """List a complete checkpoint as the newest, and remove old checkpoints.
+    """List a complete checkpoint as the newest; keep at most `keep` in all.
 
     Checkpoints of later steps are removed too, because a resumed run repeats
     those steps.

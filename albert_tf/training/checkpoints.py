@@ -59,8 +59,8 @@ def present(
         names begins with the head's name.
 
     Returns:
-      {name: variable} without the missing heads, and the names of the missing
-      heads.
+      {name: variable} without the missing heads, and the prefixes of the
+      missing heads' names, such as ("sop/",).
     """
 
     def parts(names: Iterable[str]) -> dict[str, None]:
@@ -230,6 +230,10 @@ def restore_run(
       prefix: the checkpoint's path without `.index`.
       variables: the variables of the run.
       without_slots: the error message for a checkpoint without slots.
+
+    Raises:
+      InputError: as for `restore`, or if the checkpoint has no slots, or has
+        averages that the run does not have.
     """
     stored = read_table(prefix)
 
@@ -285,7 +289,7 @@ def fingerprint(model_dir: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Raise an error if a folder contains a model with a different config.
+    """Raise an error if a folder contains a model without exactly this config.
 
     The files of a run that ended before its first checkpoint do not count as a
     model.
@@ -302,7 +306,7 @@ def check_claim(model_dir: str, config: AlbertConfig) -> None:
 
 
 def create_model_dir(model_dir: str, config: AlbertConfig) -> None:
-    """Create a model directory, unless it contains a different model."""
+    """Create a model directory; raise an error if it has a different model."""
     check_claim(model_dir, config)
     config.save(model_dir)
 

@@ -1,4 +1,10 @@
-"""Clocks, which set the schedule position and the number of steps per call."""
+"""Clocks, which map steps to schedule positions, and the steps per call.
+
+The schedules of the learning rate and of phases depend on the schedule
+position. In a run with a fixed number of steps, it is the number of steps so
+far. With a time budget, the time that is left determines by how much each step
+advances it, so that it reaches its end when the time is up.
+"""
 
 import dataclasses
 import math
@@ -54,16 +60,16 @@ def next_stop(step: int, last: int, cadences: Sequence[int]) -> int:
     return min([last, *((step // c + 1) * c for c in cadences)])
 
 
-# The pace is averaged over this many seconds or over half of the remaining
-# time, whichever is shorter.
+# The seconds per step are averaged over this many seconds or over half of the
+# remaining time, whichever is shorter.
 PACE_SECONDS = 20.0
 # Seconds to draw the curves and write the model card.
 CLOSING_SECONDS = 1.0
-# Evaluations and checkpoints are skipped if less than this share of their
-# interval remains, because they would delay the end of the run.
+# Evaluations and checkpoints are skipped if the rest of the run is shorter than
+# this share of their interval, because they would delay the end of the run.
 SLACK = 0.5
 # The largest share of the schedule that one step may cover when time runs out.
-# The rate of the last step is this share of the peak rate.
+# With linear decay, the rate of the last step is this share of the peak rate.
 LAST_SHARE = 0.01
 
 
@@ -101,7 +107,7 @@ class Clock:
     def measure(
         self, steps: int, seconds: float, fresh: bool, compiles: bool
     ) -> None:
-        """Update the pace from measured steps.
+        """Record the duration of some steps, which this clock ignores.
 
         Args:
           steps: number of steps.
@@ -118,7 +124,7 @@ class Clock:
         phases: int = 0,
         to_compile: int = 0,
     ) -> None:
-        """Choose the pace for the steps after `step`.
+        """Choose the pace for the steps after `step`; this clock keeps its own.
 
         Args:
           step: number of updates so far.
@@ -190,7 +196,7 @@ class BudgetClock(Clock):
     def measure(
         self, steps: int, seconds: float, fresh: bool, compiles: bool
     ) -> None:
-        """Update the pace; the first steps of a phase do not count."""
+        """Update `step_seconds`; the first steps of a phase do not count."""
         made = steps * self.step_seconds
         if self.kept is not None:
             self.began, self.kept = self.now() - self.kept - made, None

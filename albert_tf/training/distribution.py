@@ -321,7 +321,8 @@ def any_process(strategy: tf.distribute.Strategy, flag: bool) -> bool:
 def raise_everywhere(strategy: tf.distribute.Strategy | None) -> Iterator[None]:
     """Raise an `InputError` in all processes if any process raises one.
 
-    A process that continued alone would wait forever for the others.
+    A process that continued alone would wait forever for the others. A strategy
+    of None means that there is only one process.
     """
     mistake = None
     try:
@@ -340,7 +341,7 @@ def require_alike(
     """Raise an error unless all processes have the same values.
 
     Processes with different values would wait for each other forever, or
-    diverge unnoticed.
+    diverge unnoticed. A strategy of None means that there is only one process.
     """
     for name, value in values.items() if strategy else ():
         mark = zlib.crc32(repr(value).encode())
@@ -379,7 +380,10 @@ def fast_bfloat16() -> tuple[bool, str]:
 
 
 def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
-    """Return the precision that is faster on all workers, and the reason."""
+    """Return the precision, and this worker's device as the reason.
+
+    The precision is bfloat16 only if it is faster on all workers.
+    """
     if is_tpu(strategy):
         return "bfloat16", "a TPU"
     fast, why = fast_bfloat16()

@@ -50,7 +50,10 @@ class Objective(Protocol):
         """Return each term's float32 weight, computed from the batch alone."""
 
     def losses(self, model, batch: Batch, seed) -> tuple[dict, dict]:
-        """Return ({term: weighted sum of losses}, {metric: (sum, weight)})."""
+        """Return ({term: weighted sum of losses}, {metric: (sum, weight)}).
+
+        There is no dropout if `seed` is None.
+        """
 
 
 class Evaluator:
@@ -100,7 +103,10 @@ class Evaluator:
         return tf.stack([[s for s, _ in pairs], [w for _, w in pairs]])
 
     def summarize(self, report: np.ndarray) -> dict[str, float]:
-        """Convert a report to means, with the total `loss` first."""
+        """Convert a report to means, with the total `loss` first.
+
+        A mean is 0 if its weight is 0.
+        """
         sums, weights = report
         with np.errstate(invalid="ignore"):
             means = np.where(weights > 0, sums / np.maximum(weights, 1e-9), 0)
@@ -130,7 +136,7 @@ class Evaluator:
         )
 
     def replica_step(self, batch: Batch) -> tf.Tensor:
-        """Evaluate a batch in each replica; return the summed report."""
+        """Evaluate this replica's batch; return the report of all replicas."""
         sums, metrics = self.objective.losses(self.model, batch, None)
         return all_sum(self.report(batch, sums, metrics))
 

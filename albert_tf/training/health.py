@@ -18,7 +18,7 @@ ENOUGH_EXAMPLES = 10_000
 # Bounds of healthy values.
 CHANCE_MARGIN = 0.02
 TOO_GOOD = 0.995
-FLAT_FALL = 0.01  # relative decrease of the loss from one half to the other
+FLAT_FALL = 0.01  # relative decrease of the loss from first to second half
 FREQUENCIES_ONLY = 0.15  # just above the accuracy of predicting by frequency
 DIVERGED_RISE = 0.5  # nats above the lowest loss
 MASK_RATES = (0.10, 0.25)
@@ -212,7 +212,7 @@ class Monitor:
         return notes | self.settled_notes(settled)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning}; `settled` must contain enough steps."""
+        """Return {kind: warning} for the rows, at least one, since warm-up."""
         recent = windows(settled, 4)[-1]
         return sentence_order_notes(recent) | loss_notes(settled)
 
@@ -243,7 +243,7 @@ class PhonemeMonitor(Monitor):
         return label_notes(rows) | super().notes(rows)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning}; `settled` must contain enough steps."""
+        """Return {kind: warning} for the rows, at least one, since warm-up."""
         accuracy = "masked_symbol_accuracy"
         known = self.by_frequency[accuracy] + CHANCE_MARGIN
         of_symbols = "Symbol", "symbols_loss", accuracy, known

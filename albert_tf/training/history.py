@@ -32,7 +32,7 @@ class History:
     Args:
       directory: the model directory.
       step: the step from which the run resumes; rows of later steps are
-        dropped, because these steps will run again.
+        dropped, because these steps will run again. 0 means an empty history.
     """
 
     def __init__(self, directory: str, step: int = 0):

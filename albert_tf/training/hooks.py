@@ -291,7 +291,7 @@ class StopInTime(Hook):
         self.longest = self.saving = 0.0  # seconds
 
     def spent(self) -> bool:
-        """Return whether the time is up."""
+        """Return whether the next steps might exceed the time limit."""
         ahead = self.longest + 2 * self.saving
         used = time.monotonic() - self.start + ahead
         return 0 < self.hours * 3600 <= used

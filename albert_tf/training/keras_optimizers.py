@@ -64,8 +64,8 @@ class Released(Optimizer):
       beta_2: decay of the second moment.
       epsilon: a number added to the square root of the second moment.
       bias_correction: whether to divide moments by 1 - beta^t.
-      global_clipnorm: largest global norm of the gradients; the default, 1, is
-        the released value.
+      global_clipnorm: largest global norm of the gradients; None means no
+        limit. The default, 1, is the released value.
       **kwargs: see `Optimizer`.
     """
 

@@ -1,6 +1,7 @@
 """The model card of a folder, which describes the model and its origin.
 
-The whole card is derived from files in the model directory.
+The card is derived from the files in the model directory and from the metadata
+of the records that the run read last.
 """
 
 import os
@@ -79,7 +80,7 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return {name: value} for a run's inputs and the amount of its text."""
+    """Return {name: value} for a run's inputs and the size of its last data."""
     sources = {
         name: flags[flag]
         for flag, name in INPUT_FLAGS.items()
@@ -103,7 +104,7 @@ def metrics_of(folder: str) -> dict[str, dict[str, float]]:
 
 
 def loading(form: str, kind: str, name: str) -> str:
-    """Return the code that loads the model."""
+    """Return code that loads the model, or a command that converts it."""
     if form == "sentence_transformers":
         return (
             "from sentence_transformers import SentenceTransformer\n\n"

@@ -1,15 +1,15 @@
 """ALBERT's LAMB, AdamW and Muon, for the training loop and for `fit`.
 
-LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`:
-there is no bias correction, the trust ratio includes weight decay, and norms
-and biases have neither weight decay nor a trust ratio. `keras.optimizers.Lamb`
-differs in all three points.
+LAMB and AdamW follow the released `lamb_optimizer.py` and `optimization.py`: by
+default, there is no bias correction; the trust ratio includes weight decay; and
+norms and biases have neither weight decay nor a trust ratio.
+`keras.optimizers.Lamb` differs in all three points.
 
 Muon updates a matrix by its momentum, whose singular values are all set close
-to 1 (Jordan et al., https://kellerjordan.github.io/posts/muon). The decay is
-that of https://arxiv.org/abs/2502.16982, and the scale is twice as large as
-there. With this scale, a rate that suits AdamW suits both the matrices and the
-variables that AdamW updates.
+to 1 (Jordan et al., https://kellerjordan.github.io/posts/muon). Weight decay is
+that of https://arxiv.org/abs/2502.16982; the root mean square of an update is
+twice as large as there. With this scale, a rate that suits AdamW suits both the
+matrices and the variables that AdamW updates.
 """
 
 import contextlib
@@ -46,8 +46,8 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # coefficients of x, x^3 and x^5
 def orthogonalized(x: tf.Tensor, dtype: str = "float32") -> tf.Tensor:
     """Approximate U V^T of x = U S V^T by Newton-Schulz iterations.
 
-    Matrix products are computed in `dtype`. bfloat16, as in Jordan's code, does
-    not move the singular values away from 1.
+    Matrix products are computed in `dtype`. With bfloat16, which Jordan's code
+    uses, the singular values are also close to 1.
     """
     tall = x.shape[0] > x.shape[1]
     x = tf.transpose(x) if tall else x
@@ -239,8 +239,9 @@ def adam_update(w, g, m, v, t, decay: float, c: Adam):
     return (u + decay * w if decay else u), m, v
 
 
-# With XLA, an update needs one pass over memory instead of ten. For small
-# variables, launching XLA's code would take longer than the passes it saves.
+# The smallest number of elements of a variable that XLA updates. With XLA, an
+# update needs one pass over memory instead of ten. For small variables,
+# launching XLA's code would take longer than the passes that it saves.
 FUSED_SIZE = 1 << 16
 compiled_adam_update = xla_compiled(adam_update)
 
@@ -287,7 +288,8 @@ def rule_of(name: str, c: OptimizerConfig, dtype: str):
 def clip(gradients: list[tf.Tensor], limit: float):
     """Return gradients scaled to a norm of at most `limit`, and their norm.
 
-    The norm, computed before scaling, is NaN or infinite if any gradient is.
+    The norm, computed before scaling, is NaN or infinite if any gradient is. A
+    limit of 0 means no scaling.
     """
     norm = tf.linalg.global_norm(gradients)
     if not limit:
@@ -351,7 +353,10 @@ class Optimizer(keras.optimizers.Optimizer):
         self.per_replica = False
 
     def build(self, variables, names: Sequence[str] = ()):
-        """Create the variables' slots, initialized to zero."""
+        """Create the variables' slots, initialized to zero.
+
+        The variables' `names` are by default their Keras paths.
+        """
         if self.built:
             return
         is_float8 = any(
@@ -378,8 +383,10 @@ class Optimizer(keras.optimizers.Optimizer):
         return re.search(self.excluded, name) is not None
 
     def reduce(self, gradients: list[tf.Tensor]):
-        """Return the clipped sum of all replicas' gradients, and its norm.
+        """Return the clipped sum of all replicas' gradients, and a norm.
 
+        The norm is that of the sum before the sum is clipped. With
+        `per_replica`, each replica's gradients are clipped instead of the sum.
         This method must be called in a replica. The replicas' gradients must
         add up to the gradient of the whole batch.
         """

@@ -198,7 +198,7 @@ def examples_read(phases: Sequence[Phase], steps: int) -> dict[str, int]:
 
 
 def batch_in_tokens(size: int, tokens: int, now: int, unit: int) -> int:
-    """Return the batch size that keeps the tokens per batch at a new length.
+    """Return the batch size that keeps the number of tokens at a new length.
 
     Args:
       size: number of examples in a batch.
@@ -231,7 +231,7 @@ def make_phases(
 ) -> tuple[Phase, ...]:
     """Return the phases of a run.
 
-    Batches have the same number of tokens in all phases. If a folder occurs
+    Batches have about as many tokens in each phase. If a folder occurs
     again, reading continues after the last example read.
 
     Args:

@@ -296,7 +296,10 @@ class Run:
         return about | self.clock.state()
 
     def _values(self, sums, pace: float) -> dict[str, float]:
-        """Return the mean values of some steps; `pace` is steps per second."""
+        """Return the values of some steps; `pace` is in steps per second.
+
+        `gradient_norm` is the largest norm; `learning_rate` is the last rate.
+        """
         trainer = self.trainer
         rate = trainer.rate(self.step - 1)
         left = {"hours_left": self.hours_left} if self.pace.seconds else {}

@@ -65,9 +65,10 @@ def corrected_schedule(
 ) -> tf.Tensor:
     """Return the rate of the corrected schedule at a step.
 
-    The rate is never zero before the end of the run, and never jumps. Warm-up
-    ends at the peak, where decay starts. Before `start_warmup_step`, the rate
-    decays as if there were no warm-up, as in the run that is being continued.
+    The rate is never zero before the end of the run, and does not jump when
+    warm-up ends: warm-up ends at the peak, where decay starts. Before
+    `start_warmup_step`, the rate decays as if there were no warm-up, as in the
+    run that is being continued.
     """
     start, warmup = config.start_warmup_step, config.num_warmup_steps
 
