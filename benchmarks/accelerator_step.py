@@ -23,7 +23,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 from albert_tf.tpu.run_step import StepFile  # noqa: E402
 
-# {part of a device's name: (rate in bfloat16, rate in float32)}: peak rates of
+# {part of a device's name: (rate in 16 bits, rate in float32)}: peak rates of
 # matrix products in TFLOP/s, from data sheets. XLA computes float32 products in
 # TF32 on GPUs that support TF32, and in bfloat16 on TPUs.
 PEAKS = {
@@ -115,7 +115,15 @@ def peers(about: dict, python: str) -> list:
 
 
 def row(name: str, seconds: list[float], about: dict, rate, mb) -> tuple:
-    """Return a row of the table."""
+    """Return a row of the table.
+
+    Args:
+      name: the name of the row.
+      seconds: the duration of each step.
+      about: the description of the step.
+      rate: the device's peak FLOP/s, or NaN if unknown.
+      mb: the peak memory in MB.
+    """
     median = statistics.median(seconds)
     return (
         name,

@@ -13,8 +13,8 @@ processes take turns. The columns are:
 - 32 /s: the rows per second in requests for 32 rows of `--length` tokens.
 - mix ms: the median latency for one row, with 8 to `--length` tokens.
 - 64 /s: the rows per second in requests for 64 texts with such lengths.
-- difference: the largest difference of the probabilities, or else the pooled
-  output, from the Python model.
+- difference: the largest difference from the Python model in probabilities or,
+  for a model without a task, in the pooled output.
 - accuracy: the accuracy of a classifier, with `--eval_file`.
 """
 
@@ -63,7 +63,10 @@ def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
 
 
 def outputs_of(call: Callable, data: dict) -> np.ndarray:
-    """Return the probabilities of all rows, or else the pooled outputs."""
+    """Return all probabilities or, for a model without a task, pooled outputs.
+
+    The result has one row for each row of the data.
+    """
     outputs = [
         call({k: data[k][i : i + 32] for k in IDS})
         for i in range(0, len(data[IDS[0]]), 32)
@@ -206,7 +209,7 @@ def export(args, name: str, folder: str) -> int:
 
 
 def make_inputs(args, path: str) -> int:
-    """Write inputs and the Python model's outputs; return the model's size."""
+    """Write inputs and the Python model's outputs; return its size in bytes."""
     tf = tensorflow()
     from albert_tf.serving.server import load_server
     from albert_tf.serving.signatures import ServingConfig

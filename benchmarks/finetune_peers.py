@@ -1,4 +1,4 @@
-"""Run passes over the examples in a library, for `finetune.py`.
+"""Run passes over the examples with one library, for `finetune.py`.
 
 python benchmarks/finetune_peers.py IMPLEMENTATION CASE
 """

@@ -74,8 +74,9 @@ class Layer:
     """A counter of calls to an operation that can make a call fail.
 
     Attributes:
-      place: the call to break, counted from 1; 0 breaks no call.
-      kills: whether to kill the process instead of raising an error.
+      place: the first call to break, counted from 1; 0 breaks no call. Later
+        calls fail too.
+      kills: whether to kill the process at this call instead of failing.
       calls: the number of calls so far.
     """
 

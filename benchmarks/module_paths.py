@@ -120,7 +120,7 @@ class StopAtOnce(Hook):
 
 
 def text_to_record(folder: Path) -> dict[str, None]:
-    """Build records from opinions, with a vocabulary of their words."""
+    """Build records from opinions; return the modules that ran."""
     texts = [text for text, _ in tiny_tasks.opinions(400, 1)]
     paragraphs = ["\n".join(texts[i : i + 8]) for i in range(0, 400, 8)]
     corpus = folder / "corpus.txt"

@@ -60,7 +60,7 @@ KILLED, SURVIVED, TIMEOUT = "killed", "survived", "timeout"
 BROKEN = "not tested"
 FAILED = Path("failed.txt")
 CPU_SECONDS = 300  # for one test; the slowest test takes 15
-HANG = 3600  # seconds after which a mutant's tests are hanging
+HANG = 3600  # seconds after which a mutant's tests count as hanging
 # {file: {line: pytest's names of tests}}
 Covering = dict[Path, dict[int, set[str]]]
 
@@ -108,7 +108,7 @@ class Bare(ast.NodeTransformer):
 
 
 def meaning(code: str) -> str:
-    """Return a normal form that is equal for equivalent source texts."""
+    """Return a normal form of source text, without what `Bare` removes."""
     return ast.dump(Bare().visit(ast.parse(code)))
 
 

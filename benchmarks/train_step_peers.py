@@ -1,4 +1,4 @@
-"""Run pretraining steps in a library, for `train_step.py`.
+"""Run pretraining steps with one library, for `train_step.py`.
 
     python benchmarks/train_step_peers.py IMPLEMENTATION CASE
 

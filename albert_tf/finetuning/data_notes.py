@@ -11,7 +11,7 @@ from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer
 
 MOST_SHOWN = 10  # labels
-# Numbers of examples per class below which classes may be numbers of rows.
+# With fewer examples per class than this, the labels may be row numbers.
 FEWEST_PER_CLASS = 1.5
 UNKNOWN_SHARE = 0.05  # of the tokens
 SEPARATORS = ";|/"  # in cells with several classes, besides the comma
@@ -50,7 +50,7 @@ def labels_alike(labels: Sequence[str]) -> list[list[str]]:
 
 
 def label_notes(task: Task, counts: dict[str, int]) -> list[str]:
-    """Return the number of examples of each class, and notes on the classes."""
+    """Return a line with the most frequent classes, and notes on classes."""
     ranked = sorted(counts, key=lambda label: -counts[label])
     shown = [f"{label!r} {counts[label]:,}" for label in ranked[:MOST_SHOWN]]
     more = len(ranked) - MOST_SHOWN

@@ -35,7 +35,7 @@ class TaskEvaluator:
     """An evaluator that measures a model's current weights on a task.
 
     The attribute `tuned` is the task with the threshold from the last
-    evaluation; predictions for unlabeled data use this threshold.
+    evaluation; predictions for splits other than "eval" use this threshold.
 
     Args:
       model: the `Evaluator` of the model.

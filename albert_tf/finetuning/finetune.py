@@ -1,8 +1,8 @@
 """Fine-tuning, evaluation and prediction with a model directory.
 
-`best/` in the output directory contains the final weights, which have the best
-main metric. After training without `do_eval`, the final weights are the last
-weights or the weight average.
+With `do_eval`, the final weights are those with the best main metric; they are
+in `best/` in the output directory. Without it, the final weights are the last
+weights or, with `ema_decay`, their moving average.
 """
 
 import dataclasses
@@ -199,7 +199,11 @@ def run_seeds(
 
 
 def for_ensemble(s: Settings, job: Job) -> Job:
-    """Check an ensemble's members; return the job with their mean threshold."""
+    """Check an ensemble's members; return the job with their mean threshold.
+
+    A threshold set by a flag takes precedence. With `do_eval`, the job has no
+    threshold, because the evaluation tunes one.
+    """
     evaluation.check_members(s.run.ensemble, job)
     if s.task.null_score_diff_threshold is not None:
         return job

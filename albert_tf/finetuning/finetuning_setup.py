@@ -58,7 +58,7 @@ MEANS = {
 
 
 def one_folder(*paths: str) -> bool:
-    """Return whether all paths, even if spelled differently, are one folder."""
+    """Return whether all paths, however they are written, name one folder."""
     return len(set(map(os.path.realpath, paths))) == 1
 
 

@@ -123,9 +123,9 @@ class FinetuningTrainer(Trainer):
 class EarlyStopping(Hook):
     """A hook that halves the learning rate on plateaus and stops runs early.
 
-    Both decisions depend only on the history, and ignore the evaluation at
-    `stop_step`, so resumed and uninterrupted runs are equal. This hook must
-    come after `Evaluate`.
+    Both decisions depend only on the history, and ignore an additional
+    evaluation at `stop_step`, so a resumed run equals an uninterrupted run.
+    This hook must come after `Evaluate`.
 
     Args:
       every: see `Evaluate`.
@@ -166,9 +166,10 @@ def with_recipe(recipe: RecipeConfig, job: Job) -> Job:
 def training_step(
     run: FinetuningConfig, training: TrainingConfig, strategy, most: int
 ) -> int:
-    """Return the `step` argument of `batcher`.
+    """Return the `step` by which `training_batches` rounds up batch lengths.
 
-    The rows have at most `most` tokens.
+    The rows have at most `most` tokens. 0 means that all batches have this
+    length.
     """
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)
@@ -310,10 +311,10 @@ def example_facts(*jobs: Job) -> dict[str, RunFact]:
 
 
 def check_something_left(s: Settings, *jobs: Job) -> None:
-    """Raise an error if other examples would not be trained on.
+    """Raise an error if a complete run was trained on other examples.
 
-    The checkpoint of a complete run stays as it is, so its model card and its
-    flags must not name other examples.
+    The run would not train on the new examples, so its model card and its flags
+    must not name them.
     """
     paths = checkpoint_files.listed(s.run.output_dir)
     intact = (

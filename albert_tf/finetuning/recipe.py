@@ -1,4 +1,4 @@
-"""Fine-tuning options: which weights to train, how fast and how long."""
+"""Fine-tuning techniques: frozen weights, training targets and stopping."""
 
 import dataclasses
 import math

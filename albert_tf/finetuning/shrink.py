@@ -4,7 +4,7 @@ Heads are ranked as in Michel et al., https://arxiv.org/abs/1905.10650,
 equation 2: a head's importance is I = E_x |dL(x)/dm|, where the factor m = 1
 multiplies the head's output in every layer that calls the head's block.
 
-Shapes: N blocks, A heads, D head width, H hidden width.
+Shapes: A heads, D head width, H hidden width.
 """
 
 import dataclasses
@@ -127,7 +127,7 @@ def without_heads(
 
 
 EVAL_BATCH_SIZE = 32
-HEAD_EXAMPLES = 1000  # number of training examples used to measure importance
+HEAD_EXAMPLES = 1000  # most training examples used to measure importance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,7 +364,7 @@ def shrink_model(config: ShrinkConfig, data: DataConfig) -> None:
 
 @program.command(ShrinkConfig, DataConfig)
 def shrink(config: ShrinkConfig, data: DataConfig) -> None:
-    """Make a smaller or faster model directory."""
+    """Make a smaller or faster copy of a model directory."""
     shrink_model(config, data)
 
 

@@ -39,8 +39,9 @@ def weights_of_classes(
     """Return weights [C] for labels [N], or [C, 2] for label sets [N, C].
 
     Args:
-      labels: class indices, or sets of 0 and 1. For sets, each class has one
-        weight for 0 and one weight for 1.
+      labels: class indices [N], or 1 for each class in an example's set and 0
+        for the others [N, C]. For sets, each class has one weight for 0 and one
+        weight for 1.
       task: the task with the classes.
       table: {label: weight}, or {} to balance the classes.
     """
@@ -127,7 +128,9 @@ class SoftTargets:
     """The objective of a task with smoothed labels or a teacher.
 
     Smoothing: (1 - s) L(labels) + s L(uniform labels). Distillation:
-    (1 - w) L(labels) + w T^2 L(teacher at temperature T).
+    (1 - w) L(labels) + w T^2 L(teacher at temperature T). Here, L is the task's
+    loss, s is `label_smoothing`, w is `distillation_weight`, and T is
+    `distillation_temperature`.
     """
 
     def __init__(self, task: Task, recipe: RecipeConfig):

@@ -390,7 +390,8 @@ class MaskedLMHead(ConfiguredLayer):
           embeddings: the model's `AlbertEmbeddings`, which contain the tied
             table.
         """
-        x = self.layer_norm(self.activation(self.transform(x)))  # [B, P, E]
+        # [B, P, E], or [B, P, H] with `embedding_norm="hidden"`.
+        x = self.layer_norm(self.activation(self.transform(x)))
         x = tf.cast(x, tf.float32)  # many bfloat16 logits would be equal
         if not self.norm_first:
             kernel = tf.cast(embeddings.projection.float_kernel(), x.dtype)

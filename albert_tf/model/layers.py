@@ -397,7 +397,7 @@ class Weights:
 
     @contextlib.contextmanager
     def read_as(self, *tensors: tf.Tensor) -> Iterator[None]:
-        """Replace the blocks' variables by tensors ordered like `tensors`."""
+        """Replace variables with arguments in the order of `self.tensors`."""
         values = [*tensors[: len(self._variables)]]
         kernels = tensors[len(self._variables) :]
         for i, narrow in zip(self._kernels, kernels, strict=True):

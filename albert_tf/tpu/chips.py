@@ -27,7 +27,8 @@ class Chip:
       name_counts: the amount that each chip adds to the number in the name of a
         slice, such as v3-8.
       shapes: the available shapes of slices, in chips.
-      chip_config: the compiler's name for the chip's mode of operation.
+      chip_config: the compiler's name for the chip's mode of operation; None
+        means the default mode.
     """
 
     compiler_name: str

@@ -208,6 +208,9 @@ def sizes() -> list[int]:
 def interpolated_size(known: dict[int, int], memory: int) -> float:
     """Return the batch size at which linear extrapolation reaches `memory`.
 
+    If the line through the two nearest entries does not rise, the result is
+    twice the largest known size.
+
     Args:
       known: {batch size: bytes needed}; with only one entry, the result is 0.
       memory: bytes available.

@@ -76,6 +76,8 @@ class StepFile:
     Attributes:
       about: the description of the step.
       bundle: the checkpoint with the initial values.
+      programs: the serialized training step and evaluation.
+      shapes: {name: shape} of the step's arguments, in order.
     """
 
     def __init__(self, path: str):
@@ -126,7 +128,7 @@ class StepFile:
         return self.jax.jit(advance, donate_argnums=(0, 1))
 
     def nothing(self) -> Arrays:
-        """Return the sums at the beginning of a window, which are all zero."""
+        """Return the sums before the first step, which are all zero."""
         return {
             "report": np.zeros([2, len(self.about["names"])], np.float32),
             "norm": np.zeros([], np.float32),
@@ -277,7 +279,7 @@ class Run:
         return in_order(submit, records, BATCHES_AHEAD)
 
     def window(self, batches: Iterator[Arrays], steps: int) -> dict:
-        """Run some steps; return their mean losses and metrics, and their rate.
+        """Run some steps; return mean losses and metrics, and examples/s.
 
         `gradient_norm` is the largest norm of the steps, not the mean.
         """

@@ -136,6 +136,8 @@ def explain_differences(
 ) -> str:
     """Describe missing, unexpected and mis-shaped variables, one per line.
 
+    The result is "" if there are none.
+
     Args:
       wanted: {name: shape} of the model.
       stored: {name: shape} of the checkpoint.

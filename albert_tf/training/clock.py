@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+# The limit of the seconds per call; slow saving reduces it, but not below the
+# second number.
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
 # Seconds from SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0

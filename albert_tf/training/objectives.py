@@ -52,14 +52,14 @@ class PretrainingObjective:
         }
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the number of predictions and the number of pairs."""
+        """Return {term: weight}, the numbers of predictions and pairs."""
         return {
             "mlm": tf.reduce_sum(batch["masked_lm_weights"]),
             "sop": tf.reduce_sum(pair_weights(batch)),
         }
 
     def losses(self, model: AlbertForPretraining, batch: Batch, seed):
-        """Return the sums of both losses, and both accuracies."""
+        """Return the sums of losses, and both accuracies; see `Objective`."""
         outputs = model(
             batch["input_ids"],
             batch["input_mask"],
@@ -129,7 +129,7 @@ class PhonemeObjective:
         }
 
     def weights(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Return the number of trained symbols and the number of positions."""
+        """Return {term: weight}, the numbers of trained symbols and tokens."""
         return {
             "symbols": tf.reduce_sum(batch["symbol_weights"]),
             "words": tf.reduce_sum(tf.cast(batch["input_mask"], tf.float32)),

@@ -144,7 +144,8 @@ class Run:
     def due(self, every: int) -> bool:
         """Return whether an action with the interval `every` is due now.
 
-        An interval of 0 means after each return to Python.
+        An interval of 0 means after each return to Python. Every action is due
+        at the end. With a time budget, none is due shortly before the end.
         """
         left = self.last - self.step
         due = self.step % (every or 1) == 0 and left >= self.clock.slack * every
