@@ -23,7 +23,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 from albert_tf.tpu.run_step import StepFile  # noqa: E402
 
-# {part of a device's name: (rate in 16 bits, rate in float32)}: peak rates of
+# {part of a device's name: (16-bit rate, float32 rate)}: peak rates of
 # matrix products in TFLOP/s, from data sheets. XLA computes float32 products in
 # TF32 on GPUs that support TF32, and in bfloat16 on TPUs.
 PEAKS = {

@@ -53,7 +53,12 @@ IDS = ("input_ids", "input_mask", "segment_ids")
 
 
 def requests(data: dict, cut: bool) -> dict[str, list[dict]]:
-    """Return {turn: requests to send in the turn}."""
+    """Return {turn: requests to send in the turn}.
+
+    Args:
+      data: the arrays of inputs.
+      cut: whether the format accepts inputs that are shorter than `--length`.
+    """
     ids = {k: data[k] for k in IDS}
     one = {k: v[:1] for k, v in ids.items()}
     many = {k: np.resize(v, [32, v.shape[1]]) for k, v in ids.items()}

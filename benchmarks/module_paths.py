@@ -212,7 +212,7 @@ def row_to_metric(folder: Path) -> dict[str, None]:
 
 
 def question_to_answer(folder: Path) -> dict[str, None]:
-    """Load a question-answering model, and trace and call its signature."""
+    """Answer a question with a served model; return the modules that ran."""
     path = str(folder / "questions")
     task = exporting.question_task("simple")
     exporting.model_dir(path, str(folder / "model"), task)

@@ -90,7 +90,7 @@ def text_notes(features: Features, tokenizer: Tokenizer) -> list[str]:
 
 
 def notes(task: Task, features: Features, tokenizer: Tokenizer) -> list[str]:
-    """Return all lines on the examples of a split."""
+    """Return the lines to print about the examples of a split."""
     counts = label_counts(task, features)
     lines = label_notes(task, counts) if any(counts.values()) else []
     return [*lines, *text_notes(features, tokenizer)]

@@ -85,7 +85,10 @@ def load(s: Settings, job: Job, strategy: tf.distribute.Strategy) -> Evaluator:
 def train_in_output_dir(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> tuple[Job, Evaluator | None]:
-    """Train with the output directory locked; return the job and the result."""
+    """Train in the locked output directory; return the job and an evaluator.
+
+    The evaluator is None if training is incomplete.
+    """
     s = s.planned(len(job.training_split.features))
 
     def claim():
@@ -159,7 +162,10 @@ def write_summary(
 def run_job(
     s: Settings, job: Job, strategy: tf.distribute.Strategy
 ) -> Metrics | None:
-    """Train, evaluate and predict; return None if training is incomplete."""
+    """Train, evaluate and predict; return the metrics by split.
+
+    The result is None if training is incomplete.
+    """
     if s.run.do_train:
         job, model = train_in_output_dir(s, job, strategy)
     else:

@@ -168,8 +168,8 @@ def training_step(
 ) -> int:
     """Return the `step` by which `training_batches` rounds up batch lengths.
 
-    The rows have at most `most` tokens. 0 means that all batches have this
-    length.
+    The rows have at most `most` tokens. A step of 0 means that every batch is
+    padded to this length.
     """
     by_length, compiled = bucketed(run, strategy, "train"), training.jit_compile
     padded = run.length_bucketing == "none" or (compiled and not by_length)

@@ -127,7 +127,7 @@ def without_heads(
 
 
 EVAL_BATCH_SIZE = 32
-HEAD_EXAMPLES = 1000  # most training examples used to measure importance
+HEAD_EXAMPLES = 1000  # maximum number of examples that measure importance
 
 
 @dataclasses.dataclass(frozen=True)

@@ -169,7 +169,7 @@ class Step:
         }
 
     def lower(self, micro_batch: int) -> StepModule:
-        """Lower the step for a given micro-batch."""
+        """Lower the step for a given number of examples per micro-batch."""
         specs = self.specs(micro_batch)
 
         def step(*tensors):
@@ -193,7 +193,7 @@ class Step:
         return lower_step(function, specs, self.variables(), RESULTS[:1])
 
     def compile(self, micro_batch: int) -> Compiled:
-        """Compile the step for a given micro-batch."""
+        """Compile the step for a given number of examples per micro-batch."""
         return self.compiler.compile(self.lower(micro_batch).hlo)
 
 
@@ -235,8 +235,8 @@ def largest(
     Args:
       compile_size: a function that compiles the step for a micro-batch of a
         given size.
-      tried: {micro-batch: result}, with at least one result; this function adds
-        new results.
+      tried: {micro-batch size: result}, with at least one result; this function
+        adds new results.
       memory: bytes that a replica may use.
     """
     while True:

@@ -291,7 +291,7 @@ def fingerprint(model_dir: str) -> str:
 
 
 def check_claim(model_dir: str, config: AlbertConfig) -> None:
-    """Raise an error if a folder contains a model without exactly this config.
+    """Raise an error if a folder's model has a different config or none.
 
     The files of a run that ended before its first checkpoint do not count as a
     model.

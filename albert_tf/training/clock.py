@@ -1,4 +1,4 @@
-"""Clocks, which map steps to schedule positions, and the steps per call.
+"""Clocks map steps to schedule positions; `Pace` limits the steps per call.
 
 The schedules of the learning rate and of phases depend on the schedule
 position. In a run with a fixed number of steps, it is the number of steps so
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# The limit of the seconds per call; slow saving reduces it, but not below the
-# second number.
+# The longest call in seconds, and the minimum to which slow saving may reduce
+# this limit.
 SECONDS_PER_LOOP, LEAST_SECONDS = 5.0, 1.0
 # Seconds from SIGTERM until a preempted machine shuts down.
 NOTICE_SECONDS = 30.0
@@ -210,7 +210,7 @@ class BudgetClock(Clock):
             self.compiling = max(seconds - made, 0.0)
 
     def _least(self, step: int, over: bool) -> int:
-        """Return the smallest number of steps in which the rate can decay."""
+        """Return the fewest steps in which schedules may end; see `LAST_SHARE`."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
             return 0

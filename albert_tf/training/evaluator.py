@@ -156,7 +156,7 @@ class Evaluator:
         return self.summarize(report)
 
     def _prediction_step(self, outputs: Callable, spec):
-        """Return the function that predicts batches, traced once per spec."""
+        """Return a function that predicts batches of a spec; cache it."""
         known = (outputs, repr(spec))
         if known in self._prediction_steps:
             return self._prediction_steps[known]

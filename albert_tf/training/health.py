@@ -41,7 +41,7 @@ def mean(rows: list[dict], name: str) -> float:
 
 
 def windows(rows: list[dict], number: int) -> list[list[dict]]:
-    """Divide rows into windows with about the same number of steps."""
+    """Divide rows into at most `number` windows of about equally many steps."""
     total = sum(row["steps"] for row in rows)
     cuts: list[list[dict]] = [[] for _ in range(number)]
     done = 0
@@ -212,7 +212,7 @@ class Monitor:
         return notes | self.settled_notes(settled)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for the rows, at least one, since warm-up."""
+        """Return {kind: warning} for `settled`, the rows since warm-up."""
         recent = windows(settled, 4)[-1]
         return sentence_order_notes(recent) | loss_notes(settled)
 
@@ -243,7 +243,7 @@ class PhonemeMonitor(Monitor):
         return label_notes(rows) | super().notes(rows)
 
     def settled_notes(self, settled: list[dict]) -> dict[str, str]:
-        """Return {kind: warning} for the rows, at least one, since warm-up."""
+        """Return {kind: warning} for `settled`, the rows since warm-up."""
         accuracy = "masked_symbol_accuracy"
         known = self.by_frequency[accuracy] + CHANCE_MARGIN
         of_symbols = "Symbol", "symbols_loss", accuracy, known

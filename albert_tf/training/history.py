@@ -71,7 +71,7 @@ class History:
         return {k: v for k, v in values.items() if k not in ("step", "split")}
 
     def column(self, split: str, name: str) -> tuple[list, list]:
-        """Return the steps and values of one metric."""
+        """Return the steps and the values of one metric in a split."""
         rows = [r for r in self.rows if r["split"] == split and name in r]
         return [r["step"] for r in rows], [r[name] for r in rows]
 

@@ -167,7 +167,7 @@ class Evaluate(Hook):
 
 
 def keep_evaluated(run: Run) -> None:
-    """Write the evaluated weights to `best/` in the model directory."""
+    """Write the weights, or their averages if there are any, to `best/`."""
     with run.trainer.evaluated_weights():
         folder = files.join(run.output_dir, checkpoints.BEST)
         checkpoints.save(folder, run.trainer.weights, run.step)

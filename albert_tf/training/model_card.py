@@ -80,7 +80,7 @@ def shape_of(config: dict) -> str:
 
 
 def sources_of(flags: dict[str, str]) -> dict[str, str]:
-    """Return {name: value} for a run's inputs and the size of its last data."""
+    """Return a run's inputs, and the size of its last records, by name."""
     sources = {
         name: flags[flag]
         for flag, name in INPUT_FLAGS.items()

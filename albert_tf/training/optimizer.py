@@ -239,7 +239,7 @@ def adam_update(w, g, m, v, t, decay: float, c: Adam):
     return (u + decay * w if decay else u), m, v
 
 
-# The smallest number of elements of a variable that XLA updates. With XLA, an
+# The smallest number of elements at which XLA updates a variable. With XLA, an
 # update needs one pass over memory instead of ten. For small variables,
 # launching XLA's code would take longer than the passes that it saves.
 FUSED_SIZE = 1 << 16

@@ -231,8 +231,8 @@ def make_phases(
 ) -> tuple[Phase, ...]:
     """Return the phases of a run.
 
-    Batches have about as many tokens in each phase. If a folder occurs
-    again, reading continues after the last example read.
+    Batches have about the same number of tokens in all phases. If a folder
+    occurs again, reading continues after the last example read.
 
     Args:
       schedules: the schedules of data, depth and masks.
