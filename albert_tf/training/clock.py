@@ -210,7 +210,7 @@ class BudgetClock(Clock):
             self.compiling = max(seconds - made, 0.0)
 
     def _least(self, step: int, over: bool) -> int:
-        """Return the fewest steps in which schedules may end; see `LAST_SHARE`."""
+        """Return the fewest steps that may be left; see `LAST_SHARE`."""
         left = (self.end - self.at(step)) / (LAST_SHARE * self.end)
         if over and left <= 0.5:
             return 0
