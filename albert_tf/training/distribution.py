@@ -380,7 +380,7 @@ def fast_bfloat16() -> tuple[bool, str]:
 
 
 def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
-    """Return the precision, and this worker's device as the reason.
+    """Return the precision, and the device that is the reason.
 
     The precision is bfloat16 only if it is faster on all workers.
     """
@@ -388,6 +388,8 @@ def faster(strategy: tf.distribute.Strategy) -> tuple[str, str]:
         return "bfloat16", "a TPU"
     fast, why = fast_bfloat16()
     slow = any_process(strategy, not fast)
+    if slow and fast:
+        why = "another worker has a slower device for bfloat16"
     return "float32" if slow else "bfloat16", why
 
 

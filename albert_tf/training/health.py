@@ -74,6 +74,8 @@ def masked_spread(
       The quotient, or None if no text has two masked words.
     """
     real = weights > 0
+    if not real.any():
+        return None
     masks = real & (ids == np.bincount(ids[real]).argmax())
     texts = [
         x[mask].astype(float) for x, mask in zip(states, masks, strict=True)

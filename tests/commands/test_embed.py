@@ -154,7 +154,8 @@ def test_texts_have_128_tokens_by_default(pretrained_dir, tmp_path):
         c = completed(EmbedConfig(pretrained_dir, "a", "x.npy"), config)
         assert (c.max_seq_length, c.pooling) == (length, "mean")
     for kind in ("classification", "regression"):
-        find(kind).save(str(tmp_path))
+        labels = ("a", "b") if kind == "classification" else ()
+        dataclasses.replace(find(kind), labels=labels).save(str(tmp_path))
         c = completed(EmbedConfig(str(tmp_path), "a", "x.npy"), config)
         assert (c.max_seq_length, c.pooling) == (24, "mean")
     given = EmbedConfig(pretrained_dir, "a", "x.npy", "cls", max_seq_length=9)

@@ -107,7 +107,7 @@ def test_steps_follow_from_epochs():
     assert s.training.eval_steps == 7
     assert s.optimizer.num_warmup_steps == 1
     assert s.planned(900) == s  # given values stay
-    run = dataclasses.replace(s.run, num_train_epochs=0.0)
+    run = dataclasses.replace(s.run, num_train_epochs=1e-6)
     training = dataclasses.replace(s.training, num_train_steps=None)
     s = dataclasses.replace(s, run=run, training=training)
     assert s.planned(100).training.num_train_steps == 1

@@ -141,6 +141,7 @@ def test_the_spread_is_that_within_texts_at_masks():
     found = masked_spread(states.astype("f4"), ids, weights)
     assert found == pytest.approx((2 + 0) / (2 + 1) / square)
     assert masked_spread(states[2:], ids[2:], weights[2:]) is None
+    assert masked_spread(states, ids, 0 * weights) is None
 
 
 def test_a_collapse_is_told_by_the_last_spread():

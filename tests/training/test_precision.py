@@ -49,6 +49,14 @@ def test_auto_on_a_cpu(monkeypatch, capsys, names, dtype):
     assert said == TrainingConfig()
 
 
+def test_the_slowest_worker_decides(monkeypatch):
+    """If another worker is slow, the reason does not name this device."""
+    monkeypatch.setattr(distribution, "cpu_products", lambda: {"amx_bf16"})
+    monkeypatch.setattr(distribution, "any_process", lambda *_: True)
+    dtype, why = distribution.faster(tf.distribute.get_strategy())
+    assert dtype == "float32" and "amx" not in why and "worker" in why
+
+
 @pytest.mark.parametrize("capability", [None, (7, 5), (8, 0), (10, 0)])
 def test_auto_on_accelerators(monkeypatch, capability):
     """`auto` selects bfloat16 on TPUs and recent GPUs.
