@@ -96,7 +96,7 @@ def _kinds(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _begins_sentence(piece: str, kind: str) -> bool:
-    """Return whether a piece may begin a sentence.
+    """Return whether a piece may begin a sentence; a lone `WORD_MARK` may not.
 
     With SentencePiece, a space must precede the piece, except in scripts
     without spaces, such as Chinese, in which any letter may begin a sentence.
@@ -110,27 +110,41 @@ def _begins_sentence(piece: str, kind: str) -> bool:
 
 
 @functools.lru_cache(2)
-def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return two arrays [V]: whether a piece ends, or may begin, a sentence."""
+def _sentence_tables(tokenizer: Tokenizer) -> tuple[np.ndarray, ...]:
+    """Return whether pieces end or may begin a sentence, or are only a space.
+
+    Each of the three arrays is [V] bool.
+    """
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ends = [piece.lstrip(WORD_MARK) in ENDINGS for piece in pieces]
     begins = [_begins_sentence(piece, tokenizer.kind) for piece in pieces]
-    return np.array(ends), np.array(begins)
+    lone = [piece == WORD_MARK for piece in pieces]
+    return np.array(ends), np.array(begins), np.array(lone)
 
 
 def sentence_breaks(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """Return the indices, in ids [N], of tokens that begin a new sentence."""
-    ends, begins = _sentence_tables(tokenizer)
-    return 1 + np.flatnonzero(ends[ids[:-1]] & begins[ids[1:]])
+    """Return the indices, in ids [N], of tokens that begin a new sentence.
+
+    A piece that is only a space begins the sentence of the next piece, unless
+    this piece ends a sentence too, as in an ellipsis with spaces.
+    """
+    ends, begins, lone = _sentence_tables(tokenizer)
+    next_ends = np.append(ends[ids[1:]], True)
+    starts = begins[ids] | lone[ids] & ~next_ends
+    return 1 + np.flatnonzero(ends[ids[:-1]] & starts[1:])
 
 
 def _encode_unicode(tokenizer: Tokenizer, lines: Sequence[str]) -> Encoded:
     """Encode lines, and find where words begin by the Unicode rule."""
     ids, sizes, _ = _encode(tokenizer, lines)
     marked, first, last = (table[ids] for table in _kinds(tokenizer))
-    marked[_first_tokens(sizes)] = True
     goes_on = np.isin(first, (LETTERS, KATAKANA)) & (first == np.roll(last, 1))
-    return ids, sizes, marked | ~(goes_on | (first == JOINED))
+    starts = marked | ~(goes_on | (first == JOINED))
+    # A piece that is only a space belongs to the next word.
+    lone = _sentence_tables(tokenizer)[2][ids]
+    starts[1:] &= ~lone[:-1]
+    starts[_first_tokens(sizes)] = True
+    return ids, sizes, starts
 
 
 def _encode_by_words(
