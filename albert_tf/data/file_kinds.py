@@ -52,6 +52,11 @@ TABLES = {
     b"\xff\xff\xff\xff": ARROW,
 }
 
+# Nothing reveals which of the older encodings a text has.
+TO_UTF_8 = (
+    "convert it with `iconv -f ENCODING -t UTF-8 FILE > NEW`, where ENCODING "
+    "is often CP1252, CP1251, CP1256, SHIFT_JIS, EUC-KR or GB18030"
+)
 # (offset, bytes at the offset, format, command that converts the file)
 FROM_UTF_32 = "UTF-32", "iconv -f UTF-32 -t UTF-8 FILE > NEW"
 FROM_UTF_16 = "UTF-16", "iconv -f UTF-16 -t UTF-8 FILE > NEW"
@@ -435,5 +440,6 @@ def read_text(path: str, what: str) -> str:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{what} must be UTF-8. Received: {path}, byte {error.start}"
+            f"{what} must be UTF-8; {TO_UTF_8}. Received: {path}, "
+            f"byte {error.start}"
         ) from None

@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.base import files
 from albert_tf.base.errors import require
-from albert_tf.data.file_kinds import CSV, JSONL, TSV, BadData, Source
+from albert_tf.data.file_kinds import (
+    CSV,
+    JSONL,
+    TO_UTF_8,
+    TSV,
+    BadData,
+    Source,
+)
 
 LONGEST_FIELD = 2**31 - 1  # Python's csv allows 131,072 by default
 
@@ -59,12 +66,10 @@ def _decoded(source: Source, path: str, bad: Handler) -> Lines:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            message = (
-                f"{path}:{number}: the text must be UTF-8; convert a file from "
+            bad_bytes = BadData(
+                f"{path}:{number}: the text must be UTF-8; {TO_UTF_8}. "
+                f"Received: byte 0x{line[error.start]:02x} at {error.start}"
             )
-            message += "Windows with `iconv -f CP1252 -t UTF-8 FILE > NEW`. "
-            wrong = f"byte 0x{line[error.start]:02x} at {error.start}"
-            bad_bytes = BadData(f"{message}Received: {wrong}")
             text = bad(bad_bytes, line)
         if text is not None:
             text = text.removeprefix("\ufeff") if number == 1 else text

@@ -119,7 +119,8 @@ def read_texts(path: str) -> Iterator[str]:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
                 raise InputError(
-                    f"{path}:{number}: the text must be UTF-8"
+                    f"{path}:{number}: the text must be UTF-8; "
+                    f"{file_kinds.TO_UTF_8}."
                 ) from None
 
 

@@ -71,7 +71,7 @@ def test_json_lines(tmp_path):
         ("t.jsonl", '{"a": ' + "1" * 5_000, ["t.jsonl:1", "JSON object"]),
         ("t.tsv", "a\ta\nx\ty\n", ["t.tsv:1", "twice=a"]),
         ("t.tsv", " \n", ["empty", "t.tsv"]),
-        ("t.tsv", b"a\nx\xff\n", ["t.tsv:2", "CP1252", "byte 0xff at 1"]),
+        ("t.tsv", b"a\nx\xff\n", ["t.tsv:2", "-f ENCODING", "byte 0xff at 1"]),
         ("t.xls", "a\n", [".tsv", ".csv", ".jsonl", "t.xls"]),
     ],
 )

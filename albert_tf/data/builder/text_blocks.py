@@ -229,8 +229,8 @@ def _require_utf8(bad: int, lines: int, path: str) -> None:
     """Raise `InputError` if most lines in a file are not UTF-8."""
     require(
         2 * bad <= lines,
-        "`input_file` must be UTF-8 text, but most lines are not; convert it "
-        "(`iconv -f ENCODING -t UTF-8 FILE > NEW`) or leave it out.",
+        "`input_file` must be UTF-8 text, but most lines are not; leave it "
+        f"out, or {file_kinds.TO_UTF_8}.",
         file=f"{path}, {bad} of {lines} lines",
     )
 
