@@ -81,7 +81,11 @@ def test_classes_that_look_alike(labels, alike):
     ],
 )
 def test_suspicious_classes(words, kind, labels, numbers, note):
-    """A note names classes that are probably one class, many, or none."""
+    """A note is printed if classes look like mistakes.
+
+    Two classes may be one class, one class may be several classes, or each
+    example may have its own class.
+    """
     numbers = list(numbers)
     rows = features([4] * len(numbers), labels=numbers)
     _, *found = notes(task_with(labels, kind), rows, words)
@@ -89,7 +93,7 @@ def test_suspicious_classes(words, kind, labels, numbers, note):
 
 
 def test_suspicious_texts(words):
-    """A note states the number of empty first texts, and the unknown share."""
+    """Notes count empty first texts and state the share of unknown tokens."""
     task = task_with([])
     rows = features([2, 2, 8])
     empty = ["Note: in 2 rows, the first text is empty"]
@@ -106,7 +110,7 @@ def test_suspicious_texts(words):
 
 
 def test_other_labels_are_not_counted(words):
-    """Numbers, positions, tags and missing labels have no classes."""
+    """Numbers, tags and missing labels are not counted as classes."""
     assert not notes(find("regression"), features([4], labels=[0.5]), words)
     task = task_with(["O", "B-A"], "token_classification")
     assert not notes(task, features([4], labels=[[0, 1, 1]]), words)

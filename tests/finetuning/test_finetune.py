@@ -145,7 +145,7 @@ def test_texts_without_labels_can_be_predicted(copy, tmp_path, labels):
 def test_metrics_do_not_depend_on_the_batch(
     finished, opinions, tmp_path, size, monkeypatch
 ):
-    """Metrics do not depend on the batch size; no recipe is applied."""
+    """Metrics do not depend on the batch size; evaluation needs no recipe."""
     monkeypatch.setattr(finetuning_run, "with_recipe", None)
     metrics = run(
         model_dir=finished[0],
@@ -196,7 +196,7 @@ def test_the_best_weights_are_kept(pretrained, opinions, tmp_path, monkeypatch):
 def test_without_evaluation_the_last_weights_count(
     pretrained, opinions, tmp_path
 ):
-    """Training without evaluation results in a usable model."""
+    """After training without evaluation, later runs use the last weights."""
     output = str(tmp_path / "output")
     own = {k: opinions[k] for k in ("task", "train_file")}
     run(

@@ -115,7 +115,7 @@ def finetune(name, pretrained, tmp_path, steps, **values):
 
 @pytest.mark.slow
 def test_a_run_with_windows(pretrained, tmp_path):
-    """A run on windows evaluates every question.
+    """A run on windows of contexts evaluates every question.
 
     Only the run's directory is needed for predictions.
     """

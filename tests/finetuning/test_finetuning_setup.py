@@ -81,7 +81,7 @@ def test_the_first_split_chooses_the_best_weights():
     ],
 )
 def test_rows_are_counted_where_they_are_not_examples(words, examples, counts):
-    """The summary states the number of rows if texts have several rows."""
+    """The summary states the number of rows if examples have several rows."""
     rows = [(np.arange(n), n) for n in (4, 2, 4)]
     features = Features.from_rows(rows, {}, 0, max_seq_length=4)
     split = Split("train", range(examples), features)
@@ -128,7 +128,10 @@ def test_dropout_of_the_encoder_can_be_set(pretrained):
 
 
 def test_the_model_that_is_named_is_evaluated(finished, copy, tmp_path):
-    """When a model is evaluated, `output_dir` may contain no other model."""
+    """When a model is evaluated, `output_dir` may contain no other model.
+
+    If `model_dir` is not fine-tuned, the model in `output_dir` is evaluated.
+    """
     pretrained = tmp_path / "pretrained"
     for folder, expected in (
         (finished[0], finished[0]),

@@ -153,7 +153,10 @@ def test_the_loss_is_the_weighted_mean_of_both(data_dir, pretrained, tmp_path):
 
 
 def test_a_resumed_run_sees_the_same_batches(data_dir, pretrained, tmp_path):
-    """A resumed run continues with the batches of its step for each task."""
+    """A resumed run continues with the batches of its step for each task.
+
+    Tasks with the same examples read them in different orders.
+    """
     s, jobs = prepared(arguments(data_dir, pretrained, tmp_path))
     run = dataclasses.replace(s.run, length_bucketing="all")
     s = dataclasses.replace(s, run=run)

@@ -97,9 +97,10 @@ def check_average(plain, replicas, rounding):
 
 @eagerly()
 def test_the_average_is_that_of_the_formula(plain):
-    """At step t, the decay is d = min(decay, (t - 1) / (t + 9)), in float64.
+    """At step t, an average's decay is min(ema_decay, (t - 1) / (t + 9)).
 
-    The weights equal the weights of a run without averaging.
+    The expected average is computed in float64. The weights equal the weights
+    of a run without averaging.
     """
     check_average(plain, 1, 0)
 
@@ -111,9 +112,10 @@ def test_replicas_have_the_average_of_the_formula(plain):
 
 
 def test_adversarial_gradients_are_those_of_moved_words():
-    """Adversarial gradients are the sums of gradients before and after a move.
+    """Adversarial gradients are sums of plain gradients and perturbed ones.
 
-    The move changes the table rows of the example's words; no word repeats.
+    The perturbation changes the table rows of the example's words; no word
+    repeats.
     """
     trainer = make_trainer(fgm_epsilon=0.7)
     example = {k: x[:1].copy() for k, x in tiny.make_data().items()}
@@ -261,9 +263,10 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
     ],
 )
 def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
-    """The last weights are kept unless they were evaluated or are in use.
+    """The last weights are kept unless they were evaluated or are used anyway.
 
-    An unfinished run keeps nothing and restores no weights.
+    Only the chief keeps weights. An unfinished run keeps nothing and restores
+    no weights.
     """
     how = {"step": 5, "evaluated": 3, "best": "o/best/ckpt-3"} | run
     how = {"ended_early": False, "chief": True, "last_good": "o/ckpt-5"} | how

@@ -31,7 +31,10 @@ def test_absent_choices_have_no_share():
 
 @pytest.mark.parametrize("bucketed", [False, True])
 def test_outputs_of_tokens_stand_beside_them(bucketed):
-    """Shuffling keeps a teacher's outputs together with their tokens."""
+    """Sorting by length keeps a teacher's outputs together with their tokens.
+
+    Padding has the given fill value.
+    """
     lengths = [3, 20, 9]
     rows = [(np.arange(1, n + 1, dtype=np.int32), n) for n in lengths]
     features = Features.from_rows(rows, {}, 0, 24)

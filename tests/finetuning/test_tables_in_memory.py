@@ -79,7 +79,7 @@ def examples(kind, source, **columns):
 
 
 def test_questions_of_a_table(tmp_path):
-    """Rows in the hub's SQuAD format are read like an equal SQuAD file."""
+    """Rows in Hugging Face's SQuAD format are read like an equal SQuAD file."""
     qa = {
         "id": "q1",
         "question": "Who?",

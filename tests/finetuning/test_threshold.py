@@ -1,4 +1,4 @@
-"""SQuAD 2.0's threshold, from the best evaluation to the export."""
+"""SQuAD 2.0's null-odds threshold, from the best evaluation to the export."""
 
 import json
 import os
@@ -26,7 +26,10 @@ F1 = [0.5, 0.9, 0.7, 0.6]  # in evaluations during training
 
 
 def write_questions(path, number, seed, known, impossible=True):
-    """Write questions about opinions; every third question has no answer."""
+    """Write questions about opinions; return the path.
+
+    If answers are known and `impossible` is set, every third question has none.
+    """
     paragraphs = []
     for i, (text, _) in enumerate(tiny_tasks.opinions(number, seed)):
         qa = {"id": f"q{i}", "question": QUESTION}
@@ -206,7 +209,7 @@ def test_litert_answers_as_the_predictions(whole, questions, tmp_path):
 
 @pytest.mark.slow
 def test_a_savedmodel_with_another_threshold(whole, questions, tmp_path):
-    """The `task.json` of a SavedModel states the threshold of the model."""
+    """A SavedModel uses the export's threshold; its `task.json` states it."""
     folder = str(tmp_path / "out")
     odds = read(whole[0], "null_odds")
     other = float(np.median(list(odds.values()))) + 1e-4

@@ -36,7 +36,7 @@ def finetuned(folder, config, tokenizer, seed):
 
 
 def job_of(tokenizer):
-    """Return a student's job with rows of different lengths."""
+    """Return a job with rows of different lengths."""
     examples = [Example(str(i), x, "", "bad") for i, x in enumerate(TEXTS)]
     features = TASK.features(examples, tokenizer)
     split = Split("train", examples, features)

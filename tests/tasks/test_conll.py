@@ -278,7 +278,11 @@ def test_words_are_numbered_in_every_sentence(text, numbered):
 
 
 def test_a_tag_is_in_the_last_of_several_columns():
-    """In prediction, a tag column beyond the end of a line means no tag."""
+    """By default, the last of several columns has the tag.
+
+    A column beyond the end of a line means no tag. If a tag is required, a line
+    with only one column is an error.
+    """
     assert conll.tag_of(["a", "B", "C"], "", True, "") == "C"
     for number, tag in (("2", "B"), ("3", None)):
         assert conll.tag_of(["a", " B "], number, False, "") == tag

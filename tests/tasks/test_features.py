@@ -59,7 +59,7 @@ def test_rows_that_may_have_been_cut(words):
 
 
 def test_windows_of_the_release():
-    """Windows begin at each stride until a window reaches the text's end."""
+    """Windows begin at multiples of the stride, until one reaches the end."""
     assert make_windows(10, 6, 3) == [(0, 6), (3, 6), (6, 4)]
     assert make_windows(6, 6, 3) == [(0, 6)]
     assert make_windows(7, 6, 6) == [(0, 6), (6, 1)]

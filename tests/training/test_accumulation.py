@@ -11,17 +11,18 @@ from albert_tf.training.trainer import accumulated
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_no_more_than_a_micro_batch_is_computed_at_once(pieces):
-    """Every example is in one of the equal micro-batches, whose results add up.
+    """Every example is in one micro-batch, and the results are summed.
 
-    A micro-batch starts only when the previous micro-batch has ended, although
-    it does not need the results of the previous micro-batch.
+    The micro-batches have equal sizes. A micro-batch starts only when the
+    previous micro-batch has ended, although it does not need the results of the
+    previous micro-batch.
     """
     batch = {"x": tf.reshape(tf.range(12.0), [6, 2])}
     seen, begun, most = [], [], []
 
     def work(x):
         begun.append(x)
-        time.sleep(0.05)  # time for other parts to start
+        time.sleep(0.05)  # time for other micro-batches to start
         most.append(len(begun))
         begun.pop()
         return x

@@ -9,9 +9,9 @@ from albert_tf.training.training_config import TrainingConfig
 
 
 def test_the_automatic_rate_is_the_square_root_rule(capsys):
-    """For a batch size of 4096, the rate `auto` is the rate of the paper.
+    """The rate `auto` is proportional to the square root of the batch size.
 
-    For a batch size of 1024, the rate is half as high.
+    For a batch size of 4096, it is the learning rate of the ALBERT paper.
     """
     auto = OptimizerConfig(learning_rate="auto")
     for batch, rate in ((4096, 0.00176), (1024, 0.00088), (64, 0.00022)):

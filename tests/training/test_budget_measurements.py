@@ -1,4 +1,4 @@
-"""The measurements of a time budget, on a simulated machine."""
+"""The measurements that a time budget makes, on a simulated machine."""
 
 import dataclasses
 import types
@@ -57,8 +57,9 @@ def test_a_rehearsal_times_what_is_compiled_and_imported(
 ):
     """A rehearsal uses the times of the second evaluation and the second plot.
 
-    The time of the evaluation is scaled to all batches, and divided by the time
-    of a step. Only the chief draws plots.
+    The first ones include compilation and imports. The time of the evaluation
+    is scaled to all batches, and divided by the time of a step. Only the chief
+    draws plots.
     """
     calls, turns, plots = [], [], []
 
@@ -123,7 +124,7 @@ def fake_trainer(clock, pace, made):
 def test_twice_as_many_steps_are_timed_until_they_suffice(
     clock, pace, most, steps, found
 ):
-    """The number of steps doubles until a call takes half of the time limit.
+    """The number of steps doubles until a call takes half the time limit.
 
     The first call, which compiles, does not count.
     """
@@ -135,10 +136,7 @@ def test_twice_as_many_steps_are_timed_until_they_suffice(
 
 
 def test_the_time_to_compile_is_the_rest_of_a_measurement(clock, monkeypatch):
-    """The time to compile is a measurement's time without the timed steps.
-
-    This time includes creating the trainer.
-    """
+    """The time to compile is a measurement's time without the timed steps."""
 
     def timed(setup, trainer, most):
         clock.now += 10.0 + most
@@ -151,7 +149,7 @@ def test_the_time_to_compile_is_the_rest_of_a_measurement(clock, monkeypatch):
 
 @pytest.mark.parametrize("seconds, left", [(2.5, 2.5), (0.5, 1.0), (-9.0, 1.0)])
 def test_resources_are_those_of_the_run(seconds, left):
-    """Resources have the sizes of a run's records, model and strategy.
+    """Resources describe a run's records, model and strategy.
 
     The available time is at least 1 s.
     """
@@ -303,7 +301,7 @@ def test_a_budget_rehearses_all_held_out_batches():
 
 @pytest.mark.parametrize("step, rate", [(20, "0.5"), (0, "0")])
 def test_the_end_states_the_time_used(capsys, step, rate):
-    """The used time, the steps and the last learning rate are printed.
+    """The time used, the number of steps and the last rate are printed.
 
     The setup gets the run's last step as `num_train_steps`.
     """
@@ -331,8 +329,8 @@ def test_the_end_states_the_time_used(capsys, step, rate):
 def test_a_run_whose_time_is_up_says_so(tmp_path, capsys, kept, over):
     """A message is printed only if the time of a run is up.
 
-    New checkpoints record whether the time is over; old checkpoints record only
-    the last step.
+    Checkpoints record whether the time is over; those of earlier versions
+    record only the last step.
     """
     folder, state = str(tmp_path), {"x": tf.Variable(0.0)}
     kept = kept | {"choices": {}}

@@ -1,4 +1,4 @@
-"""A time budget uses the values of trials, scaled to the size of the run."""
+"""A time budget chooses the best values of trials, scaled to the run's size."""
 
 import dataclasses
 
@@ -20,7 +20,11 @@ DEFAULTS = vars(OptimizerConfig()) | vars(TrainingConfig())
 
 
 def choose(means=TRIAL, **said):
-    """Return {setting: value} for all settings that a budget chooses."""
+    """Return {setting: value} with a budget's choices.
+
+    Settings that the budget does not choose have the given values or their
+    defaults.
+    """
     values = DEFAULTS | said
     return values | values_of(
         budget_rules.choose_values(means, values, set(said))
@@ -107,7 +111,8 @@ def test_the_precision_is_the_faster_one():
 def test_the_batch_grows_with_the_root_of_the_tokens():
     """The batch size grows with the square root of the number of tokens.
 
-    This rule applies to runs of more than 1e8 tokens.
+    This rule applies to runs of more than 1e8 tokens. The batch size is a
+    multiple of the number of micro-batches of all replicas.
     """
     fast = dataclasses.replace(TRIAL, example_seconds=1e-6, seconds=25_000.0)
     values = choose(fast)  # sqrt(1.6e12 / 1e8) is 126
@@ -129,7 +134,7 @@ def test_the_batch_grows_with_the_root_of_the_tokens():
     "examples, number", [(1000, 10), (3000, 6), (100_000, 2)]
 )
 def test_evaluations_take_their_share(examples, number):
-    """Ten evaluations take 5% of the time; if they are slow, there are fewer.
+    """Evaluations get 5% of the time: ten evaluations, or fewer if slow.
 
     An example takes 1.6 ms, so 19,200 examples fit into 30 s. At least two
     evaluations are made.
@@ -169,10 +174,7 @@ def test_half_of_the_layers_run_at_first(layers, groups, sharing, depths):
 
 
 def test_masks_change_only_where_they_are_made_while_reading():
-    """With dynamic masking, the mask rate falls from 0.3 to 0.15.
-
-    Evaluation also uses 0.15.
-    """
+    """With dynamic masking, the mask rate falls from 0.3 to 0.2 and 0.15."""
     values = values_of(budget_rules.choose_start(tiny.CONFIG, dynamic=True))
     masks = values["mask_schedule"]
     rates = read_schedules("records", None, masks, tiny.CONFIG).masked_lm_prob
@@ -180,7 +182,7 @@ def test_masks_change_only_where_they_are_made_while_reading():
 
 
 def test_the_shortest_budget_gives_each_phase_a_step():
-    """Even if only a few steps fit, the chosen schedules are valid."""
+    """Even if only a few steps fit, each phase has at least one step."""
     values = choose(dataclasses.replace(TRIAL, seconds=1e-3))
     assert (values["num_train_steps"], values["num_warmup_steps"]) == (10, 1)
     config = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)

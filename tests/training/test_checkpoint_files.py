@@ -76,7 +76,7 @@ def test_a_checkpoint_without_read_permission_is_not_damaged(folder):
 
 
 def test_a_size_that_no_memory_holds(folder, capsys):
-    """A damaged size in an index is damage, not a lack of memory.
+    """An impossible size in an index is reported as damage.
 
     A footer of 48 bytes locates two blocks by their offsets and sizes (varints)
     and ends with a fixed number.
@@ -95,7 +95,8 @@ def test_a_size_that_no_memory_holds(folder, capsys):
 def test_a_resume_reads_what_it_takes_once(folder, monkeypatch, capsys):
     """If restoring detects damage, the previous checkpoint is restored.
 
-    An intact checkpoint of another model raises an error and is not skipped.
+    No file is read in advance to detect damage. An intact checkpoint of another
+    model raises an error and is not skipped.
     """
     monkeypatch.setattr(checkpoint_files, "read_all", None)
     state = variables(5.0)
@@ -139,7 +140,7 @@ def test_a_list_with_other_names_keeps_the_checkpoints_steps(folder):
 
 
 def test_no_whole_checkpoint_is_an_error(folder):
-    """If all checkpoints are damaged, a run does not start from scratch."""
+    """If all checkpoints are damaged, an error names them."""
     for path in folder.glob("ckpt-*.data*"):
         path.write_bytes(b"")
     with pytest.raises(InputError, match="(?s)start over.*ckpt-3.*ckpt-1"):
@@ -200,7 +201,10 @@ def test_the_newest_are_kept(tmp_path):
 
 
 def test_saving_removes_old_lost_and_unfinished_ones(folder):
-    """Saving removes old, later and unfinished checkpoints, not other files."""
+    """Saving removes later and unfinished checkpoints, but no other files.
+
+    A checkpoint of the same step is replaced.
+    """
     (folder / "ckpt-9_temp").mkdir()
     (folder / "ckpt-9_temp" / "part").write_text("x")
     (folder / "notes.txt").write_text("mine")

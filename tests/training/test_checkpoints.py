@@ -45,7 +45,7 @@ def test_names_may_hold_any_mark(tmp_path):
     checkpoints.restore(prefix, found)
     assert [float(v) for v in found.values()] == [1.0, 2.0, 3.0, 4.0]
     assert checkpoints.reader(prefix)("a.S/..c") == 3.0
-    checkpoints.save(str(tmp_path), saved, 1)  # by default, only the newest
+    checkpoints.save(str(tmp_path), saved, 1)  # by default, keep only one
     names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
     assert names == {"ckpt-1", "checkpoint"}
 
@@ -138,7 +138,7 @@ class TestSeveralFiles:
                 np.testing.assert_array_equal(value, variable)
 
     def test_damage_of_any_file_is_noticed(self, tmp_path, capsys):
-        """If any file is damaged, the previous checkpoint is restored."""
+        """If any file is damaged, the previous checkpoint is used."""
         checkpoints.save(str(tmp_path), self.variables(1.0), 1, keep=2)
         checkpoints.save(str(tmp_path), self.variables(2.0), 2, keep=2)
         paths = sorted(tmp_path.glob("ckpt-2.data-*"))

@@ -24,10 +24,10 @@ class Machine:
     """Durations on a simulated machine, in seconds.
 
     Attributes:
-      pace: a function from a share of the time to seconds per step.
+      pace: a function from the used fraction of the time to seconds per step.
       evaluation: seconds per evaluation if a step takes 0.8 s.
       checkpoint: seconds per checkpoint.
-      compiling: seconds of the first step of a phase in a process.
+      compiling: seconds that each process takes to compile a phase's step.
     """
 
     pace: object = lambda share: 0.8
@@ -63,11 +63,13 @@ class Simulation:
       machine: the durations.
       eval_steps, save_steps: steps between evaluations and between saves.
       hours: the time budget.
-      layers: {position at which a phase ends: number of layers}.
+      layers: {position at which a phase ends: number of layers}. By default,
+        the run has one phase with one layer.
 
     Attributes:
       made: {layers: number of steps with this number of layers}.
-      now: seconds on the clock, without pauses.
+      now: seconds on the clock, including pauses.
+      paused: seconds on the clock that do not count as time used.
       rates: {step: learning rate}.
       saved: (step, state) of the last checkpoint.
     """
@@ -88,7 +90,10 @@ class Simulation:
         self.rate = RunRate(config, PLANNED)
 
     def clock(self, known):
-        """Return the clock of a process that starts at this moment."""
+        """Return the clock of a process that starts at this moment.
+
+        A new run expects `known` seconds per step.
+        """
         kept = self.saved[1]
         return BudgetClock(
             PLANNED,
@@ -124,7 +129,8 @@ class Simulation:
     def process(self, dies_at=None, known=0.8):
         """Run from the last checkpoint to the end; return the clock.
 
-        A run that dies raises an error instead.
+        At step `dies_at`, raise `Killed` instead. A new run expects `known`
+        seconds per step.
         """
         machine, clock = self.machine, self.clock(known)
         run = SimulatedRun(clock, self.phases, self.saved[0])
@@ -195,9 +201,9 @@ SCHEDULES = {
 def test_a_short_run_with_schedules_ends_at_no_rate(name, seconds):
     """A short run ends with a low rate, after at least one step of each phase.
 
-    Each phase compiles for 10 s. A run ends on time if its phases compile in
-    less than half of the time. Any other run is late by at most the time to
-    compile plus a hundredth of the planned steps.
+    Each phase compiles for 10 s. A run whose phases compile in less than half
+    of the time is late by less than 2%. Any other run is late by less than the
+    time to compile plus 9 s.
     """
     machine = Machine(lambda share: 0.05, 0.2, 0.1, compiling=10.0)
     ends = SCHEDULES[name]
@@ -223,7 +229,7 @@ def test_the_steps_follow_the_pace():
 
 
 def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
-    """At the expected pace, learning rates equal those of `WarmupDecay`."""
+    """At the expected pace, rates are close to those of `WarmupDecay`."""
     pace = (HOURS * 3600 - 2.0) / PLANNED
     machine = Machine(lambda share: pace, 2.0, 0.0, compiling=0.0)
     simulation = Simulation(machine, 10**6, 10**6)
@@ -237,7 +243,7 @@ def test_a_run_that_goes_as_planned_has_the_ordinary_schedule():
 def test_a_kill_and_a_pause_take_no_time():
     """A resumed run has about as many steps as an uninterrupted run.
 
-    The learning rates are the same, too.
+    The learning rate continues at the value of the uninterrupted run.
     """
     whole, broken = Simulation(Machine()), Simulation(Machine())
     whole.process()
@@ -269,7 +275,10 @@ def test_a_run_of_steps_is_where_its_step_is():
 
 
 def test_a_budget_counts_what_is_due():
-    """The time left excludes a run's last evaluations and its last save."""
+    """The time left excludes a run's last evaluations, save and closing work.
+
+    A step also takes its share of evaluations and checkpoints.
+    """
     clock = BudgetClock(
         1000, 20, 400.0, 2.0, seconds=200.0, step_seconds=1.0, eval_steps=10,
         save_steps=25, evaluation=2.0, checkpoint=5.0, closing=3.0, again=1,

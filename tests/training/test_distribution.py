@@ -110,7 +110,7 @@ def test_auto_takes_the_workers_of_tf_config(monkeypatch):
 
 
 def test_a_tpu_must_be_named():
-    """The strategy `tpu` without a name raises an error early."""
+    """`DistributionConfig` rejects the strategy `tpu` without a TPU's name."""
     with pytest.raises(InputError, match="`tpu_name` must be set"):
         DistributionConfig(distribution_strategy="tpu")
 

@@ -100,7 +100,7 @@ def test_a_processor_computes_batches_at_once_to_the_same_bits(
 
 
 def two_hosts():
-    """Return a strategy with two replicas, each on its own host."""
+    """Return a strategy with two replicas, each on its own simulated host."""
     strategy = make_strategy(DistributionConfig(num_cpu_replicas=2))
     devices = strategy.extended.worker_devices
     strategy.extended._input_workers_devices = tuple((d, (d,)) for d in devices)
@@ -202,9 +202,9 @@ def test_one_program_evaluates_on_hosts_in_other_processes():
 
 @eagerly()
 def test_examples_of_one_segment_have_words_and_no_order():
-    """Labels of single segments do not affect the sentence-order loss.
+    """Labels of single-segment examples do not affect sentence-order metrics.
 
-    Without pairs, this loss is 0.
+    Without pairs, these metrics are 0.
     """
     evaluator = loss_evaluator(make_strategy(DistributionConfig()))
     data = tiny.make_data(1)

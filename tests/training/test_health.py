@@ -76,7 +76,7 @@ def test_the_warmup_is_not_judged():
 
 
 def test_small_batches_need_more_steps():
-    """Too few examples cause no warning, because they may differ by chance."""
+    """Too few examples cause no warning: their accuracy may vary by chance."""
     sick = rows(falling, 0.5)
     assert not monitor(batch=1).notes(sick)
     assert monitor(batch=4).notes(sick)

@@ -42,7 +42,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, steps_per_loop):
 
 
 def poisoned(bad_examples):
-    """Return batches in which the losses of some examples are infinite."""
+    """Return a function for batches in which some losses are infinite."""
 
     def batches(start, num_shards, shard, batch_size):
         data = tiny.make_data()
@@ -168,7 +168,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
 def test_hours_are_told_once_the_pace_is_measured(tmp_path, capfd, windows):
     """The hours left are printed only after a second window of steps.
 
-    The first window includes compilation, and does not affect the pace.
+    The first window includes compilation, so it says nothing about the pace.
     """
 
     class Stop(Hook):

@@ -33,9 +33,9 @@ def layer_with(values):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("variant", [{}, {"bias_correction": True}])
 def test_three_steps_equal_the_loop_s(rule, variant):
-    """Three steps use the training loop's schedule, clipping and update rule.
+    """After three steps, weights equal those of the training loop's optimizer.
 
-    Variables that are excluded from weight decay are compared, too.
+    The steps include the schedule, clipping and exclusions from weight decay.
     """
     rng = np.random.default_rng(2)
     start = {n: rng.normal(size=s).astype("f4") for n, s in SHAPES.items()}
@@ -176,7 +176,7 @@ def test_files_of_earlier_releases_load():
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 def test_variables_of_other_types(rule, dtype):
-    """Variables of other types change as float32 variables do, to rounding."""
+    """Variables of other types change as float32 ones do, up to rounding."""
     rng = np.random.default_rng(5)
     shapes = {"kernel": (3, 4), "bias": (5,)}
     values = {n: rng.normal(size=s) for n, s in shapes.items()}
@@ -200,7 +200,7 @@ def test_variables_of_other_types(rule, dtype):
 
 
 def test_variables_that_cannot_be_updated():
-    """Float8 variables, and variables that changed later, raise errors."""
+    """Float8 variables, and other variables than at `build`, raise errors."""
     layer = layer_with({"kernel": np.ones([2, 2], "f4")})
     optimizer = AdamW(0.1)
     optimizer.build(layer.trainable_variables)

@@ -78,7 +78,7 @@ def test_the_head_at_repeats_needs_a_tokenizer_room_and_a_head(
 def test_room_for_repeats_is_two_heads_of_eight(width, size, first, wide):
     """A head for repeated words needs embeddings twice as wide as a head.
 
-    This width must be at least 16, and normalization must precede projection.
+    Heads must be at least 8 wide, and normalization must precede projection.
     """
     config = types.SimpleNamespace(embedding_size=width, head_size=size)
     embeddings = types.SimpleNamespace(norm_first=first)
@@ -206,10 +206,11 @@ def test_scores_are_those_of_the_constants():
 
 
 def test_reserved_dimensions_leave_the_sizes_of_the_others():
-    """All words get the same norm in the dimensions for words.
+    """`reserve_dimensions` gives words equal norms in the dimensions for words.
 
-    All words also get the same norm in the shared dimensions. The ratio of the
-    two norms and the table's mean square do not change.
+    Words also get equal norms in the shared dimensions, and zeros in the
+    dimensions for positions. The ratio of the two norms and the table's mean
+    square do not change. A row of zeros stays 0.
     """
     places, words = informed_start.kept_apart(20, 8)
     assert (places.tolist(), words.tolist()) == ([0, 1, 4, 5], [17, 18, 19])

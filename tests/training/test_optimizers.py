@@ -102,7 +102,8 @@ def test_norms_and_biases_are_excluded_and_tables_are_not():
 def test_clipping_scales_only_above_the_limit():
     """Clipping limits the gradients' norm and keeps their direction.
 
-    If a gradient is NaN, the reported norm is NaN.
+    A limit of 0 turns clipping off. If a gradient is NaN, the reported norm is
+    NaN.
     """
     gradients = [tf.constant([3.0]), tf.constant([[4.0]])]
     scaled, norm = clip(gradients, 1.0)
@@ -224,6 +225,6 @@ def test_three_steps_equal_the_released_ones(rule):
             expected = goldens.to_ours(recorded, golden.config)
             for name, value in expected.items():
                 found = trainer.weights[name].numpy()
-                # AdamW divides a gradient that is nearly 0 by its
-                # own size: machines differ by up to 2.3e-5 of steps of 0.01.
+                # AdamW divides a gradient that is nearly 0 by its own size.
+                # With steps of 0.01, machines differ by up to 2.3e-5.
                 np.testing.assert_allclose(found, value, atol=5e-5)

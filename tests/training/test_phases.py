@@ -1,4 +1,4 @@
-"""Phases from schedules: boundaries, batches and data positions."""
+"""The phases of schedules: boundaries, batches, shapes and summaries."""
 
 import dataclasses
 
@@ -70,7 +70,10 @@ def test_what_is_no_schedule_is_refused(text):
 
 
 def test_there_are_no_more_prediction_places_than_a_rate_needs():
-    """The mask rate limits the number of predictions; the records do not."""
+    """With a mask schedule, the mask rate limits the number of predictions.
+
+    The records' own limit does not apply.
+    """
     limited = dataclasses.replace(
         RECORDS["a"], settings=DYNAMIC | {"max_predictions_per_seq": 5}
     )
@@ -126,7 +129,7 @@ def test_every_value_needs_a_step():
 
 
 def test_records_with_masks_have_no_schedule_of_them():
-    """A mask schedule raises an error that names a folder with fixed masks."""
+    """The error for a mask schedule names a folder whose masks are fixed."""
     check_mask_schedule("0.3:0.5,0.15", RECORDS)
     static = RECORDS | {"d": dataclasses.replace(RECORDS["a"], settings={})}
     with pytest.raises(InputError, match="data_dir=d with masks"):

@@ -166,7 +166,7 @@ def test_metrics_by_hand():
 def test_heads_are_kept_only_with_their_words(
     records, trained, tmp_path, capsys
 ):
-    """Records with other words get a new word head.
+    """A warm start on records with other words gets a new word head.
 
     Records with other symbols require `init_state=transplant`.
     """
@@ -236,8 +236,8 @@ def test_settings_of_words_are_refused(records, tmp_path, settings):
 def damaged(records, folder, name, value):
     """Copy the records with wrong values; return the path of the changed file.
 
-    The value is put at the end of all training records except the first ones.
-    The first records are checked before a run.
+    The value is put at the end of all training records except the first ones,
+    which are checked before a run.
     """
     shutil.copytree(records / "records", folder / "records")
     shutil.copy(records / "model.json", folder)

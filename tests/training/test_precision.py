@@ -20,7 +20,7 @@ AUTO = TrainingConfig(dtype="auto")
     ],
 )
 def test_the_cpu_says_what_it_multiplies(tmp_path, flags, names):
-    """A CPU's bfloat16 instructions are found as whole words in a file.
+    """A CPU's bfloat16 instructions are found as whole words in `cpuinfo`.
 
     Without the file, the result is an empty set.
     """

@@ -63,7 +63,7 @@ def test_every_size_has_its_flagfiles():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_hyperparameters_are_the_papers(parsed, name):
-    """Hyperparameters are those in Section 4.1 of the paper.
+    """Hyperparameters are those in Section 4.1 of the ALBERT paper.
 
     These include LAMB, batch size 4096, learning rate 0.00176 and 125,000
     steps.
@@ -143,8 +143,8 @@ def test_going_on_in_a_domain_is_slow_and_short(parsed):
 def test_the_batch_is_cut_evenly(parsed, name):
     """Each batch can be divided into equal micro-batches on all replicas.
 
-    Micro-batches are multiples of 8, unless they were chosen for the scratchpad
-    memory.
+    Micro-batches are multiples of 8, unless they were chosen for a TPU v5e's
+    scratchpad memory.
     """
     slices = {"base": 256, "large": 256, "xlarge": 512, "xxlarge": 512}
     replicas = slices.get(name, 8 if name.endswith("-8") else 1)

@@ -91,7 +91,7 @@ def test_a_killed_run_ends_with_the_unbroken_runs_bits(
 
 
 def assert_equal_figures(left, right):
-    """Require equal held-out metrics of two runs at steps 20, 40 and 60."""
+    """Require equal held-out metrics, up to rounding, at steps 20, 40, 60."""
     expected, found = (
         [r for r in History.read(str(x)).rows if r.pop("split") == "eval"]
         for x in (left, right)
@@ -295,7 +295,7 @@ def test_a_stop_of_one_worker_stops_and_resumes_both(
 def test_workers_share_a_budget(data_dir, config, tmp_path):
     """The chief's clock determines choices and steps for both workers.
 
-    A worker that does not see the chief's checkpoint raises an error.
+    If a worker does not see the chief's checkpoint, both workers fail.
     """
     output = tmp_path / "model"
     plain = command(data_dir, config, output)

@@ -33,7 +33,7 @@ LENGTH = 16
 
 
 def test_a_run_leaves_a_whole_model_directory(data_dir, config, trained):
-    """A run writes its config, tokenizer, checkpoint, flags and curves."""
+    """A run writes its tokenizer, checkpoint, flags and curves."""
     _, output, metrics = trained
     names = "loss mlm_loss sop_loss mlm_accuracy sop_accuracy"
     assert set(metrics) == set(names.split())
@@ -62,8 +62,9 @@ def test_a_new_model_begins_with_what_the_records_tell(
 ):
     """A new model uses piece counts only if they exist and are requested.
 
-    Position embeddings start as waves of equal size. Vectors of pieces also
-    have equal sizes, and special pieces stay random.
+    Informed position embeddings start as waves of equal size. Vectors of pieces
+    also have equal sizes, and special pieces stay random. With
+    `compat=google`, all weights stay random.
     """
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"
@@ -330,7 +331,7 @@ def test_another_models_directory_is_refused(
         (output / file).unlink()
     run(data_dir, path, output, hooks=[Look(lambda run: None)])
     assert AlbertConfig.from_model_dir(str(output)) == other
-    (output / "run.flags").unlink()  # like another program's file
+    (output / "run.flags").unlink()  # as if another program wrote it
     with pytest.raises(InputError, match="another model's checkpoints"):
         run(data_dir, config[0], output)
 

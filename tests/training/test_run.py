@@ -163,7 +163,7 @@ def test_an_ignored_interrupt_stays_ignored():
 
 @pytest.mark.parametrize(("later", "steps"), [(0, 3), (1, 2), (2, 1), (3, 1)])
 def test_each_later_phase_is_left_a_step(later, steps, monkeypatch):
-    """The current phase leaves a step for each later phase, but runs one."""
+    """A phase leaves a step for each later phase, but runs at least one."""
     monkeypatch.setattr(distribution, "of_chief", lambda strategy, n: n)
     own = mock.Mock(step=10, end=13, last=13, seconds={}, _ahead=[None] * later)
     own.clock.most.return_value = own.clock.steps_to.return_value = 9
@@ -241,7 +241,7 @@ def resume_notes(folder, **kwargs):
 
 
 def test_what_differs_on_resuming_is_said(unbroken):
-    """On a resume, notes list the old and new values of changed settings."""
+    """When a run resumes, notes list old and new values of changed settings."""
     assert resume_notes(unbroken[0]) == []
     notes = resume_notes(
         unbroken[0],
@@ -310,7 +310,10 @@ def test_another_number_of_replicas_is_stated(unbroken, tmp_path, capfd):
 def test_a_time_budget_stops_with_a_checkpoint(
     unbroken, tmp_path, capfd, monkeypatch
 ):
-    """A run whose time is up saves, stops and can resume bit for bit."""
+    """A run whose time is up saves and stops.
+
+    After it is resumed, it ends with the bits of an uninterrupted run.
+    """
     ticks = itertools.count(1)  # the readings of a clock
     monkeypatch.setattr(StopInTime, "spent", lambda self: next(ticks) >= 2)
     stopped = make_run(tmp_path, max_hours=0.01, steps_per_loop=4)

@@ -70,7 +70,7 @@ def reads(monkeypatch):
 
 @pytest.mark.slow
 def test_each_phase_reads_its_own(train, reads, capsys):
-    """Each phase reads its own folder, position and batch.
+    """Each phase reads batches of its own size from its own folder.
 
     If a folder is repeated, reading continues where it stopped.
     """
@@ -88,7 +88,7 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
     """A run that resumes between phases ends with an uninterrupted run's bits.
 
     No note reports a change. The checkpoint has the variables and the slots of
-    a run without schedules, and training has changed all of them.
+    a run without schedules, and no slot is 0 everywhere.
     """
     whole = tmp_path / "unbroken"
     train("unbroken", save_checkpoints_steps=1, keep_checkpoint_max=9)
@@ -108,7 +108,7 @@ def test_every_border_resumes_exactly(train, trained, tmp_path, capsys):
 
 
 class Break(Hook):
-    """A hook that fails during a step, as if the machine had crashed."""
+    """A hook that fails after a step, as if the machine had crashed."""
 
     every = 1
 
@@ -158,9 +158,9 @@ def test_another_schedule_is_said(train, capsys):
 def test_the_held_out_records_are_the_last_folders(
     train, places, deep_config, tmp_path
 ):
-    """Evaluation uses as many layers as training uses in the current phase.
+    """Evaluation uses the last folder's records and the current phase's layers.
 
-    Without training, evaluation uses all layers and no training masks.
+    Without training, evaluation uses all layers and ignores a mask schedule.
     """
     found = train("model", stop_step=2, do_eval=True)
     rows = History.read(str(tmp_path / "model")).rows
@@ -216,7 +216,7 @@ def test_batches_fit_replicas_and_micro_batches(train):
 def test_what_does_not_fit_is_refused_before_the_run(
     train, places, deep_config, tmp_path, changes, message
 ):
-    """All folders are checked before a run, and no file is written."""
+    """Unsuitable folders and schedules are errors before a file is written."""
     damage = {
         "bare": ("long", {"splits": {"eval": ()}}),
         "empty": ("long", {"splits": {"train": ()}}),

@@ -38,14 +38,14 @@ def one_replica():
     ids=str,
 )
 def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
-    """Replicas, micro-batches and XLA lead to the same weights and slots."""
+    """Replicas, micro-batches and XLA change weights and slots by rounding."""
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
 
 
 @eagerly()
 def test_replicas_and_micro_batches_add_up_to_the_batch():
-    """In eager mode, weights do not depend on replicas or micro-batches."""
+    """In eager mode, replicas and micro-batches change weights by rounding."""
     whole = trained(1)
     cut = trained(1, replicas=2, gradient_accumulation_steps=2)
     assert tiny.largest_difference(whole, cut) < 2e-6
@@ -239,7 +239,7 @@ def test_the_released_divisor_is_that_of_a_replica():
 def test_a_trainer_of_a_depth_shares_the_state():
     """`at_depth` returns one trainer per depth; all share the model's weights.
 
-    The objective of a trainer runs the number of layers of its depth.
+    A trainer's objective runs as many layers as the trainer's depth.
     """
     trainer = tiny.make_trainer(config=tiny.CONFIG)
     for layers in (None, 2):

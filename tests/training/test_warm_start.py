@@ -204,7 +204,7 @@ def test_the_slots_and_the_step_can_be_taken_too(tmp_path):
     expected = tiny.values(trainer)
     tiny.SHALLOW.save(str(tmp_path))
     checkpoints.save(str(tmp_path), trainer.state(), 2)
-    trainer = tiny.new_trainer()  # unchanged
+    trainer = tiny.new_trainer()  # with the initial weights
     said = warm_start.start_run(str(tmp_path), trainer.state())
     found = tiny.values(trainer)
     assert found["optimizer/iterations"] == 2 and "step 2" in said[0]

@@ -164,7 +164,7 @@ def start_meeting(addresses, index):
 
 
 def first_report(process) -> str:
-    """Return the first line that a worker prints after TensorFlow's lines."""
+    """Return the first line about waiting that a worker prints."""
     lines = iter(process.stderr.readline, "")
     return next(line for line in lines if line.startswith("Waiting for"))
 
@@ -239,7 +239,7 @@ def test_a_port_in_use_is_refused():
             workers.meet(jobs, "worker", 0)
 
 
-# TensorFlow's shortened messages about killed or frozen workers.
+# Messages of TensorFlow about killed or frozen workers, shortened.
 OP = "{{function_node x_device_/job:worker/replica:0/task:0/device:CPU:0}} "
 ABORTED = OP + "Collective ops is aborted by: "
 
