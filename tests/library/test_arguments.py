@@ -163,7 +163,7 @@ def test_the_last_examples_are_held_out(weights):
 
 
 class Recorder:
-    """A model that records how its data are converted."""
+    """A stand-in for a model whose methods return their arguments."""
 
     def __init__(self, official):
         self.official = official

@@ -1,4 +1,4 @@
-"""Models on disk, and added pieces of vocabularies."""
+"""Models on disk, and pieces that are added to vocabularies."""
 
 import numpy as np
 import pytest

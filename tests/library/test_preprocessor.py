@@ -107,7 +107,7 @@ def test_a_column_of_lists_is_a_list():
 
 
 def test_the_layer_has_128_tokens_and_no_weights(tokenizer, tokenizer_dir):
-    """By default, the layer outputs 128 tokens; there are no weights.
+    """By default, the layer outputs 128 tokens; it is not trainable.
 
     Files of earlier versions store the tokenizer as an asset.
     """

@@ -250,7 +250,7 @@ def test_weights_of_pairs_leave_them_partners(shallow):
 @pytest.mark.slow_after(1)
 @pytest.mark.parametrize("shape", [[6, 1], [6]])
 def test_scores_of_ids_may_be_a_column(shallow, shape):
-    """A pair's cosine is compared only with the score of this pair."""
+    """For scores [B] or [B, 1], each cosine is compared with its own score."""
     model = Embedder.load(shallow)
     model.compile(AdamW(0.0), run_eagerly=True)
     rows = {k: v.numpy() for k, v in model.preprocessor(TEXTS[:12]).items()}

@@ -54,7 +54,7 @@ def test_its_vector_is_the_recorded_one(albert):
 
 
 def test_it_stays_small():
-    """The folder is below 8 MB, and its config is `configs/models/tiny_en`."""
+    """The folder is below 8 MB; its config agrees with that in `configs/`."""
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < LARGEST
     config = json.loads((FOLDER / "config.json").read_text())
     path = FOLDER.parents[2] / "configs/models/tiny_en.json"

@@ -95,7 +95,7 @@ def test_what_takes_probabilities_is_told_apart(thing, wrong):
     ],
 )
 def test_each_metric_expects_a_form_of_labels(thing, form):
-    """A loss or metric expects rows, binary decisions or class indices."""
+    """A loss or metric expects one-hot rows, binary labels or class indices."""
     assert label_form(thing) == form
 
 

@@ -16,7 +16,10 @@ def truncate(a, b, room, rng):
 
 
 def random_follower(documents, own, wanted, rng):
-    """Return tokens from a random sentence of another document onward."""
+    """Return tokens from a random sentence of another document onward.
+
+    If ten draws find no other document, the sentence is from the same document.
+    """
     for _ in range(10):
         other = rng.randrange(len(documents))
         if other != own:
@@ -30,7 +33,17 @@ def random_follower(documents, own, wanted, rng):
 
 
 def pairs_of(documents, own, room, short_seq_prob, next_sentence, rng):
-    """Yield A, B and the label for each pair of a document."""
+    """Yield A, B and a label, which is 1 if B does not follow A, for each pair.
+
+    Args:
+      documents: all documents.
+      own: the index of the document that is divided into pairs.
+      room: the maximum number of tokens in A and B together.
+      short_seq_prob: the probability that the document has shorter pairs.
+      next_sentence: whether B is random, instead of swapped with A, if the
+        label is 1.
+      rng: an instance of `random.Random`.
+    """
     document, target = documents[own], room
     if rng.random() < short_seq_prob:
         target = rng.randint(2, room)

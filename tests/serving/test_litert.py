@@ -119,7 +119,7 @@ def test_precisions_of_a_classifier(
 
 
 def test_a_score_is_the_number_of_the_model(tokenizer):
-    """For regression, the score of a pair is the number that Python computes.
+    """For regression, the score of a pair is the number that the model outputs.
 
     For a task with single texts, a second text raises an error.
     """
@@ -138,7 +138,10 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
 
 
 def test_int8_needs_text(classifier, tmp_path):
-    """Without a calibration file, int8 raises an error and writes no file."""
+    """Without a calibration file, int8 raises an error and writes no file.
+
+    Only LiteRT supports int8, and only int8 accepts a calibration file.
+    """
     with pytest.raises(InputError, match="calibration_file.*precision=int8"):
         exported(classifier[0], tmp_path / "out", precision="int8")
     assert not (tmp_path / "out").exists()
@@ -417,7 +420,7 @@ def test_the_length_of_a_query_is_limited():
     ],
 )
 def test_damaged_json_is_no_text(line, reason):
-    """A query that begins like a JSON object or nests deeply must be valid."""
+    """Queries that begin like objects or nest deeply must be valid JSON."""
     with pytest.raises(InputError, match=f"valid JSON: {reason}"):
         litert_runner.fields_of(line, KINDS["regression"].fields)
 

@@ -1,4 +1,4 @@
-"""8-bit LiteRT files, which the LiteRT project's quantizer converts."""
+"""8-bit LiteRT files, which the LiteRT project's quantizer creates."""
 
 import importlib.util
 

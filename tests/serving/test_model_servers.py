@@ -101,7 +101,7 @@ def test_an_export_computes_in_bfloat16(pretrained_dir, tmp_path):
 
 
 def check_bfloat16(folder):
-    """Compare the signatures of a model with those in float32."""
+    """Compare a model's signatures in bfloat16 with those in float32."""
     config = ServingConfig(max_seq_length=12)
     exact = load_server(str(folder), config)
     server = load_server(str(folder), config, "mixed_bfloat16")

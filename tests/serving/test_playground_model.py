@@ -202,7 +202,7 @@ def test_the_page_shows_which_labels_were_chosen(shares, threshold):
 
 
 def test_tags_without_entities_are_shown():
-    """Words are shown with their tags, except padding and the tag `O`."""
+    """Words are shown with their tags, except padding and words tagged `O`."""
     row = {
         "entity_count": np.array(0),
         "starts": np.zeros(0, int),

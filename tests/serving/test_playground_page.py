@@ -41,7 +41,7 @@ def page():
     return importlib.import_module("albert_tf.serving.playground_page")
 
 
-# The fixture `address` lowers the limits for the tests after these.
+# The fixture `address` lowers the limits for all later tests.
 def test_limits_are_the_documented_ones(page):
     """The limits equal the documented limits, and the page is not shared."""
     assert (page.MOST_CHARACTERS, page.MOST_BYTES) == (20_000, 250_000)
@@ -184,7 +184,7 @@ def test_answers_are_the_signatures(model, signatures, address):
 
 
 def test_attention_is_of_the_piece_that_is_asked_for(model, signatures):
-    """The attention of a head, or the mean over heads, is scaled to 1."""
+    """The largest attention of a head, or of the mean over heads, becomes 1."""
     texts = {"text": "the garden", "text_pair": "a river"}
     inputs = {k: tf.constant([v]) for k, v in texts.items()}
     wanted = signatures["attention"](**inputs)["attention"].numpy()[0]

@@ -120,7 +120,7 @@ def test_embeddings_are_the_outputs_and_their_mean(
 
 
 def test_a_batch_of_nothing_has_no_results(signatures):
-    """For an empty batch, all outputs of all signatures have 0 rows."""
+    """For an empty batch of texts, all outputs have 0 rows."""
     for name, function in signatures.items():
         if name == "ids":
             continue

@@ -298,7 +298,10 @@ def test_random_inputs_have_the_shapes_of_a_file(ids, masks, shape, places):
 
 
 def test_each_signature_of_its_own_gets_a_request():
-    """The first request is for the default signature, others are for heads."""
+    """The first request is for the default signature, and others for heads.
+
+    Without a tokenizer, the only request is for `ids`.
+    """
     found = verification.requests(served([[None, None]] * 3))
     assert list(found) == ["text", "fill_mask", "choose"]
     assert found["text"]["text"].tolist() == [verification.GARDEN]

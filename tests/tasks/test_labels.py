@@ -221,7 +221,7 @@ def test_words_that_lack_a_tag(tmp_path):
     ],
 )
 def test_a_number_is_a_class_unless_classes_are_numbers(labels, label, wanted):
-    """If classes are named by numbers, a number is a name, not an index."""
+    """If class names begin with numbers, a number is a name, not an index."""
     text = label_text(label, "")
     if wanted in labels:
         assert class_named(text, labels, "f:1") == wanted

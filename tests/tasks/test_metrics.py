@@ -1,4 +1,4 @@
-"""Metrics, even undefined metrics, equal those of scikit-learn and SciPy."""
+"""Metrics equal those of scikit-learn and SciPy; undefined metrics are 0."""
 
 import functools
 

@@ -87,7 +87,7 @@ def test_whatever_is_shared(tokenizer, changes):
 
 
 def test_the_overall_accuracy_is_the_mean_over_paradigms():
-    """The accuracy is a mean over paradigms, with Wilson's intervals."""
+    """The accuracy is the mean over paradigms, each with a Wilson interval."""
     pairs = [Pair(*row) for row in ROWS]
     summary = summarize(pairs, [True, False, True])
     assert summary["accuracy"] == 0.75

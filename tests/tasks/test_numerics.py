@@ -1,4 +1,4 @@
-"""Pieces and probabilities equal values computed by hand or TensorFlow."""
+"""Values computed in NumPy equal those computed by hand or by TensorFlow."""
 
 import numpy as np
 import pytest

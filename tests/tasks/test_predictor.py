@@ -132,7 +132,7 @@ def test_other_fields_and_values_are_errors(words, name, query):
 
 @pytest.mark.parametrize("queries", ["a", {"text": "a"}, None, 3])
 def test_queries_are_a_list(words, queries):
-    """One query outside a list is an error, and no queries have no answers."""
+    """A query outside a list is an error; an empty list has no answers."""
     predictor = Predictor(find("sst-2"), words, None)
     with pytest.raises(InputError, match="list of dicts"):
         predictor(queries)

@@ -182,7 +182,7 @@ def test_files_of_vectors(tmp_path):
 def test_crops_are_spans_of_the_text(rate):
     """Each crop of a text is a span that omits the given share of the text.
 
-    The positions of the two crops differ.
+    The two crops of a text may begin at different positions.
     """
     lengths = np.array([12, 7, 2, 3])
     inside = np.arange(12) < lengths[:, None]

@@ -171,7 +171,7 @@ def test_a_flag_of_another_type_is_an_error(tmp_path, flag):
 
 @pytest.mark.parametrize("value", [None, "", [], {}, float("nan")])
 def test_a_name_is_a_text_or_a_number(tmp_path, value):
-    """An `id` that is neither a string nor a number raises an error."""
+    """An `id` that is empty, or neither a string nor a number, is an error."""
     with pytest.raises(InputError, match="unique `id`"):
         read(tmp_path, question(value))
     assert read(tmp_path, question(0))[0].id == "0"

@@ -39,7 +39,10 @@ def rows_of(**columns):
     ],
 )
 def test_words_of_a_cell(cell, number, words):
-    """A text is split at spaces only if the result has one word per tag."""
+    """A text is split at spaces only if the result has one word per tag.
+
+    Otherwise, it is also split around punctuation.
+    """
     (row,) = rows_of(w=[cell])
     tags = None if number is None else ["O"] * number
     assert words_in(row, "w", tags) == tuple(words.split())

@@ -265,7 +265,7 @@ def test_a_damaged_task_json(tmp_path, text):
     ],
 )
 def test_a_field_of_another_type(tmp_path, name, changes):
-    """A string in place of a Boolean, a number or a list raises an error."""
+    """A value of the wrong type, such as a string for a number, is an error."""
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name] | changes))
     with pytest.raises(InputError, match="TypeError .* is not of type"):

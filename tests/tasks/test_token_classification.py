@@ -44,7 +44,7 @@ def test_the_usual_stride_is_three_quarters():
 
 @pytest.mark.parametrize("length", [4, 5, 8, 16])
 def test_every_word_counts_once(words, length):
-    """In any sentence, each word has one label, at its first piece."""
+    """In rows of any length, each word has one label, at its first piece."""
     task = make_task(length)
     features = task.features(EXAMPLES, words)
     labels = features.token_arrays["labels"]
