@@ -59,7 +59,7 @@ def expected_loss(kind, examples, rows):
     """Return the mean of smoothed losses, with weights computed by hand.
 
     Args:
-      kind: the kind of task; its classes are in sorted order.
+      kind: the kind of task.
       examples: the labeled examples.
       rows: the logits of each example, [T, C] or [C].
     """
@@ -137,7 +137,10 @@ def test_labels_are_weighted(kind, words):
 
 
 def test_balanced_classes():
-    """Weights are n / (k n_c), as in scikit-learn, and 1 for empty classes."""
+    """Weights are n / (k n_c), as in scikit-learn, and 1 for empty classes.
+
+    The number of labels is n, and n_c of them are of class c; k classes occur.
+    """
     labels = np.array([2, 0, 2, 2, 0, 2, 2, 2])
     np.testing.assert_allclose(balanced(labels, 4), [8 / 4, 1, 8 / 12, 1])
 

@@ -31,7 +31,7 @@ def task_with(labels, kind="classification"):
 
 
 def test_classes_are_counted(words):
-    """The classes are listed from the most to the least frequent one."""
+    """Classes are listed with their counts, from most to least frequent."""
     task = task_with(["bad", "good", "so so"])
     lines = notes(task, features([5, 4, 5, 6], labels=[1, 0, 1, 1]), words)
     assert lines == ["classes: 'good' 3, 'bad' 1, 'so so' 0"]

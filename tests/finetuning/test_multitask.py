@@ -98,7 +98,10 @@ def together(data_dir, finished, tmp_path_factory):
 
 
 def test_portions_of_a_batch():
-    """Weights determine each task's portion of a batch, at least one unit."""
+    """Weights determine each task's portion of a batch.
+
+    A portion is a multiple of the given unit, and at least one unit.
+    """
     assert portions([0.75, 0.25], 16, 1) == [12, 4]
     assert portions([0.99, 0.01], 16, 2) == [14, 2]
     assert portions([0.5, 0.3, 0.2], 32, 4) == [16, 8, 8]

@@ -229,7 +229,7 @@ def test_early_stopping(shallow, opinions, tmp_path, monkeypatch):
 
 
 def test_where_a_run_was_stopped_does_not_count(tmp_path):
-    """Only regular evaluations count, as in a run that was not stopped.
+    """Only regular evaluations count for early stopping and plateaus.
 
     A run also evaluates when it stops at `stop_step`.
     """
@@ -265,8 +265,8 @@ def test_where_a_run_was_stopped_does_not_count(tmp_path):
 def test_what_the_end_of_a_run_keeps(run, values, over, kept, monkeypatch):
     """The last weights are kept unless they were evaluated or are used anyway.
 
-    Only the chief keeps weights. An unfinished run keeps nothing and restores
-    no weights.
+    An average that was not evaluated is always kept. Only the chief keeps
+    weights. An unfinished run keeps nothing and restores no weights.
     """
     how = {"step": 5, "evaluated": 3, "best": "o/best/ckpt-3"} | run
     how = {"ended_early": False, "chief": True, "last_good": "o/ckpt-5"} | how

@@ -51,7 +51,7 @@ def test_batches_have_32_examples_by_default():
 
 
 def test_means_of_integers_are_integers():
-    """Only float64 tensors, the type of means of integers, become integers."""
+    """Only float64 tensors, which are means of integers, become integers."""
     found = whole_numbers(tf.constant([2.0, 3.0], tf.float64))
     assert found.dtype == tf.int32 and found.numpy().tolist() == [2, 3]
     for x in (tf.constant([0.5]), tf.constant([2]), np.array([2.0]), None):

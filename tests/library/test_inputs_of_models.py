@@ -152,7 +152,7 @@ def test_ids_are_rows(model):
 
 
 def test_an_input_comes_once(model):
-    """An input that is both in a dict and a keyword raises an error."""
+    """An input that is passed twice raises an error, as do missing ids."""
     batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
     ids, mask, _ = batch.values()
     for call, message in (

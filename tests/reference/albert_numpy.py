@@ -79,7 +79,11 @@ def attend(w, config, x, mask):
 
 
 def encode(table, config, ids, mask, segments):
-    """Return embedding, layer outputs, attention maps and pooled output."""
+    """Return the embedding, outputs, attention maps and pooled output.
+
+    The embedding is [T, E or H], and the pooled output [H]. Each layer has an
+    output [T, H] and maps [A, T, T].
+    """
     weights = Weights(table)
     embedding, x = embed(weights, config, ids, segments)
     act = ACTIVATIONS[config.hidden_act]
@@ -100,7 +104,7 @@ def encode(table, config, ids, mask, segments):
 
 
 def heads(table, config, sequence, pooled, positions):
-    """Return the logits for the masked words and the sentence order."""
+    """Return the logits of masked words [M, V] and of the order [2]."""
     weights = Weights(table)
     w = weights.under("mlm")
     act = ACTIVATIONS[config.hidden_act]

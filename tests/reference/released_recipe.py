@@ -16,9 +16,9 @@ def truncate(a, b, room, rng):
 
 
 def random_follower(documents, own, wanted, rng):
-    """Return tokens from a random sentence of another document onward.
+    """Return tokens of another document, from a random sentence onward.
 
-    If ten draws find no other document, the sentence is from the same document.
+    If ten draws find no other document, the tokens are of the same document.
     """
     for _ in range(10):
         other = rng.randrange(len(documents))
@@ -40,8 +40,9 @@ def pairs_of(documents, own, room, short_seq_prob, next_sentence, rng):
       own: the index of the document that is divided into pairs.
       room: the maximum number of tokens in A and B together.
       short_seq_prob: the probability that the document has shorter pairs.
-      next_sentence: whether B is random, instead of swapped with A, if the
-        label is 1.
+      next_sentence: whether half of the pairs have a random B. Otherwise, A and
+        B are swapped in half of the pairs. In both cases, a pair that has only
+        one sentence gets a random B.
       rng: an instance of `random.Random`.
     """
     document, target = documents[own], room

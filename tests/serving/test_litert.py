@@ -140,7 +140,8 @@ def test_a_score_is_the_number_of_the_model(tokenizer):
 def test_int8_needs_text(classifier, tmp_path):
     """Without a calibration file, int8 raises an error and writes no file.
 
-    Only LiteRT supports int8, and only int8 accepts a calibration file.
+    A SavedModel does not support int8, and dynamic_int8 accepts no calibration
+    file.
     """
     with pytest.raises(InputError, match="calibration_file.*precision=int8"):
         exported(classifier[0], tmp_path / "out", precision="int8")

@@ -223,7 +223,7 @@ def test_questions_are_asked_without_tensorflow(questions, monkeypatch):
     An error names each missing field.
     """
     folder, _, _ = questions("simple")
-    # The documentation does not install these packages for the runner.
+    # Users who follow the runner's documentation lack these packages.
     foreign = "tensorflow", "keras", "sklearn", "scipy"
     query = '{"question": "who", "context": "she reads a letter"}'
     output = programs.fresh("-c", FRESH, folder, query, *foreign)

@@ -82,7 +82,7 @@ def test_other_formats_do_not_compute_in_bfloat16():
 
 @pytest.mark.slow
 def test_an_export_computes_in_bfloat16(pretrained_dir, tmp_path):
-    """A SavedModel has the outputs of its server in bfloat16."""
+    """In bfloat16, a SavedModel and its server have equal outputs."""
     out = written(pretrained_dir, tmp_path / "o", precision="bfloat16")
     values = map(tf.constant, ([[2, 9, 0]], [[1, 1, 0]], [[0, 1, 0]]))
     inputs = dict(zip(INPUTS, values, strict=True))

@@ -232,7 +232,7 @@ def test_how_much_a_precision_may_lose(precision, share, passes, monkeypatch):
     ("message", "said"), [("bad node\nat 3", "bad node"), ("", "RuntimeError")]
 )
 def test_the_first_line_of_an_engines_error_is_said(message, said, monkeypatch):
-    """An error of the engine is one line, even if it has no message."""
+    """An engine's error is reduced to its first line, or else to its type."""
 
     def compare(server, folder):
         raise RuntimeError(message)

@@ -72,7 +72,7 @@ def test_a_missing_label_is_no_class(tmp_path, name, part):
     ],
 )
 def test_a_file_to_predict_may_lack_labels(tmp_path, name, labels, expected):
-    """For prediction, labels may be absent, empty or incomplete."""
+    """For prediction, some or all labels may be absent or empty."""
     columns = {"text_column": "text"} if name == "ocnli" else {}
     if name == "ocnli":
         columns["text_pair_column"] = "context"

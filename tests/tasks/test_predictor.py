@@ -11,7 +11,10 @@ from albert_tf.tasks.registry import find
 
 
 def test_absent_choices_are_never_chosen(words):
-    """In one call, queries may differ in their number of choices."""
+    """In one call, queries may differ in their number of choices.
+
+    A choice that a query lacks is never chosen.
+    """
 
     def run(features):
         rows = np.arange(len(features.lengths), dtype=np.float32)

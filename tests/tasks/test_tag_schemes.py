@@ -92,7 +92,7 @@ def test_tags_that_cannot_follow_each_other(scheme, tags, words):
 
 
 def test_tags_that_begin_entities_as_iob1_does():
-    """In IOB1, a B occurs only between two entities of the same type."""
+    """In IOB1, a B tag occurs only between two entities of the same type."""
     assert only_separates("I-A B-A I-A O I-B".split())
     assert not only_separates("I-A O B-A".split())
     assert not only_separates("I-A B-B".split())

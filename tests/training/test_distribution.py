@@ -53,7 +53,10 @@ def test_many_compiled_functions_are_no_warning(caplog):
     ids=str,
 )
 def test_auto_takes_what_is_there(values, chosen):
-    """`auto` selects a named TPU, or else replicas, or else a single device."""
+    """`auto` selects a named TPU, or else CPU replicas, or else one device.
+
+    A strategy that the user names is used.
+    """
     config = DistributionConfig(**values)
     assert strategy_name(config) == chosen
     assert not reads_remotely(config)

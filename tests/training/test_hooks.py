@@ -158,7 +158,7 @@ def test_trust_ratios_and_speed_are_measured(tmp_path):
     assert first["learning_rate"] == pytest.approx(0.01 * 3 / 5)
     left = 3 * 16 / second["examples_per_second"] / 3600
     assert second["hours_left"] == pytest.approx(left)
-    assert "hours_left" not in first  # including the time of compiling
+    assert "hours_left" not in first  # its time includes compilation
     assert row["hours_left"] == 0 and 0 < row["gradient_norm"] < 100
     told = [r["kind"] for r in rows if r["split"] == "health"]
     assert told == ["mask_rate"]  # once, at the first step that is due

@@ -158,7 +158,7 @@ def scores_of(attention, before, states, columns):
         states @ (kernel - old)[:, columns]
         for kernel, old in zip(kernels_of(attention), before, strict=True)
     )
-    return query @ key.T / 4  # the root of the head's size
+    return query @ key.T / 4  # the square root of the head's size
 
 
 def test_scores_are_those_of_the_constants():

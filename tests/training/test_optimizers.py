@@ -60,7 +60,10 @@ def check(shape, rates, tolerance, excluded=False, **values):
 @pytest.mark.parametrize("excluded", [False, True])
 @pytest.mark.parametrize("corrected", [False, True])
 def test_three_steps_equal_the_papers(optimizer, excluded, corrected):
-    """After three steps, each rule with each option equals float64 NumPy."""
+    """After three steps, each rule with each option agrees with NumPy.
+
+    NumPy computes in float64.
+    """
     values = {"optimizer": optimizer, "bias_correction": corrected}
     check((5, 4), [0.1, 0.2, 0.05], 2e-5, excluded, **values)
 
@@ -178,7 +181,7 @@ def rates_of(schedule, steps, total, warmup, rate=1.0, **values):
 
 
 def test_released_schedule_equals_the_recorded_rates():
-    """Rates equal rates recorded from the released code, even below 0."""
+    """Learning rates equal those of the released code, even below 0."""
     cases = json.loads((TESTDATA / "lr_schedule.json").read_text())
     assert len(cases) > 3
     for case in cases:

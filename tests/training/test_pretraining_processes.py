@@ -73,7 +73,10 @@ def unbroken(data_dir, config, tmp_path_factory):
 def test_a_killed_run_ends_with_the_unbroken_runs_bits(
     unbroken, data_dir, config, tmp_path
 ):
-    """A run that is killed three times ends with an unbroken run's bits."""
+    """A run that is interrupted three times ends with an unbroken run's bits.
+
+    The signals are SIGKILL, SIGTERM and SIGINT.
+    """
     broken = tmp_path / "broken"
     line = command(data_dir, config, broken)
     codes = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 0}

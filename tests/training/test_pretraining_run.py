@@ -64,7 +64,7 @@ def test_a_new_model_begins_with_what_the_records_tell(
 
     Informed position embeddings start as waves of equal size. Vectors of pieces
     also have equal sizes, and special pieces stay random. With
-    `compat=google`, all weights stay random.
+    `compat=google`, no weights are informed.
     """
     bias = np.log(np.arange(1, config[1].vocab_size + 1))
     records_dir = tmp_path / "records"

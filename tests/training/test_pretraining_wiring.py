@@ -73,7 +73,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
     for step, number in ((11, 2), (10, 1), (6, 1), (5, 0), (0, 0)):
         model.optimizer.iterations.assign(step)
         made = Run(model, str(tmp_path), phases=course)
-        assert made.phase is course[number]  # of the last update
+        assert made.phase is course[number]  # the last update's phase
         assert made.phase_begun == course[number].begin
     monitors, looks = [], []
     for phase, begun in zip(course, (0, 5, 10), strict=True):
@@ -81,7 +81,7 @@ def test_the_monitor_knows_the_phase(tmp_path):
         monitors.append(make_monitor(made))
         hooks = pretraining_hooks(made, make_monitor, batches, None, [])
         looks += [x for x in hooks if isinstance(x, MeasureSpread)]
-    assert [x.every for x in looks] == [107] * 3  # in every resumed run
+    assert [x.every for x in looks] == [107] * 3  # the same in all phases
     assert looks[0].batches() == ("", short, 4, 8)  # 32 texts
     assert [(m.tokens, m.batch) for m in monitors] == [(8, 4), (8, 4), (16, 2)]
     assert [m.num_warmup_steps for m in monitors] == [7, 7, 10]

@@ -40,7 +40,7 @@ def test_pace_aims_at_seconds():
     pace.measure(2, 0.2)
     assert pace.steps() == 50
     pace.measure(1000, 0.1)
-    assert pace.steps() == 1000  # SIGTERM is not handled during these
+    assert pace.steps() == 1000  # SIGTERM is not handled during them
     pace.measure(2, 20.0)
     assert pace.steps() == 1
 

@@ -38,14 +38,20 @@ def one_replica():
     ids=str,
 )
 def test_weights_do_not_depend_on_how_the_batch_is_cut(one_replica, kwargs):
-    """Replicas, micro-batches and XLA change weights and slots by rounding."""
+    """Weights and slots do not depend on replicas, micro-batches or XLA.
+
+    They differ only by rounding.
+    """
     found = trained(**kwargs)
     assert tiny.largest_difference(one_replica, found) < 2e-6
 
 
 @eagerly()
 def test_replicas_and_micro_batches_add_up_to_the_batch():
-    """In eager mode, replicas and micro-batches change weights by rounding."""
+    """In eager mode, weights do not depend on replicas or micro-batches.
+
+    They differ only by rounding.
+    """
     whole = trained(1)
     cut = trained(1, replicas=2, gradient_accumulation_steps=2)
     assert tiny.largest_difference(whole, cut) < 2e-6

@@ -96,7 +96,7 @@ def test_workers_must_meet_first(monkeypatch):
 
 
 def test_workers_that_cannot_be_connected_are_one_error(monkeypatch):
-    """The error for a failed connection has the first line of TensorFlow's."""
+    """A failed connection's error has the first line of TensorFlow's error."""
 
     def fail():
         raise tf.errors.UnavailableError(None, None, "no answer\nmore lines")
