@@ -77,10 +77,11 @@ def test_sources_are_told_from_texts(tmp_path):
 
 
 def test_a_lone_text_is_told_from_a_path(tmp_path, monkeypatch):
-    """A string is a path if the file exists or the name ends like a table's.
+    """A string is a path if it is a table's name, or a path that exists.
 
-    Words and sentences are texts, even if a file has the same name. If there
-    are other columns, every string is a text.
+    A name without a slash or an ending is a text, even if such a file exists. A
+    string of several words is a path only if it exists. If there are other
+    columns, every string is a text.
     """
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a film"

@@ -34,7 +34,7 @@ from albert_tf.training.keras_optimizers import AdamW, WarmupDecay
     ],
 )
 def test_columns_are_read_as_flags(shallow, setting, value, wanted):
-    """The name of a column becomes a string, however it is passed."""
+    """Settings of columns may be lists or NumPy values."""
     model = Classifier.load(shallow, LABELS, **{setting: value})
     field = setting.removesuffix("_column")
     assert getattr(model.task.columns, field) == wanted

@@ -97,7 +97,10 @@ def test_a_request_may_have_the_largest_size(page, more):
     ],
 )
 def test_what_a_form_may_contain(page, name, values, message):
-    """The length of texts is limited, and only some texts may be empty."""
+    """The length of texts is limited, and only some texts may be empty.
+
+    Numbers must be finite, and no value may be missing.
+    """
     model = mock.Mock(ask=lambda *asked: asked)
     ask = page.make_ask(model, name, ["text", "text_pair"])
     if message:

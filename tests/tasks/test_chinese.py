@@ -84,7 +84,7 @@ def test_rows_without_an_agreed_label(tmp_path, name, capsys):
 
 
 def test_tables(tmp_path):
-    """LCQMC has no header; ChnSentiCorp's columns may have any order."""
+    """LCQMC has no header; the header of ChnSentiCorp names the columns."""
     path = tiny_tasks.write_tsv(tmp_path / "t.txt", ("甲", "乙", "1"))
     (found,) = find("lcqmc").read("train", path)
     assert (found.text, found.text_pair, found.label) == ("甲", "乙", "1")

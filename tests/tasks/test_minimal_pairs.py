@@ -79,7 +79,7 @@ def test_scores_equal_their_definition(scorer, monkeypatch):
     ],
 )
 def test_whatever_is_shared(tokenizer, changes):
-    """Scores follow the definition for all kinds of weight sharing."""
+    """Scores follow the definition even if layers share fewer weights."""
     scorer = make_scorer(tokenizer, **changes)
     sentences = ROWS[0][:2]
     expected = [one_by_one(scorer, s) for s in sentences]

@@ -225,13 +225,16 @@ def test_task_json_holds_the_whole_task(tmp_path, name):
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_task_json_of_earlier_versions(tmp_path, name):
-    """Files from earlier versions are read and are written back unchanged."""
+    """Files from earlier versions are read and are written back unchanged.
+
+    Only settings that are new are added, with empty values.
+    """
     path = tmp_path / "task.json"
     path.write_text(json.dumps(WRITTEN[name]))
     task = load_task(str(tmp_path))
     task.save(str(tmp_path))
     again = json.loads(path.read_text())
-    # Settings of later versions are absent.
+    # Settings that later versions added are null.
     later = again["config"].keys() - WRITTEN[name]["config"].keys()
     assert {again["config"].pop(setting) for setting in later} <= {None}
     later = again.keys() - WRITTEN[name].keys()

@@ -178,8 +178,8 @@ def test_replicas_and_workers_equal_one_device(
 ):
     """On equal batches, replicas and workers reach the weights of one device.
 
-    4 replicas read the files that one device reads; 2 workers read different
-    files.
+    Four replicas read the files that one device reads; two workers read
+    different files.
     """
     replicas, both = tmp_path / "replicas", tmp_path / "both"
     run([*command(data_dir, config, replicas), "--num_cpu_replicas=4"])
