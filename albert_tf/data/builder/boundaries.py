@@ -339,13 +339,14 @@ def letter_warnings(dropped: float, beyond: float) -> Iterator[str]:
         yield (
             f"{dropped:.1%} of the letters lose an accent or another mark, "
             "which distinguishes words in many languages; --nostrip_accents "
-            "keeps marks, if the vocabulary was trained with the same flag "
-            "(--strip_accents=auto chooses the value)"
+            "keeps marks, but needs a vocabulary that was trained with this "
+            "flag (--strip_accents=auto tests whether the vocabulary has marks)"
         )
     if beyond > MANY_BEYOND:
         yield (
-            f"{beyond:.1%} of the letters are not a to z; under the English "
-            "rule, each piece with such a letter begins a word, so whole words "
-            "are not masked; make the records with --word_boundaries=unicode "
-            "(auto chooses the rule)"
+            f"{beyond:.1%} of the letters are neither a to z nor words by "
+            "themselves, as in Chinese; under the English rule, each piece "
+            "with such a letter begins a word, so whole words are not masked; "
+            "make the records with --word_boundaries=unicode (auto chooses the "
+            "rule)"
         )

@@ -186,7 +186,13 @@ MUCH_HELD_OUT = 0.2
 HELD_OUT_MISS = 0.5
 
 
-def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
+# If a smaller part of the share asked is masked, words do not fit the budgets.
+FEW_MASKED = 0.8
+
+
+def _predictions(
+    statistics: dict, config: MaskingConfig, length: int
+) -> Iterator[str]:
     slots = config.most_masked(length)
     full = max(1, round(length * config.masked_lm_prob))
     if slots < full:
@@ -194,6 +200,13 @@ def _predictions(config: MaskingConfig, length: int) -> Iterator[str]:
             f"--max_predictions_per_seq={slots} at length {length} predicts "
             f"{slots / length:.1%} of the tokens of a full example instead of "
             f"{config.masked_lm_prob:.1%}; use {full} to reach this share"
+        )
+    elif statistics["masked_share"] < FEW_MASKED * config.masked_lm_prob:
+        yield (
+            f"{statistics['masked_share']:.1%} of the tokens are predicted "
+            f"instead of {config.masked_lm_prob:.1%}, because many words have "
+            "more tokens than an example may predict; does --word_boundaries "
+            "suit the language?"
         )
 
 
@@ -297,6 +310,6 @@ def warnings(
     statistics: dict, config: MaskingConfig, max_seq_length: int
 ) -> Iterator[str]:
     """Yield warnings about the records, with advice."""
-    yield from _predictions(config, max_seq_length)
+    yield from _predictions(statistics, config, max_seq_length)
     for look in (_labels, _text, _room, _held_out):
         yield from look(statistics)
