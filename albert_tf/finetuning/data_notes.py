@@ -1,8 +1,10 @@
 """Notes on the examples of a split: labels and texts that may be mistakes."""
 
+import itertools
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,9 @@ MOST_SHOWN = 10  # labels
 # With fewer examples per class than this, the labels may be row numbers.
 FEWEST_PER_CLASS = 1.5
 UNKNOWN_SHARE = 0.05  # of the tokens
+# Scripts without spaces, in which a word usually has several characters.
+UNSPACED_SCRIPTS = tuple("HIRAGANA KATAKANA THAI LAO KHMER MYANMAR".split())
+UNSPACED_SHARE = 0.1  # of the pairs of adjacent words
 SEPARATORS = ";|/"  # in cells with several classes, besides the comma
 
 
@@ -89,8 +94,41 @@ def text_notes(features: Features, tokenizer: Tokenizer) -> list[str]:
     return lines
 
 
-def notes(task: Task, features: Features, tokenizer: Tokenizer) -> list[str]:
-    """Return the lines to print about the examples of a split."""
+def _is_unspaced(character: str) -> bool:
+    return unicodedata.name(character, "").startswith(UNSPACED_SCRIPTS)
+
+
+def word_notes(sentences: Sequence[Sequence[str]]) -> list[str]:
+    """Return a note if spaces would not separate the words in usual text."""
+    pairs = [
+        (former, latter)
+        for words in sentences
+        for former, latter in itertools.pairwise(words)
+    ]
+    touching = [
+        (former, latter)
+        for former, latter in pairs
+        if _is_unspaced(former[-1]) and _is_unspaced(latter[0])
+    ]
+    if len(touching) <= UNSPACED_SHARE * len(pairs):
+        return []
+    former, latter = touching[0]
+    return [
+        "Note: a trained model divides a text at spaces, so texts to tag need "
+        f"a space between words such as {former!r} and {latter!r}, unless "
+        "they are passed as lists of words"
+    ]
+
+
+def notes(
+    task: Task,
+    features: Features,
+    tokenizer: Tokenizer,
+    examples: Sequence[Any] = (),
+) -> list[str]:
+    """Return all lines to print about the examples of a split."""
     counts = label_counts(task, features)
     lines = label_notes(task, counts) if any(counts.values()) else []
+    if task.kind == "token_classification":
+        lines += word_notes([sentence.words for sentence in examples])
     return [*lines, *text_notes(features, tokenizer)]

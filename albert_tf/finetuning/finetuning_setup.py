@@ -403,7 +403,9 @@ class Job:
                 f"{split.features.full_rows()} of them fill or exceed "
                 f"{length} tokens"
             )
-            found = notes(self.task, split.features, self.tokenizer)
+            found = notes(
+                self.task, split.features, self.tokenizer, split.examples
+            )
             lines += [f"    {line}" for line in found]
         return "\n".join(lines)
 

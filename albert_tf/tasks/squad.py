@@ -1,7 +1,9 @@
 """SQuAD files, and the conversion of predicted spans to texts."""
 
 import dataclasses
+import functools
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -240,9 +242,15 @@ class Reader:
                 self.moved += start not in (place, None)
                 return place, place + len(text)
         if self.part == "train":
+            text = answers[0][0]
+            form = functools.partial(unicodedata.normalize, "NFKC")
+            hint = (
+                "; it is there in another Unicode form, so normalize both "
+                "texts, for example with NFKC"
+            ) * (form(text) in form(context))
             self.faults.append(
-                f"{where}: an answer must be in its context. Received: "
-                f"answer={answers[0][0]!r}"
+                f"{where}: an answer must be in its context{hint}. Received: "
+                f"answer={text!r}"
             )
         self.absent += 1
         return 0, 0

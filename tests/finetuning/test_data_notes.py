@@ -9,6 +9,7 @@ from albert_tf.finetuning.data_notes import (
     label_counts,
     labels_alike,
     notes,
+    word_notes,
 )
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import find
@@ -115,3 +116,20 @@ def test_other_labels_are_not_counted(words):
     task = task_with(["O", "B-A"], "token_classification")
     assert not notes(task, features([4], labels=[[0, 1, 1]]), words)
     assert not notes(task_with(["a", "b"]), features([4]), words)
+
+
+@pytest.mark.parametrize(
+    ("words", "noted"),
+    [
+        (["マ", "リ", "ア", "は", "東", "京"], "'マ' and 'リ'"),
+        (["ไทย", "ดี", "OK"], "'ไทย' and 'ดี'"),
+        (["東", "京", "大", "学", "は"], ""),
+        (["Maria", "lives", "in", "Rome", "."], ""),
+        (["が", *"abcdefghijk", "は", "は"], ""),
+    ],
+)
+def test_words_that_spaces_do_not_separate(words, noted):
+    """A note names words that touch in usual text and are not ideographs."""
+    found = word_notes([words, words[:1]])
+    assert bool(found) == bool(noted)
+    assert all(noted in line for line in found)

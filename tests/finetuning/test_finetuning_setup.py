@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -84,7 +85,8 @@ def test_rows_are_counted_where_they_are_not_examples(words, examples, counts):
     """The summary states the number of rows if examples have several rows."""
     rows = [(np.arange(n), n) for n in (4, 2, 4)]
     features = Features.from_rows(rows, {}, 0, max_seq_length=4)
-    split = Split("train", range(examples), features)
+    sentence = mock.Mock(words=("a", "b"))
+    split = Split("train", [sentence] * examples, features)
     task = find("ner").updated(max_seq_length=4)
     summary = Job(task, None, words, (split,), (), ()).summary()
     assert f"train: {counts}\n" in f"{summary}\n"

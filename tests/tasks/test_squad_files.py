@@ -117,6 +117,18 @@ def test_two_questions_of_one_name(tmp_path):
         read(tmp_path, question(), question())
 
 
+def test_an_answer_in_another_unicode_form(tmp_path):
+    """The error says that the context contains the answer in another form."""
+    context = "He saw the cafe\u0301."
+    for answer, message in (
+        ("caf\u00e9", "in its context; it is there in another Unicode form"),
+        ("bar", "in its context. Received"),
+    ):
+        path = write(tmp_path, question("q", [(answer, 11)]), context=context)
+        with pytest.raises(InputError, match=message):
+            Reader(path, "train", False).questions()
+
+
 def test_all_questions_that_do_not_fit_are_listed(tmp_path):
     """One error lists all missing and contradictory answers."""
     rows = [question(f"q{i}", [(f"bird {i}", 2)]) for i in range(30)]
