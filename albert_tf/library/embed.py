@@ -32,8 +32,10 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.task_heads import POOLINGS, pooled
 from albert_tf.tasks.batches import evaluation_batches
+from albert_tf.tasks.embedding import Embedding
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.registry import is_finetuned, load_task
+from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizers import Tokenizer, load_tokenizer
 from albert_tf.training import checkpoints
 
@@ -168,21 +170,26 @@ def array_file(path: str, shape: tuple) -> Iterator[Callable]:
             yield lambda rows: file.write(rows.astype("<f4").tobytes())
 
 
+def pooling_of(task: Task | None) -> str:
+    """Return the pooling of an embedding task, or "mean" for other models."""
+    if task is None or task.kind != Embedding.kind:
+        return "mean"
+    name, unit = task.head_arguments
+    return f"unit_{name}" if unit else name
+
+
 def completed(c: EmbedConfig, config: AlbertConfig) -> EmbedConfig:
     """Return the settings with defaults for the pooling and the length.
 
     The defaults depend on the model.
     """
-    pooling, length = "mean", min(128, config.max_position_embeddings)
-    if is_finetuned(c.model_dir):
-        task = load_task(c.model_dir)
-        if task.kind == "embedding":
-            name, unit = task.head_arguments
-            pooling = f"unit_{name}" if unit else name
-            length = task.config.max_seq_length
+    task = load_task(c.model_dir) if is_finetuned(c.model_dir) else None
+    length = min(128, config.max_position_embeddings)
+    if task and task.kind == Embedding.kind:
+        length = task.config.max_seq_length
     return dataclasses.replace(
         c,
-        pooling=c.pooling or pooling,
+        pooling=c.pooling or pooling_of(task),
         max_seq_length=c.max_seq_length or length,
     )
 

@@ -26,13 +26,17 @@ from albert_tf.library.embed import (
     EmbedConfig,
     check_layer,
     make_step,
+    pooling_of,
     vectors_of,
 )
 from albert_tf.model.albert import AlbertModel, MaskedLMHead, SentenceOrderHead
 from albert_tf.model.config import AlbertConfig
 from albert_tf.model.layers import registered
+from albert_tf.tasks.embedding import Embedding
 from albert_tf.tasks.features import Features
 from albert_tf.tasks.numerics import likeliest
+from albert_tf.tasks.registry import task_of
+from albert_tf.tasks.task import Task
 from albert_tf.text.packing import checked_texts, packed_row
 from albert_tf.text.tokenizers import MASK_TEXT, Tokenizer
 
@@ -61,6 +65,7 @@ class Albert(ModelWithTokenizer):
       heads: names of heads: "mlm", "sop" or both.
       max_length: maximum number of tokens in a text. Default: the model's
         number of positions.
+      task: the task of an embedding model, whose pooling `embed` uses, or None.
       **kwargs: passed to `keras.Model`.
     """
 
@@ -74,9 +79,11 @@ class Albert(ModelWithTokenizer):
         tokenizer: Tokenizer | None = None,
         heads: Sequence[str] = tuple(HEADS),
         max_length: int | None = None,
+        task: Task | None = None,
         **kwargs,
     ):
         super().__init__(config, tokenizer, max_length, **kwargs)
+        self.task = task
         self.albert = AlbertModel(config, dtype=self.dtype_policy)
         self.albert.build()
         # Each graph is traced once and serves all later calls of `embed`.
@@ -101,7 +108,8 @@ class Albert(ModelWithTokenizer):
 
         Args:
           path: a model directory, whose fine-tuned head is omitted; an unpacked
-            release; or a Hugging Face folder.
+            release; or a Hugging Face folder. The pooling and the length of an
+            embedding model become the defaults of `embed`.
           lora_rank: as for `Classifier.load`.
           added_pieces: as for `Classifier.load`.
           encoder_only: whether to omit all heads, including unknown heads.
@@ -118,6 +126,12 @@ class Albert(ModelWithTokenizer):
         opened = open_model(path, how, added_pieces)
         there = {name.partition("/")[0] for name in opened.tensors.shapes}
         heads = [name for name in HEADS if name in there]
+        task = opened.task
+        if task and task.kind == Embedding.kind:
+            task = task.within(opened.config.max_position_embeddings)
+            kwargs["task"] = task
+            if kwargs.get("max_length") is None:
+                kwargs["max_length"] = task.config.max_seq_length
         model = cls(opened.config, opened.tokenizer, heads, **kwargs)
         restore(opened, model.named_weights())
         if lora_rank is not None:
@@ -131,7 +145,13 @@ class Albert(ModelWithTokenizer):
         return self.albert.named_inputs(inputs, others)
 
     def get_config(self):
-        return super().get_config() | {"heads": list(self.heads)}
+        task = self.task and self.task.description()
+        return super().get_config() | {"heads": list(self.heads), "task": task}
+
+    @classmethod
+    def from_config(cls, config):
+        task = config.get("task")  # files of earlier versions have none
+        return super().from_config(config | {"task": task and task_of(task)})
 
     def call(
         self,
@@ -206,20 +226,20 @@ class Albert(ModelWithTokenizer):
     def embed(
         self,
         texts: str | Sequence[str],
-        pooling: str = "mean",
+        pooling: str | None = None,
         layer: int = -1,
         max_length: int | None = None,
         batch_size: int = 32,
     ) -> np.ndarray:
         """Return the float32 vectors [N, H] of texts, or [H] of a single text.
 
-        `python -m albert_tf.embed` writes the same vectors. By default, vectors
-        are not normalized.
+        `python -m albert_tf.embed` writes the same vectors.
 
         Args:
           texts: N strings, or a single string.
-          pooling: a value of `EmbedConfig.pooling`, such as "mean", "cls" (the
-            first token) or "pooled" (the pooler's output).
+          pooling: a value of `EmbedConfig.pooling`, such as "unit_mean", "cls"
+            (the first token) or "pooled" (the pooler's output). Default: the
+            pooling of an embedding model, otherwise "mean", not normalized.
           layer: 0 is the embedding, 1 the first layer and -1 the last layer.
           max_length: maximum number of tokens in a text. Default: the model's
             value.
@@ -229,6 +249,7 @@ class Albert(ModelWithTokenizer):
         texts = checked_texts([texts] if lone else texts, "texts")
         require(texts, "`texts` must not be empty.", texts=texts)
         length = check_length(max_length, self.config) or self.max_length
+        pooling = pooling_of(self.task) if pooling is None else pooling
         how = {"pooling": pooling, "layer": layer, "batch_size": batch_size}
         settings = EmbedConfig(output_file=".npy", **how)
         layer = check_layer(settings, self.config)

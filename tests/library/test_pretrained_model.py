@@ -14,6 +14,7 @@ from albert_tf.conversion import sources
 from albert_tf.conversion.convert_checkpoint import convert
 from albert_tf.library import base_model, pretrained_model
 from albert_tf.library.embed import EmbedConfig, embed_texts
+from albert_tf.library.models import Embedder
 from albert_tf.library.pretrained_model import load
 
 TEXTS = ["the film was good", "a bad plot", "in this one it is not so fine"]
@@ -86,6 +87,33 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
     half = load(pretrained, dtype="mixed_bfloat16").embed(TEXTS)
     assert half.dtype == np.float32
     np.testing.assert_allclose(half, np.load(vectors), atol=0.1)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_embed_uses_the_settings_of_an_embedding_model(
+    shallow, tmp_path, pooling
+):
+    """`embed` returns the vectors of the `Embedder` with the same weights.
+
+    Pooling, unit length and maximum length survive `save`; arguments take
+    precedence.
+    """
+    how = {"pooling": pooling, "unit_length": pooling == "cls"}
+    embedder = Embedder.load(shallow, max_length=5, **how)
+    embedder.save(tmp_path / "embedder")
+    wanted = embedder.encode(TEXTS)
+    model = load(tmp_path / "embedder")
+    model.save(tmp_path / "again")
+    model.save(tmp_path / "again.keras")
+    for path in ("again", "again.keras"):
+        is_file = path.endswith(".keras")
+        read = keras.models.load_model if is_file else load
+        found = read(tmp_path / path).embed(TEXTS)
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    plain = load(shallow).embed(TEXTS, "max", max_length=7)
+    found = model.embed(TEXTS, "max", max_length=7)
+    np.testing.assert_allclose(found, plain, atol=1e-6)
+    assert load(tmp_path / "embedder", max_length=7).max_length == 7
 
 
 def test_embed_traces_few_graphs(pretrained):
