@@ -9,10 +9,21 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.library.task_model import ClassModel, TaskModel
+from albert_tf.library.task_model import TaskModel
 from albert_tf.model.layers import registered
 from albert_tf.tasks.tagged_words import divided
 from albert_tf.text.packing import checked_texts
+
+
+class ClassModel(TaskModel):
+    """A model that predicts classes; `predict` returns probabilities."""
+
+    def values_of_outputs(self, outputs):
+        return self.task.probabilities(outputs)
+
+    def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
+        """Return probabilities, as `predict` does."""
+        return self.predict(x, *more, **kwargs)
 
 
 @registered
@@ -61,6 +72,9 @@ class Regressor(TaskModel):
 
     kinds, options = ("regression",), ("pairs",)
 
+    def values_of_outputs(self, outputs):
+        return self.task.numbers(outputs)
+
 
 @registered
 class Embedder(TaskModel):
@@ -76,6 +90,10 @@ class Embedder(TaskModel):
     """
 
     kinds = ("embedding",)
+
+    def values_of_outputs(self, outputs):
+        vectors = outputs["embedding"]  # [B, H], or [B, texts of an example, H]
+        return vectors if vectors.ndim == 2 else vectors[:, 0]
 
     def encode(self, texts: Sequence[str], **kwargs) -> np.ndarray:
         """Return the float32 vectors [N, H] of texts; show no progress bar."""

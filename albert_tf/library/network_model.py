@@ -128,6 +128,17 @@ class NetworkModel(ModelWithTokenizer):
         """Return a batch with defaults for the task's additional inputs."""
         return batch
 
+    def values_of_outputs(self, outputs: Any) -> Any:
+        """Return the answers to batches of ids, from the network's outputs.
+
+        The default is the outputs, if an answer depends on the texts.
+        """
+        return outputs
+
+    def predict_on_batch(self, x):
+        """Return what `predict` returns for a batch of ids."""
+        return self.values_of_outputs(super().predict_on_batch(x))
+
     # The loss and the metrics.
 
     def compile(

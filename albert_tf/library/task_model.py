@@ -474,7 +474,8 @@ class TaskModel(NetworkModel):
         """Return each example's answer, which the class docstring describes.
 
         Args:
-          x: as for `predictions`; or batches of ids, for which the result is
+          x: as for `predictions`; or batches of ids. The answers to questions
+            and the tags of words depend on texts, so for ids the result is then
             the network's outputs.
           *more: as for `predictions`.
           batch_size: number of examples per batch, 32 by default.
@@ -483,18 +484,10 @@ class TaskModel(NetworkModel):
         """
         how = {"batch_size": batch_size, "verbose": verbose} | kwargs
         if is_encoded(x):
-            return super().predict(self.encoded(x), **how)
+            outputs = super().predict(self.encoded(x), **how)
+            return self.values_of_outputs(outputs)
         return self._answered(self.values, x, *more, **how)
 
     def score(self, x, y=None, batch_size=None) -> dict[str, float]:
         """Return the task's official metrics, as reported by `finetune.py`."""
         return self._scores(self._labeled(x, y), batch_size)
-
-
-class ClassModel(TaskModel):
-    """A model that predicts classes; `predict` returns probabilities."""
-
-    def predict_proba(self, x=(), *more, **kwargs) -> np.ndarray:
-        """Return probabilities, even for ids (`predict` returns logits)."""
-        found = self.predict(x, *more, **kwargs)
-        return self.task.probabilities(found) if is_encoded(x) else found

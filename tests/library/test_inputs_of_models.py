@@ -8,7 +8,14 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.base.errors import InputError
-from albert_tf.library.models import Classifier, MultipleChoice, PairClassifier
+from albert_tf.library import feature_batches
+from albert_tf.library.models import (
+    Classifier,
+    Embedder,
+    MultipleChoice,
+    PairClassifier,
+    Regressor,
+)
 from albert_tf.library.pretrained_model import load
 from albert_tf.model.layers import ALIASES
 
@@ -52,7 +59,8 @@ def test_names_of_hugging_face_mean_what_they_say(model, form):
     alone = model(batch["input_ids"]).numpy()
     assert np.abs(wanted - alone).max() > 1e-6
     np.testing.assert_allclose(model(x), wanted, atol=1e-6)
-    np.testing.assert_allclose(model.predict(x, verbose=0), wanted, atol=1e-6)
+    shares, found = tf.nn.softmax(wanted), model.predict(x, verbose=0)
+    np.testing.assert_allclose(found, shares, atol=1e-6)
     first = model.evaluate(batch, Y, verbose=0)
     assert model.evaluate(x, Y, verbose=0) == pytest.approx(first)
     assert model.fit(x, Y, verbose=0).history["loss"][0] > 0
@@ -231,6 +239,54 @@ def test_a_lone_text_has_one_answer(model, shallow):
     with pytest.raises(InputError, match="the path of an existing table"):
         single.predict("missing.tsv")
     assert single.predict("https://t.co/a so good", verbose=0).shape == (2,)
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize(
+    ("cls", "how"),
+    [
+        (Classifier, {"labels": ["bad", "good"], "multilabel": True}),
+        (Regressor, {}),
+        (Classifier, {"labels": ["bad", "good"]}),
+        (Regressor, {"num_labels": 2}),
+        (Embedder, {"pooling": "cls", "unit_length": False}),
+    ],
+)
+def test_predictions_for_ids_are_predictions_for_texts(shallow, cls, how):
+    """Dicts, data sets and batches of ids have the predictions of texts."""
+    model = cls.load(shallow, **how)
+    model.compile(run_eagerly=True)
+    wanted, ids = model.predict(TEXTS, verbose=0), model.tokenizer(TEXTS)
+    stream = tf.data.Dataset.from_tensor_slices(ids).batch(1)
+    labeled = stream.map(lambda x: (x, 0))
+    for x in (ids, stream, labeled):
+        found = model.predict(x, verbose=0)
+        assert type(found) is np.ndarray
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    found = model.predict_on_batch(ids)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_predictions_for_ids_of_several_texts(shallow):
+    """Absent choices have probability 0; a pair has its first text's vector."""
+    choices, embedder = MultipleChoice.load(shallow), Embedder.load(shallow)
+    for model in (choices, embedder):
+        model.compile(run_eagerly=True)
+    x = ["a film"], ["is"], [["good", "bad", "fine"]]
+    rows = choices.features(choices.examples(x, None, "predict"))
+    batches = feature_batches.batches_in_memory(rows, 1, True)
+    wanted = choices.predict(*x, verbose=0)
+    (batch,) = batches.map(lambda x: x)
+    found = choices.predict(batch, verbose=0)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    batch["choice_mask"] = np.float32([[1, 1, 0]])
+    found = choices.predict(batch, verbose=0)
+    two = wanted[:, :2] / wanted[:, :2].sum()
+    np.testing.assert_allclose(found, [[*two[0], 0]], atol=1e-6)
+    ids = embedder.tokenizer([*TEXTS, *PAIRS])
+    both = {k: v.reshape(2, 2, -1).swapaxes(0, 1) for k, v in ids.items()}
+    wanted = embedder.encode(TEXTS)
+    np.testing.assert_allclose(embedder.encode(both), wanted, atol=1e-6)
 
 
 def test_probabilities_have_a_name(model):
