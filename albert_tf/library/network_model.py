@@ -4,7 +4,9 @@ Shapes: B batch, C choices, T tokens.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +37,9 @@ from albert_tf.training.checkpoints import named_variables
 from albert_tf.training.keras_optimizers import AdamW
 
 MEAN = "sum_over_batch_size"  # the default reduction of Keras losses
+# Keras's arguments for numbers of batches.
+STEPS = ("steps_per_epoch", "validation_steps", "steps")
+OUT_OF_DATA = "Your input ran out of data"
 
 
 def whole_numbers(x: Any) -> Any:
@@ -54,6 +59,25 @@ def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
     return smoothing
 
 
+def quiet_at_end(name: str) -> Callable:
+    """Wrap a method of `keras.Model` to omit a false warning.
+
+    Keras warns at the end of data of unknown size, even if the caller requested
+    no number of steps. The size is unknown for data sets of generators and
+    for batches that must not repeat a text.
+    """
+    method = getattr(keras.Model, name)
+
+    @functools.wraps(method)
+    def quiet(self, *args, **kwargs):
+        with warnings.catch_warnings():
+            if not any(kwargs.get(steps) for steps in STEPS):
+                warnings.filterwarnings("ignore", OUT_OF_DATA)
+            return method(self, *args, **kwargs)
+
+    return quiet
+
+
 class NetworkModel(ModelWithTokenizer):
     """An ALBERT model with a task's head, which trains on batches of ids.
 
@@ -63,6 +87,9 @@ class NetworkModel(ModelWithTokenizer):
       tokenizer: the tokenizer, or None for a model that accepts only ids.
       **kwargs: passed to `keras.Model`.
     """
+
+    fit, evaluate = quiet_at_end("fit"), quiet_at_end("evaluate")
+    predict = quiet_at_end("predict")
 
     def __init__(
         self,

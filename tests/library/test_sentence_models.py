@@ -219,6 +219,25 @@ def test_vectors_learn_from_what_there_is(shallow, data):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
 
 
+def test_the_end_of_the_data_causes_no_warning(shallow, recwarn):
+    """Keras warns only if the data have fewer batches than requested."""
+    model = Embedder.load(shallow)
+    model.compile(AdamW(0.0), run_eagerly=True)
+    pairs = TEXTS[:4], TEXTS[4:8]
+    form = (tf.TensorSpec([4], tf.string),) * 2
+    stream = tf.data.Dataset.from_generator(
+        lambda: iter([pairs]), output_signature=form
+    )
+    for x in (pairs, stream):
+        model.fit(x, epochs=2, batch_size=2, validation_data=stream, verbose=0)
+        model.evaluate(x, verbose=0)
+    model.encode(stream)
+    texts = [str(warning.message) for warning in recwarn]
+    assert not [text for text in texts if "ran out of data" in text]
+    with pytest.warns(UserWarning, match="ran out of data"):
+        model.fit(pairs, batch_size=2, steps_per_epoch=9, verbose=0)
+
+
 @pytest.mark.slow
 def test_one_model_takes_texts_and_pairs_in_turn(shallow):
     """A model that is compiled once learns from texts and from pairs."""
