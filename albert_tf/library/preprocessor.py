@@ -68,7 +68,8 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
     """A layer that converts strings or pairs of strings to the model's inputs.
 
     Strings, or both members of pairs, have the shape [B] or [B, 1]. The result
-    is {name: int32 [B, T]}, or {name: int32 [T]} for a single string.
+    is {name: int32 [B, T]}, or {name: int32 [T]} for a single string. `[MASK]`
+    is text, as in the data of tasks.
 
     Call the layer with lists, map it over a `tf.data.Dataset`, before or after
     `batch`, or apply it to `keras.Input((), dtype="string")`. `.keras` files
@@ -126,7 +127,8 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
         one = isinstance(texts, str) or getattr(texts, "ndim", 1) == 0
         texts = column(texts)
         text_pairs = None if text_pairs is None else column(text_pairs)
-        rows = self.need_tokenizer()(texts, text_pairs, self.max_length)
+        tokenizer = self.need_tokenizer()
+        rows = tokenizer(texts, text_pairs, self.max_length, masks=False)
         return {
             k: tf.convert_to_tensor(x[0] if one else x) for k, x in rows.items()
         }

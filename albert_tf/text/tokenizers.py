@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -192,6 +193,7 @@ class Tokenizer(Vocabulary):
         texts: Sequence[str],
         text_pairs: Sequence[str] | None = None,
         max_length: int | None = None,
+        masks: bool = True,
     ) -> dict[str, np.ndarray]:
         """Return the model's inputs for texts or pairs: {name: int32 [B, T]}.
 
@@ -200,12 +202,14 @@ class Tokenizer(Vocabulary):
           text_pairs: the second text of each pair; "" if there is none.
           max_length: T; longer rows are truncated. The default is the length of
             the longest row.
+          masks: whether `[MASK]` is the mask, as in `encode_masked`, or text,
+            as in `encode` and in the data of tasks.
         """
         max_length = row_length(max_length)
-        first = self.encode_batch(checked_texts(texts, "texts"))
+        first = self._segments(texts, "texts", masks)
         second: Sequence = [()] * len(first)
         if text_pairs is not None:
-            second = self.encode_batch(checked_texts(text_pairs, "text_pairs"))
+            second = self._segments(text_pairs, "text_pairs", masks)
         require(
             len(first) == len(second),
             "`text_pairs` and `texts` must have the same length.",
@@ -218,6 +222,13 @@ class Tokenizer(Vocabulary):
         rows = [pack(self, a, b, length) for a, b in both]
         columns = np.array(rows, np.int32).reshape(-1, 3, length)
         return {name: columns[:, i] for i, name in enumerate(INPUTS)}
+
+    def _segments(self, texts: Any, name: str, masks: bool) -> Sequence:
+        """Return the ids of each text; see `__call__`."""
+        texts = checked_texts(texts, name)
+        if masks and any(MASK_TEXT in text for text in texts):
+            return list(map(self.encode_masked, texts))
+        return self.encode_batch(texts)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""

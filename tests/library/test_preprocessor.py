@@ -43,6 +43,15 @@ def test_all_ways_agree_with_the_tokenizer(layer, tokenizer):
     agree(Preprocessor(tokenizer, len(one["input_ids"]))("a", ""), one)
 
 
+def test_a_mask_is_text(layer, tokenizer):
+    """Eagerly and in a graph, `[MASK]` is text, as in `encode`."""
+    texts = ["the [MASK] of the river"]
+    ids = [tokenizer.cls_id, *tokenizer.encode(texts[0]), tokenizer.sep_id]
+    mapped = tf.data.Dataset.from_tensor_slices(texts).map(layer)
+    for row in (layer(texts)["input_ids"][0], next(iter(mapped))["input_ids"]):
+        assert row.numpy()[: len(ids)].tolist() == ids
+
+
 def test_what_keras_passes_is_read(layer, tokenizer):
     """The layer accepts texts [B, 1], and a list of two columns.
 

@@ -89,6 +89,17 @@ def test_embed_is_the_program(albert, pretrained, tmp_path):
     np.testing.assert_allclose(half, np.load(vectors), atol=0.1)
 
 
+def test_logits_of_the_masks_of_a_text(albert):
+    """The tokenizer's ids contain the masks whose pieces `fill_mask` finds."""
+    text = "the [MASK] was [MASK]"
+    inputs = albert.tokenizer([text])
+    _, places = np.nonzero(inputs["input_ids"] == albert.tokenizer.mask_id)
+    logits = albert.masked_lm_logits(inputs, places[None])
+    best = albert.tokenizer.pieces(np.argmax(logits[0], axis=-1))
+    wanted = [row[0].piece for row in albert.fill_mask(text, top_k=1)]
+    assert best == wanted and len(best) == 2
+
+
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_embed_uses_the_settings_of_an_embedding_model(
     shallow, tmp_path, pooling

@@ -96,3 +96,15 @@ def test_inputs_for_texts_and_pairs():
     ]
     wanted = [(1, 4), (1, 3), (1, 9), (0, 3), (0, 5)]
     assert [found["input_ids"].shape for found in shapes] == wanted
+
+
+def test_a_mask_in_a_text_is_the_mask():
+    """`[MASK]` is a piece in either segment, unless `masks` is false."""
+    tokenizer = english()
+    text = "the [MASK] at"
+    rows = tokenizer([text, "the"], ["[MASK]", ""])["input_ids"]
+    ids = tokenizer.encode_masked(text)
+    assert rows[0].tolist() == [2, *ids, 3, 4, 3] and 4 in ids
+    assert rows[1].tolist()[:3] == [2, *tokenizer.encode("the"), 3]
+    plain = tokenizer([text], masks=False)["input_ids"]
+    assert plain.tolist() == [[2, *tokenizer.encode(text), 3]]
