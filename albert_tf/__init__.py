@@ -39,7 +39,7 @@ PUBLIC = {
     "export": "albert_tf.serving.export",
     "finetune": "albert_tf.finetuning.finetune",
     "load": "albert_tf.library.pretrained_model",
-    "load_tokenizer": "albert_tf.text.tokenizers",
+    "load_tokenizer": "albert_tf.conversion.tokenizer_loading",
     "minimal_pairs": "albert_tf.tasks.minimal_pairs",
     "phonemize": "albert_tf.data.phonemize",
     "pretrain": "albert_tf.training.pretraining.pretrain",

@@ -9,12 +9,12 @@ import keras
 import tensorflow as tf
 
 from albert_tf.base.errors import require
+from albert_tf.conversion.tokenizer_loading import load_tokenizer
 from albert_tf.model.layers import registered
 from albert_tf.text.packing import INPUTS, row_length
 from albert_tf.text.text_graph import TextGraph
 from albert_tf.text.tokenizers import (
     Tokenizer,
-    load_tokenizer,
     tokenizer_in,
     tokenizer_of,
 )
@@ -102,7 +102,7 @@ class Preprocessor(KeepsTokenizer, keras.layers.Layer):
 
     @classmethod
     def load(cls, path: str, max_length: int = 128) -> "Preprocessor":
-        """Create the layer from a model directory's tokenizer."""
+        """Create the layer; `path` is as for `albert_tf.load_tokenizer`."""
         return cls(load_tokenizer(path), max_length)
 
     def call(self, texts, text_pairs=None):

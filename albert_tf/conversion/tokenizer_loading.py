@@ -1,0 +1,55 @@
+"""The tokenizer of a folder in any supported format."""
+
+import os
+
+from albert_tf.base import files
+from albert_tf.base.errors import require
+from albert_tf.conversion.hub_tokenizer import read_tokenizer
+from albert_tf.conversion.tokenizer_json import (
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+)
+from albert_tf.text import tokenizers
+from albert_tf.text.tokenizers import Tokenizer
+
+# Files that mark a folder as one of Hugging Face, even without weights.
+HUB_FILES = (TOKENIZER_JSON, TOKENIZER_CONFIG, "config.json")
+
+
+def _read(path: str) -> tuple[Tokenizer | None, list[str]]:
+    """Return the tokenizer of a foreign folder, or None, and warnings."""
+    # The import takes seconds, and model directories do not need TensorFlow.
+    from albert_tf.conversion import sources
+
+    if sources.is_model(path):
+        source = sources.open_source(path)
+        return source.tokenizer, source.warnings
+    if any(files.exists(files.join(path, name)) for name in HUB_FILES):
+        return read_tokenizer(path)
+    return sources.find_tokenizer([path]), []
+
+
+def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
+    """Return the tokenizer in a folder, and print warnings about its files.
+
+    Args:
+      path: any `path` that `albert_tf.load` accepts, or a folder with only a
+        tokenizer: the files of a Hugging Face tokenizer, a SentencePiece model
+        (`spiece.model`) or a WordPiece vocabulary (`vocab.txt`).
+
+    Raises:
+      InputError: if there is no vocabulary, if there are several, or if a file
+        is malformed.
+    """
+    path = str(path)
+    is_ours = files.exists(files.join(path, TOKENIZER_JSON))
+    if is_ours and "model" not in files.read_if_there(path, TOKENIZER_JSON):
+        return tokenizers.load_tokenizer(path)
+    tokenizer, warnings = _read(path)
+    rule = "`path` must be a folder with a tokenizer: a model directory, an "
+    rule += "unpacked release, a Hugging Face folder, or a folder with a "
+    rule += "`spiece.model` or a `vocab.txt`."
+    require(tokenizer, rule, path=path)
+    for warning in warnings:
+        print(f"warning: {warning}")
+    return tokenizer

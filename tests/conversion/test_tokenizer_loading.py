@@ -1,0 +1,65 @@
+"""The public `load_tokenizer` reads every folder that `load` reads."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import albert_tf
+from albert_tf.base.errors import InputError
+from albert_tf.conversion.convert_checkpoint import convert
+from albert_tf.conversion.sources import open_source
+from albert_tf.library.preprocessor import Preprocessor
+from albert_tf.text import tokenizers
+
+WEIGHTS = ("*.safetensors", "model.ckpt*", "checkpoint", "*.bin")
+
+
+def without_weights(folder: Path) -> None:
+    """Delete a model's weights."""
+    for path in (path for name in WEIGHTS for path in folder.glob(name)):
+        path.unlink()
+
+
+@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
+@pytest.mark.parametrize("kind", ["pretrained_dir", "shallow"])
+def test_every_folder_of_a_model_has_its_tokenizer(
+    kind, layout, request, tmp_path
+):
+    """The tokenizer is the model's, with or without the weights beside it."""
+    source, folder = request.getfixturevalue(kind), tmp_path / layout
+    own = tokenizers.load_tokenizer(source)
+    assert albert_tf.load_tokenizer(source).fingerprint() == own.fingerprint()
+    convert(source, str(folder), layout)
+    wanted = open_source(str(folder)).tokenizer.fingerprint()
+    found = albert_tf.load_tokenizer(folder)
+    assert found.fingerprint() == wanted
+    layer = Preprocessor.load(folder)
+    assert layer.tokenizer.fingerprint() == wanted
+    without_weights(folder)
+    assert albert_tf.load_tokenizer(folder).fingerprint() == wanted
+
+
+@pytest.mark.parametrize("kind", ["pretrained_dir", "shallow"])
+def test_a_lone_vocabulary_is_a_tokenizer(kind, request, tmp_path):
+    """A folder with one vocabulary is enough; two are ambiguous."""
+    source = request.getfixturevalue(kind)
+    own = tokenizers.load_tokenizer(source)
+    vocabulary = Path(source) / own.file_name
+    shutil.copy(vocabulary, tmp_path)
+    found = albert_tf.load_tokenizer(tmp_path)
+    assert found.content == own.content and found.kind == own.kind
+    ending = vocabulary.suffix
+    vocabulary = shutil.move(tmp_path / own.file_name, tmp_path / "vocab_1")
+    for name in "ab":
+        shutil.copy(vocabulary, tmp_path / f"vocab_{name}{ending}")
+    with pytest.raises(InputError, match="only one vocabulary"):
+        albert_tf.load_tokenizer(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    """The error for other folders lists what a folder may contain."""
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    for path in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(InputError, match="`path` must be a folder with a"):
+            albert_tf.load_tokenizer(path)
