@@ -1,5 +1,6 @@
 """Packing of one or two segments of ids into a row of model inputs."""
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -52,6 +53,28 @@ def checked_texts(values: Any, name: str) -> list[str]:
         require(isinstance(text, str), rule, **received)
         texts.append(text)
     return texts
+
+
+def checked_text(text: Any) -> str:
+    """Return a string; decode bytes, and reject other values."""
+    rule = "`text` must be a string; call the tokenizer itself with a list."
+    require(isinstance(text, str | bytes), rule, text=repr(text)[:60])
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def checked_ids(ids: Any, vocab_size: int) -> list[int]:
+    """Return a row of ids as a list of integers; reject other values."""
+    values = ids.numpy() if hasattr(ids, "numpy") else ids
+    values = values.tolist() if hasattr(values, "tolist") else values
+    rule = f"`ids` must be one row of ids from 0 to {vocab_size - 1}."
+    require(is_column(values), rule, ids=repr(values)[:60])
+    found = []
+    for x in values:
+        id = operator.index(x) if hasattr(x, "__index__") else -1
+        received = {f"ids[{len(found)}]": x}
+        require(0 <= id < vocab_size, rule, **received)
+        found.append(id)
+    return found
 
 
 def row_length(max_length: int | None) -> int | None:
@@ -123,3 +146,28 @@ def pack(
     inputs[1, : len(row)] = 1
     inputs[2, second : len(row)] = 1
     return tuple(inputs)
+
+
+def packed_inputs(
+    tokenizer: SpecialIds,
+    first: Sequence[Sequence[int]],
+    second: Sequence[Sequence[int]],
+    max_length: int | None,
+) -> dict[str, np.ndarray]:
+    """Return the inputs of a batch, {name: int32 [B, T]}.
+
+    Args:
+      tokenizer: the special ids.
+      first: the ids of each row's first text.
+      second: the ids of each row's second text, empty if there is none.
+      max_length: T, or None for the length of the longest row.
+    """
+    rule = "`text_pairs` and `texts` must have the same length."
+    sizes = {"texts": len(first), "text_pairs": len(second)}
+    require(len(first) == len(second), rule, **sizes)
+    both = list(zip(first, second, strict=True))
+    lengths = [len(a) + len(b) + 2 + bool(len(b)) for a, b in both]
+    length = max_length or max(lengths, default=3)
+    rows = [pack(tokenizer, a, b, length) for a, b in both]
+    columns = np.array(rows, np.int32).reshape(-1, 3, length)
+    return {name: columns[:, i] for i, name in enumerate(INPUTS)}

@@ -28,7 +28,13 @@ from albert_tf.text.normalization import (
     final_sigma,
     with_rules,
 )
-from albert_tf.text.packing import INPUTS, checked_texts, pack, row_length
+from albert_tf.text.packing import (
+    checked_ids,
+    checked_text,
+    checked_texts,
+    packed_inputs,
+    row_length,
+)
 from albert_tf.text.sentencepiece_models import (
     WORD_MARK,
     compiler_version,
@@ -170,7 +176,7 @@ class Tokenizer(Vocabulary):
 
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the int32 ids of each text."""
-        ids, ends = self.encode_joined(texts)
+        ids, ends = self.encode_joined(checked_texts(texts, "texts"))
         return [ids[a:b] for a, b in itertools.pairwise([0, *ends.tolist()])]
 
     @abc.abstractmethod
@@ -205,23 +211,11 @@ class Tokenizer(Vocabulary):
           masks: whether `[MASK]` is the mask, as in `encode_masked`, or text,
             as in `encode` and in the data of tasks.
         """
-        max_length = row_length(max_length)
         first = self._segments(texts, "texts", masks)
         second: Sequence = [()] * len(first)
         if text_pairs is not None:
             second = self._segments(text_pairs, "text_pairs", masks)
-        require(
-            len(first) == len(second),
-            "`text_pairs` and `texts` must have the same length.",
-            texts=len(first),
-            text_pairs=len(second),
-        )
-        both = list(zip(first, second, strict=True))
-        sizes = [len(a) + len(b) + 2 + bool(len(b)) for a, b in both]
-        length = max_length or max(sizes, default=3)
-        rows = [pack(self, a, b, length) for a, b in both]
-        columns = np.array(rows, np.int32).reshape(-1, 3, length)
-        return {name: columns[:, i] for i, name in enumerate(INPUTS)}
+        return packed_inputs(self, first, second, row_length(max_length))
 
     def _segments(self, texts: Any, name: str, masks: bool) -> Sequence:
         """Return the ids of each text; see `__call__`."""
@@ -232,7 +226,7 @@ class Tokenizer(Vocabulary):
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
-        return self.encode_batch([text])[0].tolist()
+        return self.encode_batch([checked_text(text)])[0].tolist()
 
     def encode_masked(self, text: str) -> list[int]:
         """Return the ids of a text, where `[MASK]` is one piece.
@@ -240,7 +234,7 @@ class Tokenizer(Vocabulary):
         A `lone_mark` follows `[MASK]` only if white space follows `[MASK]` in
         the text.
         """
-        parts = text.split(MASK_TEXT)
+        parts = checked_text(text).split(MASK_TEXT)
         first, *rest = (ids.tolist() for ids in self.encode_batch(parts))
         for part, ids in zip(parts[1:], rest, strict=True):
             no_word = ids[:1] == self.lone_mark and not part[:1].isspace()
@@ -249,10 +243,11 @@ class Tokenizer(Vocabulary):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the pieces for ids, as written in the vocabulary."""
-        return [self._pieces[i] for i in ids]
+        return [self._pieces[i] for i in checked_ids(ids, self.vocab_size)]
 
     def _words(self, ids: Sequence[int]) -> list[int]:
-        return [int(i) for i in ids if i not in self.not_words]
+        ids = checked_ids(ids, self.vocab_size)
+        return [i for i in ids if i not in self.not_words]
 
     def description(self) -> dict:
         """Return the content of `tokenizer.json`."""
@@ -347,6 +342,7 @@ class SentencePieceTokenizer(Tokenizer):
         return expand(ids, *self.expansion)
 
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
+        text = checked_text(text)
         proto = self._encoder.encode(
             self._prepared(text), out_type="immutable_proto"
         )
@@ -402,7 +398,7 @@ class WordPieceTokenizer(Tokenizer):
         )
 
     def encode_with_offsets(self, text: str) -> IdsAndSpans:
-        text = self._prepared(text.replace("\0", DROPPED))
+        text = self._prepared(checked_text(text).replace("\0", DROPPED))
         return self._model.encode_with_offsets(text, self._normalizer)
 
     def decode(self, ids: Sequence[int]) -> str:

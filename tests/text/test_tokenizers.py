@@ -13,6 +13,7 @@ from vocabularies import (
     sentencepiece_model,
 )
 
+from albert_tf.base.errors import InputError
 from albert_tf.text import wordpiece
 from albert_tf.text.normalization import DIGIT_COMMA, TextConfig, normalize
 from albert_tf.text.packing import pack, truncate_pair
@@ -211,6 +212,40 @@ def test_encode_masked():
     assert 4 not in t.encode("the [MASK]")
     assert t.encode_masked("[MASK]") == [4]
     assert t.encode_masked("") == []
+
+
+@pytest.mark.parametrize("make", [english, chinese])
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (lambda t: t.encode(["a"]), "`text` must be a string.*text=\\['a'\\]"),
+        (lambda t: t.encode_masked(None), "`text` must be a string"),
+        (lambda t: t.encode_with_offsets(["a"]), "`text` must be a string"),
+        (lambda t: t.encode_batch("abc"), "`texts` must be a list"),
+        (lambda t: t.pieces("the"), "`ids` must be one row.*ids='the'"),
+        (lambda t: t.pieces([-1]), "ids from 0 to .*ids\\[0\\]=-1"),
+        (lambda t: t.pieces([1.5]), "ids\\[0\\]=1.5"),
+        (lambda t: t.pieces(["the"]), "ids\\[0\\]=the"),
+        (lambda t: t.decode(np.array([[5], [6]])), "one row.*ids\\[0\\]="),
+        (lambda t: t.decode([5, -100]), "ids\\[1\\]=-100"),
+        (lambda t: t.decode([999999]), "ids\\[0\\]=999999"),
+        (lambda t: t.decode(5), "`ids` must be one row.*ids=5"),
+    ],
+)
+def test_wrong_arguments_are_named(make, action, message):
+    """An error states which argument is not a text or a row of ids."""
+    with pytest.raises(InputError, match=message):
+        action(make())
+
+
+def test_ids_may_be_arrays_and_texts_bytes():
+    """Rows of every integer type have the same pieces."""
+    t = english()
+    ids = t.encode("the at")
+    assert t.encode(b"the at") == ids
+    for row in (np.array(ids), np.array(ids, np.int64), tuple(np.int32(ids))):
+        assert t.pieces(row) == t.pieces(ids)
+        assert t.decode(row) == "the at"
 
 
 def test_truncate_pair_equals_popping():
