@@ -235,11 +235,12 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
     """A layer that accepts a batch of token ids.
 
     Attributes:
-      further_inputs: names of inputs that `compute` accepts in addition to
-        `INPUTS`.
+      further_inputs: names of inputs of `compute` besides `INPUTS`.
+      id_shapes: {rank: shape} for the legal shapes of `input_ids`.
     """
 
     further_inputs: ClassVar[tuple[str, ...]] = ()
+    id_shapes: ClassVar[dict[int, str]] = {2: "[B, T]"}
 
     def __init__(self, config: AlbertConfig, **kwargs):
         super().__init__(config, **kwargs)
@@ -263,14 +264,13 @@ class AlbertNetwork(TakesIds, ConfiguredLayer):
             dtype=dtype,
         )
         shape = tf.TensorShape(ids.shape)
-        rule = "`input_ids` must be a batch of rows, [B, T]."
-        require(shape.rank is None or shape.rank >= 2, rule, shape=shape)
-        require(
-            (shape[-1] or 0) <= limit,
-            f"`input_ids` must have at most `max_position_embeddings`, "
-            f"{limit}, tokens.",
-            shape=shape,
-        )
+        forms = " or ".join(self.id_shapes.values())
+        rule = f"`input_ids` must be rows, {forms}; `input_mask` and "
+        rule += "`segment_ids` are separate arguments."
+        require(shape.rank in (None, *self.id_shapes), rule, shape=shape)
+        rule = "`input_ids` must have at most `max_position_embeddings`, "
+        rule += f"{limit}, tokens."
+        require((shape[-1] or 0) <= limit, rule, shape=shape)
         for name in batch.keys() & {*INPUTS[1:]}:
             rule = f"`{name}` must have the shape of `input_ids`."
             shapes = {"input_ids": shape, name: batch[name].shape}

@@ -123,6 +123,8 @@ class AlbertClassifier(AlbertWithOutputs):
 class AlbertChooser(AlbertClassifier):
     """An ALBERT model that scores each of several choices independently."""
 
+    id_shapes: ClassVar = {3: "[B, C, T]"}
+
     def __init__(self, config: AlbertConfig, outputs: int = 1, **kwargs):
         super().__init__(config, outputs, **kwargs)
 
@@ -389,6 +391,8 @@ class AlbertEmbedder(AlbertWithHead):
       unit_length: whether vectors have unit length.
       **kwargs: see `AlbertWithHead`.
     """
+
+    id_shapes: ClassVar = {2: "[B, T]", 3: "[B, C, T]"}
 
     def __init__(
         self,

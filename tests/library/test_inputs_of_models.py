@@ -153,10 +153,25 @@ def test_masks_have_the_shape_of_the_ids(model, form, name, part):
 def test_ids_are_rows(model):
     """Ids with fewer than two axes are rejected; unknown shapes are not."""
     for ids in (3, np.int32(3), [2, 5, 3], np.ones([5], np.int32)):
-        with pytest.raises(InputError, match="must be a batch of rows"):
+        with pytest.raises(InputError, match=r"must be rows, \[B, T\];"):
             model(ids)
     spec = {"input_ids": tf.TensorSpec(None, tf.int32)}
     assert model.named_inputs(spec, {}) == spec
+
+
+def test_a_list_of_all_inputs_is_not_ids(model, shallow):
+    """Ids have an axis of choices or texts only where a model has one."""
+    batch = model.tokenizer(TEXTS, PAIRS, max_length=16)
+    three = [*batch.values()]
+    rule = r"\[B, T\]; `input_mask` and `segment_ids` are separate arguments"
+    albert = load(shallow)
+    for call in (model, albert, albert.albert):
+        with pytest.raises(InputError, match=rf"{rule}.*shape=\(3, 2, 16\)"):
+            call(three)
+    with pytest.raises(InputError, match=r"must be rows, \[B, C, T\]"):
+        MultipleChoice.load(shallow)(batch)
+    with pytest.raises(InputError, match=r"\[B, T\] or \[B, C, T\]"):
+        Embedder.load(shallow)(batch["input_ids"][0])
 
 
 def test_an_input_comes_once(model):

@@ -221,7 +221,7 @@ def test_gradient_reaches_the_embeddings():
         ({"input_mask": BATCH["input_mask"]}, "must have `input_ids`"),
         (BATCH | {"places": BATCH["input_ids"]}, "are input_ids.*places"),
         (BATCH | {"masks": BATCH["input_ids"]}, "are input_ids.*masks"),
-        (BATCH["input_ids"][0], "must be a batch of rows"),
+        (BATCH["input_ids"][0], "must be rows"),
         (
             BATCH | {"input_mask": BATCH["input_mask"][:, :3]},
             "`input_mask` must have the shape of `input_ids`",
