@@ -226,6 +226,7 @@ class TaskModel(NetworkModel):
             labels = (without_spare_axis(self.task.head, y) for y in x[1:2])
             return (self.encoded(x[0]), *labels, *x[2:])
         if isinstance(x, tf.data.Dataset):
+            x = user_data.with_ranks(x)
             spec = x.element_spec
             parts = spec if isinstance(spec, tuple) else (spec,)
             self.encoded(parts[0])

@@ -263,6 +263,28 @@ def labels_of_ids(y: Any, task: Task) -> Any:
     return y
 
 
+def with_ranks(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a data set whose elements have known ranks, from its first one.
+
+    The shapes of `from_generator` are unknown unless its arguments state them.
+    """
+    parts = tf.nest.flatten(dataset.element_spec)
+    if all(part.shape.rank is not None for part in parts):
+        return dataset
+    first = next(iter(dataset), None)
+    require(first is not None, "The data set must have at least one example.")
+
+    @tf.autograph.experimental.do_not_convert
+    def known(*element):
+        element = element if isinstance(first, tuple) else element[0]
+        return tf.nest.map_structure(
+            lambda x, like: tf.ensure_shape(x, [None] * like.shape.rank),
+            *(element, first),
+        )
+
+    return dataset.map(known)
+
+
 def in_batches(
     dataset: tf.data.Dataset, text_rank: int, size: int = BATCH_ROWS
 ) -> tf.data.Dataset:
@@ -274,6 +296,7 @@ def in_batches(
         have a higher rank than texts.
       size: the size of a new batch.
     """
+    dataset = with_ranks(dataset)
     spec = dataset.element_spec
     parts = spec if isinstance(spec, tuple) else (spec,)
     ranks = [min(x.shape.rank for x in tf.nest.flatten(p)) for p in parts]
@@ -286,6 +309,7 @@ def texts_of(
     dataset: tf.data.Dataset, columns: TableColumns, text_rank: int
 ) -> Any:
     """Return all texts of a data set, which may be labeled or batched."""
+    dataset = with_ranks(dataset)
     spec = dataset.element_spec
     labeled = isinstance(spec, tuple) and (
         len(columns.texts) == 1 or isinstance(spec[0], tuple | dict)

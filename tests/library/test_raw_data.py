@@ -123,6 +123,34 @@ def test_a_table_may_be_of_tensors():
     assert table.data == {"text": ["a"], "label": [1]}
 
 
+@pytest.mark.parametrize("size", [None, 2])
+def test_a_generator_without_shapes_is_data(classifier, size):
+    """Its examples, batches and ids have the results of data with shapes."""
+    texts, labels = ["the film was good", "a bad plot"], ["good", "bad"]
+    shaped = tf.data.Dataset.from_tensor_slices((texts, labels))
+    shaped = shaped.batch(size) if size else shaped
+
+    def shapeless(dataset):
+        types = tf.nest.map_structure(lambda x: x.dtype, dataset.element_spec)
+        generate = dataset.as_numpy_iterator
+        return tf.data.Dataset.from_generator(generate, output_types=types)
+
+    stream, how = shapeless(shaped), {"verbose": 0}
+    wanted = classifier.predict(texts, **how)
+    for x in (stream, shapeless(shaped.map(lambda text, label: text))):
+        found = classifier.predict(x, **how)
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    wanted = classifier.evaluate(texts, labels, **how)
+    assert classifier.evaluate(stream, **how) == pytest.approx(wanted)
+    assert classifier.score(stream) == classifier.score(texts, labels)
+    ids = classifier.tokenizer(texts), [[1], [0]]
+    ids = shapeless(tf.data.Dataset.from_tensor_slices(ids).batch(2))
+    assert classifier.evaluate(ids, **how) == pytest.approx(wanted)
+    assert classifier.fit(stream, **how).history["loss"][0] > 0
+    with pytest.raises(InputError, match="at least one example"):
+        classifier.fit(shapeless(shaped.take(0)), **how)
+
+
 def test_an_endless_generator_is_refused():
     """An endless generator of batches raises an error at its first value."""
     batches = iter(lambda: (["a film"], ["good"]), None)
