@@ -5,6 +5,7 @@ Shapes: B batch, C choices, T tokens.
 
 import contextlib
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.base.errors import require
+from albert_tf.base.errors import InputError, near, require
 from albert_tf.base.settings import as_type
 from albert_tf.library.base_model import ModelWithTokenizer
 from albert_tf.library.training_metrics import (
@@ -59,8 +60,25 @@ def checked_smoothing(value: Any, head: Head, loss: Any) -> float:
     return smoothing
 
 
-def quiet_at_end(name: str) -> Callable:
-    """Wrap a method of `keras.Model` to omit a false warning.
+def check_keywords(given: dict, legal: Callable | Sequence[str]) -> None:
+    """Raise `InputError` for unknown keywords; those of Keras begin with _.
+
+    Args:
+      given: {keyword: value}.
+      legal: the legal keywords, or a method that accepts them.
+    """
+    if callable(legal):
+        parameters = list(inspect.signature(legal).parameters.values())[1:]
+        legal = [x.name for x in parameters if x.kind != x.VAR_KEYWORD]
+    for name in given.keys() - {*legal}:
+        rule = f"Keyword arguments must be among {', '.join(legal)}"
+        rule += f"{near(name, legal)} Received: {name}={given[name]!r:.60}"
+        if not name.startswith("_"):
+            raise InputError(rule)
+
+
+def of_keras(name: str) -> Callable:
+    """Wrap a method of `keras.Model` to check keywords and omit a warning.
 
     Keras warns at the end of data of unknown size, even if the caller requested
     no number of steps. The size is unknown for data sets of generators and
@@ -69,13 +87,14 @@ def quiet_at_end(name: str) -> Callable:
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
-    def quiet(self, *args, **kwargs):
+    def checked(self, *args, **kwargs):
+        check_keywords(kwargs, method)
         with warnings.catch_warnings():
             if not any(kwargs.get(steps) for steps in STEPS):
                 warnings.filterwarnings("ignore", OUT_OF_DATA)
             return method(self, *args, **kwargs)
 
-    return quiet
+    return checked
 
 
 class NetworkModel(ModelWithTokenizer):
@@ -88,8 +107,8 @@ class NetworkModel(ModelWithTokenizer):
       **kwargs: passed to `keras.Model`.
     """
 
-    fit, evaluate = quiet_at_end("fit"), quiet_at_end("evaluate")
-    predict = quiet_at_end("predict")
+    fit, evaluate = of_keras("fit"), of_keras("evaluate")
+    predict = of_keras("predict")
 
     def __init__(
         self,

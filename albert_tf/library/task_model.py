@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -15,7 +16,7 @@ from albert_tf.conversion.sources import Reading
 from albert_tf.library import feature_batches, task_loading, user_data
 from albert_tf.library.base_model import ENCODER, open_model, restore
 from albert_tf.library.changed_layers import add_low_rank
-from albert_tf.library.network_model import NetworkModel
+from albert_tf.library.network_model import NetworkModel, check_keywords
 from albert_tf.library.training_metrics import (
     has_spare_axis,
     without_spare_axis,
@@ -354,6 +355,7 @@ class TaskModel(NetworkModel):
           **kwargs: passed to `keras.Model.fit`.
         """
         require(self.compiled, "`compile` must be called before `fit`.")
+        check_keywords(kwargs, keras.Model.fit)
         epochs, kwargs = as_type("epochs", epochs, int), plain(kwargs)
         share = as_type("validation_split", validation_split, float)
         share = share if validation_data is None else 0.0
@@ -384,6 +386,7 @@ class TaskModel(NetworkModel):
         self, x=None, y=None, batch_size=None, sample_weight=None, **kwargs
     ):
         """Return the loss and the compiled metrics; data are as in `fit`."""
+        check_keywords(kwargs, keras.Model.evaluate)
         examples = self._held_out if is_encoded(x) else None
         if examples is None:
             self._check_official(is_encoded(x))
@@ -425,9 +428,9 @@ class TaskModel(NetworkModel):
         if isinstance(data, tf.data.Dataset):
             columns, rank = self.task.table(), self.task.text_rank
             data = user_data.texts_of(data, columns, rank)
+        predictor = self.predictor(batch_size, **{"verbose": 0} | kwargs)
         examples = self.examples(data, None, "predict")
-        how = {"verbose": 0} | kwargs
-        found = make(self.predictor(batch_size, **how).predictions(examples))
+        found = make(predictor.predictions(examples))
         return found[0] if lone else found
 
     def predictor(
@@ -438,9 +441,10 @@ class TaskModel(NetworkModel):
         Args:
           batch_size: number of examples per batch, 32 by default.
           task: the task to use instead of the model's own task.
-          **kwargs: passed to `keras.Model.predict`.
+          **kwargs: `verbose` and `callbacks` of `keras.Model.predict`.
         """
         size = examples_at_once(batch_size)
+        check_keywords(kwargs, ("batch_size", "callbacks", "task", "verbose"))
 
         def run(features: Features) -> dict[str, np.ndarray]:
             return self._outputs(features, size, **{"verbose": 0} | kwargs)

@@ -262,6 +262,25 @@ def test_how_fit_sizes_batches(models, monkeypatch):
     assert not model.bucketed
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model, **how: model.predictor(**how),
+        lambda model, **how: model.predict([], **how),
+        lambda model, **how: model.predictions([], **how),
+        lambda model, **how: model.predict({"input_ids": [[1]]}, **how),
+        lambda model, **how: model.evaluate([], [], **how),
+        lambda model, **how: model.fit([], [], **how),
+    ],
+)
+def test_unknown_keywords_are_rejected_at_once(models, call):
+    """The error lists the legal keywords before any data are read."""
+    models[0].compile()
+    rule = "must be among .*verbose.*; did you mean `verbose`.* verboze=2$"
+    with pytest.raises(InputError, match=rule):
+        call(models[0], verboze=2)
+
+
 def test_a_lone_text_has_one_prediction(models, monkeypatch):
     """A single text yields one prediction; a list of one text yields a list."""
     model, asked = models[0], []
