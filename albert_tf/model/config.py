@@ -51,6 +51,10 @@ IGNORED_KEYS = frozenset(
     pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
 )
 
+# Hugging Face's names for the tanh form of GELU. Its name for the erf form is
+# `gelu`, which in this package's files is the tanh form.
+TANH_GELU = ("gelu_new", "gelu_pytorch_tanh")
+
 # Keys that occur only in a `config.json` from the Hugging Face hub.
 HUB_KEYS = frozenset("architectures model_type transformers_version".split())
 
@@ -220,7 +224,8 @@ class AlbertConfig:
         """Create a config from the keys of a released JSON file.
 
         Args:
-          values: the JSON object; keys in `IGNORED_KEYS` are accepted.
+          values: the JSON object; keys in `IGNORED_KEYS` are accepted, and
+            `hidden_act` may have a name in `TANH_GELU`.
           source: the file's name, for error messages.
         """
         known = {field.name for field in dataclasses.fields(cls)}
@@ -240,8 +245,11 @@ class AlbertConfig:
             f"Missing key `{'`, `'.join(missing)}`{where}; each of "
             f"{', '.join(REQUIRED_KEYS)} must be given",
         )
+        values = {k: v for k, v in values.items() if k in known}
+        if values.get("hidden_act") in TANH_GELU:
+            values["hidden_act"] = "gelu"
         try:
-            return cls(**{k: v for k, v in values.items() if k in known})
+            return cls(**values)
         except InputError as error:
             raise InputError(f"{error}{where}") from None
 

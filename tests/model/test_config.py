@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from albert_tf.base.errors import InputError
+from albert_tf.conversion.huggingface import ACTIVATIONS
 from albert_tf.model.config import IGNORED_KEYS, SHARING, AlbertConfig
 
 MODELS = pathlib.Path(__file__).parents[2] / "configs" / "models"
@@ -43,6 +44,14 @@ def test_released_sizes(size, version):
     dropout = 0.1 if version == "v1" and size != "xxlarge" else 0.0
     assert config.hidden_dropout_prob == dropout
     assert config.attention_probs_dropout_prob == dropout
+
+
+@pytest.mark.parametrize("name", ["gelu_new", "gelu_pytorch_tanh"])
+def test_gelu_has_the_names_of_hugging_face(name):
+    """The names of the tanh form mean `gelu`, as in a Hugging Face config."""
+    values = {**vars(AlbertConfig()), "hidden_act": name}
+    assert AlbertConfig.from_dict(values) == AlbertConfig()
+    assert ACTIVATIONS[name] == "gelu"
 
 
 def test_every_shipped_config_is_legal():
