@@ -321,7 +321,13 @@ OTHERS = {
 
 
 def what_else(path: str) -> str:
-    """Return a sentence that describes a folder without a model, or ""."""
+    """Return a sentence that describes a path without a model, or ""."""
+    if path.endswith(".keras") and files.is_file(path):
+        return (
+            " This is a `.keras` file: after `import albert_tf`, "
+            "`keras.models.load_model` reads it, and the model's "
+            "`save(FOLDER)` writes a model directory."
+        )
     for name, what in OTHERS.items():
         if files.exists(files.join(path, name)):
             return f" This is {what}."

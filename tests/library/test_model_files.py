@@ -108,3 +108,15 @@ def test_a_file_is_not_replaced_by_a_model(pretrained_dir, tmp_path):
     for name in ("notes", "configs"):
         with pytest.raises(InputError, match="no other files"):
             model.save(tmp_path / name, overwrite=True)
+
+
+@pytest.mark.parametrize("load", [albert_tf.load, Classifier.load])
+def test_a_keras_file_has_its_own_loader(load, tmp_path):
+    """The error for a `.keras` file names the function that reads it."""
+    path = tmp_path / "film.keras"
+    with pytest.raises(InputError) as missing:
+        load(path)
+    assert "load_model" not in str(missing.value)
+    path.touch()
+    with pytest.raises(InputError, match="`keras.models.load_model` reads it"):
+        load(path)
